@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from apiext import limits
+from apiext.documents.encoding import DecodeError, decode_json
 from apiext.documents.quotes import go_quote
 from apiext.webhooks import certificates
 from apiext.webhooks.breaker import Breakers, Cut
@@ -303,11 +304,11 @@ def refusal(answer: Answer) -> Refused:
 
 
 def _status_of(body: bytes) -> dict[str, object] | None:
-    if not body.startswith(b"{"):
+    if not body.startswith(b"{") or len(body) > limits.WEBHOOK_STATUS:
         return None
     try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
+        found = decode_json(body)[0]
+    except DecodeError:
         return None
     kind = found.get("kind", "Status")
     return found if kind == "Status" and found.get("status") == "Failure" else None

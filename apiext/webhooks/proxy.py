@@ -108,17 +108,19 @@ class _Handshake(asyncio.Protocol):
     """Waits for the head of a proxy's answer to CONNECT."""
 
     def __init__(self) -> None:
-        self.head = b""
+        self.head = bytearray()
         self.done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def data_received(self, data: bytes) -> None:
-        self.head += data
         if self.done.done():
             return
-        if b"\r\n\r\n" in self.head:
-            self.done.set_result(self.head)
-        elif len(self.head) > limits.WEBHOOK_HEAD:
+        searched = max(len(self.head) - 3, 0)
+        self.head += data
+        end = self.head.find(b"\r\n\r\n", searched)
+        if (len(self.head) if end < 0 else end) > limits.WEBHOOK_HEAD:
             self.done.set_exception(Broken("proxyconnect tcp: the answer has no end"))
+        elif end >= 0:
+            self.done.set_result(bytes(self.head))
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self.done.done():

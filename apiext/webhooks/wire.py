@@ -13,6 +13,14 @@ from apiext.webhooks.errors import Broken, CallError, TooLarge
 _NO_BODY = frozenset((204, 304))
 _RECORD = 16 * 1024  # bytes of a TLS record
 _SECONDS = re.compile(rb"[+-]?[0-9]{1,18}")
+_FIELDS = re.compile(  # the header fields that are read, found without a step of Python for each of the others
+    rb"\r\n(content-length|transfer-encoding|content-type|connection|retry-after):((?:(?!\r\n).)*)", re.I | re.S
+)
+_NO_FIELD = re.compile(rb"\r\n((?:(?!\r\n)[^:])*)(?=\r\n|\Z)", re.S)
+_INFORMATIONAL = 5  # heads before an answer's own (upstream: Go's max1xxResponses)
+_CHUNK_LINE = 4096  # bytes of the line before a chunk (upstream: Go's maxLineLength)
+_CHUNK_EXCESS = 16 * 1024  # bytes of overhead over what chunks may have (upstream: Go's chunkedReader)
+_TRAILER = 4096  # bytes of a trailer (upstream: what Go's bufio.Reader holds)
 _BROKEN = "net/http: HTTP/1.x transport connection broken: "
 
 
@@ -50,8 +58,9 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_buffer", "_chunked", "_deadline", "_due", "_end", "_head", "_lacking", "_loop", "_lost", "_most", "_start",
-        "_timer", "_waiter", "began", "idle_since", "transport",
+        "_buffer", "_chunked", "_chunks", "_cut", "_deadline", "_due", "_end", "_excess", "_head", "_head_bytes",
+        "_informational", "_lacking", "_loop", "_lost", "_more", "_most", "_paused", "_searched", "_start", "_timer",
+        "_trailing", "_waiter", "began", "idle_since", "transport",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -64,7 +73,14 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer = bytearray(_RECORD)
         self._start = self._end = 0  # of what has come and was not taken yet
         self._lacking = 0  # bytes that have to come before it is worth looking
+        self._searched = 0  # bytes of these that hold no end of what is parsed
         self._chunked = bytearray()
+        self._chunks = self._excess = 0  # chunks so far; their overhead as Go counts it
+        self._trailing = False  # whether the last chunk has come
+        self._head_bytes = self._informational = 0  # of all heads of an answer; heads before its own
+        self._more = False  # whether chunks are left for the next turn of the loop
+        self._paused = False  # whether nothing is read until these are parsed
+        self._cut: Exception | None = None  # the error with which the connection was lost meanwhile
         self._head: _Head | None = None
         self._waiter: asyncio.Future[Answer] | None = None
         self._most = 0
@@ -87,7 +103,9 @@ class Connection(asyncio.BufferedProtocol):
         """
         assert self.transport is not None
         self.began, self._head, self._most = False, None, most
-        self._start = self._end = self._lacking = 0
+        self._start = self._end = self._lacking = self._searched = 0
+        self._chunks = self._excess = self._head_bytes = self._informational = 0
+        self._trailing = False
         self._chunked.clear()
         self._waiter = self._loop.create_future()
         if self._lost:
@@ -149,16 +167,35 @@ class Connection(asyncio.BufferedProtocol):
         self.began = True
         self._end += nbytes
         self._lacking -= nbytes
-        if self._lacking > 0:
+        if self._lacking <= 0 and not self._paused:
+            self._advance()
+
+    def _advance(self) -> None:
+        """Parse the received bytes. More chunks than fit into a turn of the loop are left for the next turn."""
+        waiter = self._waiter
+        if waiter is None or waiter.done():  # the caller gave up between two turns
             return
+        assert self.transport is not None
+        self._more = False
         try:
             answer = self._parse()
         except CallError as error:
-            self._waiter.set_exception(error)
+            waiter.set_exception(error)
             self.close()
             return
+        if self._more:
+            if not self._paused:
+                self._paused = True
+                self.transport.pause_reading()
+            self._loop.call_soon(self._advance)
+            return
+        if self._paused:
+            self._paused = False
+            self.transport.resume_reading()
         if answer is not None:
-            self._waiter.set_result(answer)
+            waiter.set_result(answer)
+        elif self._lost:
+            self._end_by(waiter, self._cut)
 
     def connection_lost(self, error: Exception | None) -> None:
         """End the exchange under way: an answer that ends with the connection is whole, others are broken."""
@@ -168,29 +205,47 @@ class Connection(asyncio.BufferedProtocol):
             self._timer = None
         if self._waiter is None or self._waiter.done():
             return
+        if self._paused:
+            self._cut = error
+        else:
+            self._end_by(self._waiter, error)
+
+    def _end_by(self, waiter: asyncio.Future[Answer], error: Exception | None) -> None:
+        """Settle the exchange whose connection was lost with an error, or None if the webhook closed it."""
         head = self._head
         if error is None and head is not None and head.length is None and not head.chunked:
-            self._waiter.set_result(head.answer(self._taken(self._end), reusable=False))
+            waiter.set_result(head.answer(self._taken(self._end), reusable=False))
             return
         if isinstance(error, ConnectionResetError | BrokenPipeError):
             text = "read tcp: read: connection reset by peer"
         else:
             text = "unexpected EOF" if self.began else "EOF"
-        self._waiter.set_exception(Broken(text))
+        waiter.set_exception(Broken(text))
 
     def _taken(self, end: int) -> bytes:
         return memoryview(self._buffer)[self._start : end].tobytes()
 
+    def _find(self, mark: bytes) -> int:
+        """Return where a mark begins in the received bytes, or -1. Search only those that were not searched before."""
+        found = self._buffer.find(mark, self._start + self._searched, self._end)
+        self._searched = max(self._end - self._start - len(mark) + 1, 0) if found < 0 else 0
+        return found
+
     def _parse(self) -> Answer | None:
         while self._head is None:
-            end = self._buffer.find(b"\r\n\r\n", self._start, self._end)
+            end = self._find(b"\r\n\r\n")
+            self._check_head(self._end if end < 0 else end)
             if end < 0:
-                self._check_head()
                 return None
             head = _parse_head(self._taken(end))
+            self._head_bytes += end + 4 - self._start
             self._start = end + 4
             if head.status >= 200:
                 self._head = head
+            elif self._informational == _INFORMATIONAL:
+                raise Broken(f"{_BROKEN}net/http: too many 1xx informational responses")
+            else:
+                self._informational += 1
         head, come = self._head, self._end - self._start
         length = head.length
         if head.status in _NO_BODY:
@@ -204,36 +259,57 @@ class Connection(asyncio.BufferedProtocol):
         body = self._taken(self._start + length)
         return head.answer(body, reusable=come == length)
 
-    def _check_head(self) -> None:
-        if self._end - self._start > limits.WEBHOOK_HEAD:
+    def _check_head(self, end: int) -> None:
+        """Raise Broken for a head that is no HTTP, or that is too long together with those before it."""
+        if self._head_bytes + end - self._start > limits.WEBHOOK_HEAD:
             raise Broken(f"{_BROKEN}net/http: server response headers exceeded {limits.WEBHOOK_HEAD} bytes; aborted")
         if not b"HTTP/1.".startswith(self._taken(min(self._end, self._start + 7))):
             raise Broken(f"{_BROKEN}malformed HTTP response {_quoted(self._taken(self._end))}")
 
     def _parse_chunks(self, head: _Head) -> Answer | None:
-        buffer, last = self._buffer, self._end
-        while True:
-            end = buffer.find(b"\r\n", self._start, last)
+        for _ in range(limits.WEBHOOK_CHUNKS_AT_ONCE):
+            if self._trailing:
+                return self._parse_trailer(head)
+            end = self._find(b"\r\n")
+            if (self._end if end < 0 else end) - self._start > _CHUNK_LINE:
+                raise Broken("header line too long")
             if end < 0:
-                if last - self._start > limits.WEBHOOK_HEAD:
-                    raise Broken(f"{_BROKEN}header line too long")
                 return None
             size = _chunk_size(self._taken(end))
             if size == 0:
-                trailer = (
-                    buffer.find(b"\r\n", end + 2, last) if buffer[end + 2 : min(end + 4, last)] != b"\r\n" else end + 2
-                )
-                if trailer < 0 or last < trailer + 2:
-                    return None
-                whole = buffer[end + 2 : last] == b"\r\n"  # trailers: read no further on this connection
-                return head.answer(bytes(self._chunked), reusable=whole)
+                self._start, self._trailing = end + 2, True
+                continue
             self._bound(len(self._chunked) + size)
-            if last < end + 4 + size:
+            following = end + 4 + size
+            if self._end < following:
+                self._lacking = following - self._end
                 return None
-            self._start = end + 4 + size
-            if buffer[self._start - 2 : self._start] != b"\r\n":
-                raise Broken(f"{_BROKEN}malformed chunked encoding")
-            self._chunked += memoryview(buffer)[end + 2 : end + 2 + size]
+            if self._buffer[following - 2 : following] != b"\r\n":
+                raise Broken("malformed chunked encoding")
+            self._count_chunk(end + 4 - self._start, size)
+            self._chunked += memoryview(self._buffer)[end + 2 : end + 2 + size]
+            self._start = following
+        self._more = True
+        return None
+
+    def _count_chunk(self, overhead: int, size: int) -> None:
+        """Raise Broken for too much overhead: as Go bounds it, 16 bytes a chunk and twice its data are free."""
+        self._chunks += 1
+        self._excess = max(self._excess + overhead - 16 - 2 * size, 0)
+        if self._excess > _CHUNK_EXCESS or self._chunks > limits.WEBHOOK_CHUNKS:
+            raise Broken("chunked encoding contains too much non-data")
+
+    def _parse_trailer(self, head: _Head) -> Answer | None:
+        """Pass over the trailer, of which nothing is read. A connection with one carries no other request."""
+        come = self._end - self._start
+        if come < 2:
+            return None
+        if self._buffer[self._start : self._start + 2] == b"\r\n":
+            return head.answer(bytes(self._chunked), reusable=come == 2)
+        end = self._find(b"\r\n\r\n")
+        if (self._end if end < 0 else end) - self._start > _TRAILER:
+            raise Broken("http: suspiciously long trailer after chunked body")
+        return None if end < 0 else head.answer(bytes(self._chunked), reusable=False)
 
     def _bound(self, size: int) -> None:
         if size > self._most:
@@ -242,18 +318,18 @@ class Connection(asyncio.BufferedProtocol):
 
 @lru_cache(limits.WEBHOOK_HEADS_SEEN)
 def _parse_head(raw: bytes) -> _Head:
-    lines = raw.split(b"\r\n")
-    parts = lines[0].split(b" ", 2)
+    line = raw.partition(b"\r\n")[0]
+    parts = line.split(b" ", 2)
     if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or len(parts[1]) != 3 or not parts[1].isdigit():
-        raise Broken(f"{_BROKEN}malformed HTTP response {_quoted(lines[0])}")
+        raise Broken(f"{_BROKEN}malformed HTTP response {_quoted(line)}")
     length: int | None = None
     again: int | None = None
     chunked, kind, connection = False, "", b""
-    for line in lines[1:]:
-        name, colon, value = line.partition(b":")
-        if not colon:
-            raise Broken(f"{_BROKEN}malformed MIME header line: {line.decode('latin-1')}")
-        lowered, value = name.lower(), value.strip()
+    malformed = _NO_FIELD.search(raw, len(line))
+    if malformed is not None:
+        raise Broken(f"{_BROKEN}malformed MIME header line: {malformed[1].decode('latin-1')}")
+    for name, written in _FIELDS.findall(raw, len(line)):
+        lowered, value = name.lower(), written.strip()
         if lowered == b"content-length":
             length = _length(value)
         elif lowered == b"transfer-encoding":
@@ -264,7 +340,7 @@ def _parse_head(raw: bytes) -> _Head:
             kind = value.decode("latin-1")
         elif lowered == b"connection":
             connection = value.lower()
-        elif lowered == b"retry-after" and _SECONDS.fullmatch(value):
+        elif _SECONDS.fullmatch(value):
             again = int(value)
     reusable = parts[0] == b"HTTP/1.1" and b"close" not in connection
     return _Head(int(parts[1]), kind, length, chunked, reusable, again)
@@ -279,7 +355,7 @@ def _length(value: bytes) -> int:
 def _chunk_size(line: bytes) -> int:
     digits = line.split(b";", 1)[0].strip()
     if not digits or len(digits) > 15 or digits.strip(b"0123456789abcdefABCDEF"):
-        raise Broken(f"{_BROKEN}invalid byte in chunk length")
+        raise Broken("invalid byte in chunk length")
     return int(digits, 16)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from typing import Any
 
 import orjson
@@ -61,3 +62,17 @@ def test_a_status_of_wrong_types(result: dict[str, Any], text: str) -> None:
 def test_what_only_looks_like_a_yes(raw: bytes, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=re.escape(text)):
         response_of(raw, "v1", "u", mutating=False)
+
+
+def test_objects_of_an_answer_are_counted_before_they_are_made() -> None:
+    """8 MB of empty objects took half a gigabyte."""
+    raw = b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "other": [%b]}' % b",".join(
+        [b"{}"] * 2_500_000
+    )
+    tracemalloc.start()
+    try:
+        with pytest.raises(NotAReview, match="more than 400000 objects and lists"):
+            response_of(raw, "v1", "u", mutating=False)
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(raw)
+    finally:
+        tracemalloc.stop()

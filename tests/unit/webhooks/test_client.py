@@ -8,6 +8,7 @@ import functools
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ import pytest
 from apiext import limits
 from apiext.webhooks import errors
 from apiext.webhooks.breaker import Breaker
-from apiext.webhooks.client import Client
+from apiext.webhooks.client import Client, refusal
 from apiext.webhooks.resolver import Resolver
 from apiext.webhooks.target import Target, target_of
 from apiext.webhooks.trust import Contexts
+from apiext.webhooks.wire import Answer
 from tests.support import admission_webhook as hooks
 from tests.support import tls
 from tests.support.processes import free_port
@@ -460,3 +462,15 @@ async def _outcome(work: Awaitable[bytes]) -> bytes | TimeoutError:
         return await work
     except TimeoutError as error:
         return error
+
+
+def test_a_refusal_of_any_size_is_told_in_little_memory() -> None:
+    text = b'{"kind": "Status", "status": "Failure", "message": "no", "code": 418, "x": [%b0]}'
+    assert str(refusal(Answer(400, "", text % (b"{}," * 100), True))) == "no"
+    answer = Answer(400, "", text % (b"{}," * 2_000_000), True)
+    tracemalloc.start()
+    try:
+        assert str(refusal(answer)) == "the server rejected our request for an unknown reason"
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import time
+from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import given
@@ -21,6 +24,7 @@ class _Transport(asyncio.Transport):
         super().__init__()
         self.dropped = False
         self.sent = b""
+        self.paused = False
 
     def writelines(self, parts: object) -> None:
         self.sent += b"".join(parts)  # type: ignore[arg-type]
@@ -30,6 +34,12 @@ class _Transport(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.dropped
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
 
 
 def receive(connection: Connection, piece: bytes) -> None:
@@ -41,16 +51,48 @@ def receive(connection: Connection, piece: bytes) -> None:
         connection.buffer_updated(count)
 
 
+async def resumed(transport: _Transport) -> list[float]:
+    """Wait as a transport does while its connection reads nothing; return the seconds of each turn of the loop."""
+    turns: list[float] = []
+    for _ in range(1_000):
+        if transport.dropped or not transport.paused:
+            break
+        began = time.thread_time()
+        await asyncio.sleep(0)
+        turns.append(time.thread_time() - began)
+    return turns
+
+
+@contextlib.asynccontextmanager
+async def asking() -> AsyncIterator[tuple[Connection, _Transport, asyncio.Future[Answer]]]:
+    """Have a connection wait for an answer of at most a million bytes."""
+    connection, transport = Connection(), _Transport()
+    connection.connection_made(transport)
+    answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    async def ask() -> None:
+        try:
+            answer.set_result(await connection.exchange(b"head", b"body", 1_000_000))
+        except CallError as error:
+            answer.set_exception(error)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(ask())
+        await asyncio.sleep(0)
+        yield connection, transport, answer
+
+
 def play(pieces: list[bytes], *, end: bool = False, most: int = 1000) -> Answer:
     async def run() -> Answer:
-        connection = Connection()
-        connection.connection_made(_Transport())
+        connection, transport = Connection(), _Transport()
+        connection.connection_made(transport)
         async with asyncio.TaskGroup() as group:
             answer = group.create_task(connection.exchange(b"head", b"body", most))
             await asyncio.sleep(0)
             for piece in pieces:
                 if not answer.done():
                     receive(connection, piece)
+                    await resumed(transport)
             if end:
                 connection.connection_lost(None)
         return answer.result()
@@ -147,7 +189,18 @@ async def test_each_answer_has_a_deadline_of_its_own() -> None:
     connection.connection_lost(None)
 
 
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 BAD = [
+    (CHUNKED + b"2\r\n{}\r\n0\r\n" + b"x" * 5_000, "suspiciously long trailer"),
+    (CHUNKED + b"2\r\n{}\r\n0\r\nx: " + b"y\r\n" * 5_000, "suspiciously long trailer"),
+    (CHUNKED + b"1" * 5_000, "header line too long"),
+    (CHUNKED + b"1;" + b"x" * 5_000 + b"\r\n.\r\n", "header line too long"),
+    (CHUNKED + (b"1;" + b"x" * 1_000 + b"\r\n.\r\n") * 20, "too much non-data"),
+    (CONTINUE * 6 + b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx", "too many 1xx informational responses"),
+    (CONTINUE.replace(b"\r\n\r\n", b"\r\nX: " + b"y" * 20_000 + b"\r\n\r\n") * 4, "server response headers exceeded"),
+    (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 70_000 + b"\r\nContent-Length: 1\r\n\r\nx", "server response headers exceeded"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nnonsense\r\nX: y\r\n\r\n", "malformed MIME header line: nonsense$"),
     (b"<html>not http", "malformed HTTP response"),
     (b"HTTP/2 200\r\n\r\n", "malformed HTTP response"),
     (b"HTTP/1.1 2000 OK\r\n\r\n", "malformed HTTP response"),
@@ -173,6 +226,53 @@ def test_what_is_no_http(raw: bytes, text: str) -> None:
 def test_the_bound(raw: bytes) -> None:
     with pytest.raises(TooLarge):
         play([raw])
+
+
+WORK = [
+    CHUNKED + b"1\r\nx\r\n" * 100_000 + b"0\r\n\r\n",
+    CHUNKED + b"186a0\r\n" + b"x" * 100_000 + b"\r\n0\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n" + b"a:\r\n" * 15_000 + b"\r\n" + b"x" * 100_000,
+    CHUNKED + b"1\r\nx\r\n" * 100_000 + b"0\r\nX: " + b"y" * 4_000 + b"\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("size", [7, 300, 1 << 20])
+@pytest.mark.parametrize("raw", WORK, ids=["chunks", "chunk", "head", "trailer"])
+async def test_an_answer_is_parsed_in_turns_and_once(raw: bytes, size: int) -> None:
+    """Each byte is looked at a bounded number of times, and no turn of the loop is long, however the bytes arrive."""
+    longest = whole = 0.0
+    async with asking() as (connection, transport, answer):
+        for at in range(0, len(raw), size):
+            began = time.thread_time()
+            receive(connection, raw[at : at + size])
+            took = [time.thread_time() - began, *await resumed(transport)]
+            longest, whole = max(longest, *took), whole + sum(took)
+        assert (await answer).body == b"x" * 100_000
+    assert longest < 4 * limits.LOOP_BUDGET
+    assert whole < 3.0
+
+
+@pytest.mark.parametrize("last", [b"0\r\n\r\n", b""])
+async def test_what_came_before_the_end_of_a_connection_counts(last: bytes) -> None:
+    async with asking() as (connection, _, answer):
+        receive(connection, CHUNKED + b"1\r\nx\r\n" * 5_000 + last)
+        connection.connection_lost(None)  # while chunks are left to parse
+        assert not answer.done()
+        if last:
+            assert (await answer).body == b"x" * 5_000
+        else:
+            with pytest.raises(Broken, match="unexpected EOF"):
+                await answer
+
+
+async def test_chunks_without_number() -> None:
+    async with asking() as (connection, transport, answer):
+        receive(connection, CHUNKED)
+        for _ in range(limits.WEBHOOK_CHUNKS // 1_000 + 1):
+            receive(connection, b"1\r\nx\r\n" * 1_000)
+            await resumed(transport)
+        with pytest.raises(Broken, match="too much non-data"):
+            await answer
 
 
 @given(raw=st.binary(max_size=200))

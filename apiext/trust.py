@@ -24,9 +24,24 @@ def as_go(context: ssl.SSLContext) -> ssl.SSLContext:
     return context
 
 
-def subject_of(certificate: "x509.Certificate") -> "x509.Name":
-    """Return whom a certificate names, without Python's warning of names of more than 64 characters."""
+@contextlib.contextmanager
+def unwarned() -> Iterator[None]:
+    """Keep Python's library for certificates from warning of what Go takes: a serial number of 0, a name too long."""
     with warnings.catch_warnings(category=UserWarning, action="ignore"):
+        yield
+
+
+def read_certificate(der: bytes) -> "x509.Certificate":
+    """Return a certificate that TLS has verified (DER); raise ValueError for one that Python's library cannot read."""
+    from cryptography import x509
+
+    with unwarned():
+        return x509.load_der_x509_certificate(der)
+
+
+def subject_of(certificate: "x509.Certificate") -> "x509.Name":
+    """Return whom a certificate names, which may take more than 64 characters."""
+    with unwarned():
         return certificate.subject
 
 

@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 from apiext.auth.bonds import BadToken, Unbound
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import CREDENTIAL_ID, REFUSED, SUPERUSER, User, authenticated, proven
-from apiext.trust import subject_of
+from apiext.trust import read_certificate, subject_of
 
 UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
 """What a certificate's subject names a user's uid by (upstream: AllowParsingUserUIDFromCertAuth)."""
@@ -160,9 +160,9 @@ def read_token_file(path: Path) -> dict[str, User]:
 def user_of_certificate(der: bytes) -> User | None:
     """Return the user that a verified client certificate names: CN is the user, each O a group; None without a CN.
 
-    REFUSED when its uid is no text, empty, or there are several.
+    REFUSED when its uid is no text, empty, or there are several. Raises ValueError for one that cannot be read.
     """
-    subject = subject_of(x509.load_der_x509_certificate(der))
+    subject = subject_of(read_certificate(der))
     names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if not names or not names[-1].value:
         return None
@@ -191,7 +191,7 @@ def verified_chain(connection: ssl.SSLObject) -> list[bytes]:
 
 
 def validity(chain: Iterable[bytes]) -> tuple[float, float]:
-    """Return begin and end (Unix time) of the time in which all certificates of a chain are valid."""
-    found = [x509.load_der_x509_certificate(der) for der in chain]
+    """Return begin and end (Unix time) of the time in which all certificates of a chain are valid; raise ValueError."""
+    found = [read_certificate(der) for der in chain]
     begins = (certificate.not_valid_before_utc.timestamp() for certificate in found)
     return max(begins), min(certificate.not_valid_after_utc.timestamp() for certificate in found)

@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 from apiext.auth.authentication import user_of_certificate, verified_chain
 from apiext.auth.user import REFUSED, User, proven, readable, unescaped
 from apiext.config import ProxyConfig
-from apiext.trust import subject_of
+from apiext.trust import read_certificate, subject_of, unwarned
 
 OVERLAP = (
     "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; "
@@ -46,7 +46,10 @@ class Proxies:
             raise ProxyError(OVERLAP)
 
     def holder(self, connection: ssl.SSLObject) -> Holder:
-        """Return who sent the certificate of a connection, which the handshake has verified by one of the CAs."""
+        """Return the holder of a connection's certificate, which the handshake has verified by one of the CAs.
+
+        Raises ValueError for a certificate that cannot be read.
+        """
         chain = verified_chain(connection)
         if not chain:
             return Holder(None, False)
@@ -56,14 +59,14 @@ class Proxies:
 
     def _issuers(self, certificate: bytes) -> frozenset[bytes]:
         """Return the authorities that signed a certificate themselves: a resumed session has no other."""
-        leaf = x509.load_der_x509_certificate(certificate)
+        leaf = read_certificate(certificate)
         return frozenset(ca for ca in self._own | self._clients if ca == certificate or _issued(ca, leaf))
 
     def _allowed(self, certificate: bytes) -> bool:
         names = self._config.allowed_names
         if not names:
             return True
-        found = subject_of(x509.load_der_x509_certificate(certificate)).get_attributes_for_oid(NameOID.COMMON_NAME)
+        found = subject_of(read_certificate(certificate)).get_attributes_for_oid(NameOID.COMMON_NAME)
         return bool(found) and found[-1].value in names
 
     def user(self, headers: Iterable[tuple[str, str]]) -> User | None:
@@ -96,13 +99,14 @@ def _first(headers: Sequence[tuple[str, str]], wanted: Sequence[str]) -> str:
 
 
 def _certificates(path: str) -> frozenset[bytes]:
-    found = x509.load_pem_x509_certificates(Path(path).read_bytes())
+    with unwarned():
+        found = x509.load_pem_x509_certificates(Path(path).read_bytes())
     return frozenset(certificate.public_bytes(Encoding.DER) for certificate in found)
 
 
 def _issued(authority: bytes, leaf: x509.Certificate) -> bool:
     try:
-        leaf.verify_directly_issued_by(x509.load_der_x509_certificate(authority))
+        leaf.verify_directly_issued_by(read_certificate(authority))
     except (ValueError, TypeError, InvalidSignature):
         return False
     return True

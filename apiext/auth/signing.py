@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 
 from apiext.auth.certificates import write_private
+from apiext.trust import unwarned
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
@@ -109,7 +110,7 @@ def verifiers_of(file: Path) -> list[Verifier]:
 def _public(label: bytes, block: bytes) -> PublicKey | None:
     """Return the public key of a block of PEM, None when there is none that tokens may be signed with."""
     key: object = None
-    with suppress(ValueError, TypeError, UnsupportedAlgorithm):
+    with suppress(ValueError, TypeError, UnsupportedAlgorithm), unwarned():
         if label == b"CERTIFICATE":
             key = x509.load_pem_x509_certificate(block).public_key()
         elif label.endswith(b"PRIVATE KEY"):

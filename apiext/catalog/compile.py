@@ -14,6 +14,7 @@ from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import ALL_VERBS, TERMINATING_VERBS, Endpoint, ServedResource, ServedVersion
 from apiext.catalog.stored import Storage
 from apiext.catalog.viewing import custom_codec
+from apiext.crd.bundles import bundle_fault, is_blank
 from apiext.crd.conditions import find
 from apiext.crd.definition import (
     ESTABLISHED,
@@ -75,7 +76,14 @@ def compile_definition(
         identity=shape,
         all_versions=versions,
         conversion=definition.webhook,
+        unusable=_is_unusable(definition.webhook),
     )
+
+
+def _is_unusable(webhook: View | None) -> bool:
+    """Return whether the CA bundle of a conversion webhook cannot be read; a blank one is none, as upstream has it."""
+    bundle = ((webhook or {}).get("clientConfig") or {}).get("caBundle") or ""
+    return bool(bundle) and not is_blank(bundle) and bool(bundle_fault(bundle))
 
 
 def identity(document: View) -> str:

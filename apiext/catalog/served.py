@@ -210,7 +210,8 @@ class ServedResource:
     nobody knows it. ``stored_as`` is the resource whose objects are shown, None for its own; ``equals`` are the
     versions of other groups that show the same objects. ``review`` tells that nothing is stored at all. ``ttl`` are the
     seconds after its last write when an object goes by itself, 0 for never. ``cached`` tells that reads may be of a
-    while ago, and wait for a revision to come, as those of upstream's cache.
+    while ago, and wait for a revision to come, as those of upstream's cache. ``unusable``: each request of it is a 500,
+    since the CA bundle of its conversion webhook cannot be read.
     """
 
     group: str
@@ -234,6 +235,7 @@ class ServedResource:
     review: bool = False
     ttl: int = 0
     cached: bool = True
+    unusable: bool = False
 
     @property
     def stored_resource(self) -> GroupResource:

@@ -114,16 +114,24 @@ class ApiHandler(Turns):
         self._secure = found is not None
         chain = verified_chain(found) if found is not None else ()
         if found is not None and chain:
-            proxies = self._service.proxies
-            self._holder = proxies.holder(found) if proxies else Holder(user_of_certificate(chain[0]), False)
-            self._valid = validity(chain)
-            self._check_validity(self._holder)
+            self._believe(found, chain)
         # Linux ends those, too, whose peer acknowledges but takes nothing: a reader may pause for minutes
         set_option(transport, socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", round(limits.UNREAD_TIMEOUT * 1000))
         if self._keepalive_handle is not None:
             self._keepalive_handle.cancel()
         self._next_keepalive_close_time = self._loop.time() + limits.HEAD_TIMEOUT
         self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
+
+    def _believe(self, connection: ssl.SSLObject, chain: Sequence[bytes]) -> None:
+        """Take note of the user that a client certificate names, and of the times between which it counts."""
+        proxies = self._service.proxies
+        try:
+            self._holder = proxies.holder(connection) if proxies else Holder(user_of_certificate(chain[0]), False)
+            self._valid = validity(chain)
+        except ValueError as error:  # OpenSSL can read it, Python's library cannot
+            log.warning("the certificate of a client cannot be read, its requests are refused: %s", error)
+            self._holder = Holder(REFUSED, False)
+        self._check_validity(self._holder)
 
     def _check_validity(self, holder: Holder) -> None:
         """Compare the client certificate with the wall clock, which a timer of the loop does not follow: 0.2 us."""

@@ -302,7 +302,7 @@ def _check_route(exchange: Exchange, info: RequestInfo, target: Target) -> None:
 
 
 def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None) -> Target | Reply:
-    """Return what a resource URL names, or the 404 page; raises a Status 404 where upstream does (SRV-001…003).
+    """Return what a resource URL names, or the 404 page; raises a Status 404 or 500 where upstream does (SRV-001…003).
 
     The warning of a deprecated version is added to ``warnings`` as soon as the version is known.
     """
@@ -315,6 +315,8 @@ def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None)
         if resource is not None and served is not None and not none and _is_everywhere(resource, served, info):
             raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
         raise status.resource_not_found()
+    if resource.unusable:
+        raise status.internal("error resolving resource")
     if warnings is not None and served.deprecation_warning and served.deprecation_warning not in warnings:
         warnings.append(served.deprecation_warning)
     endpoint = served.endpoints.get(info.subresource)

@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from apiext import limits
-from apiext.trust import subject_of
+from apiext.trust import read_certificate, subject_of
 
 _MANY = 100  # names from which on only their number is told (upstream: maxNamesIncluded)
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*").fullmatch
@@ -42,7 +42,7 @@ async def shown(address: str, port: int, name: str) -> bytes | None:
 def fault(der: bytes, name: str, now: datetime) -> str | None:
     """Return what is wrong with the times or names of a certificate; None for neither, and for one nobody can read."""
     try:
-        certificate = x509.load_der_x509_certificate(der)
+        certificate = read_certificate(der)
         return _of_times(certificate, now) or _of_names(certificate, name)
     except _UNREADABLE:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ssl
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.support import tls
 from tests.support.definitions import Resource, condition, definition, fresh_group, is_true
-from tests.support.http_client import DEFINITIONS, MERGE, Answer, Client
+from tests.support.http_client import APPLY, DEFINITIONS, MERGE, Answer, Client
 from tests.support.waiting import until
 
 BAD = base64.b64encode(b"x").decode()
@@ -74,6 +75,59 @@ def test_a_definition_with_a_bundle_of_no_use_is_not_established(api: Client, bu
     give(api, wanted, encoded("y")).expect(200)
     give(api, wanted, tls.authority().bundle).expect(200)
     assert established(api, wanted, "InitialNamesAccepted")["status"] == "True"
+
+
+@pytest.mark.rows("CRD-037", "CND-005", "ERR-20")
+def test_nothing_of_a_definition_with_a_bundle_of_no_use_is_served(api: Client) -> None:
+    wanted = with_bundle(encoded("garbage"))
+    (version,) = wanted["spec"]["versions"]
+    version["subresources"] = {"status": {}}
+    wanted["spec"]["versions"] = [{**version, "name": "v1beta1"}, {**version, "name": "v1", "storage": False}]
+    wanted["spec"]["versions"].append({**version, "name": "v0", "storage": False, "served": False})
+    api.post(DEFINITIONS, wanted).expect(201)
+    established(api, wanted, "InvalidCABundle")
+    group = wanted["spec"]["group"]
+    stored, other = (Resource(api, group, "widgets", "Widget", version) for version in ("v1beta1", "v1"))
+    for widgets in (stored, other):
+        body = widgets.make("a")
+        answers = [
+            api.get(widgets.path()),
+            api.get(f"/apis/{group}/{widgets.version}/widgets"),
+            api.get(widgets.path(), watch="1", timeoutSeconds="1"),
+            api.get(widgets.path("a")),
+            api.get(widgets.path("a"), resourceVersion="0"),
+            api.get(f"{widgets.path('a')}/status"),
+            api.get(f"{widgets.path('a')}/nonsense"),
+            api.post(widgets.path(), body),
+            api.post(widgets.path(namespace="nowhere"), body),
+            api.put(widgets.path("a"), body),
+            api.patch(widgets.path("a"), {}, MERGE),
+            api.patch(widgets.path("a"), body, APPLY, fieldManager="m"),
+            api.delete(widgets.path("a")),
+            api.delete(widgets.path()),
+        ]
+        assert {answer.status for answer in answers} == {500}
+        for answer in answers:
+            assert answer.json["message"] == "Internal error occurred: error resolving resource"
+            assert answer.json["reason"] == "InternalError"
+    for path in (f"/apis/{group}", f"/apis/{group}/v1", f"/apis/{group}/v0/namespaces/default/widgets"):
+        assert api.get(path).status == 404
+    assert group not in {found["name"] for found in api.get("/apis").expect(200)["groups"]}
+    give(api, wanted, tls.authority().bundle).expect(200)
+    established(api, wanted, "InitialNamesAccepted")
+    stored.create("a")
+    assert [one["metadata"]["name"] for one in api.get(stored.path()).expect(200)["items"]] == ["a"]
+    assert "connection refused" in api.get(other.path("a")).expect(500)["message"]
+
+
+@pytest.mark.rows("CRD-037", "DEL-004")
+def test_a_definition_with_a_bundle_of_no_use_can_be_deleted(api: Client) -> None:
+    wanted = with_bundle(encoded("garbage"))
+    api.post(DEFINITIONS, wanted).expect(201)
+    established(api, wanted, "InvalidCABundle")
+    path = f"{DEFINITIONS}/{wanted['metadata']['name']}"
+    api.delete(path).expect(200)
+    until(lambda: api.get(path).status == 404, "the definition is gone", within=10)
 
 
 @pytest.mark.rows("CRD-037", "CND-004")
@@ -187,3 +241,21 @@ def test_a_certificate_with_an_extension_that_cannot_be_read_is_of_no_use(api: C
             assert text.endswith(f"failed to parse certificate: x509: invalid {name}"), (identifier, value, text)
     good = {"1.2.3.4": b"abc", "2.5.29.19": b"\x30\x03\x01\x01\xff", "2.5.29.15": b"\x03\x02\x01\x06"}
     give(api, wanted, encoded(certificate(KEY, good))).expect(200)
+
+
+def numbered(serial: int) -> str:
+    """Return a certificate with a serial number of one byte, as PEM."""
+    return ssl.DER_cert_to_PEM_cert(tls.numbered(serial))
+
+
+@pytest.mark.rows("CRD-037")
+def test_a_serial_number_may_be_zero_and_not_below(api: Client) -> None:
+    wanted = with_bundle(encoded(numbered(0)))
+    api.post(DEFINITIONS, wanted).expect(201)
+    assert established(api, wanted, "InitialNamesAccepted")["status"] == "True"
+    refuses(api, numbered(-5), "failed to parse certificate: x509: negative serial number")
+    wanted = with_bundle(encoded(numbered(-5)))
+    api.post(DEFINITIONS, wanted).expect(201)
+    established(api, wanted, "InvalidCABundle")
+    give(api, wanted, encoded(numbered(-5) + numbered(0))).expect(200)  # one that can be read is enough
+    established(api, wanted, "InitialNamesAccepted")

@@ -57,6 +57,17 @@ def authority(common: str = "webhook-test-ca") -> TestAuthority:
     return TestAuthority(certificate, key)
 
 
+def numbered(serial: int) -> bytes:
+    """Return a certificate (DER) with a serial number of one byte, which may be 0 or negative; it is not signed."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name, day = _name("numbered"), timedelta(days=1)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now - day, now + day)
+    der = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+    one = bytes.fromhex("a003020102" + "020101")  # the version comes before it
+    assert der.count(one) == 1
+    return der.replace(one, one[:-1] + serial.to_bytes(signed=True))
+
+
 def server_file(
     ca: TestAuthority, directory: Path, names: tuple[str, ...] = ("localhost", "127.0.0.1"), *, expired: bool = False
 ) -> Path:

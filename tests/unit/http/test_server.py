@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from apiext import limits
-from apiext.auth import certificates
+from apiext.auth import authentication, certificates
 from apiext.auth.authentication import Credentials
 from apiext.auth.authorization import Attributes, Decision
 from apiext.auth.proxies import Proxies
@@ -255,6 +255,42 @@ def test_a_client_certificate_ends_by_the_wall_clock(
                     assert (await client.ask("GET", url, Authorization="Bearer sesame")).code == 200
 
     ask()
+
+
+@pytest.mark.rows("AUT-001")
+@pytest.mark.parametrize("proxied", [False, True], ids=["alone", "proxied"])
+def test_a_client_certificate_that_cannot_be_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, proxied: bool
+) -> None:
+    """OpenSSL reads certificates that a later release of Python's library refuses, as with the serial number 0."""
+    authority = certificates.load_authority(tmp_path)
+    pair = certificates.load_serving(tmp_path, authority, certificates.serving_names("127.0.0.1"))
+    ca = str(tmp_path / "ca.crt")
+    context = tls_context(str(pair.certificate), str(pair.key))
+    ask_clients(context, ca)
+    pem, key = certificates.issue_client(authority, "alice", ["devs"], timedelta(hours=1))
+    (tmp_path / "client.pem").write_bytes(pem + key)
+    ours = ssl.create_default_context(cafile=ca)
+    ours.load_cert_chain(tmp_path / "client.pem")
+    proxies = Proxies(ProxyConfig(ca, allowed_names=("no",)), ca) if proxied else None
+
+    def refuse(der: bytes) -> None:
+        raise ValueError("odd serial number")
+
+    monkeypatch.setattr(authentication, "read_certificate", refuse)
+
+    @on_uvloop
+    async def ask() -> None:
+        known = Credentials({"sesame": authenticated("bob")})
+        async with (
+            serving(Shelf(), authenticator=known, tls=context, proxies=proxies) as server,
+            connected(server, ours) as client,
+        ):
+            assert (await client.ask("GET", COLLECTION)).code == 401
+            assert (await client.ask("GET", COLLECTION, Authorization="Bearer sesame")).code == 200
+
+    ask()
+    assert "its requests are refused: odd serial number" in caplog.text
 
 
 @pytest.mark.rows("ERR-16", "WRI-025")

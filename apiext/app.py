@@ -259,6 +259,7 @@ class Application:
             converter.start(group)
             known = edge.identity(config, _find_in(store))
             roles = await self._roles(store)
+            control.await_too(roles.settled)
             authorizer = authorizer_of(config.authorization_modes, roles.policy)
             verbs = Verbs(
                 live,

@@ -214,6 +214,10 @@ GRANTS_KEPT = 4096  # users in namespaces whose roles are remembered
 GRANT_BYTES = 8 * 1024  # bytes of such a user's name and groups; what one of more may do is found out each time
 GROUP_OVERHEAD = 64  # bytes counted on top for each group
 HEADER_KEPT = 1_024  # characters of such a value; what a longer one means is found out each time
+RULES_LISTED = 16  # rules of a role about one resource that are looked at in turn; more of them are indexed
+FOLLOW_INLINE = 16 * 1024  # bytes of roles and bindings that are read in one turn of the loop; more of them, later ...
+FOLLOW_THREAD = 64 * 1024  # ... and a larger one in a thread
+REVIEWED_GROUPS = 256  # groups of an access review that the authorizer is given as they are, named by bindings or not
 PERMISSIONS_LOOKS = 4_000_000  # looks that such a comparison may take
 PERMISSIONS_COMPARED = 16_384  # single things that a role allows, compared with what its writer may do (upstream: any)
 

@@ -1,9 +1,13 @@
 """How long work may stay on the loop: what has much to do gives the others their turn now and then."""
 
 import asyncio
+from collections.abc import Callable, Iterable
 from time import perf_counter
+from typing import TypeVar
 
 from apiext import limits
+
+T = TypeVar("T")
 
 
 class Turn:
@@ -24,3 +28,14 @@ class Turn:
         if self.over:
             await asyncio.sleep(0)
             self._until = perf_counter() + limits.LOOP_BUDGET / 2
+
+
+async def in_turns(made: Iterable[T], wanted: Callable[[T], bool] = lambda _: True) -> list[T]:
+    """Return what an iterator makes and ``wanted`` accepts, yielding to the event loop now and then."""
+    turn, found = Turn(), list[T]()
+    for one in made:
+        if wanted(one):
+            found.append(one)
+        if turn.over:
+            await turn.give()
+    return found

@@ -21,10 +21,19 @@ def uncovered(held: Sequence[Role], wanted: Sequence[Rule]) -> list[Rule]:
 
 
 def uncovering(held: Sequence[Role], wanted: Sequence[Rule]) -> Iterator[Rule | None]:
-    """Yield that one by one, None for what is held: between any two the caller may do something else."""
-    pieces = sum(map(_pieces, wanted))
+    """Yield that one by one, None for what is held: between any two the caller may yield to the event loop."""
+    pieces = 0
+    for rule in wanted:
+        pieces += _pieces(rule)
+        yield None
     if pieces > limits.PERMISSIONS_COMPARED:
-        wanted = _not_held_as_they_are(held, wanted)
+        known = set[Rule]()
+        for role in held:
+            for rule in role.rules:
+                known.add(rule)
+                yield None
+        everything = Rule(("*",), ("*",), ("*",)) in known
+        wanted = [rule for rule in wanted if rule not in known and not (everything and not rule.paths)]
         pieces = sum(map(_pieces, wanted))
         if pieces > limits.PERMISSIONS_COMPARED:
             raise TooManyPermissions(f"rules that allow over {limits.PERMISSIONS_COMPARED} single things")
@@ -38,13 +47,6 @@ def uncovering(held: Sequence[Role], wanted: Sequence[Rule]) -> Iterator[Rule | 
 def _pieces(rule: Rule) -> int:
     named = len(rule.groups) * len(rule.resources) * max(1, len(rule.names))
     return len(rule.verbs) * (named + len(rule.paths))
-
-
-def _not_held_as_they_are(held: Sequence[Role], wanted: Sequence[Rule]) -> list[Rule]:
-    """Return the rules that no role held has, nor everything."""
-    known = {rule for role in held for rule in role.rules}
-    everything = Rule(("*",), ("*",), ("*",)) in known
-    return [rule for rule in wanted if rule not in known and not (everything and not rule.paths)]
 
 
 def _broken_down(rule: Rule) -> Iterator[Rule]:

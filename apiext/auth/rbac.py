@@ -1,10 +1,10 @@
 """What roles and bindings allow: rules indexed once for each role, bindings by whom they are for (AUT-003).
 
-Pure: documents go in, decisions come out. What was found out about a user in a namespace is remembered until a role or
-binding changes, so that a check is a few look-ups.
+Pure: roles and bindings go in, decisions come out. The grants of a user in a namespace are cached until a role or
+binding of that namespace, or one without a namespace, changes, so that a check is a few look-ups.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,43 +19,170 @@ ANY = "*"
 
 
 class _Row(NamedTuple):
-    """A rule without its resources, names or paths; None is any."""
+    """A rule without its resources or paths; None means any. ``room`` is the number of keys that it may have."""
 
-    verbs: frozenset[str] | None
-    groups: frozenset[str] | None
+    verbs: Collection[str] | None
+    groups: Collection[str] | None
+    names: Collection[str] | None
+    room: int
+
+    def allows(self, verb: str, group: str, name: str | None) -> bool:
+        """Whether the rule allows a verb on an object of a group; ``name`` None means any name."""
+        return (
+            (self.verbs is None or verb in self.verbs)
+            and (self.groups is None or group in self.groups)
+            and (self.names is None or name in self.names)
+        )
+
+
+_UNUSED = 0  # stands in a key for a field that is no part of it
+_Shape = tuple[bool, bool, bool]  # whether name, verb and group are parts of a key
+_Key = tuple[str | int | None, str | int, str | int]  # name (None: any), verb, group
+_SHAPES: Sequence[_Shape] = (
+    (True, True, True),
+    (True, True, False),
+    (False, True, True),
+    (True, False, True),
+    (True, False, False),
+    (False, True, False),
+    (False, False, True),
+    (False, False, False),
+)
+"""The keys that a rule may have, those that find the fewest rules first."""
+
+
+class _Rows:
+    """The rules of a role about one resource: a list of a few, an index of many.
+
+    A rule has a key for each combination of some of its lists: of so many lists that its keys are no more than its
+    elements. A look-up reads the rows of a few keys.
+    """
+
+    __slots__ = ("_index", "_listed")
+
+    def __init__(self) -> None:
+        self._listed: list[_Row] = []
+        self._index: dict[_Shape, dict[_Key, list[_Row]]] | None = None
+
+    @property
+    def widest(self) -> int:
+        """How many rows a look-up reads at most, for each key that it looks for."""
+        lists = (self._listed, *(rows for keyed in (self._index or {}).values() for rows in keyed.values()))
+        return max(map(len, lists))
+
+    def add(self, row: _Row) -> None:
+        """Add a rule."""
+        if self._index is not None:
+            self._key(self._index, row)
+            return
+        self._listed.append(row)
+        if len(self._listed) > limits.RULES_LISTED:
+            self._index = {}
+            for one in self._listed:
+                self._key(self._index, one)
+            self._listed = []
+
+    def _key(self, index: dict[_Shape, dict[_Key, list[_Row]]], row: _Row) -> None:
+        names, verbs, groups = row.names or (None,), row.verbs or (ANY,), row.groups or (ANY,)
+        for shape in _SHAPES:
+            by_name, by_verb, by_group = shape
+            keys = (len(names) if by_name else 1) * (len(verbs) if by_verb else 1) * (len(groups) if by_group else 1)
+            if keys <= row.room:
+                break
+        keyed = index.setdefault(shape, {})
+        for name in names if by_name else (_UNUSED,):
+            for verb in verbs if by_verb else (_UNUSED,):
+                for group in groups if by_group else (_UNUSED,):
+                    keyed.setdefault((name, verb, group), []).append(row)
+
+    def allow(self, verb: str, group: str, name: str | None) -> bool:
+        """Whether a rule allows a verb on an object of a group; ``name`` None means any name."""
+        if self._index is None:
+            return any(row.allows(verb, group, name) for row in self._listed)
+        for (by_name, by_verb, by_group), keyed in self._index.items():
+            for one in ((None,) if name is None else (None, name)) if by_name else (_UNUSED,):
+                for two in (verb, ANY) if by_verb else (_UNUSED,):
+                    for three in (group, ANY) if by_group else (_UNUSED,):
+                        for row in keyed.get((one, two, three), ()):
+                            if row.allows(verb, group, name):
+                                return True
+        return False
+
+
+class _Paths:
+    """The rules of a role about paths, found by path, by prefix and by verb.
+
+    Keys of a path and a verb are made where a rule has few of both, else keys of the path alone.
+    """
+
+    __slots__ = ("_lengths", "_rows", "_single")
+
+    def __init__(self) -> None:
+        self._single: set[tuple[str, str]] = set()  # path (with one * at its end: a prefix) and verb
+        self._rows: dict[str, list[Collection[str]]] = {}
+        self._lengths: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._single or self._rows)
+
+    @property
+    def widest(self) -> int:
+        """How many rows and prefixes a look-up reads at most."""
+        return 1 + len(self._lengths) + max(map(len, self._rows.values()), default=0)
+
+    def add(self, paths: Sequence[str], verbs: Collection[str]) -> None:
+        """Add a rule."""
+        keys = {path.rstrip(ANY) + ANY if path.endswith(ANY) else path for path in paths}
+        if len(keys) * len(verbs) <= len(keys) + len(verbs):
+            self._single.update((path, verb) for path in keys for verb in verbs)
+        else:
+            for path in keys:
+                self._rows.setdefault(path, []).append(verbs)
+
+    def close(self) -> None:
+        """Take note of how long the prefixes are, once all rules were added."""
+        given = (*(path for path, _ in self._single), *self._rows)
+        self._lengths = sorted({len(path) - 1 for path in given if path.endswith(ANY)})
+
+    def allow(self, verb: str, path: str) -> bool:
+        """Whether a rule allows a verb on a path."""
+        if not path.endswith(ANY) and self._has(path, verb):
+            return True
+        prefixes = (path[:length] + ANY for length in self._lengths if length <= len(path))
+        return any(self._has(prefix, verb) for prefix in prefixes)
+
+    def _has(self, key: str, verb: str) -> bool:
+        if (key, verb) in self._single or (key, ANY) in self._single:
+            return True
+        return any(verb in verbs or ANY in verbs for verbs in self._rows.get(key, ()))
 
 
 class Role:
-    """The rules of a role, found by resource and name, or by path.
+    """The rules of a role, indexed by resource and by path; the memory of the index is linear in that of the rules.
 
-    ``widest`` is the number of rules that are looked at for one of these, at most.
+    ``widest`` is the number of rows that are looked at for one of these, at most.
     """
 
-    __slots__ = ("_exact", "_prefixes", "_resources", "rules", "widest")
+    __slots__ = ("_paths", "_resources", "rules", "widest")
 
     def __init__(self, rules: tuple[Rule, ...]) -> None:
         self.rules = rules
-        self._resources: dict[str, dict[str | None, list[_Row]]] = {}  # by name, None: any
-        self._exact: dict[str, list[_Row]] = {}
-        self._prefixes: list[tuple[str, _Row]] = []
-        for rule in rules:
-            row = _Row(_set(rule.verbs), _set(rule.groups))
+        self._resources: dict[str, _Rows] = {}
+        self._paths = _Paths()
+        for rule in dict.fromkeys(rules):
+            self._paths.add(rule.paths, _few(rule.verbs))
+            size = sum(map(len, (rule.verbs, rule.groups, rule.resources, rule.names)))
+            room = size // max(1, len(rule.resources))
+            row = _Row(_any(rule.verbs), _any(rule.groups), _few(rule.names) or None, room)
             for resource in set(rule.resources):
-                named = self._resources.setdefault(resource, {})
-                for name in set(rule.names) or (None,):
-                    named.setdefault(name, []).append(row)
-            for path in rule.paths:
-                if path.endswith(ANY):
-                    self._prefixes.append((path.rstrip(ANY), row))
-                else:
-                    self._exact.setdefault(path, []).append(row)
-        lists = [*(rows for named in self._resources.values() for rows in named.values()), *self._exact.values()]
-        self.widest = max([len(self._prefixes), *map(len, lists)])
+                self._resources.setdefault(resource, _Rows()).add(row)
+        self._paths.close()
+        self.widest = max(self._paths.widest, *(rows.widest for rows in self._resources.values()), 1)
 
     @property
     def has_paths(self) -> bool:
         """Whether any rule is about paths."""
-        return bool(self._exact or self._prefixes)
+        return bool(self._paths)
 
     @property
     def has_resources(self) -> bool:
@@ -68,29 +195,23 @@ class Role:
         ``resources`` are the ways in which rules can name the resource (see ``ways``).
         """
         for resource in resources:
-            named = self._resources.get(resource)
-            if named is None:
-                continue
-            rows: Sequence[_Row] = named.get(None, ())
-            if name is not None and name in named:
-                rows = (*rows, *named[name])
-            for verbs, groups in rows:
-                if (verbs is None or verb in verbs) and (groups is None or group in groups):
-                    return True
+            rows = self._resources.get(resource)
+            if rows is not None and rows.allow(verb, group, name):
+                return True
         return False
 
     def allows_path(self, verb: str, path: str) -> bool:
         """Whether a verb is allowed on a path."""
-        for row in self._exact.get(path, ()):
-            if row.verbs is None or verb in row.verbs:
-                return True
-        return any(
-            (row.verbs is None or verb in row.verbs) and path.startswith(prefix) for prefix, row in self._prefixes
-        )
+        return self._paths.allow(verb, path)
 
 
-def _set(values: tuple[str, ...]) -> frozenset[str] | None:
-    return None if ANY in values else frozenset(values)
+def _any(values: tuple[str, ...]) -> Collection[str] | None:
+    return None if ANY in values else _few(values)
+
+
+def _few(values: tuple[str, ...]) -> Collection[str]:
+    """Return the values, each once: as a tuple if they are so few that a set would only take more memory."""
+    return values if len(values) <= 2 and len(set(values)) == len(values) else frozenset(values)
 
 
 def ways(resource: str, subresource: str) -> tuple[str, ...]:
@@ -170,24 +291,26 @@ class Policy:
         self._bindings: dict[tuple[str, str], Binding] = {}
         # namespace → user or group → name of the binding → which of its subjects that is
         self._bound: dict[str, dict[str, dict[str, int]]] = {}
-        self._grants: dict[tuple[str, tuple[str, ...], str], Grants] = {}
+        self._grants: dict[str, dict[tuple[str, tuple[str, ...]], Grants]] = {}  # by namespace
+        self._kept = 0
+        self.settled: Callable[[], Awaitable[None]] = _at_once
+        """Returns once every change that the cache shows counts: large roles are read in a thread."""
 
     # -- following
 
-    def put_role(self, namespace: str, name: str, document: View) -> None:
+    def put_role(self, namespace: str, name: str, role: Role) -> None:
         """Take a role, or a cluster role (no namespace), new or changed."""
-        self._roles[namespace, name] = Role(rules_in(document))
-        self._grants.clear()
+        self._roles[namespace, name] = role
+        self._outdate(namespace)
 
     def remove_role(self, namespace: str, name: str) -> None:
-        """Forget a role."""
+        """Remove a role."""
         self._roles.pop((namespace, name), None)
-        self._grants.clear()
+        self._outdate(namespace)
 
-    def put_binding(self, namespace: str, name: str, document: View) -> None:
+    def put_binding(self, namespace: str, name: str, binding: Binding) -> None:
         """Take a binding, or a cluster role binding (no namespace), new or changed."""
         self.remove_binding(namespace, name)
-        binding = binding_in(namespace, name, document)
         self._bindings[namespace, name] = binding
         bound = self._bound.setdefault(namespace, {})
         for position, subject in enumerate(binding.subjects):
@@ -195,8 +318,8 @@ class Policy:
                 bound.setdefault(token, {}).setdefault(name, position)
 
     def remove_binding(self, namespace: str, name: str) -> None:
-        """Forget a binding."""
-        self._grants.clear()
+        """Remove a binding."""
+        self._outdate(namespace)
         binding = self._bindings.pop((namespace, name), None)
         if binding is None:
             return
@@ -210,7 +333,20 @@ class Policy:
         if not bound:
             self._bound.pop(namespace, None)
 
+    def _outdate(self, namespace: str) -> None:
+        """Drop cached grants: those of a namespace, or all when what changed counts in all of them."""
+        if namespace:
+            self._kept -= len(self._grants.pop(namespace, ()))
+        else:
+            self._grants.clear()
+            self._kept = 0
+
     # -- asking
+
+    def names_group(self, group: str, namespace: str) -> bool:
+        """Whether a binding that counts in a namespace is for a group."""
+        token = f"{USERS}/{group}"
+        return any(token in self._bound.get(place, ()) for place in ("", namespace))
 
     def __call__(self, attributes: Attributes) -> Decision:
         """Judge a request."""
@@ -244,14 +380,16 @@ class Policy:
         """Return the roles that a user has in a namespace, those for all namespaces first, by name of the binding."""
         if namespace not in self._bound:
             namespace = ""
-        key = (user.name, user.groups, namespace)
-        found = self._grants.get(key)
+        key = (user.name, user.groups)
+        kept = self._grants.get(namespace)
+        found = kept.get(key) if kept is not None else None
         if found is None:
             found = self._find(user, namespace)
             if _size(user) <= limits.GRANT_BYTES:
-                if len(self._grants) >= limits.GRANTS_KEPT:
-                    self._grants.clear()
-                self._grants[key] = found
+                if self._kept >= limits.GRANTS_KEPT:
+                    self._outdate("")
+                self._grants.setdefault(namespace, {})[key] = found
+                self._kept += 1
         return found
 
     def _find(self, user: User, namespace: str) -> Grants:
@@ -284,6 +422,10 @@ class Policy:
                 yield binding, binding.subjects[first[name]]
 
 
+async def _at_once() -> None:
+    """Wait for nothing: each change counts when it is put."""
+
+
 def _size(user: User) -> int:
     """Return about how many bytes a user's name and groups take."""
     return len(user.name) + sum(map(len, user.groups)) + limits.GROUP_OVERHEAD * len(user.groups)
@@ -311,7 +453,12 @@ def _tokens_of(subject: Subject) -> tuple[str, ...]:
 
 def rules_in(document: View) -> tuple[Rule, ...]:
     """Return the rules of a role's document."""
-    return tuple(rule_in(rule) for rule in document.get("rules") or ())
+    return tuple(iter_rules(document))
+
+
+def iter_rules(document: View) -> Iterator[Rule]:
+    """Yield the rules of a role's document."""
+    return (rule_in(rule) for rule in document.get("rules") or ())
 
 
 def rule_in(rule: View) -> Rule:
@@ -328,20 +475,36 @@ def document_of(rule: Rule) -> dict[str, list[str]]:
 _FIELDS = ("verbs", "apiGroups", "resources", "nonResourceURLs", "resourceNames")
 
 
+def role_in(document: View) -> Role:
+    """Return the role of a document; raises AttributeError or TypeError for one of another shape."""
+    return Role(rules_in(document))
+
+
 def reference_in(document: View, namespace: str) -> Reference:
     """Return the role that a binding's document gives in its namespace."""
     given = document.get("roleRef") or {}
-    kind = given.get("kind", "")
-    return Reference(kind, given.get("name", ""), namespace if kind == "Role" else "")
+    kind = _text(given, "kind")
+    return Reference(kind, _text(given, "name"), namespace if kind == "Role" else "")
+
+
+def _text(document: View, field: str) -> str:
+    """Return a field that is a string, empty if it is absent; raises TypeError for another type."""
+    value = document.get(field) or ""
+    if not isinstance(value, str):
+        raise TypeError(f"{field} is no string")
+    return value
 
 
 def binding_in(namespace: str, name: str, document: View) -> Binding:
-    """Return the binding of a document; service accounts without a namespace are those of the binding's."""
+    """Return the binding of a document; service accounts without a namespace are those of the binding's.
+
+    Raises AttributeError or TypeError for a document of another shape.
+    """
     subjects = tuple(
         Subject(
-            one.get("kind", ""),
-            one.get("name", ""),
-            (one.get("namespace") or namespace) if one.get("kind") == ACCOUNT else "",
+            _text(one, "kind"),
+            _text(one, "name"),
+            (_text(one, "namespace") or namespace) if one.get("kind") == ACCOUNT else "",
         )
         for one in document.get("subjects") or ()
     )

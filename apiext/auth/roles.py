@@ -1,16 +1,20 @@
-"""The roles and bindings that the store's cache holds, followed as they change, whoever changes them."""
+"""The authorization policy that follows the roles and bindings in the store's cache, whichever server writes them."""
 
+import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
 import orjson
 
-from apiext.auth.rbac import GROUP, Policy
+from apiext import limits
+from apiext.auth.rbac import GROUP, Policy, binding_in, role_in
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.storage.store import Entry
+from apiext.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -21,49 +25,129 @@ BINDINGS = (CLUSTER_BINDINGS, GroupResource(GROUP, "rolebindings"))
 
 
 class Roles:
-    """Keeps a policy as the cache is; ``policy`` allows nothing by roles that are not served."""
+    """Keeps a policy as the cache is; ``policy`` allows nothing by roles that are not served.
+
+    Small changes count at once. What is more than limits.FOLLOW_INLINE bytes in one turn of the loop is read later, in
+    turns with other work, and large documents in a thread. Until then the state before the change counts.
+    """
 
     def __init__(self) -> None:
         self.policy = Policy()
+        self.policy.settled = self.settled
         self._collections: list[Collection] = []
+        self._late: dict[tuple[_Followed, str, str], Entry] = {}  # the newest state of what was not read yet
+        self._read = 0  # bytes, in this turn of the loop
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def follow(self, store: CachedStore) -> None:
-        """Take what there is, and every change from now on."""
+        """Take the stored objects, and every change from now on."""
         policy = self.policy
+
+        def put_role(namespace: str, name: str, document: Any) -> Callable[[], None]:
+            role = role_in(document)
+            return lambda: policy.put_role(namespace, name, role)
+
+        def put_binding(namespace: str, name: str, document: Any) -> Callable[[], None]:
+            binding = binding_in(namespace, name, document)
+            return lambda: policy.put_binding(namespace, name, binding)
+
         for resource in ROLES:
-            self._follow(store.collection(resource), policy.put_role, policy.remove_role)
+            self._follow(store, resource, put_role, policy.remove_role)
         for resource in BINDINGS:
-            self._follow(store.collection(resource), policy.put_binding, policy.remove_binding)
+            self._follow(store, resource, put_binding, policy.remove_binding)
 
     def _follow(
         self,
-        collection: Collection | None,
-        put: Callable[[str, str, dict[str, object]], None],
+        store: CachedStore,
+        resource: GroupResource,
+        read: Callable[[str, str, Any], Callable[[], None]],
         remove: Callable[[str, str], None],
     ) -> None:
+        collection = store.collection(resource)
         if collection is None:
             return
+        followed = _Followed(resource, read, remove)
 
         def changed(change: Change) -> None:
-            if change.kind == "DELETED":
-                remove(change.entry.namespace, change.entry.name)
-            else:
-                take(change.entry)
+            self._take(store, followed, change.entry, gone=change.kind == "DELETED")
 
-        def take(entry: Entry) -> None:
-            try:
-                put(entry.namespace, entry.name, orjson.loads(entry.raw))
-            except (AttributeError, KeyError, TypeError, ValueError) as fault:  # others stored it: it grants nothing
-                log.warning("the stored %s %s cannot be read: %s", collection.resource, entry.name, fault)
-                remove(entry.namespace, entry.name)
-
-        collection.subscribe(changed)
+        collection.follow(changed)
         self._collections.append(collection)
-        if collection.ready:
-            for entry in collection.readable():
-                take(entry)
+
+    def _take(self, store: CachedStore, followed: "_Followed", entry: Entry, *, gone: bool = False) -> None:
+        key = (followed, entry.namespace, entry.name)
+        if gone:
+            self._late.pop(key, None)
+            followed.remove(entry.namespace, entry.name)
+            return
+        if self._read == 0:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        self._read += len(entry.raw)
+        if self._read <= limits.FOLLOW_INLINE and key not in self._late:
+            followed.put(followed.made(entry), entry)
+            return
+        self._late[key] = entry
+        if self._idle.is_set():
+            self._idle.clear()
+            store.spawn(self._catch_up())
+
+    def _next_turn(self) -> None:
+        self._read = 0
+
+    async def _catch_up(self) -> None:
+        turn = Turn()
+        try:
+            while self._late:
+                key = next(iter(self._late))
+                followed, entry = key[0], self._late[key]
+                if len(entry.raw) > limits.FOLLOW_THREAD:
+                    made = await asyncio.to_thread(followed.made, entry)
+                    if self._late.get(key) is not entry:  # it has changed again
+                        continue
+                else:
+                    made = followed.made(entry)
+                del self._late[key]
+                followed.put(made, entry)
+                await turn.give()
+        finally:
+            self._idle.set()
+
+    async def settled(self) -> None:
+        """Wait until every change that the cache shows counts."""
+        await self._idle.wait()
 
     async def wait_ready(self) -> None:
         """Wait until all stored roles and bindings are known."""
         for collection in self._collections:
             await collection.wait_ready()
+        await self.settled()
+
+
+class _Followed:
+    """What is done with the objects of one resource: ``read`` returns the call that puts what it read."""
+
+    def __init__(
+        self,
+        resource: GroupResource,
+        read: Callable[[str, str, Any], Callable[[], None]],
+        remove: Callable[[str, str], None],
+    ) -> None:
+        self._resource = resource
+        self._read = read
+        self.remove = remove
+
+    def made(self, entry: Entry) -> Callable[[], None] | Exception:
+        """Return the call that puts an object into the policy, or why there is none. May run in a thread."""
+        try:
+            return self._read(entry.namespace, entry.name, orjson.loads(entry.raw))
+        except Exception as fault:  # outermost: whatever is stored, the server starts and runs
+            return fault
+
+    def put(self, made: Callable[[], None] | Exception, entry: Entry) -> None:
+        """Put an object that was read; one that cannot be read grants nothing."""
+        if isinstance(made, Exception):
+            log.warning("the stored %s %s cannot be read: %s", self._resource, entry.name, made)
+            self.remove(entry.namespace, entry.name)
+        else:
+            made()

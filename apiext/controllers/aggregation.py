@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from apiext.auth.authorization import Rule
-from apiext.auth.rbac import document_of, rules_in
+from apiext.auth.rbac import document_of, iter_rules
 from apiext.auth.roles import CLUSTER_ROLES
 from apiext.auth.user import service_account
 from apiext.config import AGGREGATION
@@ -17,6 +17,7 @@ from apiext.controllers.loop import Loop, lost_races
 from apiext.meta.selectors import LabelSelector, SelectorError
 from apiext.storage.history import Change
 from apiext.storage.store import Entry
+from apiext.turn import in_turns
 from apiext.verbs import api, ownership
 from apiext.verbs.call import Call, Verbs
 
@@ -27,22 +28,27 @@ USER = service_account("kube-system", AGGREGATION)
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What counts of a cluster role."""
+    """What counts of a cluster role; its rules are read when they are needed."""
 
+    entry: Entry
     uid: str
     labels: dict[str, str]
-    rules: tuple[Rule, ...]
     selectors: tuple[LabelSelector, ...]
 
+    async def rules(self) -> tuple[Rule, ...]:
+        """Return the rules, read in turns with other work."""
+        return tuple(await in_turns(iter_rules(orjson.loads(self.entry.raw))))
 
-def _known(document: Any) -> _Known:
+
+def _known(entry: Entry) -> _Known:
+    document: Any = orjson.loads(entry.raw)
     metadata = document["metadata"]
     chosen = (document.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
     try:
         selectors = tuple(map(LabelSelector.from_document, chosen))
     except SelectorError:
         selectors = ()  # validation has let nobody write such a one
-    return _Known(metadata.get("uid", ""), metadata.get("labels") or {}, rules_in(document), selectors)
+    return _Known(entry, metadata.get("uid", ""), metadata.get("labels") or {}, selectors)
 
 
 class Aggregation:
@@ -63,10 +69,7 @@ class Aggregation:
         collection = self._verbs.store.collection(CLUSTER_ROLES)
         if collection is None:
             return
-        collection.subscribe(self._changed)
-        if collection.ready:
-            for entry in collection.readable():
-                self._take(entry)
+        collection.follow(self._changed)
         self._loop.start(group, self._names)
         self._add_all()
 
@@ -94,7 +97,7 @@ class Aggregation:
         name = entry.name
         self._aggregated.discard(name)
         try:
-            known = self._known[name] = _known(orjson.loads(entry.raw))
+            known = self._known[name] = _known(entry)
         except (AttributeError, KeyError, TypeError, ValueError) as fault:  # others have stored it: it has no part here
             log.warning("the stored cluster role %s cannot be read: %s", name, fault)
             self._known.pop(name, None)
@@ -107,17 +110,18 @@ class Aggregation:
         known = self._known.get(name)
         if known is None or not known.selectors:
             return
-        wanted = self._gathered(name, known)
-        if wanted != known.rules:
+        wanted = await self._gathered(name, known)
+        if wanted != await known.rules():
             await self._apply(name, known.uid, wanted)
 
-    def _gathered(self, name: str, known: _Known) -> tuple[Rule, ...]:
+    async def _gathered(self, name: str, known: _Known) -> tuple[Rule, ...]:
         """Return the rules of all that are chosen, by name for each selector, each rule once."""
         found: dict[Rule, None] = {}
         for selector in known.selectors:
             for other in sorted(self._known):
-                if other != name and selector.matches(self._known[other].labels):
-                    found |= dict.fromkeys(self._known[other].rules)
+                one = self._known.get(other)  # it may go meanwhile: then its change asks for another run
+                if one is not None and other != name and selector.matches(one.labels):
+                    found |= dict.fromkeys(await one.rules())
         return tuple(found)
 
     async def _apply(self, name: str, uid: str, rules: Iterable[Rule]) -> None:

@@ -101,11 +101,8 @@ class Dependents:
             return
         self.forget(resource)
         owners = self._owners.setdefault(resource, {})
-        end = collection.subscribe(lambda change: self._changed(resource, owners, change))
+        end = collection.follow(lambda change: self._changed(resource, owners, change))
         self._followed[resource] = (collection, end)
-        if collection.ready:
-            for entry in collection.readable():
-                self._stored(resource, owners, entry)
 
     def forget(self, resource: GroupResource) -> None:
         """Stop following a resource; its objects are nobody's dependents any more."""

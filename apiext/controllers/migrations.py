@@ -127,10 +127,7 @@ class Migrations:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Follow all migrations."""
-        self._collection.subscribe(self._changed)
-        if self._collection.ready:
-            for entry in self._collection.readable():
-                self._take(entry)
+        self._collection.follow(self._changed)
         self._serving.listen(self._served)
         self._loop.start(group, lambda: list(self._asked))
 

@@ -51,7 +51,7 @@ class Peers:
         self._board = Board(worker.board, worker.of)
         self._number = worker.number
         self._store = store
-        self._settled = settled
+        self._settled = [settled]
         self._latest = 0  # of the configuration
         self._still: dict[int, int] = {}  # worker → how far it had come when it was not waited for any longer
         self._loop = Loop("peers", lambda _: self._tell(), width=1)
@@ -64,6 +64,10 @@ class Peers:
             if collection is not None:
                 collection.subscribe(self._changed)
                 self._latest = max((self._latest, *(entry.revision for entry in collection.readable())))
+
+    def await_too(self, settled: Callable[[], Awaitable[None]]) -> None:
+        """Count a revision as reached only when ``settled()`` has returned, too."""
+        self._settled.append(settled)
 
     async def join(self, group: asyncio.TaskGroup) -> None:
         """Be waited for from now on; returns once this worker goes by everything for which nobody waited for it."""
@@ -112,5 +116,6 @@ class Peers:
 
     async def _tell(self) -> None:
         revision = self._store.revision
-        await self._settled()
+        for settled in self._settled:
+            await settled()
         self._board.put(self._number, revision)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from apiext.admission.hooks import POLICIES
 from apiext.auth.tokens import Tokens
@@ -111,6 +111,11 @@ class Controllers:
         except StoreError as error:
             log.warning("the first namespaces are not there yet: %s", error)  # the loop goes on trying
         self._compaction.start(group)
+
+    def await_too(self, settled: Callable[[], Awaitable[None]]) -> None:
+        """Have the other workers wait also for what ``settled()`` waits for."""
+        if self.serving.peers is not None:
+            self.serving.peers.await_too(settled)
 
     async def join(self, group: asyncio.TaskGroup) -> None:
         """Return when this worker, if there are several, is as good as the others."""
@@ -268,7 +273,5 @@ async def follow_services(store: CachedStore, addresses: Addresses) -> None:
         else:
             addresses.put(key, entry.raw)
 
-    collection.subscribe(changed)
+    collection.follow(changed)
     await collection.wait_ready()
-    for entry in collection.readable():
-        addresses.put(f"{entry.namespace}/{entry.name}", entry.raw)

@@ -200,6 +200,16 @@ class Collection:
 
         return end
 
+    def follow(self, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Subscribe, after one ADDED for each object that is cached already; unreadable objects are left out.
+
+        As with any change, a fault of the listener is logged and ends nothing.
+        """
+        if self.ready:
+            for entry in self.readable():
+                self._call(listener, Change("ADDED", entry, None, entry.revision))
+        return self.subscribe(listener)
+
     def watch(
         self,
         group: WatchGroup,
@@ -432,10 +442,13 @@ class Collection:
 
     def _tell(self, change: Change) -> None:
         for listener in tuple(self._listeners):
-            try:
-                listener(change)
-            except Exception:  # outermost: a listener's fault must not cost the others their events
-                log.exception("a listener of %s failed", self.resource)
+            self._call(listener, change)
+
+    def _call(self, listener: Callable[[Change], None], change: Change) -> None:
+        try:
+            listener(change)
+        except Exception:  # outermost: a listener's fault must not cost the others their events
+            log.exception("a listener of %s failed", self.resource)
 
     def load(self, entries: Snapshot | list[Entry], broken: dict[str, Broken], revision: int) -> list[Change]:
         """Become exactly this state at the revision, ending watches with 410; ``announce`` what is returned."""

@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from apiext.auth.authorization import EVERYTHING, Attributes, Rule, denial
 from apiext.auth.coverage import TooManyPermissions, described, quoted, uncovered, uncovering
-from apiext.auth.rbac import GROUP, KINDS, Policy, reference_in, rules_in
+from apiext.auth.rbac import GROUP, KINDS, Policy, iter_rules, reference_in
 from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.meta.names import GroupResource
-from apiext.turn import Turn
+from apiext.turn import Turn, in_turns
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.errors import translated
 
@@ -44,8 +44,8 @@ async def _role(verbs: Verbs, policy: Policy, call: Call, new: View, old: View |
         return
     if old is not None and _only_marks(new, old):
         return
-    await _settle(verbs)
-    await _confirm(policy, call, new, rules_in(new))
+    await _settle(verbs, policy)
+    await _confirm(policy, call, new, await in_turns(iter_rules(new)))
     if _gathers(new) or (old is not None and _gathers(old)):
         held = policy.grants(call.user, "")
         if uncovered(held.roles, EVERYTHING.rules):
@@ -61,7 +61,7 @@ async def _binding(verbs: Verbs, policy: Policy, call: Call, new: View, old: Vie
     group = (new.get("roleRef") or {}).get("apiGroup", "")
     if verbs.authorizer(Attributes(call.user, "bind", "", group, "*", resource, "", namespace, reference.name)):
         return
-    await _settle(verbs)
+    await _settle(verbs, policy)
     role = policy.role(reference)
     if role is None:
         raise status.not_found(call.served.group_resource, reference.name)  # upstream: named after the request
@@ -76,10 +76,11 @@ _CHECKS: Mapping[GroupResource, Check] = {
 }
 
 
-async def _settle(verbs: Verbs) -> None:
+async def _settle(verbs: Verbs, policy: Policy) -> None:
     """Have the roles and bindings of this moment, whichever server wrote them."""
     with translated():
         await verbs.store.fresh()
+    await policy.settled()
 
 
 async def _confirm(policy: Policy, call: Call, new: View, rules: Sequence[Rule]) -> None:

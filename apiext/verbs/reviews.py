@@ -8,12 +8,13 @@ from typing import Any
 
 import orjson
 
+from apiext import limits
 from apiext.auth.authentication import BadCredential, bearer_token
 from apiext.auth.authorization import Attributes, rules_of
 from apiext.auth.bonds import Account, BadToken, Bound, Unbound
 from apiext.auth.rbac import document_of
 from apiext.auth.tokens import Tokens
-from apiext.auth.user import User
+from apiext.auth.user import MASTERS, User
 from apiext.catalog.builtin.admission_rules import field_requirement_errors, label_requirement_errors
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode_in_order
@@ -24,6 +25,7 @@ from apiext.meta.names import GroupKind, GroupResource
 from apiext.meta.options import WriteOptions
 from apiext.meta.selectors import FieldSelector, LabelSelector, SelectorError
 from apiext.meta.time import render
+from apiext.turn import Turn, in_turns
 from apiext.verbs import decoding, identity, ownership, read
 from apiext.verbs.call import Body, Call, Outcome, Verbs
 from apiext.verbs.objects import attributes_of, warn_of_owners
@@ -78,7 +80,7 @@ async def _access(verbs: Verbs, call: Call, document: Document, permit: Permit) 
     spec = document["spec"]
     _refuse(call, [*_attributes(spec), *_subject(spec), *_limits(spec), *_metadata(document)])
     await permit(document)
-    return _judged(verbs, _user(spec), spec)
+    return _judged(verbs, await _user(verbs, spec), spec)
 
 
 async def _local_access(verbs: Verbs, call: Call, document: Document, permit: Permit) -> Document:
@@ -94,7 +96,7 @@ async def _local_access(verbs: Verbs, call: Call, document: Document, permit: Pe
         errors.append(invalid("spec.nonResourceAttributes", shown, "disallowed on this kind of request"))
     _refuse(call, errors)
     await permit(document)
-    return _judged(verbs, _user(spec), spec)
+    return _judged(verbs, await _user(verbs, spec), spec)
 
 
 def _judged(verbs: Verbs, user: User, spec: View) -> Document:
@@ -147,9 +149,18 @@ _PARSERS: Mapping[str, tuple[Callable[[str], object], Callable[[View], bool]]] =
 }
 
 
-def _user(spec: View) -> User:
-    extra = tuple((name, tuple(values or ())) for name, values in sorted((spec.get("extra") or {}).items()))
-    return User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), extra)
+async def _user(verbs: Verbs, spec: View) -> User:
+    """Return the user of a question: of very many groups only those that can decide it."""
+    groups: Sequence[str] = spec.get("groups") or ()
+    if len(groups) > limits.REVIEWED_GROUPS:
+        namespace = (spec.get("resourceAttributes") or {}).get("namespace", "")
+        policy, turn, given, groups = verbs.policy, Turn(), groups, []
+        for group in given:
+            if group == MASTERS or (policy is not None and policy.names_group(group, namespace)):
+                groups.append(group)
+            if turn.over:
+                await turn.give()
+    return User(spec.get("user", ""), tuple(groups), spec.get("uid", ""))
 
 
 # --- what is wrong with a question ---
@@ -223,8 +234,8 @@ async def _self_rules(verbs: Verbs, call: Call, document: Document, permit: Perm
     await permit(document)
     found = rules_of(verbs.authorizer, call.user, namespace)
     shown: Document = {
-        "resourceRules": [document_of(rule) for rule in found.rules if rule.resources],
-        "nonResourceRules": [document_of(rule) for rule in found.rules if rule.paths],
+        "resourceRules": await in_turns(map(document_of, found.rules), lambda rule: "resources" in rule),
+        "nonResourceRules": await in_turns(map(document_of, found.rules), lambda rule: "nonResourceURLs" in rule),
         "incomplete": False,
     }
     if found.fault:

@@ -26,7 +26,7 @@ from apiext.auth.authorization import (
     is_public,
     rules_of,
 )
-from apiext.auth.rbac import Policy
+from apiext.auth.rbac import Policy, binding_in, role_in
 from apiext.auth.user import ANONYMOUS, MASTERS, REFUSED, SUPERUSER, User, authenticated
 
 ALICE = authenticated("alice", ("devs",))
@@ -163,9 +163,9 @@ def test_modes_are_asked_in_turn() -> None:
 
 def test_rules_are_those_of_all_modes() -> None:
     policy = Policy()
-    policy.put_role("", "r", {"rules": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}]})
-    policy.put_binding("", "b", {"roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [
-        {"kind": "Group", "name": "devs"}]})  # fmt: skip
+    policy.put_role("", "r", role_in({"rules": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}]}))
+    policy.put_binding("", "b", binding_in("", "b", {"roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [
+        {"kind": "Group", "name": "devs"}]}))  # fmt: skip
     found = rules_of(authorizer_of(["RBAC", "AlwaysAllow"], policy), ALICE, "ns")
     assert found.rules == (Rule(("get",), paths=("/x",)), *rules_of(always_allow, ALICE, "ns").rules)
     assert not rules_of(authorizer_of(["AlwaysDeny"], policy), SUPERUSER, "ns").rules, "masters have none of their own"

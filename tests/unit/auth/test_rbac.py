@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import time
+import tracemalloc
 from typing import Any
 
+import orjson
 import pytest
 
 from apiext import limits
 from apiext.auth.authorization import Attributes, Decision, Rule
 from apiext.auth.coverage import TooManyPermissions, described, uncovered
-from apiext.auth.rbac import Policy, Role, document_of, rule_in
+from apiext.auth.rbac import Policy, Role, binding_in, document_of, role_in, rule_in
 from apiext.auth.user import User, authenticated
 from tests.support.cases import Case, case_name, load
 from tests.support.waiting import prompt
@@ -44,8 +46,8 @@ def user(name: str) -> dict[str, str]:
 @pytest.mark.parametrize("case", load(__file__, "rbac"), ids=case_name)
 def test_a_rule(case: Case) -> None:
     policy = Policy()
-    policy.put_role("", "r", {"rules": [case["rule"]]})
-    policy.put_binding("", "b", bound("r", user("joe")))
+    policy.put_role("", "r", role_in({"rules": [case["rule"]]}))
+    policy.put_binding("", "b", binding_in("", "b", bound("r", user("joe"))))
     for text in case.get("allows", ()):
         assert policy(asked(text)).allowed, text
     for text in case.get("refuses", ()):
@@ -54,10 +56,12 @@ def test_a_rule(case: Case) -> None:
 
 def test_reasons() -> None:
     policy = Policy()
-    policy.put_role("", "c", {"rules": [READ]})
-    policy.put_role("ns", "r", {"rules": [{**READ, "verbs": ["list"]}]})
-    policy.put_binding("", "all", bound("c", user("x"), {"kind": "Group", "name": 'de"vs'}))
-    policy.put_binding("ns", "here", bound("r", {"kind": "ServiceAccount", "name": "sa"}, kind="Role"))
+    policy.put_role("", "c", role_in({"rules": [READ]}))
+    policy.put_role("ns", "r", role_in({"rules": [{**READ, "verbs": ["list"]}]}))
+    policy.put_binding("", "all", binding_in("", "all", bound("c", user("x"), {"kind": "Group", "name": 'de"vs'})))
+    policy.put_binding(
+        "ns", "here", binding_in("ns", "here", bound("r", {"kind": "ServiceAccount", "name": "sa"}, kind="Role"))
+    )
     weird = authenticated("w", ('de"vs',))
     reason = 'RBAC: allowed by ClusterRoleBinding "all" of ClusterRole "c" to Group "de\\"vs"'
     assert policy(asked("get pods", weird)) == Decision(True, reason)
@@ -69,43 +73,43 @@ def test_reasons() -> None:
 
 def test_the_first_subject_and_the_first_binding_count() -> None:
     policy = Policy()
-    policy.put_role("", "c", {"rules": [READ]})
-    policy.put_binding("", "b", bound("c", {"kind": "Group", "name": "devs"}, user("joe")))
+    policy.put_role("", "c", role_in({"rules": [READ]}))
+    policy.put_binding("", "b", binding_in("", "b", bound("c", {"kind": "Group", "name": "devs"}, user("joe"))))
     assert policy(asked("get pods")).reason.endswith('ClusterRoleBinding "b" of ClusterRole "c" to Group "devs"')
-    policy.put_binding("", "a", bound("c", user("joe")))
+    policy.put_binding("", "a", binding_in("", "a", bound("c", user("joe"))))
     assert 'ClusterRoleBinding "a"' in policy(asked("get pods")).reason
 
 
 def test_roles_that_are_not_there() -> None:
     policy = Policy()
-    policy.put_binding("", "a", bound("c", user("joe")))
+    policy.put_binding("", "a", binding_in("", "a", bound("c", user("joe"))))
     one = 'clusterrole.rbac.authorization.k8s.io "c" not found'
     assert policy(asked("get pods")) == Decision(False, f"RBAC: {one}")
-    policy.put_binding("ns", "b", bound("r", user("joe"), kind="Role"))
-    policy.put_binding("ns", "c", bound("r", user("joe"), kind="Role"))
+    policy.put_binding("ns", "b", binding_in("ns", "b", bound("r", user("joe"), kind="Role")))
+    policy.put_binding("ns", "c", binding_in("ns", "c", bound("r", user("joe"), kind="Role")))
     other = 'role.rbac.authorization.k8s.io "r" not found'
     assert policy(asked("get pods", namespace="ns")).reason == f"RBAC: [{one}, {other}]"
     assert policy.rules_for(JOE, "ns").fault == f"[{one}, {other}]"
-    policy.put_binding("", "a", bound("c", user("joe"), kind="Other"))
+    policy.put_binding("", "a", binding_in("", "a", bound("c", user("joe"), kind="Other")))
     assert policy(asked("get pods")).reason == 'RBAC: unsupported role reference kind: "Other"'
 
 
 def test_changes_count_at_once() -> None:
     policy = Policy()
     may = asked("get pods")
-    policy.put_role("", "c", {"rules": [READ]})
-    policy.put_binding("", "b", bound("c", user("joe")))
+    policy.put_role("", "c", role_in({"rules": [READ]}))
+    policy.put_binding("", "b", binding_in("", "b", bound("c", user("joe"))))
     assert policy(may).allowed
-    policy.put_role("", "c", {"rules": None})
+    policy.put_role("", "c", role_in({"rules": None}))
     assert not policy(may).allowed
-    policy.put_role("", "c", {"rules": [READ]})
+    policy.put_role("", "c", role_in({"rules": [READ]}))
     assert policy(may).allowed
-    policy.put_binding("", "b", bound("c"))
+    policy.put_binding("", "b", binding_in("", "b", bound("c")))
     assert not policy(may).allowed
-    policy.put_binding("", "b", bound("c", user("joe")))
+    policy.put_binding("", "b", binding_in("", "b", bound("c", user("joe"))))
     policy.remove_role("", "c")
     assert not policy(may).allowed
-    policy.put_role("", "c", {"rules": [READ]})
+    policy.put_role("", "c", role_in({"rules": [READ]}))
     policy.remove_binding("", "b")
     policy.remove_binding("", "b")
     assert not policy(may).allowed
@@ -116,19 +120,19 @@ def test_what_is_remembered_of_users_is_bounded(monkeypatch: pytest.MonkeyPatch)
     policy = Policy()
     for number in range(10):
         assert not policy(asked("get pods", User(f"u{number}"), f"ns{number}")).allowed
-        assert len(policy._grants) <= 3
+        assert sum(map(len, policy._grants.values())) == policy._kept <= 3
 
 
 @pytest.mark.parametrize("extra", [("x" * limits.GRANT_BYTES,), tuple(map(str, range(limits.GRANT_BYTES // 64)))])
 def test_users_of_many_or_long_groups_are_judged_and_not_remembered(extra: tuple[str, ...]) -> None:
     policy = Policy()
-    policy.put_role("", "c", {"rules": [READ]})
-    policy.put_binding("", "b", bound("c", {"kind": "Group", "name": "last"}))
+    policy.put_role("", "c", role_in({"rules": [READ]}))
+    policy.put_binding("", "b", binding_in("", "b", bound("c", {"kind": "Group", "name": "last"})))
     for user_of_many in User("joe", (*extra, "last")), User("x" * limits.GRANT_BYTES, ("last",)):
         assert policy(asked("get pods", user_of_many, "ns")).allowed
         assert not policy._grants
     assert policy(asked("get pods", User("joe", ("last",)), "ns")).allowed
-    assert len(policy._grants) == 1
+    assert policy._kept == 1
 
 
 def test_what_is_lacking_is_compact_and_in_order() -> None:
@@ -198,11 +202,77 @@ def test_more_rules_than_are_compared_are_soon_refused() -> None:
     prompt(time.process_time() - began, 0.5, "16,385 rules beside 4,000")
 
 
+def dense(count: int) -> tuple[Rule, ...]:
+    """Return rules about one resource with so many verbs, groups and names that no combination of them is a key."""
+    many = tuple(map(str, range(8)))
+    return tuple(Rule((f"v{number}", *many), many, ("configmaps", *many), names=many) for number in range(count))
+
+
 def test_rules_that_would_take_too_many_looks_are_not_compared() -> None:
-    held = [Role(tuple(Rule(("get",), (f"g{number}",), ("configmaps",)) for number in range(4_000)))]
+    held = [Role(dense(4_000))]
     assert uncovered(held, named(900, "get")) == [*named(900, "get")]
     with pytest.raises(TooManyPermissions, match="so many rules beside as many that are held"):
         uncovered(held, named(1_000, "get"))
+
+
+RULES = 30_000  # in a role of 1.5 MB, which is what etcd takes
+MANY_RULES = {
+    "verbs": [Rule((f"v{number}",), ("",), ("pods",)) for number in range(RULES)],
+    "groups": [Rule(("get",), (f"g{number}",), ("pods",)) for number in range(RULES)],
+    "resources": [Rule(("get",), ("",), (f"r{number}",)) for number in range(RULES)],
+    "names": [Rule(("get",), ("",), ("pods",), names=(f"n{number}",)) for number in range(RULES)],
+    "the same rule": [Rule(("list",), ("",), ("pods",))] * RULES,
+    "paths": [Rule(("get",), paths=(f"/p{number}",)) for number in range(RULES)],
+    "prefixes": [Rule(("get",), paths=(f"/p{number}/*",)) for number in range(RULES)],
+    "prefixes of many lengths": [Rule(("get",), paths=(f"/{'p' * number}/*",)) for number in range(1_700)],
+    "verbs of a path": [Rule((f"v{number}",), paths=("/x",)) for number in range(RULES)],
+}
+ASKED_OF_MANY = ("get pods by x", "get pods", "get other/log", "get /x", f"get /{'p' * 2_000}")
+
+
+@pytest.mark.parametrize("rules", MANY_RULES.values(), ids=MANY_RULES)
+def test_a_decision_does_not_take_longer_with_more_rules(rules: list[Rule]) -> None:
+    policy = Policy()
+    for number in range(5):  # 150,000 rules of one user
+        policy.put_role("", f"r{number}", Role(tuple(rules)))
+        policy.put_binding("", f"b{number}", binding_in("", f"b{number}", bound(f"r{number}", user("joe"))))
+    questions = [asked(text, namespace="ns") for text in ASKED_OF_MANY]
+    for question in questions:
+        assert not policy(question).allowed
+    began = time.process_time()
+    for question in questions:
+        policy(question)
+    prompt(time.process_time() - began, limits.LOOP_BUDGET, "five decisions by 150,000 rules")
+
+
+WIDE_RULES = {
+    "resources and names": {"resources": 20_000, "resourceNames": 20_000},
+    "verbs and resources": {"verbs": 20_000, "resources": 20_000},
+    "everything": {"verbs": 10_000, "apiGroups": 10_000, "resources": 10_000, "resourceNames": 10_000},
+    "verbs and paths": {"verbs": 20_000, "nonResourceURLs": 20_000},
+}
+
+
+@pytest.mark.parametrize("counts", WIDE_RULES.values(), ids=WIDE_RULES)
+def test_the_memory_of_a_role_is_linear_in_its_bytes(counts: dict[str, int]) -> None:
+    rule = {field: [f"{field[0]}{number}" for number in range(count)] for field, count in counts.items()}
+    rule = {"verbs": ["get"], **rule}
+    if "nonResourceURLs" not in counts:
+        rule = {"apiGroups": [""], **rule}
+    raw = orjson.dumps({"rules": [rule]})
+    tracemalloc.start()
+    try:
+        role = role_in(orjson.loads(raw))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * 2**20, f"{peak / 2**20:.0f} MiB for {len(raw) >> 10} KiB"
+    if "nonResourceURLs" in counts:
+        assert role.allows_path("v1" if "verbs" in counts else "get", "n19999")
+    else:
+        name = "r19999" if counts.get("resourceNames") == 20_000 else "r1"
+        assert role.allows(rule["verbs"][1 % len(rule["verbs"])], rule["apiGroups"][-1], ("r1",), name)
+        assert not role.allows("get", "other", ("r1",), name)
 
 
 def test_rules_survive_their_document() -> None:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiext import limits
 from apiext.auth.authorization import Attributes, Rule
 from apiext.auth.coverage import uncovered
-from apiext.auth.rbac import Policy, Role, rule_in, ways
+from apiext.auth.rbac import Policy, Role, binding_in, role_in, rule_in, ways
 from apiext.auth.user import User
 
 pytestmark = pytest.mark.rows("AUT-003")
@@ -125,20 +126,28 @@ def matches(rule: dict[str, Any], asked: Attributes) -> bool:
     return has("apiGroups", asked.group) and named and (not names or asked.name in names)
 
 
-@given(st.lists(CHANGES, max_size=8), st.lists(ASKED, min_size=1, max_size=6))
-def test_decisions_are_those_of_a_naive_reading(changes: list[Any], questions: list[Attributes]) -> None:
+@pytest.mark.parametrize("listed", [0, 2, 16])
+@given(changes=st.lists(CHANGES, max_size=8), questions=st.lists(ASKED, min_size=1, max_size=6))
+def test_decisions_are_those_of_a_naive_reading(changes: list[Any], questions: list[Attributes], listed: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "RULES_LISTED", listed)  # so that a few rules are indexed as many are
+        compare(changes, questions)
+
+
+def compare(changes: list[Any], questions: list[Attributes]) -> None:
     policy, model = Policy(), Naive()
     for kind, namespace, name, given_ in changes:
         known: dict[Any, Any] = model.roles if kind == "role" else model.bindings
-        put, remove = (
-            (policy.put_role, policy.remove_role) if kind == "role" else (policy.put_binding, policy.remove_binding)
-        )
         if given_ is None:
             known.pop((namespace, name), None)
+            remove = policy.remove_role if kind == "role" else policy.remove_binding
             remove(namespace, name)
         else:
             known[namespace, name] = given_
-            put(namespace, name, {"rules": given_} if kind == "role" else given_)
+            if kind == "role":
+                policy.put_role(namespace, name, role_in({"rules": given_}))
+            else:
+                policy.put_binding(namespace, name, binding_in(namespace, name, given_))
         for asked in questions:
             assert policy(asked).allowed == model.allows(asked), asked
             rules = [rule_in(rule) for rule in model.rules(asked.user, asked.namespace)]

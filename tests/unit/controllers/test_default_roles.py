@@ -8,7 +8,7 @@ import pytest
 
 from apiext.auth.authorization import Attributes
 from apiext.auth.coverage import uncovered
-from apiext.auth.rbac import Policy, Role, rules_in
+from apiext.auth.rbac import Policy, Role, binding_in, role_in, rules_in
 from apiext.auth.user import User
 from apiext.catalog.builtin.rbac import default_binding, validate_cluster_role, validate_cluster_role_binding
 from apiext.controllers import aggregation, default_accounts, garbage, migrations
@@ -89,9 +89,9 @@ def test_a_binding_gets_back_what_it_lost() -> None:
 def test_the_policy_takes_them() -> None:
     policy = Policy()
     for name, role in ROLES.items():
-        policy.put_role("", name, role)
+        policy.put_role("", name, role_in(role))
     for name, binding in BINDINGS.items():
-        policy.put_binding("", name, binding)
+        policy.put_binding("", name, binding_in("", name, binding))
     assert not policy._grants
 
 
@@ -108,9 +108,9 @@ def test_the_policy_takes_them() -> None:
 def test_the_servers_own_controllers_may_what_upstreams_may(user: User, allowed: str, denied: str) -> None:
     policy = Policy()
     for name, role in ROLES.items():
-        policy.put_role("", name, role)
+        policy.put_role("", name, role_in(role))
     for name, binding in BINDINGS.items():
-        policy.put_binding("", name, binding)
+        policy.put_binding("", name, binding_in("", name, binding))
 
     def may(verb: str, group: str, resource: str, subresource: str = "") -> bool:
         return bool(policy(Attributes(user, verb, "", group, "v1", resource, subresource, "d", "a")))

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from apiext.auth.rbac import Policy
+from apiext.auth.rbac import Policy, binding_in, role_in
 from apiext.auth.user import authenticated
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
@@ -29,9 +29,11 @@ def role(verb: str) -> dict[str, Any]:
 @pytest.mark.parametrize("verb", ["get", "list"])
 async def test_many_rules_are_compared_in_turns(verb: str) -> None:
     policy = Policy()
-    policy.put_role("d", "mine", role("get"))
+    policy.put_role("d", "mine", role_in(role("get")))
     alice = {"kind": "User", "name": "alice"}
-    policy.put_binding("d", "mine", {"roleRef": {"kind": "Role", "name": "mine"}, "subjects": [alice]})
+    policy.put_binding(
+        "d", "mine", binding_in("d", "mine", {"roleRef": {"kind": "Role", "name": "mine"}, "subjects": [alice]})
+    )
 
     async def fresh() -> None:
         """The roles are those of this moment."""

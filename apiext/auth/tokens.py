@@ -115,6 +115,7 @@ class Tokens:
                 raise BadToken(f"token audiences {_listed(given)} {text}")
             if kept:
                 return self._user_by_secret(claims, token), meant
+            _check_types(claims)
             self._check_times(claims)
             about = claims[_CLAIM]
             account = Account(about["namespace"], about["serviceaccount"]["name"], about["serviceaccount"]["uid"])
@@ -215,6 +216,22 @@ class Tokens:
         self._known[digest] = claims
         found: dict[str, Any] = claims
         return found
+
+
+def _check_types(claims: Mapping[str, Any]) -> None:
+    """Raise KeyError for a claim that is absent, TypeError for one of another type than this server writes.
+
+    Whoever has a signing key can write any claims, and what follows relies on these types.
+    """
+    about = claims[_CLAIM]
+    secret = about.get("secret") if type(about) is dict else None
+    named = [about["serviceaccount"], *([secret] if secret is not None else [])]
+    texts = [claims["jti"], claims.get("sub", ""), about["namespace"], *(one[it] for one in named for it in _OBJECT)]
+    if not all(type(text) is str for text in texts):
+        raise TypeError("a claim that is a string has another type")
+
+
+_OBJECT = ("name", "uid")  # what claims tell of an account or a secret
 
 
 def _credential_of(claims: Mapping[str, Any]) -> str:

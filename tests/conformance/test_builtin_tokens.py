@@ -379,3 +379,37 @@ def test_what_is_wrong_with_a_request(
     admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     answer = admin.post(f"{ACCOUNTS}/{name if account == '-' else account}/token", {"kind": "TokenRequest", **body})
     assert (answer.status, answer.json["message"]) == (code, message.replace("$", name))
+
+
+def test_a_signed_token_with_claims_of_other_types_is_refused(tmp_path: Path, own_etcd: Etcd) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    file, form = tmp_path / "key", serialization.PrivateFormat.PKCS8
+    file.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    file.chmod(0o600)
+
+    def signed(claims: dict[str, Any]) -> str:
+        parts = (json.dumps(part).encode() for part in ({"alg": "ES256"}, claims))
+        text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
+        r, s = utils.decode_dss_signature(key.sign(text, ec.ECDSA(hashes.SHA256())))
+        return (text + b"." + base64.urlsafe_b64encode(r.to_bytes(32) + s.to_bytes(32)).rstrip(b"=")).decode()
+
+    store = [f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/odd-{secrets.token_hex(4)}"]
+    flags = ["--port=0", f"--service-account-signing-key-file={file}", *store]
+    with running_server(flags, tmp_path / "server") as server:
+        tls = ssl.create_default_context(cafile=str(tmp_path / "server" / "pki" / "ca.crt"))
+        about = {"namespace": "default", "serviceaccount": {"name": "sa", "uid": "u"}}
+        claims = {"iss": "https://kubernetes.default.svc", "aud": ["https://kubernetes.default.svc"], "jti": "j"}
+        for odd in (5, True, [], ["x"], {}, {"name": "x"}):
+            for changed in (
+                {"kubernetes.io": odd},
+                {"kubernetes.io": {**about, "namespace": odd}},
+                {"kubernetes.io": {**about, "serviceaccount": odd}},
+                {"kubernetes.io": {**about, "serviceaccount": {"name": odd, "uid": "u"}}},
+                {"kubernetes.io": {**about, "serviceaccount": {"name": "sa", "uid": odd}}},
+                {"kubernetes.io": {**about, "secret": {"name": odd, "uid": odd}}},
+                {"kubernetes.io": about, "jti": odd},
+                {"kubernetes.io": about, "iss": odd},
+                {"kubernetes.io": about, "aud": odd},
+            ):
+                header = {"Authorization": f"Bearer {signed({**claims, **changed})}"}
+                assert Client(server.url, header, tls).get("/api").status == 401, changed

@@ -475,3 +475,43 @@ def test_a_kept_token_has_no_end_of_its_own(kept_token: Kept) -> None:
     kept_token.token = kept_token.sign({**secret_tokens.claims_of(ACCOUNT, "s"), "exp": 5, "aud": ["x"]})
     kept_token.put(Record("u1"), Record("u2"))
     assert told(kept_token.tokens, kept_token.token, ["x"]) == ""
+
+
+TIMES = {"exp", "iat", "nbf"}
+PLACES = [
+    ("aud",), ("exp",), ("iat",), ("iss",), ("jti",), ("nbf",), ("sub",), ("kubernetes.io",),
+    ("kubernetes.io", "namespace"), ("kubernetes.io", "serviceaccount"), ("kubernetes.io", "serviceaccount", "name"),
+    ("kubernetes.io", "serviceaccount", "uid"), ("kubernetes.io", "secret"), ("kubernetes.io", "secret", "name"),
+    ("kubernetes.io", "secret", "uid"),
+]  # fmt: skip
+ODD = [None, True, 5, 1e308, -1, "", "x", "\ud800".encode("utf-16", "surrogatepass").decode("latin-1"), [], ["x"], {},
+       {"name": []}, [[]]]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES, ids=".".join)
+@pytest.mark.parametrize("found", [Record("u1"), None], ids=["found", "not found"])
+def test_claims_of_any_type_are_judged(kept_token: Kept, place: tuple[str, ...], found: Record | None) -> None:
+    """Whoever has a signing key of ours may write any claims; none of them may be a fault of the server."""
+    tokens = kept_token.tokens
+
+    def find(resource: str, namespace: str, name: str) -> Record | None:
+        assert (type(resource), type(namespace), type(name)) == (str, str, str)
+        return found
+
+    tokens._find = find
+    good = part(tokens.issue(ACCOUNT, 600, secret=Bound("s", "u1"))[0], 1)
+    for odd in ODD:
+        claims = json.loads(json.dumps(good))
+        within = claims
+        for name in place[:-1]:
+            within = within[name]
+        within[place[-1]] = odd
+        user = user_of(tokens, kept_token.sign(claims))
+        if user is not None:
+            assert type(odd) is str or place[0] in TIMES or (place[-1], odd) == ("secret", None), odd
+        without = json.loads(json.dumps(claims))
+        within = without
+        for name in place[:-1]:
+            within = within[name]
+        del within[place[-1]]
+        user_of(tokens, kept_token.sign(without))

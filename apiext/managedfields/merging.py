@@ -10,6 +10,7 @@ from apiext.managedfields.types import (
     ListType,
     MapType,
     Type,
+    element_unchecked,
     is_granular_list,
     is_granular_map,
     item_element,
@@ -93,6 +94,35 @@ def remove(of: Type, value: Any, gone: FieldSet) -> Any:
     if value.__class__ is list:
         return _remove_items(of.list, value, gone) if of.list is not None and of.list.granular else None
     return value
+
+
+def with_emptied(of: Type, config: Any, pruned: Any) -> Any:
+    """Return the pruned object with an empty container where ``remove`` left null and the configuration has one.
+
+    upstream: null, which most schemas refuse, so that an applier could not empty a container that it owns alone
+    """
+    if config.__class__ is dict and of.map is not None and of.map.granular:
+        found = {} if pruned is None or pruned is MISSING else pruned
+        if found.__class__ is not dict:
+            return pruned
+        for name, item in config.items():
+            if item.__class__ is dict or item.__class__ is list:
+                before = found.get(name, MISSING)
+                after = with_emptied(of.map.member(name) or NOTHING, item, before)
+                if after is not before:
+                    found = {**found, name: after}
+        return found
+    if config.__class__ is list and of.list is not None and of.list.granular:
+        if pruned is None or pruned is MISSING:
+            return []
+        if pruned.__class__ is not list or not of.list.keys:
+            return pruned
+        given = {element_unchecked(of.list, item): item for item in config}
+        return [
+            with_emptied(of.list.item, given.get(element_unchecked(of.list, item)), item) if item is not None else None
+            for item in pruned
+        ]
+    return pruned
 
 
 def _remove_members(of: MapType, value: dict[str, Any], gone: FieldSet) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from apiext.managedfields.fieldset import (
     union,
     union_of,
 )
-from apiext.managedfields.merging import merge, remove
+from apiext.managedfields.merging import merge, remove, with_emptied
 from apiext.managedfields.path import SELF, order
 from apiext.managedfields.typed import check, fields_of, leaves_fit, part_at, reconciled, with_named_fields
 from apiext.managedfields.types import Type, equal
@@ -128,7 +128,7 @@ def apply(
     managers[write.manager] = Owned(write.api_version, fields, last.time if last else "")
     new: Document = merged
     if last is not None and (_abroad(write, managers, last) or _gone(last.fields, fields)):
-        new = dict(_pruned(write, merged, managers, last))
+        new = with_emptied(of, config, _pruned(write, merged, managers, last))
     changes = _ownable(write, compare(of, live, new))
     managers = _taken(write, live, new, managers, _losses(changes), force=force)
     same = live == new and equal(live, new)  # most differ, and the first of the two sees it soonest

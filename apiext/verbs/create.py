@@ -16,6 +16,7 @@ from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.errors import as_status, translated
 from apiext.verbs.guarded import OutdatedError, check_deadline, guard_of, holds, premise, refresh
 from apiext.verbs.objects import (
+    accepted,
     attributes_of,
     collection_of,
     is_revision,
@@ -138,7 +139,7 @@ async def _commit(
     """Store an admitted object, or tell what would have been stored."""
     name = place or new["metadata"]["name"]
     if call.verb == "patch":
-        new = await threads.run(call, call.served.accept, new)
+        new = await threads.run(call, accepted, call, new)
     if attributes.dry_run:
         with translated():
             existing = await verbs.store.current(collection, new["metadata"].get("namespace", ""), name)

@@ -16,7 +16,7 @@ from apiext.verbs import converting, identity, metadata, threads
 from apiext.verbs.call import Call, Outcome, Page, Verbs
 from apiext.verbs.errors import as_status, invalid_object, of_store, translated
 from apiext.verbs.guarded import check_deadline, guard_of, refresh
-from apiext.verbs.objects import attributes_of, collection_of
+from apiext.verbs.objects import attributes_of, collection_of, with_hidden
 from apiext.verbs.write import StaleError
 
 DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
@@ -98,6 +98,7 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
     kept, guard = await marker(verbs, call, old, options)
     if kept is None:
         return await _remove(verbs, call, collection, entry, old, options)
+    kept = await threads.run(call, with_hidden, call, entry.raw, kept, kept)
     raw = await threads.encoded(call, kept)
     if raw == entry.raw:
         raise StaleError(Outcome(code, entry=entry))

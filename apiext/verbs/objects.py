@@ -1,7 +1,12 @@
 """What every write does with its object: where it is stored, what admission and reads see of it, what it leaves out."""
 
+from collections.abc import Callable
+
 from apiext.admission.attributes import Attributes, Traces
+from apiext.catalog import viewing
 from apiext.documents.document import Document, View
+from apiext.managedfields import hidden
+from apiext.managedfields.fieldset import EMPTY, FieldSet
 from apiext.meta import status
 from apiext.meta.options import DeleteOptions, WriteOptions
 from apiext.storage.collection import Collection
@@ -41,6 +46,31 @@ def read_back(call: Call, new: Document, resource_version: object = None) -> Doc
     if resource_version:
         shown["metadata"]["resourceVersion"] = resource_version
     return shown
+
+
+def accepted(call: Call, new: Document) -> Document:
+    """Prune an object that no decoder has pruned by the schema of the version that is stored, and by no other."""
+    return call.served.accept(new) if call.served.version == call.resource.storage_version else new
+
+
+def with_hidden(
+    call: Call, raw: bytes, shown: View, new: Document, gone: Callable[[], FieldSet] = lambda: EMPTY
+) -> Document:
+    """Return a changed object with the fields of the stored one that its version does not show.
+
+    ``raw`` are the stored bytes, ``shown`` is what the version of the call shows of them. ``gone()`` are hidden paths
+    that the write removes. Strategy None only: a webhook is told of the whole object and converts all of it.
+    """
+    versions = call.resource.all_versions
+    if len(versions) < 2 or call.served.converts:
+        return new
+    if raw.startswith(f'{{"apiVersion":"{call.served.api_version}"'.encode()):  # nothing is hidden
+        return new
+    stored = viewing.parse(raw)
+    source = versions.get(str(stored.get("apiVersion")).rpartition("/")[2])
+    if source is None or source is call.served:
+        return new
+    return accepted(call, hidden.restore(source.merge_type(), source.accept(stored), shown, new, gone()))
 
 
 def slimmer(new: Document) -> bool:

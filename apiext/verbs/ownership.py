@@ -13,7 +13,7 @@ from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import DecodeError, decode_yaml, json_kind
 from apiext.documents.equality import same
 from apiext.managedfields import entries, manager, scale
-from apiext.managedfields.fieldset import EMPTY, FieldSet
+from apiext.managedfields.fieldset import EMPTY, FieldSet, difference, union_of
 from apiext.managedfields.manager import ApplyError, BadApply, Writer
 from apiext.managedfields.path import shown as shown_path
 from apiext.managedfields.types import Type
@@ -257,6 +257,15 @@ def _alike(served: ServedVersion, new: View, old: View) -> bool:
     if not served.typed or "generation" not in old["metadata"]:
         return False
     return served.encode({**new, "metadata": {}}) == served.encode({**old, "metadata": {}})
+
+
+def given_up(call: Call, options: WriteOptions, old: View, new: View) -> FieldSet:
+    """Return the paths that an apply has taken out of its manager's set and that no other manager owns."""
+    name = options.field_manager or _printable(call.manager)
+    applier = entries.manager_of(name, entries.APPLY, "", call.endpoint.name)
+    before, after = (entries.readable(one["metadata"].get("managedFields")) for one in (old, new))
+    last = before.get(applier)
+    return difference(last.fields, union_of([one.fields for one in after.values()])) if last is not None else EMPTY
 
 
 def _bare(metadata: View) -> Document:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from apiext.catalog.accessors import AccessorError
 from apiext.documents.document import Document, View
@@ -15,7 +16,16 @@ from apiext.verbs.changes import Change
 from apiext.verbs.create import store_new
 from apiext.verbs.errors import as_status, invalid_object, of_store, translated
 from apiext.verbs.guarded import OutdatedError, check_deadline, guard_of, holds, reconsider, refresh
-from apiext.verbs.objects import attributes_of, collection_of, number, read_back, slimmer, warn_of_owners
+from apiext.verbs.objects import (
+    accepted,
+    attributes_of,
+    collection_of,
+    number,
+    read_back,
+    slimmer,
+    warn_of_owners,
+    with_hidden,
+)
 
 
 @dataclass(slots=True)
@@ -211,7 +221,7 @@ def _decided_alone(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document
     wanted.moments = 1
     new = _decided(wanted, old, asked, entry.revision)
     wanted.moments = 2
-    return _final(wanted, old, new)
+    return _final(wanted, old, new, entry.raw)
 
 
 async def _with_others(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, bytes | None]:
@@ -233,7 +243,7 @@ async def _with_others(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Docu
         if call.endpoint.kind:
             attributes.old = call.endpoint.project(old)  # upstream: only who may change a Scale sees its owners
         await verbs.admission.review(attributes)
-    new, raw = await threads.run(call, _final, wanted, old, new)
+    new, raw = await threads.run(call, _final, wanted, old, new, entry.raw)
     if call.served.converts and raw is not None:  # what the webhook cannot show is not written, as in threads.encoded
         await threads.run(call, call.served.view, raw, 0)
     return new, raw
@@ -252,12 +262,14 @@ def _decided(wanted: Update, old: View, shown: Document, revision: int) -> Docum
     return call.served.complete(new) if reads else new
 
 
-def _final(wanted: Update, old: View, new: Document) -> tuple[Document, bytes | None]:
+def _final(wanted: Update, old: View, new: Document, raw: bytes) -> tuple[Document, bytes | None]:
     """Return the object to store and its bytes, None when it goes, as the last finalizer has gone (WRI-009)."""
     call = wanted.call
     # upstream: an untyped map takes fields that no read shows; they were judged and counted
-    if wanted.applied or (call.endpoint.kind and call.served is call.resource.storage):  # so does a scale
-        new = call.served.accept(new)
+    if wanted.applied or call.endpoint.kind:  # so does a scale
+        new = accepted(call, new)
+    gone = partial(ownership.given_up, call, wanted.options, old, new) if wanted.applied else dict
+    new = with_hidden(call, raw, old, new, gone)
     new["metadata"].pop("resourceVersion", None)
     if old["metadata"].get("deletionTimestamp") and not metadata.finalizers(new) and _may_go(call, new):
         return new, None

@@ -1,0 +1,164 @@
+"""A change of what a version shows keeps the fields that it does not show, and is shown as it was made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiext.documents.document import clone
+from apiext.documents.encoding import encode
+from apiext.managedfields import hidden
+from apiext.managedfields.fieldset import EMPTY
+from apiext.managedfields.schemas import merge_type
+from apiext.schema.compile import compile_schema
+
+pytestmark = pytest.mark.rows("VER-003")
+
+TEXT = {"type": "string"}
+
+
+def _part(shows: bool, depth: int = 2) -> dict[str, Any]:
+    """Return the schema of a part, with the fields ``h`` and ``hidden`` only where a version shows them."""
+    properties: dict[str, Any] = {"k": TEXT, "v": TEXT}
+    if depth:
+        below = _part(shows, depth - 1)
+        properties |= {
+            "inner": below,
+            "map": {"type": "object", "additionalProperties": below},
+            "list": {"type": "array", "items": below},
+            "keyed": {
+                "type": "array",
+                "items": {**below, "required": ["k"]},
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["k"],
+            },
+        }
+    if shows:
+        properties |= {"h": TEXT, "hidden": {"type": "object", "additionalProperties": TEXT}}
+    return {"type": "object", "properties": properties}
+
+
+NEW, OLD = ({"type": "object", "properties": {"spec": _part(shows)}} for shows in (True, False))
+TYPE, LESS = merge_type(NEW), compile_schema(OLD)
+VALUES, NAMES = st.sampled_from("xyz"), st.sampled_from("mno")
+
+
+def parts(shows: bool, depth: int = 2) -> st.SearchStrategy[dict[str, Any]]:
+    """Return a strategy for values of a part."""
+    fields: dict[str, st.SearchStrategy[Any]] = {"v": VALUES}
+    if depth:
+        below = parts(shows, depth - 1)
+        named = st.builds(lambda name, item: {**item, "k": name}, NAMES, below)
+        fields |= {
+            "inner": below,
+            "map": st.dictionaries(NAMES, below, max_size=2),
+            "list": st.lists(below, max_size=3),
+            "keyed": st.lists(named, max_size=3, unique_by=lambda item: item["k"]),
+        }
+    if shows:
+        fields |= {"h": VALUES, "hidden": st.dictionaries(NAMES, VALUES, min_size=1, max_size=2)}
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+def hidden_leaves(value: Any, path: tuple[str, ...] = (), *, within: bool = False) -> dict[tuple[str, ...], Any]:
+    """Return hidden values by place: items of associative lists by key; what is in other lists is left out."""
+    if isinstance(value, dict):
+        return {
+            place: leaf
+            for name, item in value.items()
+            for place, leaf in hidden_leaves(item, (*path, name), within=within or name in ("h", "hidden")).items()
+        }
+    if isinstance(value, list):
+        if path[-1] != "keyed":
+            return {}
+        return {
+            place: leaf
+            for item in value
+            for place, leaf in hidden_leaves(item, (*path, item["k"]), within=within).items()
+        }
+    return {path: value} if within else {}
+
+
+def places(value: Any, path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
+    """Return all places of objects, items of associative lists by key."""
+    if isinstance(value, dict):
+        return {path}.union(*(places(item, (*path, name)) for name, item in value.items()))
+    if isinstance(value, list) and path[-1] == "keyed":
+        return {path}.union(*(places(item, (*path, item["k"])) for item in value))
+    return {path}
+
+
+def shown(document: Any) -> Any:
+    """Return what the version with less shows of an object."""
+    found = clone(document)
+    LESS.prune(found)
+    return found
+
+
+def kept(stored: Any, new: Any) -> Any:
+    """Return a changed object with what is hidden."""
+    return hidden.restore(TYPE, clone(stored), shown(stored), clone(new), EMPTY)
+
+
+def holder(place: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the place of the object that has a hidden field."""
+    return place[: min(place.index(name) for name in ("h", "hidden") if name in place)]
+
+
+def emptied(value: Any) -> Any:
+    """Return a value without empty objects, which clients may leave out."""
+    if isinstance(value, dict):
+        found = {name: emptied(item) for name, item in value.items()}
+        return {name: item for name, item in found.items() if item != {}}
+    return [emptied(item) for item in value] if isinstance(value, list) else value
+
+
+@given(parts(True), parts(False))
+def test_a_change_keeps_what_is_hidden(stored: dict[str, Any], wanted: dict[str, Any]) -> None:
+    before, new = {"spec": stored}, {"spec": wanted}
+    found = kept(before, new)
+    assert emptied(shown(found)) == emptied(new)
+    left, there = hidden_leaves(found), places(new)
+    before_leaves = hidden_leaves(before)
+    assert {place: leaf for place, leaf in before_leaves.items() if holder(place) in there}.items() <= left.items()
+    assert set(left) <= set(before_leaves)
+
+
+@given(parts(True))
+def test_no_change_keeps_all(stored: dict[str, Any]) -> None:
+    before = {"spec": stored}
+    assert kept(before, shown(before)) == before
+
+
+@given(parts(True), st.data())
+def test_one_changed_field_keeps_all_else(stored: dict[str, Any], data: st.DataObject) -> None:
+    before = {"spec": stored}
+    new = shown(before)
+    objects = [new["spec"]]
+    for one in objects:
+        objects += [item for item in one.values() if isinstance(item, dict)]
+        objects += [item for value in one.values() if isinstance(value, list) for item in value]
+    data.draw(st.sampled_from(objects))["v"] = "w"
+    wanted, found = clone(before), kept(before, new)
+    assert shown(found) == new
+    assert _without_v(found) == _without_v(wanted)
+
+
+def _without_v(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_v(item) for name, item in value.items() if name != "v"}
+    return [_without_v(item) for item in value] if isinstance(value, list) else value
+
+
+@given(parts(True), st.randoms(use_true_random=False))
+def test_items_in_another_order_keep_theirs(stored: dict[str, Any], random: Any) -> None:
+    before = {"spec": {"list": stored.get("list", []), "keyed": stored.get("keyed", [])}}
+    new = shown(before)
+    for items in new["spec"].values():
+        random.shuffle(items)
+    found = kept(before, new)["spec"]
+    for name, items in found.items():
+        assert sorted(map(encode, items)) == sorted(map(encode, before["spec"][name]))

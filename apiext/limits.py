@@ -20,6 +20,7 @@ REQUEST_TIMEOUT = 60.0  # seconds of a request that is no watch (upstream: --req
 MIN_WATCH_TIMEOUT = 1800  # seconds (upstream: --min-request-timeout)
 MAX_WATCH_TIMEOUT = 10**9  # seconds of a watch whose client asks for more (upstream: overflows, and the watch ends)
 FRESH_WAIT = 3.0  # seconds to wait for a revision (upstream: blockTimeout)
+AHEAD_WAIT = 1.0  # seconds that a watch from a revision to come waits for it
 LOOP_BUDGET = 0.005  # seconds of work on the loop at a stretch
 BODY_TIMEOUT = 30.0  # seconds for a body to arrive
 BODY_BUFFER = 32 * 1024  # bytes of a body that wait to be read before its client has to; of chunks a sixteenth of it

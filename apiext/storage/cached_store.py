@@ -75,6 +75,7 @@ class CachedStore:
         self._timer: asyncio.TimerHandle | None = None
         self._valid = asyncio.Event()
         self._epoch = 0
+        self.lost = 0  # the highest revision that was seen before the store went back
         self._asking = False
         self._touched = 0
         self._filling = asyncio.Semaphore(limits.FILL_PARALLEL)
@@ -178,6 +179,10 @@ class CachedStore:
                 if self._behind or (reading is not None and not reading.ready):
                     await caught_up(self._behind, reading)
                 return self._progress.revision
+
+    async def reaches(self, revision: int, patience: float) -> bool:
+        """Wait until the cache has reached a revision; return False after ``patience`` seconds."""
+        return await self._progress.reach(revision, patience)
 
     async def at_least(self, revision: int, reading: Collection | None = None) -> None:
         """Wait until the cache has reached a revision; FutureRevision after limits.FRESH_WAIT (RV-002)."""
@@ -415,6 +420,7 @@ class CachedStore:
             for col, (state, broken, _) in zip(filled, states, strict=True)
             if not col.dropped
         ]
+        self.lost = max(self.lost, self.revision if self.revision > head else 0)
         self._progress.restart(head)
         self._touched = 0
         self._open(head)

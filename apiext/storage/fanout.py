@@ -64,6 +64,11 @@ class Watcher:
         if not self.ended:
             self._group.leave(self)
 
+    def fail(self, data: bytes) -> None:
+        """End the watch with these bytes."""
+        if not self.ended:
+            self._group.drop(self, data)
+
     def bookmark_now(self) -> None:
         """Write a bookmark at once, as before the end of a timed watch (RV-012); nothing during initial events."""
         if not self.ended and self._initial is None and not self.sink.paused:
@@ -153,6 +158,10 @@ class Group:
         self._synced.pop(watcher, None)
         if not self.members:
             self._fanout.forget(self)
+
+    def drop(self, watcher: Watcher, data: bytes) -> None:
+        """End one watch with these bytes."""
+        self._finish(watcher, data)
 
     def flush(self, watcher: Watcher) -> None:
         """Write what the pass under way still owes a watcher."""

@@ -1,19 +1,22 @@
 """Watch: where a stream starts, what it selects, and how it falls back to the store's own history (RV-009…016)."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+from apiext import limits
 from apiext.catalog.stored import Unreadable, WrongVersion
 from apiext.meta import status
 from apiext.meta.options import ListOptions
 from apiext.meta.status import StatusError
+from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.fanout import Watcher
 from apiext.storage.staging import Stage
-from apiext.storage.store import Compacted, Entry
+from apiext.storage.store import Compacted, Entry, StoreError
 from apiext.storage.waiting import filled
 from apiext.storage.watching import Sink, WatchGroup
 from apiext.verbs import converting, threads
@@ -83,7 +86,7 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
         await threads.prepare(call)
         await _convert_some(verbs, call, options, selection, collection)
         try:
-            watcher = await _opened(verbs, call, options, collection, (group, selection), sink)
+            watcher = await _opened(verbs, call, options, collection, (group, selection), sink, frames.failed)
         except Compacted as error:
             raise status.too_old_resource_version(error.asked, error.oldest) from error
     now = verbs.catalog.current.lookup(call.served.group, call.served.version, call.served.resource)
@@ -119,6 +122,7 @@ async def _opened(
     collection: Collection,
     wanted: tuple[WatchGroup, Selection],
     sink: Sink,
+    failed: Callable[[StatusError], bytes],
 ) -> Watcher:
     start, bookmarks = await _start(verbs, call, options, collection), options.allow_watch_bookmarks
     group, selection = wanted
@@ -133,7 +137,9 @@ async def _opened(
             selected=found if found is not None and found.revision >= collection.history.floor else None,
         )  # fmt: skip
     if start > verbs.store.revision:
-        return collection.watch(_from_the_future(group, start), None, sink, bookmarks=bookmarks)
+        watcher = collection.watch(_from_the_future(group, start), None, sink, bookmarks=bookmarks)
+        verbs.store.spawn(_expect(verbs.store, collection, start, watcher, failed))
+        return watcher
     return await verbs.store.watch(collection, group, start, sink, bookmarks=bookmarks)
 
 
@@ -153,8 +159,30 @@ async def _start(verbs: Verbs, call: Call, options: ListOptions, collection: Col
     return revision or None
 
 
+async def _expect(
+    store: CachedStore, collection: Collection, start: int, watcher: Watcher, failed: Callable[[StatusError], bytes]
+) -> None:
+    """End a watch with an ERROR 410 if the revision that it starts after does not come within limits.AHEAD_WAIT.
+
+    A revision of a history that the store has lost never comes, so the ERROR is sent at once. The client then lists
+    again; without the ERROR it would wait for as long as the store needs to reach that revision.
+    """
+    if start > store.lost and await store.reaches(start, limits.AHEAD_WAIT):
+        return
+    while not watcher.ended:
+        try:
+            current = await store.fresh(collection)  # the cache may be behind etcd, which has that revision
+        except StoreError:
+            await asyncio.sleep(limits.AHEAD_WAIT)
+            continue
+        if current < start:
+            text = f"the resourceVersion for the provided watch is too large: {start}, current: {current}"
+            watcher.fail(failed(status.expired(text)))
+        return
+
+
 def _from_the_future(group: WatchGroup, start: int) -> WatchGroup:
-    """Return the group without what happens up to a revision that has not happened yet (recorded: it just waits)."""
+    """Return the group without what happens up to a revision that has not happened yet."""
 
     def frame(event: str, entry: Entry) -> bytes:
         return group.frame(event, entry) if entry.revision > start else b""

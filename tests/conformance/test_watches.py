@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -224,6 +225,25 @@ def test_a_revision_in_the_future_shows_nothing_before_it(api: Client) -> None:
         event = watch.next()
     assert event["type"] == "ERROR"
     assert event["object"]["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+
+
+@pytest.mark.rows("RV-009")
+@pytest.mark.differs("the watch waits until that revision comes, whatever becomes of it")
+@pytest.mark.parametrize("form", ["", TABLE])
+def test_a_watch_from_a_revision_that_does_not_come_ends_with_an_error(api: Client, form: str) -> None:
+    widgets = serve(api)
+    start = int(head(api, widgets)) + 100_000
+    headers = {"Accept": form} if form else {}
+    began = time.monotonic()
+    with api.watch(widgets.path(), resourceVersion=start, timeoutSeconds=30, headers=headers) as watch:
+        assert watch.status == 200
+        told = watch.next()
+        assert watch.read() == b""
+    assert time.monotonic() - began < 10
+    assert told["type"] == "ERROR"
+    assert (told["object"]["code"], told["object"]["reason"]) == (410, "Expired")
+    text = f"the resourceVersion for the provided watch is too large: {start}, current: "
+    assert told["object"]["message"].startswith(text)
 
 
 @pytest.mark.rows("RV-009")

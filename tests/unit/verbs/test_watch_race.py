@@ -138,3 +138,88 @@ def test_a_watch_from_a_revision_to_come_tells_of_nothing_up_to_it() -> None:
     assert [ahead.frame("ADDED", entry) for entry in entries] == [b"", b"", group.frame("ADDED", entries[2])]
     assert [ahead.bookmark(revision, False) for revision in (9, 11)] == [group.bookmark(it, False) for it in (10, 11)]
     assert len({one.key for one in (group, ahead, watch._from_the_future(group, 11))}) == 3
+
+
+def ahead(client: Client, start: int) -> Any:
+    """Return the call of a watch from a revision."""
+    return client.call("watch", query={"resourceVersion": [str(start)]})
+
+
+def expiring() -> Any:
+    """Return frames that tell an error by its code."""
+    return replace(frames(), failed=lambda error: line("ERROR", error.message, error.code))
+
+
+@pytest.mark.rows("RV-009")
+async def test_a_watch_from_a_revision_that_does_not_come_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "AHEAD_WAIT", 0.1)
+    async with server(FakeEtcd()) as one:
+        await one.define(crd())
+        await one.established(NAME)
+        client, sink = Client(one), RecordingSink()
+        start = one.store.revision + 1000
+        watcher = await api.open_watch(client.verbs, ahead(client, start), expiring(), sink)
+        assert not sink.ended
+        await sink.until(lambda it: it.ended)
+        text = f"the resourceVersion for the provided watch is too large: {start}, current: {one.store.revision}"
+        assert sink.seen == [Seen("ERROR", text, 410)]
+        assert watcher.ended
+        assert client.verbs.store.collection(GroupResource("example.com", "widgets")).watchers == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.rows("RV-009")
+async def test_a_watch_from_a_revision_that_comes_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "AHEAD_WAIT", 0.3)
+    async with server(FakeEtcd()) as one:
+        await one.define(crd())
+        await one.established(NAME)
+        client, sink = Client(one), RecordingSink()
+        start = one.store.revision + 2
+        await api.open_watch(client.verbs, ahead(client, start), expiring(), sink)
+        for name in ("a", "b", "c", "d"):
+            await client.create(name)
+        await asyncio.sleep(0.5)
+        await sink.until(lambda it: len(it.seen) == 2)
+        assert not sink.ended
+        assert [seen.revision for seen in sink.seen] == [start + 1, start + 2]
+
+
+@pytest.mark.rows("RV-009")
+async def test_a_watch_waits_for_a_cache_that_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "AHEAD_WAIT", 0.1)
+    etcd = FakeEtcd()
+    async with server(etcd) as one:
+        await one.define(crd())
+        await one.established(NAME)
+        client, sink = Client(one), RecordingSink()
+        etcd.hold()
+        start = etcd.put("/registry/elsewhere/a", b"{}")
+        assert start > one.store.revision
+        await api.open_watch(client.verbs, ahead(client, start), expiring(), sink)
+        await asyncio.sleep(0.3)
+        assert not sink.ended
+        etcd.release()
+        await client.create("a")
+        await sink.until(lambda it: it.seen != [])
+        assert not sink.ended
+
+
+@pytest.mark.rows("RV-009")
+async def test_a_watch_from_a_history_that_is_lost_expires_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "AHEAD_WAIT", 60.0)
+    etcd = FakeEtcd()
+    async with server(etcd) as one:
+        await one.define(crd())
+        await one.established(NAME)
+        client, sink = Client(one), RecordingSink()
+        for name in ("a", "b", "c", "d"):
+            await client.create(name)
+        known, values = one.store.revision, etcd.state("/registry")
+        etcd.replace(known - 2, {key.encode(): value for key, (_, value) in values.items()})
+        async with asyncio.timeout(10):
+            while one.store.revision >= known:
+                await asyncio.sleep(0.01)
+        await one.established(NAME)
+        await api.open_watch(client.verbs, ahead(client, known), expiring(), sink)
+        await sink.until(lambda it: it.ended)
+        assert [seen.revision for seen in sink.seen] == [410]

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from apiext import limits
 from apiext.auth.user import User
 from apiext.config import HeaderConfig
 from apiext.http.exchange import Answer, Connection, Exchange, Handler, Reply
@@ -57,7 +58,7 @@ def announcing(config: HeaderConfig, *, tls: bool) -> Announce | None:
 
 
 def _of_origin(origin: str, allowed: Sequence[Callable[[str], bool]]) -> Lines:
-    if not origin or not any(matches(origin) for matches in allowed):
+    if not origin or len(origin) > limits.MAX_ORIGIN or not any(matches(origin) for matches in allowed):
         return []
     return [("Access-Control-Allow-Origin", origin), *_CORS]
 

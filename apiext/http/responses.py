@@ -138,12 +138,16 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 def warning_values(texts: Sequence[str]) -> list[str]:
     """Return the values of the Warning headers: each text once, cut when all together are too long.
 
-    Upstream: texts with control characters are left out.
+    Of more than limits.WARNING_LINES the last one says how many there are besides the others. Upstream: texts with
+    control characters are left out.
     """
-    distinct = [text for text in dict.fromkeys(texts) if text and not _CONTROL.search(text)]
+    told = distinct = [text for text in dict.fromkeys(texts) if text and not _CONTROL.search(text)]
     if sum(map(len, distinct)) > limits.MAX_WARNINGS:
-        distinct = _cut(distinct)
-    return ["299 - " + _quoted(text) for text in distinct]
+        told = _cut(distinct)
+    if len(told) > limits.WARNING_LINES:
+        told = told[: limits.WARNING_LINES - 1]
+        told.append(f"{len(distinct) - len(told)} more warnings are not shown")
+    return ["299 - " + _quoted(text) for text in told]
 
 
 def _cut(texts: Sequence[str]) -> list[str]:

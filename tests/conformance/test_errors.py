@@ -116,6 +116,20 @@ def test_where_warnings_end(api: Client, length: int, count: int, told: int) -> 
     assert warned.warnings == [f'299 - "{value}"' for value in wanted]
 
 
+@pytest.mark.rows("WRI-014")
+@pytest.mark.differs("there may be hundreds of lines, which Python's http.client does not read")
+@pytest.mark.parametrize("query", ["", "?dryRun=All&fieldManager=m"])
+def test_many_warnings_can_be_read(api: Client, query: str) -> None:
+    widgets = serve(api)
+    made = widgets.make("many", **{f"f{number}": 1 for number in range(300)})
+    answer = api.post(f"{widgets.path()}{query}", made)  # by http.client, which reads a hundred lines at most
+    answer.expect(201)
+    assert len(answer.warnings) == 64
+    assert answer.warnings[-1] == '299 - "237 more warnings are not shown"'
+    assert sum(len(f"{name}: {value}\r\n".encode()) for name, value in answer.headers.items()) < 32 * 1024
+    assert len("\n".join(answer.headers.values()).split("\n")) < 100
+
+
 @pytest.mark.rows("ERR-16", "WRI-025")
 def test_a_body_has_a_limit(api: Client) -> None:
     widgets = serve(api)

@@ -3,7 +3,7 @@
 import gzip
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from apiext import limits
@@ -82,9 +82,24 @@ def test_warnings_are_cut_when_they_are_too_long_together() -> None:
     assert len(responses.warning_values(["x" * 4095, "y", *short])) == 41
 
 
-@given(st.lists(st.text(), max_size=30))
+@pytest.mark.rows("WRI-014")
+def test_the_last_of_many_warnings_tells_how_many_more_there_are() -> None:
+    texts = [f"w{number}" for number in range(300)]
+    assert responses.warning_values(texts[:64]) == [f'299 - "{text}"' for text in texts[:64]]
+    wanted = [*texts[:63], "237 more warnings are not shown"]
+    assert responses.warning_values(texts) == [f'299 - "{text}"' for text in wanted]
+    several = [f"{number:03}{'x' * 60}" for number in range(200)]  # too long together as well
+    assert responses.warning_values(several)[-1] == '299 - "137 more warnings are not shown"'
+
+
+@given(st.lists(st.text(), max_size=30) | st.lists(st.text(min_size=20, max_size=60), min_size=60, max_size=300))
+@example(["\U00010000" * 4_000 + str(number) for number in range(200)])
+@example(['"' * 30 + str(number) for number in range(500)])
 def test_no_warning_breaks_the_head(texts: list[str]) -> None:
-    for value in responses.warning_values(texts):
+    values = responses.warning_values(texts)
+    assert len(values) <= 64
+    assert sum(len(f"Warning: {value}\r\n".encode("utf-8", "replace")) for value in values) < 24 * 1024
+    for value in values:
         assert "\r" not in value
         assert "\n" not in value
         assert value.startswith('299 - "')

@@ -278,6 +278,7 @@ class Application:
             await control.join(group)  # the other workers answer until then
             server = await self._listen(group, verbs, known, self._checks(store, control, resealing), telemetry)
             kubeconfig = edge.write_kubeconfig(config, known, server.url)
+            edge.follow_certificate(config, known, server.url)
             await control.wait_synced()
             cycles.keep()  # schemas and catalog live as long as the server
             collecting = group.create_task(cycles.collect_loop())
@@ -307,7 +308,7 @@ class Application:
         if config.runs(GARBAGE_COLLECTOR):
             control.collect_garbage(group, verbs)
         if config.runs(ACCOUNT_TOKENS):
-            control.keep_tokens(group, verbs, known.accounts, known.ca)
+            control.keep_tokens(group, verbs, known.accounts, lambda: known.ca)
         if config.runs(DEFAULT_ACCOUNTS):
             control.make_accounts(group, verbs)
         if config.runs(POLICY_STATUS):

@@ -1,5 +1,6 @@
 """How the edge is set up from the configuration: listener, credentials, certificates, health checks, kubeconfig."""
 
+import logging
 import ssl
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from apiext.auth import authentication, certificates, kubeconfig
 from apiext.auth.authentication import Authenticator, Credentials, Everyone
 from apiext.auth.bonds import Find
 from apiext.auth.proxies import Proxies, ProxyError
+from apiext.auth.serving import ServingCertificate
 from apiext.auth.signing import Verifier, verifiers_of
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import SUPERUSER
@@ -28,6 +30,11 @@ from apiext.storage import metrics
 from apiext.telemetry import Family, Telemetry
 from apiext.verbs.call import Verbs
 
+CERTIFICATE_CHECK = "serving-certificate"
+"""The check that fails when the serving certificate has ended: no client verifies the server then."""
+
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -35,11 +42,15 @@ class Identity:
 
     tls: ssl.SSLContext | None
     authenticator: Authenticator
-    ca: bytes
     token: str
     accounts: Tokens
     proxies: Proxies | None = None
-    certificate: tuple[str, str] = ("", "")
+    certificate: ServingCertificate | None = None
+
+    @property
+    def ca(self) -> bytes:
+        """The authorities (PEM) that clients verify the server with, as of now; empty without TLS."""
+        return self.certificate.current.ca if self.certificate is not None else b""
 
 
 def identity(config: Config, find: Find) -> Identity:
@@ -59,8 +70,11 @@ def identity(config: Config, find: Find) -> Identity:
     elif config.worker is not None:
         accounts.signer()  # the first worker is alone when it comes here: one key for all
     if config.insecure:
-        return Identity(None, Everyone(), b"", "", accounts)
-    serving = _serving(config)
+        return Identity(None, Everyone(), "", accounts)
+    flag, place, load = _serving_of(config)
+    with launch.file_of(flag, place):
+        certificate = ServingCertificate(load, renews=config.first)
+    serving = certificate.current
     token = config.token or certificates.load_token(config.data_dir / "admin.token")
     users = {token: SUPERUSER}
     if config.token_auth_file:
@@ -78,8 +92,16 @@ def identity(config: Config, find: Find) -> Identity:
     if proxies is not None:  # a resumed session does not say who signed the certificate
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
-    files = str(serving.certificate), str(serving.key)
-    return Identity(context, Credentials(users, accounts), serving.ca, token, accounts, proxies, files)
+    if client_ca and client_ca == serving.authority:
+        certificate.changed.append(lambda renewed: _trust_clients(context, proxies, renewed))
+    return Identity(context, Credentials(users, accounts), token, accounts, proxies, certificate)
+
+
+def _trust_clients(context: ssl.SSLContext, proxies: Proxies | None, renewed: certificates.Serving) -> None:
+    """Take client certificates of our own authority that was renewed."""
+    context.load_verify_locations(renewed.authority)
+    if proxies is not None:
+        proxies.trust(renewed.authority)
 
 
 def etcd_tls(settings: EtcdConfig) -> TLS:
@@ -108,20 +130,23 @@ def _proxies(config: ProxyConfig, client_ca: str) -> Proxies:
         ) from error
 
 
-def _serving(config: Config) -> certificates.Serving:
-    """Return the serving certificate: the one given, the one in --cert-dir, or our own (clients.md §7.1, §9.2)."""
-    if config.tls_cert_file:
-        given = Path(config.tls_cert_file)
-        with launch.file_of("tls-cert-file", given):
-            return certificates.Serving(given, Path(config.tls_private_key_file), given.read_bytes())
-    if config.cert_dir and (Path(config.cert_dir) / "apiserver.crt").exists():
-        given = Path(config.cert_dir) / "apiserver.crt"
-        return certificates.Serving(given, given.with_suffix(".key"), given.read_bytes())
-    directory = config.data_dir / "pki"
+def _serving_of(config: Config) -> tuple[str, Path, Callable[[], certificates.Serving]]:
+    """Return what loads the serving certificate: the one given, in --cert-dir, or our own (clients.md §7.1, §9.2).
+
+    The first two are the flag and the file that an error names.
+    """
+    directory, in_directory = config.data_dir / "pki", Path(config.cert_dir or "") / "apiserver.crt"
+    if config.tls_cert_file or (config.cert_dir and in_directory.exists()):
+        given = Path(config.tls_cert_file or in_directory)
+        key = Path(config.tls_private_key_file) if config.tls_cert_file else given.with_suffix(".key")
+        return "tls-cert-file", given, lambda: certificates.given_serving(given, key)
     with launch.file_of("tls-san", ",".join(config.tls_sans)):
         names = certificates.serving_names(config.bind_address, config.tls_sans)
-    with launch.file_of("data-dir", directory):
-        return certificates.load_serving(directory, certificates.load_authority(directory), names)
+    return (
+        "data-dir",
+        directory,
+        lambda: certificates.load_serving(directory, certificates.load_authority(directory), names),
+    )
 
 
 async def listen(
@@ -143,6 +168,9 @@ async def listen(
         telemetry.add(told)
     if config.worker is not None:
         telemetry.add(_worker_family(config.worker))
+    if known.certificate is not None:
+        telemetry.add(known.certificate.family)
+        checks = checks | {CERTIFICATE_CHECK: known.certificate.fault}
     health = Health([Check(name, probe, _endpoints_of(name)) for name, probe in checks.items()])
     server = HttpServer(
         VerbOperations(verbs),
@@ -188,7 +216,7 @@ def _worker_family(worker: Worker) -> Family:
 
 def _endpoints_of(check: str) -> Sequence[str]:
     """Return who asks a check: some are about readiness only, as upstream (HLT-002)."""
-    if check == "etcd" or check.startswith("poststarthook/"):
+    if check in ("etcd", CERTIFICATE_CHECK) or check.startswith("poststarthook/"):
         return ENDPOINTS
     return ("healthz", "readyz") if check == "kms-providers" else ("readyz",)
 
@@ -201,3 +229,21 @@ def write_kubeconfig(config: Config, known: Identity, url: str) -> Path:
             kubeconfig.check_replaceable(path)
         kubeconfig.write(path, kubeconfig.Access(url, known.ca, known.token))
     return path
+
+
+def follow_certificate(config: Config, known: Identity, url: str) -> None:
+    """Write the admin kubeconfig again whenever clients are to verify the server with other authorities."""
+    last = known.ca
+
+    def again(renewed: certificates.Serving) -> None:
+        nonlocal last
+        if renewed.ca == last:
+            return
+        last = renewed.ca
+        try:
+            write_kubeconfig(config, known, url)
+        except ConfigError as error:
+            log.warning("the administrator's kubeconfig does not name the new authority: %s", error)
+
+    if known.certificate is not None:
+        known.certificate.changed.append(again)

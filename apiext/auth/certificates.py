@@ -4,7 +4,9 @@ Everything lives in one directory, keys readable by the owner only, and is used 
 """
 
 import ipaddress
+import logging
 import os
+import re
 import secrets
 import socket
 import warnings
@@ -14,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -21,9 +24,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from apiext.sockets import is_unspecified
 from apiext.streams import is_stream, write_stream
 
+log = logging.getLogger(__name__)
+
 _CA_LIFE = timedelta(days=3650)
 _LEAF_LIFE = timedelta(days=365)
-_RENEW_BEFORE = timedelta(days=30)
+RENEW_BEFORE = timedelta(days=30)
 _BACKDATE = timedelta(hours=1)  # clients whose clock is a little behind
 _ALWAYS = (
     "localhost",
@@ -35,33 +40,54 @@ _ALWAYS = (
     "kubernetes.default.svc.cluster.local",
 )
 
+_BLOCK = re.compile(b"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n?", re.S)
+
 Key = ec.EllipticCurvePrivateKey
 
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A certificate authority and its key."""
+    """A certificate authority and its key.
+
+    ``former`` are the authorities that it replaced and that have not ended; ``cross`` are certificates of its own key
+    that those signed, so that a client which trusts only a former one verifies what this one signs.
+    """
 
     certificate: x509.Certificate
     key: Key
+    former: Sequence[x509.Certificate] = ()
+    cross: Sequence[x509.Certificate] = ()
 
     @property
     def pem(self) -> bytes:
-        """The certificate as PEM: what a kubeconfig carries."""
-        return self.certificate.public_bytes(serialization.Encoding.PEM)
+        """The certificates as PEM that a kubeconfig carries: its own and those of former authorities."""
+        return _pem(self.certificate, *self.former)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether key and certificate fit: the files are written one after the other."""
+        return self.key.public_key() == self.certificate.public_key()
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
     """The PEM files of a serving certificate, and the authority's certificate that clients verify it with.
 
-    ``authority`` is the file of the latter if it is ours, and signs users, too.
+    ``authority`` is the file of the latter if it is ours, and signs users, too; ``authority_ends`` is when that ends.
+    ``ends`` is None for a given certificate that only OpenSSL can read.
     """
 
     certificate: Path
     key: Path
     ca: bytes
+    ends: datetime | None
     authority: str = ""
+    authority_ends: datetime | None = None
+
+    @property
+    def is_due(self) -> datetime:
+        """When our own certificate, or our own authority, is to be replaced."""
+        return min(end for end in (self.ends, self.authority_ends) if end is not None) - RENEW_BEFORE
 
 
 def now() -> datetime:
@@ -78,17 +104,46 @@ def serving_names(bind_address: str, extra: Sequence[str] = ()) -> list[str]:
 
 
 def load_authority(directory: Path, clock: Callable[[], datetime] = now) -> Authority:
-    """Return the authority kept in a directory; it is made at the first call, and again when it ran out."""
+    """Return the authority kept in a directory; make one at the first call, and another one when it ends or lies ahead.
+
+    The replaced one stays in the file of certificates until it ends: clients go on trusting it, and so does the server.
+    """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    certificate_file, key_file = directory / "ca.crt", directory / "ca.key"
-    if certificate_file.exists() and key_file.exists():
-        found = Authority(_certificate(certificate_file), _key(key_file))
-        if found.certificate.not_valid_after_utc - clock() > _RENEW_BEFORE:
+    certificate_file, key_file, at = directory / "ca.crt", directory / "ca.key", clock()
+    found = read_authority(directory, clock) if certificate_file.exists() and key_file.exists() else None
+    if found is not None:
+        begin, end = found.certificate.not_valid_before_utc, found.certificate.not_valid_after_utc
+        if not found.is_whole:
+            log.warning("%s and %s do not fit: another authority takes their place", certificate_file, key_file.name)
+        elif begin > at:
+            log.warning("%s begins at %s, which lies ahead: another authority takes its place", certificate_file, begin)
+        elif end - at > RENEW_BEFORE:
             return found
-    made = _new_authority(clock())
+        else:
+            log.warning("%s ends at %s: another authority takes its place", certificate_file, end)
+    made = _new_authority(at)
+    if found is not None:
+        former = [old for old in (found.certificate, *found.former) if old.not_valid_after_utc > at]
+        crossed = [_crossed(found, made)] if found.is_whole and found.certificate in former else []
+        made = Authority(made.certificate, made.key, former, [*crossed, *found.cross])
+        write_private(directory / "ca.cross.crt", _pem(*made.cross))
     write_private(key_file, _key_pem(made.key))
     write_private(certificate_file, made.pem)
     return made
+
+
+def read_authority(directory: Path, clock: Callable[[], datetime] = now) -> Authority:
+    """Return the authority kept in a directory, whatever its age; raises OSError and ValueError."""
+    own, *former = x509.load_pem_x509_certificates((directory / "ca.crt").read_bytes())
+    cross_file, at = directory / "ca.cross.crt", clock()
+    text = cross_file.read_bytes() if cross_file.exists() else b""
+    cross = x509.load_pem_x509_certificates(text) if text else []
+    return Authority(
+        own,
+        _key(directory / "ca.key"),
+        [old for old in former if old.not_valid_after_utc > at],
+        [old for old in cross if old.not_valid_after_utc > at],
+    )
 
 
 def load_serving(
@@ -96,13 +151,30 @@ def load_serving(
 ) -> Serving:
     """Return the serving certificate kept in a directory; made anew when it is missing, old, or lacks a name."""
     certificate_file, key_file = directory / "serving.crt", directory / "serving.key"
-    if not _still_good(certificate_file, key_file, authority, names, clock()):
+    if _still_good(certificate_file, key_file, authority, names, clock()):
+        certificate = _certificate(certificate_file)
+    else:
         key = ec.generate_private_key(ec.SECP256R1())
         holder = _Holder("apiext", ExtendedKeyUsageOID.SERVER_AUTH, names=names)
         certificate = _leaf(authority, key, holder, clock(), _LEAF_LIFE)
         write_private(key_file, _key_pem(key))
-        write_private(certificate_file, certificate.public_bytes(serialization.Encoding.PEM))
-    return Serving(certificate_file, key_file, authority.pem, str(directory / "ca.crt"))
+        write_private(certificate_file, _pem(certificate, *authority.cross))
+    ends, authority_ends = certificate.not_valid_after_utc, authority.certificate.not_valid_after_utc
+    return Serving(certificate_file, key_file, authority.pem, ends, str(directory / "ca.crt"), authority_ends)
+
+
+def given_serving(certificate: Path, key: Path) -> Serving:
+    """Return a certificate that the server was given; clients verify it with the authorities in its file, if any.
+
+    Raises OSError.
+    """
+    raw = certificate.read_bytes()
+    try:
+        chain = x509.load_pem_x509_certificates(raw)
+        trusted = [*filter(_is_authority, chain)] or chain  # never the raw file, which may hold the key, too
+        return Serving(certificate, key, _pem(*trusted), chain[0].not_valid_after_utc)
+    except ValueError:  # OpenSSL takes more than this
+        return Serving(certificate, key, b"\n".join(_BLOCK.findall(raw)), None)
 
 
 def issue_client(
@@ -142,6 +214,17 @@ def write_private(file: Path, content: bytes) -> None:
         raise
 
 
+def _pem(*certificates: x509.Certificate) -> bytes:
+    return b"".join(certificate.public_bytes(serialization.Encoding.PEM) for certificate in certificates)
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False
+
+
 def _certificate(file: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificate(file.read_bytes())
 
@@ -175,20 +258,34 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 def _new_authority(at: datetime) -> Authority:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"apiext-ca@{int(at.timestamp())}")])
-    certificate = (
+    builder = _authority_builder(name, key.public_key(), at - _BACKDATE, at + _CA_LIFE).issuer_name(name)
+    return Authority(builder.sign(key, hashes.SHA256()), key)
+
+
+def _crossed(old: Authority, new: Authority) -> x509.Certificate:
+    """Return the certificate of a new authority's key that the one before it signs; it ends with that."""
+    issuer = old.certificate
+    issuer_key = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    begin, end = issuer.not_valid_before_utc, issuer.not_valid_after_utc
+    builder = _authority_builder(new.certificate.subject, new.key.public_key(), begin, end).issuer_name(issuer.subject)
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_key)
+    return builder.add_extension(identifier, critical=False).sign(old.key, hashes.SHA256())
+
+
+def _authority_builder(
+    name: x509.Name, key: ec.EllipticCurvePublicKey, begin: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    return (
         x509.CertificateBuilder()
         .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(at - _BACKDATE)
-        .not_valid_after(at + _CA_LIFE)
+        .not_valid_before(begin)
+        .not_valid_after(end)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
-    return Authority(certificate, key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +342,15 @@ def _still_good(
     if not certificate_file.exists() or not key_file.exists():
         return False
     certificate = _certificate(certificate_file)
-    if certificate.issuer != authority.certificate.subject or certificate.not_valid_after_utc - at < _RENEW_BEFORE:
+    try:
+        certificate.verify_directly_issued_by(authority.certificate)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    if certificate.not_valid_before_utc > at:
+        begin = certificate.not_valid_before_utc
+        log.warning("%s begins at %s, which lies ahead: it is made anew", certificate_file, begin)
+        return False
+    if certificate.not_valid_after_utc - at < RENEW_BEFORE:
         return False
     covered = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return all(_general(name) in covered for name in names)

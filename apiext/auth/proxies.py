@@ -45,6 +45,10 @@ class Proxies:
         if self._own & self._clients and not config.allowed_names:
             raise ProxyError(OVERLAP)
 
+    def trust(self, client_ca: str) -> None:
+        """Take the authorities of clients from their file again; raises OSError and ValueError."""
+        self._clients = _certificates(client_ca)
+
     def holder(self, connection: ssl.SSLObject) -> Holder:
         """Return the holder of a connection's certificate, which the handshake has verified by one of the CAs.
 

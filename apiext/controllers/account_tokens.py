@@ -6,7 +6,7 @@ A secret of the type that names an account which is not there is left alone unti
 import asyncio
 import base64
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import orjson
@@ -40,16 +40,16 @@ class _Wanted(NamedTuple):
 
 
 class AccountTokens:
-    """Fills in token, certificates and namespace of secrets; ``authority`` is the CA that clients are to trust."""
+    """Fills in token, certificates and namespace of secrets; ``authority()`` are the CAs that clients are to trust."""
 
     def __init__(
-        self, verbs: Verbs, secrets: Collection, accounts: Collection, tokens: Tokens, authority: bytes
+        self, verbs: Verbs, secrets: Collection, accounts: Collection, tokens: Tokens, authority: Callable[[], bytes]
     ) -> None:
         self._verbs = verbs
         self._secrets = secrets
         self._accounts = accounts
         self._tokens = tokens
-        self._authority = _base64(authority.decode())
+        self._authority = authority
         self._loop = Loop("account tokens", self._reconcile, width=2)
         self._wanted: dict[str, _Wanted] = {}  # by namespace/name of the secret
 
@@ -95,7 +95,7 @@ class AccountTokens:
             if document.get("type") != TYPE or not annotations.get(ACCOUNT_NAME):
                 return None
             data = document.get("data") or {}
-            names = ("token", "namespace", "ca.crt") if self._authority else ("token", "namespace")
+            names = ("token", "namespace", "ca.crt") if self._authority() else ("token", "namespace")
             filled = all(data.get(name) for name in names)
             return _Wanted(annotations[ACCOUNT_NAME], annotations.get(ACCOUNT_UID) or "", filled)
         except (AttributeError, KeyError, TypeError, ValueError) as fault:  # others have stored it: it has no part here
@@ -129,7 +129,9 @@ class AccountTokens:
         document: Document = orjson.loads(entry.raw)
         given = document.get("data") or {}
         data = {
-            "ca.crt": given.get("ca.crt") or self._authority or None,  # another server may have its own
+            "ca.crt": given.get("ca.crt")
+            or _base64(self._authority().decode())
+            or None,  # another server may have its own
             "namespace": given.get("namespace") or _base64(account.namespace),
             "token": given.get("token") or _base64(self._tokens.kept(account, entry.name)),
         }

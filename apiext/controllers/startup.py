@@ -128,8 +128,10 @@ class Controllers:
         self._garbage = Garbage(verbs, self.serving)
         self._garbage.start(group)
 
-    def keep_tokens(self, group: asyncio.TaskGroup, verbs: Verbs, tokens: Tokens, authority: bytes) -> None:
-        """Have tokens in the secrets that are for one from now on; ``authority`` is the CA that clients trust."""
+    def keep_tokens(
+        self, group: asyncio.TaskGroup, verbs: Verbs, tokens: Tokens, authority: Callable[[], bytes]
+    ) -> None:
+        """Have tokens in the secrets that are for one from now on; ``authority()`` are the CAs that clients trust."""
         secrets, accounts = verbs.store.collection(SECRETS), verbs.store.collection(ACCOUNTS)
         if secrets is not None and accounts is not None:
             self._tokens = AccountTokens(verbs, secrets, accounts, tokens, authority)

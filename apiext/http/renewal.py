@@ -1,4 +1,4 @@
-"""The serving certificate, taken anew when its files have changed: who renews it need not restart the server."""
+"""The serving certificate: renewed in time, and loaded again when its files have changed, without a restart."""
 
 import asyncio
 import logging
@@ -6,23 +6,28 @@ import os
 import ssl
 
 from apiext import limits
+from apiext.auth.serving import ServingCertificate
 from apiext.trust import load_pair
 
 log = logging.getLogger(__name__)
 
 
 class Renewal:
-    """Looks at the files of a certificate now and then; connections that are open keep what they have."""
+    """Looks every CERTIFICATE_LOOK_EVERY seconds whether a certificate is due, or its files have changed.
 
-    def __init__(self, context: ssl.SSLContext, certificate: str, key: str) -> None:
+    Connections that are open keep what they have.
+    """
+
+    def __init__(self, context: ssl.SSLContext, certificate: ServingCertificate) -> None:
         self._context = context
-        self._files = certificate, key
+        self._certificate = certificate
+        self._files = certificate.files
         self._seen = self._stamps()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to look."""
-        self._timer = asyncio.get_running_loop().call_later(limits.CERTIFICATE_LOOK_EVERY, self._look)
+        """Look now, and from now on."""
+        self._look()
 
     def stop(self) -> None:
         """Look no more."""
@@ -30,7 +35,8 @@ class Renewal:
             self._timer.cancel()
 
     def _look(self) -> None:
-        self.start()
+        self._timer = asyncio.get_running_loop().call_later(limits.CERTIFICATE_LOOK_EVERY, self._look)
+        self._certificate.renew()
         found = self._stamps()
         if found == self._seen:
             return
@@ -39,6 +45,7 @@ class Renewal:
             # a pair that does not fit would spoil the context in use
             load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *self._files)
             load_pair(self._context, *self._files)
+            self._certificate.reload()
         except (OSError, ValueError) as error:
             log.warning(
                 "no usable certificate in %s: %s; the last one is still shown", " and ".join(self._files), error

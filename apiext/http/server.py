@@ -15,6 +15,7 @@ from apiext.audit.auditor import Auditor
 from apiext.auth.authentication import Authenticator
 from apiext.auth.authorization import Authorizer, always_allow
 from apiext.auth.proxies import Proxies
+from apiext.auth.serving import ServingCertificate
 from apiext.config import NO_HEADERS, HeaderConfig
 from apiext.http import pages, responses
 from apiext.http.access import AccessLog, logging_to
@@ -49,7 +50,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 0
     tls: ssl.SSLContext | None = None
-    certificate: tuple[str, str] = ("", "")  # files of certificate and key, if they may change
+    certificate: ServingCertificate | None = None  # the one that ``tls`` shows, if it may change
     version: str = "v1.35.0"
     anonymous: bool = False
     fast_path: bool = True
@@ -200,8 +201,8 @@ class HttpServer:
             ssl_handshake_timeout=limits.HANDSHAKE if settings.tls else None,
         )
         self.port = self._server.sockets[0].getsockname()[1]
-        if settings.tls is not None and all(settings.certificate):
-            self._renewal = Renewal(settings.tls, *settings.certificate)
+        if settings.tls is not None and settings.certificate is not None:
+            self._renewal = Renewal(settings.tls, settings.certificate)
             self._renewal.start()
         self._forgetting.start()
 

@@ -39,7 +39,7 @@ def for_user(directory: Path, user: str, groups: Sequence[str], life: timedelta)
     if not (directory / "pki" / "ca.key").exists():
         raise KubeconfigError(f"{directory} has no authority: the server was given its certificates")
     try:
-        authority = certificates.load_authority(directory / "pki")
+        authority = certificates.read_authority(directory / "pki")
         certificate, key = certificates.issue_client(authority, user, groups, life)
     except (OSError, ValueError) as error:
         raise KubeconfigError(f"no certificate can be made: {error}") from error

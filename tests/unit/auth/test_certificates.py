@@ -1,18 +1,20 @@
 """Our own authority, what it signs, and the kubeconfig."""
 
 import ssl
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509 import verification
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from apiext.auth import certificates, kubeconfig
 from apiext.auth.authentication import user_of_certificate
 from apiext.auth.proxies import Proxies
+from apiext.auth.serving import ServingCertificate
 from apiext.config import ProxyConfig
 
 NAMES = certificates.serving_names("127.0.0.1", ["api.example.com"])
@@ -58,13 +60,206 @@ def test_the_leaf_is_renewed_and_the_authority_stays(tmp_path: Path) -> None:
     assert later(340) != before
 
 
-def test_an_authority_that_ran_out_is_replaced(tmp_path: Path) -> None:
+def test_an_authority_that_has_ended_is_replaced(tmp_path: Path) -> None:
     authority = certificates.load_authority(tmp_path)
     before = certificates.load_serving(tmp_path, authority, NAMES).certificate.read_bytes()
-    moment = certificates.now() + timedelta(days=3640)
+    moment = certificates.now() + timedelta(days=3651)
     fresh = certificates.load_authority(tmp_path, lambda: moment)
-    assert fresh.pem != authority.pem
+    assert authority.pem not in fresh.pem
     assert certificates.load_serving(tmp_path, fresh, NAMES, lambda: moment).certificate.read_bytes() != before
+
+
+def shaken(serving: certificates.Serving, trusted: bytes, at: datetime) -> None:
+    """Have a client that trusts these authorities verify the serving certificate at a time."""
+    leaf, *others = x509.load_pem_x509_certificates(serving.certificate.read_bytes())
+    store = verification.Store(x509.load_pem_x509_certificates(trusted))
+    builder = verification.PolicyBuilder().store(store).time(at.replace(tzinfo=None))
+    builder.build_server_verifier(x509.DNSName("api.example.com")).verify(leaf, others)
+
+
+def test_an_authority_in_its_last_days_is_replaced_with_an_overlap(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until the old one ends, clients that know it alone, the new one alone, or both verify the server."""
+    began = certificates.now()
+    old = certificates.load_authority(tmp_path)
+    earlier, at = began + timedelta(days=3619), began + timedelta(days=3621)
+    assert certificates.load_authority(tmp_path, lambda: earlier).pem == old.pem
+    assert not caplog.records
+    new = certificates.load_authority(tmp_path, lambda: at)
+    assert "another authority takes its place" in caplog.text
+    own = new.certificate.public_bytes(Encoding.PEM)
+    assert new.pem == own + old.pem == (tmp_path / "ca.crt").read_bytes()
+    serving = certificates.load_serving(tmp_path, new, NAMES, lambda: at)
+    assert serving.ca == new.pem
+    for days in (0, 28):
+        for trusted in (old.pem, own, new.pem):
+            shaken(serving, trusted, at + timedelta(days=days))
+    kept = certificates.load_authority(tmp_path, lambda: at + timedelta(days=28))
+    assert kept.pem == new.pem
+    assert load(serving.certificate).not_valid_after_utc > at + timedelta(days=300)
+    later = at + timedelta(days=30)
+    with pytest.raises(verification.VerificationError):
+        shaken(serving, old.pem, later)
+    shaken(serving, new.pem, later)
+    assert certificates.load_authority(tmp_path, lambda: later).pem == own, "it has ended"
+
+
+def test_key_and_certificate_that_do_not_fit_are_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A server that was killed between the two writes."""
+    old = certificates.load_authority(tmp_path / "a")
+    certificates.load_authority(tmp_path / "b")
+    (tmp_path / "a" / "ca.key").write_bytes((tmp_path / "b" / "ca.key").read_bytes())
+    new = certificates.load_authority(tmp_path / "a")
+    assert "do not fit" in caplog.text
+    assert new.pem.endswith(old.pem)
+    assert new.is_whole
+    serving = certificates.load_serving(tmp_path / "a", new, NAMES)
+    shaken(serving, new.pem, certificates.now())
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=2), timedelta(days=3650)], ids=["hours", "years"])
+def test_certificates_that_lie_ahead_are_made_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ahead: timedelta
+) -> None:
+    """The data directory was made while the clock was wrong; a clock that is an hour behind does no harm."""
+    moment = certificates.now() + ahead
+    known = certificates.load_authority(tmp_path, lambda: moment)
+    certificates.load_serving(tmp_path, known, NAMES, lambda: moment)
+    again = moment - timedelta(minutes=59)
+    assert certificates.load_authority(tmp_path, lambda: again).pem == known.pem
+    assert not caplog.records
+    right = certificates.load_authority(tmp_path)
+    serving = certificates.load_serving(tmp_path, right, NAMES)
+    assert f"{tmp_path / 'ca.crt'} begins at" in caplog.text
+    shaken(serving, right.pem, certificates.now())
+    assert certificates.load_authority(tmp_path).pem == right.pem
+
+
+def test_a_serving_certificate_that_lies_ahead_is_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    known, moment = certificates.load_authority(tmp_path), certificates.now() + timedelta(hours=2)
+    certificates.load_serving(tmp_path, known, NAMES, lambda: moment)
+    serving = certificates.load_serving(tmp_path, known, NAMES)
+    assert f"{tmp_path / 'serving.crt'} begins at" in caplog.text
+    shaken(serving, known.pem, certificates.now())
+
+
+class Clock:
+    """A wall clock that tests set."""
+
+    def __init__(self) -> None:
+        self.now = certificates.now()
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def on(self, days: float) -> None:
+        """Move on."""
+        self.now += timedelta(days=days)
+
+
+def own_certificate(directory: Path, clock: Clock, *, renews: bool = True) -> ServingCertificate:
+    """Return the certificate of a server that makes its own."""
+    return ServingCertificate(
+        lambda: certificates.load_serving(directory, certificates.load_authority(directory, clock), NAMES, clock),
+        renews=renews,
+        clock=clock,
+    )
+
+
+def test_an_own_certificate_is_renewed_for_years_and_is_valid_each_day(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client trusts what the kubeconfig had a month before."""
+    clock, known = Clock(), list[bytes]()
+    one = own_certificate(tmp_path, clock)
+    seen = {one.current.certificate.read_bytes()}
+    for _ in range(0, 3700, 10):
+        known.append(one.current.ca)
+        clock.on(10)
+        one.renew()
+        content = one.current.certificate.read_bytes()
+        if content not in seen:
+            seen.add(content)
+            one.reload()
+        shaken(one.current, known[-3:][0], clock.now)
+        assert not one.fault()
+        slots = [line.partition(" ") for line in one.family.lines()]
+        for name, _, value in slots:
+            assert float(value) > clock.now.timestamp() + (0 if "authority" in name else 86400)
+    assert len(seen) == pytest.approx(11, abs=1)
+    told = [record.getMessage() for record in caplog.records if "days before another one" in record.getMessage()]
+    assert len(told) == pytest.approx(6, abs=1), "from 90 to 30 days before the end, here each ten days"
+
+
+def test_one_line_a_day_tells_of_the_end_of_a_given_certificate(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    made = certificates.load_serving(tmp_path, certificates.load_authority(tmp_path), NAMES)
+    one = ServingCertificate(lambda: certificates.given_serving(made.certificate, made.key), clock=clock)
+    end = load(made.certificate).not_valid_after_utc
+    lines: list[tuple[int, str]] = []
+    while clock.now < end + timedelta(days=3):
+        caplog.clear()
+        one.renew()
+        days = (end - clock.now) // timedelta(days=1)
+        lines += [(days, record.getMessage()) for record in caplog.records]
+        assert bool(one.fault()) is (clock.now > end)
+        clock.on(0.25)
+    assert len(lines) == pytest.approx(33, abs=1)
+    assert len({days for days, _ in lines}) >= 32
+    texts = [text for _, text in lines]
+    assert f"ends at {end}, in 29 days" in texts[0]
+    assert f"has ended at {end}" in texts[-1]
+    assert all(str(made.certificate) in text for text in texts)
+    assert [*one.family.lines()] == [f'{one.family.name}{{certificate="serving"}} {int(end.timestamp())}']
+    caplog.clear()
+    ServingCertificate(
+        lambda: certificates.given_serving(made.certificate, made.key), renews=False, clock=clock
+    ).renew()
+    assert not caplog.records, "one worker tells of it"
+
+
+def test_a_directory_that_cannot_be_written_is_told_of_once_a_day(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    one = own_certificate(tmp_path, clock)
+    clock.on(340)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(certificates, "write_private", full)
+        for _ in range(3):
+            one.renew()
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2
+    assert "cannot be renewed: [Errno 28] No space left on device" in told[0]
+    assert "in 24 days" in told[1]
+    one.renew()
+    one.reload()
+    assert one.current.is_due > clock.now
+
+
+def test_a_kubeconfig_pins_the_authority_of_a_given_chain(tmp_path: Path) -> None:
+    authority = certificates.load_authority(tmp_path)
+    made = certificates.load_serving(tmp_path, authority, NAMES)
+    leaf, file = made.certificate.read_bytes(), tmp_path / "given.crt"
+    key = made.key.read_bytes()
+    for content, pinned in (
+        (leaf, leaf), (key + leaf, leaf), (leaf + authority.pem + key, authority.pem), (authority.pem, authority.pem),
+    ):  # fmt: skip
+        file.write_bytes(content)
+        found = certificates.given_serving(file, made.key)
+        assert found.ca == pinned
+        assert found.ends is not None
+    odd = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    file.write_bytes(key + odd)
+    assert certificates.given_serving(file, made.key).ca == odd
+    assert not ServingCertificate(lambda: certificates.given_serving(file, made.key)).fault()
 
 
 def test_certificates_say_what_strict_clients_want(tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""The serving certificate while a server runs: renew our own in time, tell of the end of a given one."""
+
+import logging
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+
+from apiext.auth.certificates import RENEW_BEFORE, Serving, now
+from apiext.telemetry import Family
+
+log = logging.getLogger(__name__)
+
+_TELL_BEFORE = {"serving": RENEW_BEFORE, "authority": timedelta(days=90)}
+_DAY = timedelta(days=1)
+
+
+class ServingCertificate:
+    """The certificate that a server shows; ``load`` makes our own anew if it is due, and reads a given one.
+
+    ``changed`` are called with the new value after ``reload``. ``renews``: this process is the one that calls ``load``
+    when the certificate is due, and that logs its end. ``family`` is the metric of both ends.
+    """
+
+    def __init__(
+        self, load: Callable[[], Serving], *, renews: bool = True, clock: Callable[[], datetime] = now
+    ) -> None:
+        self.changed: list[Callable[[Serving], None]] = []
+        self.family = Family(
+            "apiext_certificate_expiration_timestamp_seconds",
+            "gauge",
+            "When a certificate of this server ends, as Unix time: the serving one, and its own authority's.",
+            ("certificate",),
+        )
+        self._load = load
+        self._renews = renews
+        self._clock = clock
+        self._told: dict[str, date] = {}
+        self.current = load()
+        self._measure()
+
+    @property
+    def files(self) -> tuple[str, str]:
+        """The files of certificate and key."""
+        return str(self.current.certificate), str(self.current.key)
+
+    def renew(self) -> None:
+        """Replace the files of our own certificate if it is due; log the ends that are near, once a day."""
+        found, at = self.current, self._clock()
+        if not self._renews:
+            return
+        if found.authority and at >= found.is_due:
+            try:
+                self._load()
+            except (OSError, ValueError) as error:
+                self._tell("renewal", at, f"{found.certificate} cannot be renewed: {error}")
+        for name, end in self._ends():
+            if end - at < _TELL_BEFORE[name]:
+                self._tell(name, at, _warning(name, found, end, at))
+
+    def reload(self) -> None:
+        """Read the files after they have changed, and call all of ``changed``; raises OSError and ValueError."""
+        self.current = self._load()
+        self._measure()
+        for call in self.changed:
+            call(self.current)
+
+    def fault(self) -> str:
+        """Return why no client can verify the server, empty while its certificate has not ended."""
+        end = self.current.ends
+        return f"the serving certificate has ended at {end}" if end is not None and self._clock() > end else ""
+
+    def _ends(self) -> list[tuple[str, datetime]]:
+        found = self.current
+        ends = (("serving", found.ends), ("authority", found.authority_ends))
+        return [(name, end) for name, end in ends if end is not None]
+
+    def _measure(self) -> None:
+        for name, end in self._ends():
+            self.family.slot(name).value = int(end.timestamp())
+
+    def _tell(self, name: str, at: datetime, text: str) -> None:
+        if self._told.get(name) != at.date():
+            self._told[name] = at.date()
+            log.warning("%s", text)
+
+
+def _warning(name: str, found: Serving, end: datetime, at: datetime) -> str:
+    left = f"ends at {end}, in {(end - at) // _DAY} days" if end > at else f"has ended at {end}"
+    if name == "authority":
+        return f"the authority in {found.authority} {left}: {RENEW_BEFORE.days} days before another one takes its place"
+    return f"the serving certificate in {found.certificate} {left}: a new one is taken without a restart"

@@ -1,0 +1,164 @@
+"""Certificates while the wall clock of a running server moves by months: renewed in time, or reported."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import re
+import ssl
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.x509 import verification
+
+from tests.support import tls
+from tests.support.faked_time import WallClock, needs_faketime
+from tests.support.processes import Etcd, Server, running_etcd, running_server
+from tests.support.waiting import until
+
+pytestmark = needs_faketime
+DAYS, SOON = timedelta(days=1), 20.0
+
+
+@pytest.fixture
+def wall(tmp_path: Path) -> WallClock:
+    """The wall clock of the server."""
+    return WallClock(tmp_path / "wall-clock")
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[Etcd]:
+    """An etcd with the machine's clock."""
+    with running_etcd(tmp_path / "etcd") as started:
+        yield started
+
+
+def shown(server: Server) -> str:
+    """Return the certificate that a server shows now, without verification: it may lie elsewhere in time."""
+    return ssl.get_server_certificate(("127.0.0.1", int(server.url.rpartition(":")[2])))
+
+
+def chain(server: Server) -> list[x509.Certificate]:
+    """Return the certificates in the file that the server shows."""
+    file = Path(server.ready["kubeconfig"]).parent / "pki" / "serving.crt"
+    return x509.load_pem_x509_certificates(file.read_bytes())
+
+
+def pinned(server: Server) -> bytes:
+    """Return the authorities in the administrator's kubeconfig."""
+    written = yaml.safe_load(Path(server.ready["kubeconfig"]).read_text())
+    return base64.b64decode(written["clusters"][0]["cluster"]["certificate-authority-data"])
+
+
+def verify(trusted: bytes, leaf: str, wall: WallClock, others: list[x509.Certificate] | None = None) -> None:
+    """Verify a certificate as a client does that trusts these authorities and has the server's clock."""
+    store = verification.Store(x509.load_pem_x509_certificates(trusted))
+    builder = verification.PolicyBuilder().store(store).time(wall.now.replace(tzinfo=None))
+    verifier = builder.build_server_verifier(x509.DNSName("localhost"))
+    verifier.verify(x509.load_pem_x509_certificate(leaf.encode()), others or [])
+
+
+def ask(server: Server, path: str) -> tuple[int, str]:
+    """Return code and body of an answer to the administrator."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    written = yaml.safe_load(Path(server.ready["kubeconfig"]).read_text())
+    connection = http.client.HTTPSConnection(server.url.partition("://")[2], context=context, timeout=20)
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Bearer {written['users'][0]['user']['token']}"})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def end_in_metrics(server: Server, which: str) -> float:
+    """Return when a certificate ends, as /metrics has it."""
+    _, text = ask(server, "/metrics")
+    name = "apiext_certificate_expiration_timestamp_seconds"
+    found = re.search(rf'^{name}{{certificate="{which}"}} (\d+)$', text, re.M)
+    assert found is not None, text
+    return float(found[1])
+
+
+def flags(etcd: Etcd) -> list[str]:
+    """Return the flags of a secure server."""
+    return ["--port=0", f"--etcd-servers={etcd.url}"]
+
+
+@pytest.mark.parametrize("more", [[], ["--workers=2"]], ids=["alone", "workers"])
+def test_own_certificates_are_renewed_while_serving(
+    etcd: Etcd, tmp_path: Path, wall: WallClock, more: list[str]
+) -> None:
+    with running_server([*flags(etcd), *more], tmp_path / "server", env=wall.environment) as server:
+        first, authority = shown(server), pinned(server)
+        verify(authority, first, wall)
+        wall.set(340 * DAYS)
+        until(lambda: all(shown(server) != first for _ in range(12)), "each worker shows another one", within=SOON)
+        second = shown(server)
+        verify(authority, second, wall)
+        until(
+            lambda: end_in_metrics(server, "serving") > (wall.now + 300 * DAYS).timestamp(), "the metric", within=SOON
+        )
+        assert pinned(server) == authority
+        assert "authority" not in server.log_tail()
+
+        wall.set(3600 * DAYS)  # the authority has 50 days left, and what it signs no more than that
+        until(lambda: "the authority in" in server.log_tail(), "one line tells of its end", within=SOON)
+        assert server.log_tail().count("days before another one takes its place") == 1
+        assert end_in_metrics(server, "authority") == pytest.approx((wall.now + 50 * DAYS).timestamp(), abs=3 * 86400)
+        third = shown(server)
+        verify(authority, third, wall)
+
+        wall.set(3625 * DAYS)
+        until(lambda: all(shown(server) != third for _ in range(12)), "it is replaced", within=SOON)
+        until(lambda: pinned(server) != authority, "and in the kubeconfig", within=SOON)
+        assert pinned(server).endswith(authority)
+        for trusted in (authority, pinned(server)):
+            verify(trusted, shown(server), wall, chain(server)[1:])
+        assert ask(server, "/livez?verbose")[0] == 200
+        assert "Traceback" not in server.log_tail()
+
+
+def test_the_end_of_a_given_certificate_is_reported(etcd: Etcd, tmp_path: Path, wall: WallClock) -> None:
+    ca = tls.authority()
+    given = [tls.server_file(ca, tmp_path / "given") for _ in range(2)]
+    certificate = tmp_path / "given.pem"
+    certificate.write_bytes(given[0].read_bytes())
+    more = [f"--tls-cert-file={certificate}", f"--tls-private-key-file={certificate}"]
+    with running_server([*flags(etcd), *more], tmp_path / "server", env=wall.environment) as server:
+        until(lambda: "in 4 days" in server.log_tail(), "its end is near", within=SOON)
+        assert end_in_metrics(server, "serving") == pytest.approx((wall.now + 5 * DAYS).timestamp(), abs=3600)
+        assert ask(server, "/livez") == (200, "ok")
+        before = pinned(server)
+        wall.set(5.5 * DAYS)
+        until(lambda: ask(server, "/livez")[0] == 500, "/livez fails", within=SOON)
+        assert "[-]serving-certificate failed: reason withheld" in ask(server, "/readyz?verbose")[1]
+        assert ask(server, "/livez/serving-certificate")[1].startswith("internal server error: the serving certificate")
+        until(lambda: "has ended at" in server.log_tail(), "it is logged", within=SOON)
+        assert server.log_tail().count("a new one is taken without a restart") == 2, "one line a day"
+        wall.set(timedelta())
+        certificate.write_bytes(given[1].read_bytes())
+        until(lambda: pinned(server) != before, "the kubeconfig is written anew", within=SOON)
+        assert pinned(server).decode().split() == shown(server).split()
+        assert ask(server, "/livez") == (200, "ok")
+        certificate.write_bytes(given[0].read_bytes() + ca.pem)
+        until(lambda: pinned(server) == ca.pem, "it pins the authority of a chain", within=SOON)
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=2), 3650 * DAYS], ids=["hours", "years"])
+def test_a_data_directory_that_was_made_ahead_of_time(
+    etcd: Etcd, tmp_path: Path, wall: WallClock, ahead: timedelta
+) -> None:
+    wall.set(ahead)
+    with running_server(flags(etcd), tmp_path / "server", env=wall.environment) as server:
+        verify(pinned(server), shown(server), wall)
+    wall.set(timedelta())
+    with running_server(flags(etcd), tmp_path / "server", env=wall.environment) as server:
+        verify(pinned(server), shown(server), wall)
+        assert "lies ahead" in server.log_tail()
+        ssl.get_server_certificate(("127.0.0.1", int(server.url.rpartition(":")[2])))

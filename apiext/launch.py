@@ -18,11 +18,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from apiext import cli, limits, sockets
+from apiext import cli, files, limits, sockets
 from apiext.config import ALWAYS_ALLOW, Config, ConfigError
 from apiext.etcd import datadir
 from apiext.etcd.server import EtcdServer
-from apiext.streams import is_stream, write_stream
+from apiext.streams import is_stream
 
 log = logging.getLogger(__name__)
 
@@ -176,7 +176,7 @@ def keep_true(config: Config, ready: Ready, child: EtcdServer | None) -> None:
     def again() -> None:
         try:
             if file.exists():
-                write_atomically(file, json.dumps(facts_of(config, replace(ready, etcd_pid=child.pid))) + "\n", 0o600)
+                files.write(file, (json.dumps(facts_of(config, replace(ready, etcd_pid=child.pid))) + "\n").encode())
         except OSError as error:
             log.warning("--ready-file %s does not name the etcd that runs: %s", file, error.strerror)
 
@@ -188,7 +188,9 @@ def announce(config: Config, ready: Ready) -> None:
     facts = facts_of(config, ready)
     if config.ready_file:
         with file_of("ready-file", config.ready_file):
-            write_atomically(Path(config.ready_file), json.dumps(facts) + "\n", 0o600)
+            path = files.target(Path(config.ready_file))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            files.write(path, (json.dumps(facts) + "\n").encode())
     tell_init("READY=1")
     if config.quiet:
         return
@@ -231,7 +233,15 @@ def prepare(config: Config) -> None:
     """Make the data directory, and remove the ready file of an earlier server."""
     with file_of("data-dir", config.data_dir):
         config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.check_private(config.data_dir, _PRIVATE)
     forget_earlier(config)
+
+
+_PRIVATE = (
+    "etcd", "etcd/data", "etcd/run", "admin.token", "pki", "pki/ca.key", "pki/ca.crt", "pki/ca.cross.crt",
+    "pki/serving.key", "pki/serving.crt", "pki/service-accounts.key",
+)  # fmt: skip
+"""What of a data directory the server believes: another user who may write to it could be its administrator."""
 
 
 def forget_earlier(config: Config) -> None:
@@ -242,9 +252,9 @@ def forget_earlier(config: Config) -> None:
     path = Path(config.ready_file)
     if config.ready_file and not is_stream(path):
         with file_of("ready-file", path):
-            path = _meant(path)
+            path = files.target(path)
             if not _keeps_us_out(config, _told(path)):
-                path.unlink(missing_ok=True)
+                files.remove(path)
 
 
 def retract(config: Config) -> None:
@@ -252,10 +262,10 @@ def retract(config: Config) -> None:
     tell_init("STOPPING=1")
     path = Path(config.ready_file)
     if config.ready_file and not is_stream(path):
-        path = _meant(path)
-        if _told(path).get("pid") == os.getpid():
-            with contextlib.suppress(OSError):
-                path.unlink()
+        with contextlib.suppress(OSError):
+            path = files.target(path)
+            if _told(path).get("pid") == os.getpid():
+                files.remove(path)
 
 
 def _keeps_us_out(config: Config, told: Mapping[str, Any]) -> bool:
@@ -276,26 +286,6 @@ def _told(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError):  # who removes it says what is wrong with the place
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _meant(path: Path) -> Path:
-    """Return the file that is to be made anew: a link stays one. Others stay as they are: /proc/1/root/x is not /x."""
-    return path.resolve() if path.is_symlink() else path
-
-
-def write_atomically(path: Path, text: str, mode: int) -> None:
-    """Write a file so that a reader sees all of it or nothing; nobody else's file or link is written to."""
-    if is_stream(path):
-        write_stream(path, text.encode())
-        return
-    path = _meant(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(descriptor, "w") as stream:
-        stream.write(text)
-    temporary.replace(path)
 
 
 def caught(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -27,6 +27,11 @@ def write_stream(path: Path, content: bytes) -> None:
             os.close(descriptor)
 
 
+def is_descriptor(path: Path) -> bool:
+    """Tell whether a path itself, with no link followed for its name, is something that a process has open."""
+    return _DESCRIPTOR.fullmatch(os.path.join(os.path.realpath(path.parent), path.name)) is not None
+
+
 def _descriptor(path: Path) -> tuple[int, int] | None:
     """Return the process and number of the descriptor that a path leads to."""
     for _ in range(_LINKS):

@@ -15,6 +15,7 @@ from typing import Any
 
 from isal import igzip
 
+from apiext import files
 from apiext.streams import is_stream
 
 MEGABYTE = 1024 * 1024
@@ -133,6 +134,7 @@ class LogFile:
         self._size += len(chunk)
 
     def _open(self) -> None:
+        files.target(self._path)  # raises for a link of another user
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
         found = os.fstat(self._descriptor)
         self._size = found.st_size

@@ -5,7 +5,6 @@ Everything lives in one directory, keys readable by the owner only, and is used 
 
 import ipaddress
 import logging
-import os
 import re
 import secrets
 import socket
@@ -21,8 +20,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from apiext import files
 from apiext.sockets import is_unspecified
-from apiext.streams import is_stream, write_stream
 
 log = logging.getLogger(__name__)
 
@@ -126,9 +125,9 @@ def load_authority(directory: Path, clock: Callable[[], datetime] = now) -> Auth
         former = [old for old in (found.certificate, *found.former) if old.not_valid_after_utc > at]
         crossed = [_crossed(found, made)] if found.is_whole and found.certificate in former else []
         made = Authority(made.certificate, made.key, former, [*crossed, *found.cross])
-        write_private(directory / "ca.cross.crt", _pem(*made.cross))
-    write_private(key_file, _key_pem(made.key))
-    write_private(certificate_file, made.pem)
+        files.write(directory / "ca.cross.crt", _pem(*made.cross))
+    files.write(key_file, _key_pem(made.key))
+    files.write(certificate_file, made.pem)
     return made
 
 
@@ -157,8 +156,8 @@ def load_serving(
         key = ec.generate_private_key(ec.SECP256R1())
         holder = _Holder("apiext", ExtendedKeyUsageOID.SERVER_AUTH, names=names)
         certificate = _leaf(authority, key, holder, clock(), _LEAF_LIFE)
-        write_private(key_file, _key_pem(key))
-        write_private(certificate_file, _pem(certificate, *authority.cross))
+        files.write(key_file, _key_pem(key))
+        files.write(certificate_file, _pem(certificate, *authority.cross))
     ends, authority_ends = certificate.not_valid_after_utc, authority.certificate.not_valid_after_utc
     return Serving(certificate_file, key_file, authority.pem, ends, str(directory / "ca.crt"), authority_ends)
 
@@ -193,25 +192,8 @@ def load_token(file: Path) -> str:
         if found:
             return found
     token = secrets.token_urlsafe(32)
-    write_private(file, token.encode() + b"\n")
+    files.write(file, token.encode() + b"\n")
     return token
-
-
-def write_private(file: Path, content: bytes) -> None:
-    """Write a file that only its owner may read, so that nobody ever sees half of it."""
-    if is_stream(file):  # /dev/null is not to be replaced
-        write_stream(file, content)
-        return
-    file = file.resolve() if file.is_symlink() else file  # /proc/1/root/x is not /x
-    scratch = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as out:
-            out.write(content)
-        os.replace(scratch, file)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
-        raise
 
 
 def _pem(*certificates: x509.Certificate) -> bytes:

@@ -4,8 +4,7 @@ import base64
 from dataclasses import dataclass
 from pathlib import Path
 
-from apiext import limits
-from apiext.auth.certificates import write_private
+from apiext import files, limits
 from apiext.documents.document import Document
 from apiext.documents.encoding import decode_yaml, encode_yaml
 from apiext.streams import is_stream
@@ -56,11 +55,12 @@ def _user(access: Access) -> Document:
 
 def write(file: Path, access: Access) -> None:
     """Write the kubeconfig, readable by its owner only; raises OSError."""
-    write_private(file, encode_yaml(document(access)))
+    files.write(file, encode_yaml(document(access)))
 
 
 def check_replaceable(file: Path) -> None:
     """Raise ValueError when writing to a file would lose more than the kubeconfig of an earlier start."""
+    file = files.target(file)
     if is_stream(file) or not file.is_file() or not (size := file.stat().st_size):
         return
     if size > limits.OWN_KUBECONFIG or not _is_own(file):

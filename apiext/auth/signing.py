@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 
-from apiext.auth.certificates import write_private
+from apiext import files
 from apiext.trust import unwarned
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
@@ -124,7 +124,7 @@ def signer_of(file: Path) -> Signer:
     """Return the signer of a PEM file, which is made if it is not there; raises OSError and ValueError."""
     if not file.exists():
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_private(file, _new_key())
+        files.write(file, _new_key())
     found = serialization.load_pem_private_key(file.read_bytes(), None)
     if not isinstance(found, PrivateKey):
         raise ValueError(f"{file}: tokens are signed with an EC or RSA key")  # noqa: TRY004 (it is the file's fault)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from apiext import limits
+from apiext import files, limits
 from apiext.auth import certificates
 from apiext.auth import kubeconfig as own
 from apiext.config import default_data_dir
@@ -99,7 +99,7 @@ def change(file: Path, name: str, given: Mapping[str, Any] | None, *, switch: bo
         known = _read(file) if file.exists() and file.stat().st_size else {}
         found = removed(known, name) if given is None else merged(known, given, name, switch=switch)
         if found != known:
-            certificates.write_private(file, encode_yaml(found))
+            files.write(file, encode_yaml(found))
     except OSError as error:
         raise KubeconfigError(str(error)) from error
     finally:

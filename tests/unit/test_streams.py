@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from apiext import launch
-from apiext.auth.certificates import write_private
+from apiext import files, launch
 from apiext.config import Config
 from apiext.etcd.binaries import Binary
 from apiext.etcd.datadir import DataDir
@@ -41,8 +40,8 @@ def test_an_open_file_is_written_to_as_it_is(log: tuple[Path, int], tmp_path: Pa
         path.symlink_to("first")
     launch.prepare(Config(data_dir=tmp_path, ready_file=str(path)))
     assert file.read_bytes() == b"before\n"
-    launch.write_atomically(path, "ready\n", 0o600)
-    write_private(path, b"config\n")
+    files.write(path, b"ready\n")
+    files.write(path, b"config\n")
     assert file.read_bytes() == b"before\nready\nconfig\n"
     assert os.fstat(descriptor).st_ino == file.stat().st_ino
     assert {entry.name for entry in tmp_path.iterdir()} <= {"log", "first", "second"}
@@ -66,7 +65,7 @@ def test_a_pipe_and_a_device_are_streams_and_a_link_to_a_file_is_none(tmp_path: 
     assert told == {"pipe": True, "file": False, "link": False, "loop": False}
     assert is_stream(Path("/dev/null"))
     assert not is_stream(Path("/proc/self/fd"))
-    write_private(tmp_path / "link", b"content")
+    files.write(tmp_path / "link", b"content")
     assert ((tmp_path / "link").is_symlink(), (tmp_path / "file").read_bytes()) == (True, b"content")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from apiext import cli, launch, limits, supervisor
+from apiext import cli, files, launch, limits, supervisor
 from apiext.auth import kubeconfig
 from apiext.board import GONE, Board
 from apiext.config import Config, ConfigError, EtcdConfig, Worker
@@ -164,16 +164,6 @@ def test_the_number_of_workers(
     assert parse(f"--data-dir={tmp_path}", f"--workers={text}")[0].workers == workers
 
 
-def test_a_ready_file_is_written_through_nobodys_link(tmp_path: Path) -> None:
-    ready, other = tmp_path / "ready.json", tmp_path / "other"
-    other.write_text("mine")
-    (tmp_path / f".ready.json.{os.getpid()}").symlink_to(other)
-    launch.write_atomically(ready, "{}\n", 0o600)
-    assert (ready.read_text(), ready.stat().st_mode & 0o777) == ("{}\n", 0o600)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["other", "ready.json"]
-    assert other.read_text() == "mine"
-
-
 def test_who_does_not_read_the_log_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LOG_LINES", 10)
     monkeypatch.setattr(limits, "LOG_FLUSH", 5.0)
@@ -201,7 +191,7 @@ def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
     os.mkfifo(place)
     reader = os.open(place, os.O_RDONLY | os.O_NONBLOCK)
     launch.prepare(config(tmp_path, ready_file=str(place)))
-    launch.write_atomically(place, "{}\n", 0o600)
+    files.write(place, b"{}\n")
     kubeconfig.write(place, kubeconfig.Access("http://x"))
     assert os.read(reader, 10_000).startswith(b"{}\napiVersion: v1\n")
     os.close(reader)

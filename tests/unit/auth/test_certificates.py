@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import verification
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from apiext import files
 from apiext.auth import certificates, kubeconfig
 from apiext.auth.authentication import user_of_certificate
 from apiext.auth.proxies import Proxies
@@ -232,7 +233,7 @@ def test_a_directory_that_cannot_be_written_is_told_of_once_a_day(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(certificates, "write_private", full)
+        patch.setattr(files, "write", full)
         for _ in range(3):
             one.renew()
     told = [record.getMessage() for record in caplog.records]
@@ -335,5 +336,5 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     target = tmp_path / "file"
     target.mkdir()
     with pytest.raises(IsADirectoryError):
-        certificates.write_private(target, b"x")
+        files.write(target, b"x")
     assert [file.name for file in tmp_path.iterdir()] == ["file"]

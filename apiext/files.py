@@ -1,0 +1,129 @@
+"""Files that the server writes, reads as secrets and removes: only where no other user can have them mean another file.
+
+A user is trusted with our files if it is the user of this process, or root.
+"""
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from apiext.streams import is_descriptor, is_stream, write_stream
+
+_LINKS = 40  # followed at most, as Linux has it
+
+
+def target(path: Path) -> Path:
+    """Return the file that a path means: links of this user and of root are followed, those of others never.
+
+    Raises PermissionError for a link or pipe of another user. The directories before the name stay as they are:
+    /proc/1/root/x is not /x.
+    """
+    for _ in range(_LINKS):
+        try:
+            found = path.lstat()
+        except OSError:  # whatever uses the path reports it
+            return path
+        if stat.S_ISLNK(found.st_mode) and not is_descriptor(path):
+            _check_owner(path, found, "link")
+            path = path.parent / path.readlink()
+            continue
+        if stat.S_ISFIFO(found.st_mode):
+            _check_owner(path, found, "pipe")
+        return path
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file that only its owner may read, so that a reader sees all of it or nothing.
+
+    Raises PermissionError where another user could exchange it: for a link of another user, in a directory of another
+    user, or for a file of another user in a directory that all users share. Raises OSError as well.
+    """
+    path = target(path)
+    if is_stream(path):  # /dev/null is not to be replaced
+        write_stream(path, content)
+        return
+    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        shared = _check_directory(path.parent, os.fstat(parent))
+        if shared and not _is_ours(path.name, parent):
+            raise _refused(path, "it belongs to another user, in a directory that all users may write to")
+        scratch = f".{path.name[:200]}.{secrets.token_hex(8)}"
+        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=parent)
+        try:
+            with os.fdopen(descriptor, "wb") as out:
+                out.write(content)
+            os.replace(scratch, path.name, src_dir_fd=parent, dst_dir_fd=parent)
+        except BaseException:
+            os.unlink(scratch, dir_fd=parent)
+            raise
+    finally:
+        os.close(parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file if it is there and ours; raises OSError."""
+    try:
+        if path.lstat().st_uid == os.geteuid():
+            path.unlink()
+    except FileNotFoundError:
+        pass
+
+
+def check_private(root: Path, names: Iterable[str]) -> None:
+    """Raise PermissionError if another user owns a directory or one of the names in it, or may write to them.
+
+    A mounted volume is what whoever mounted it made of it: containers get volumes of a user of the machine, who is
+    trusted then, or volumes that all users may write to. Groups may write where this process is a member, as volumes
+    of a pod are.
+    """
+    volume = root.is_mount()
+    trusted = [root.stat().st_uid] if volume else []
+    for path in (*([] if volume else [root]), *(root / name for name in names)):
+        try:
+            link, found = path.lstat(), path.stat()
+        except FileNotFoundError:
+            continue
+        for one in (link, found):
+            _check_owner(path, one, "directory" if stat.S_ISDIR(one.st_mode) else "file", trusted)
+        mode = stat.S_IMODE(found.st_mode)
+        sticky = stat.S_ISDIR(found.st_mode) and mode & stat.S_ISVTX
+        if mode & stat.S_IWOTH and not sticky:
+            raise _refused(path, f"all users may write to it (mode {mode:o}): take that away with chmod o-w")
+        if mode & stat.S_IWGRP and not sticky and found.st_gid not in _groups():
+            text = f"group {found.st_gid} may write to it (mode {mode:o}): take that away with chmod g-w"
+            raise _refused(path, text)
+
+
+def _check_directory(path: Path, found: os.stat_result) -> bool:
+    """Return whether all users may make files in a directory; PermissionError if they may exchange ours there."""
+    shared = bool(found.st_mode & stat.S_IWOTH)
+    if found.st_mode & stat.S_ISVTX:
+        return shared
+    if os.geteuid() != 0 and not path.is_mount() and found.st_gid not in _groups():
+        _check_owner(path, found, "directory")
+    return False
+
+
+def _is_ours(name: str, parent: int) -> bool:
+    try:
+        return os.stat(name, dir_fd=parent, follow_symlinks=False).st_uid == os.geteuid()
+    except FileNotFoundError:
+        return True
+
+
+def _groups() -> set[int]:
+    return {0, os.getegid(), *os.getgroups()}
+
+
+def _check_owner(path: Path, found: os.stat_result, kind: str, trusted: Sequence[int] = ()) -> None:
+    own = os.geteuid()
+    if found.st_uid not in (0, own, *trusted):
+        raise _refused(path, f"this {kind} belongs to user {found.st_uid}, and the server runs as user {own}")
+
+
+def _refused(path: Path, text: str) -> PermissionError:
+    return PermissionError(errno.EPERM, text, str(path))

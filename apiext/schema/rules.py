@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any, Union
 
@@ -22,6 +23,7 @@ from apiext.schema.patience import VISITING, Patience, compiling, current, grow
 from apiext.schema.ratchet import Link, keys_of
 from apiext.schema.structural import Rule, Structural, anywhere
 from apiext.schema.timing import compilations, evaluations
+from apiext.schema.transitions import fitted
 from apiext.schema.ways import Way, steps, told
 
 MAX_MESSAGE = 5 * 1024  # bytes of a computed message (upstream: MaxEvaluatedMessageExpressionSizeBytes)
@@ -371,10 +373,12 @@ class Run:
             self._end(invalid(told(way, self._path), kind, _OUT_OF_BUDGET))
             return
         self.budget -= found.cost
+        if found.value is True and found.error is None:
+            return
+        if made.uses_old and old is not None and self._is_incomparable(program, scope, given, found.error or ""):
+            return
         if found.error is not None:
             self._failed(found.error, rule, told(way, self._path), kind)
-            return
-        if found.value is True:
             return
         where = told(way, self._path)
         where = child(where, made.field) if made.field else where
@@ -385,6 +389,20 @@ class Run:
             self.budget = -1
             return
         self._add(_judgement(where, kind, value, text, rule.reason), ratcheted)
+
+    def _is_incomparable(self, program: Program, scope: Scope, given: dict[str, Any], error: str) -> bool:
+        """Tell whether a transition rule does not hold only because the old value has parts of another type.
+
+        Such a rule cannot be evaluated; reporting it would refuse every update of the object from then on.
+        """
+        if scope.declared is None or error.startswith(_OVER_LIMIT):
+            return False
+        old, fits = fitted(given["oldSelf"], given["self"], scope.declared, partial(self.patience.spend, VISITING))
+        if fits or error:
+            return not fits
+        found = self.patience.evaluate(program, {**given, "oldSelf": old})
+        self.budget -= found.cost
+        return found.error is not None or found.value is True
 
     def _failed(self, error: str, rule: Rule, path: str, kind: str) -> None:
         if error.startswith("no such overload"):

@@ -1,0 +1,41 @@
+"""Transition rules on an old value that does not fit the schema of today, since a field has changed its type."""
+
+from collections.abc import Callable
+from typing import Any
+
+from apiext.cel.declared import Declared
+from apiext.cel.values import Fault
+from apiext.cel.views import view
+
+_GONE: Any = object()
+
+
+def fitted(old: Any, new: Any, declared: Declared, spend: Callable[[], object]) -> tuple[Any, bool]:
+    """Return the old value with the new one's parts in place of those that do not fit the type, and whether all fit.
+
+    Parts that the new value does not have are left out. ``spend()`` is called for each part.
+    """
+    spend()
+    if view(old, declared).__class__ is Fault:
+        return new, False
+    if old.__class__ is dict:
+        others = new if new.__class__ is dict else {}
+        members = {name: _member(declared, name, item, others.get(name, _GONE), spend) for name, item in old.items()}
+        if all(fits for _, fits in members.values()):
+            return old, True
+        return {name: item for name, (item, _) in members.items() if item is not _GONE}, False
+    if old.__class__ is list and declared.element is not None:
+        rest = new if new.__class__ is list else []
+        rest = [*rest, *[_GONE] * (len(old) - len(rest))]
+        items = [fitted(item, rest[index], declared.element, spend) for index, item in enumerate(old)]
+        if all(fits for _, fits in items):
+            return old, True
+        return [item for item, _ in items if item is not _GONE], False
+    return old, True
+
+
+def _member(declared: Declared, name: str, old: Any, new: Any, spend: Callable[[], object]) -> tuple[Any, bool]:
+    below = declared.element if declared.kind == "map" else declared.properties.get(name)
+    if below is None or (old is None and declared.kind == "object"):  # a field that is null counts as missing
+        return old, True
+    return fitted(old, new, below, spend)

@@ -34,6 +34,7 @@ from apiext.config import (
     EtcdConfig,
 )
 from apiext.controllers import cycles, large_pages, startup
+from apiext.controllers.loop_lag import LoopLag
 from apiext.controllers.resealing import Resealing
 from apiext.conversion.webhook import Converter
 from apiext.etcd.binaries import NoBinary
@@ -241,6 +242,9 @@ class Application:
     async def _serve_on(self, etcd: Etcd, endpoints: list[str]) -> None:
         config = self._config
         telemetry = Telemetry()
+        lag = LoopLag()
+        lag.start()
+        telemetry.add(lag.family)
         quota = 0 if config.etcd.servers or not config.first else QUOTA
         keys, sealings = Keys(config.etcd.prefix), self._encryption.sealings
         store = CachedStore(etcd, keys, telemetry.etcd_seconds, sealings, quota)
@@ -289,6 +293,7 @@ class Application:
             launch.keep_true(config, ready, self._child)
             await self._stop.wait()
             launch.retract(config)
+            lag.stop()
             collecting.cancel()
             lasting.cancel()
             await server.wait_closed()

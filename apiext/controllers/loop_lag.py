@@ -1,0 +1,47 @@
+"""How late the event loop is: the metric of the one thing that every request waits for."""
+
+import asyncio
+import random
+from time import monotonic
+
+from apiext import limits
+from apiext.telemetry import HistogramFamily
+
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class LoopLag:
+    """Sets a timer again and again, and counts by how much each is late.
+
+    The pauses between timers vary, so that they do not keep step with other periodic work. A delay of several pauses
+    counts once for each timer that was not set meanwhile: else one second of standstill would be one value of many.
+    """
+
+    def __init__(self) -> None:
+        self.family = HistogramFamily(
+            "apiext_event_loop_lag_seconds",
+            "How late timers of the event loop are, in seconds: what a request waits before anything is done for it.",
+            (),
+            BOUNDS,
+        )
+        self._found = self.family.slot()
+        self._due = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to measure on the running loop."""
+        pause = limits.LAG_EVERY * random.uniform(0.5, 1.5)
+        self._due = monotonic() + pause
+        self._timer = asyncio.get_running_loop().call_later(pause, self._fired)
+
+    def stop(self) -> None:
+        """End the measurement."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _fired(self) -> None:
+        lag = max(0.0, monotonic() - self._due)
+        self._found.observe(lag)
+        for missed in range(1, min(int(lag / limits.LAG_EVERY), limits.LAG_MISSED) + 1):
+            self._found.observe(lag - missed * limits.LAG_EVERY)
+        self.start()

@@ -1,0 +1,71 @@
+"""The metric of the event loop's lag."""
+
+import asyncio
+import time
+
+import pytest
+import uvloop
+
+from apiext import limits
+from apiext.controllers.loop_lag import LoopLag
+from apiext.telemetry import Distribution
+
+LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+
+
+def measured(loop: object, seconds: float, stall: float = 0.0) -> Distribution:
+    """Return the lags of a loop in some seconds, in the midst of which it stands still."""
+
+    async def live() -> Distribution:
+        lag = LoopLag()
+        lag.start()
+        await asyncio.sleep(seconds / 2)
+        time.sleep(stall)  # noqa: ASYNC251 - this is what is measured
+        await asyncio.sleep(seconds / 2)
+        lag.stop()
+        found = lag.family.slot()
+        before = found.count
+        await asyncio.sleep(5 * limits.LAG_EVERY)
+        assert found.count == before, "it has been stopped"
+        return found
+
+    with asyncio.Runner(loop_factory=loop) as runner:  # type: ignore[arg-type]
+        return runner.run(live())
+
+
+def longer(found: Distribution, seconds: float) -> int:
+    """Return how many lags are longer than one of the bounds."""
+    return sum(found.buckets[found.bounds.index(seconds) + 1 :])
+
+
+@LOOPS
+def test_a_standstill_counts_by_its_length(monkeypatch: pytest.MonkeyPatch, loop: object) -> None:
+    monkeypatch.setattr(limits, "LAG_EVERY", 0.02)
+    found = measured(loop, 0.4, stall=1.0)
+    assert longer(found, 0.5) == pytest.approx(25, abs=4), "half of the time until the end, a timer each 20 ms"
+    assert found.count == pytest.approx(70, abs=25)
+
+
+@LOOPS
+def test_an_idle_loop_is_in_time(monkeypatch: pytest.MonkeyPatch, loop: object) -> None:
+    monkeypatch.setattr(limits, "LAG_EVERY", 0.02)
+    found = measured(loop, 1.0)
+    assert 20 <= found.count <= 100
+    assert longer(found, 0.01) <= found.count / 4
+
+
+def test_a_stopped_process_counts_for_a_minute_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = 0.0
+    monkeypatch.setattr("apiext.controllers.loop_lag.monotonic", lambda: time.monotonic() + later)
+    lag = LoopLag()
+
+    async def live() -> None:
+        nonlocal later
+        lag.start()
+        later = 86_400.0
+        lag._fired()
+        lag.stop()
+
+    asyncio.run(live())
+    assert lag.family.slot().count == 1 + limits.LAG_MISSED
+    assert 'apiext_event_loop_lag_seconds_bucket{le="10"} 0' in lag.family.lines()

@@ -145,7 +145,7 @@ class FastPath:
             return ()  # its token ends some day
         if self._origins and headers.get("Origin", ""):
             return ()  # pages of other origins are told more
-        if gate.pages is not None and pages.may_be_read_by_one(headers):
+        if gate.pages is not None and not pages.is_here(headers.get("Host", "")):
             return ()
         pretty = negotiation.wants_pretty((), headers.get("User-Agent", ""))
         special = headers.get("Expect", "") or impersonation.is_meant(headers) or caller.is_proxy

@@ -1,10 +1,12 @@
-"""Pages in a browser that reach a server which asks nobody who they are (--insecure): none may act in a user's name.
+"""Requests to a server that asks nobody who they are (--insecure): no page of another origin acts in a user's name.
 
 Writes are judged as net/http.CrossOriginProtection of Go 1.25 does it: programs send neither Origin nor Sec-Fetch-Site.
-On top of that, no name counts as the server's own but localhost, unless the browser says so itself: the name of a page
-may have become that of this machine (DNS rebinding), and browsers tell no Sec-Fetch-Site then.
+A page's own name may have become an address of this machine (DNS rebinding), and browsers send no Sec-Fetch-Site then:
+so a Host that anybody may have registered is refused, whoever sends it.
 """
 
+import re
+import socket
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 
@@ -18,15 +20,8 @@ Judge = Callable[[Exchange], None]
 
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 _OWN = frozenset(("same-origin", "none"))
-_ABSENT = "\n"  # in no header
-
-
-def may_be_read_by_one(headers: Headers) -> bool:
-    """Whether a request may be a page's: browsers always say which languages are read, scripts can only change which.
-
-    The fetch of Node.js says so, too, but with a Sec-Fetch-Mode, which browsers send only where they trust the way.
-    """
-    return headers.get("Accept-Language", _ABSENT) != _ABSENT and not headers.get("Sec-Fetch-Mode", "")
+_OURS = (".localhost", ".internal")  # ends of names that nobody can register (RFC 6761, ICANN's resolution of 2024)
+_NUMBER = re.compile("(:[0-9]*)?")
 
 
 def judge(origins: Sequence[str]) -> Judge:
@@ -42,34 +37,48 @@ def judge(origins: Sequence[str]) -> Judge:
             raise StatusError(
                 403,
                 "Forbidden",
-                f"forbidden: a page of {place} may not call a server without authentication, unless "
-                "--cors-allowed-origins names it",
+                f"forbidden: {_foreign(exchange.headers) or f'a page of {place}'} may not call a server without "
+                "authentication, unless --cors-allowed-origins names it",
             )
 
     return judged
 
 
+def _foreign(headers: Headers) -> str:
+    host = headers.get("Host", "")
+    return "" if is_here(host) else f"a request for http://{host}, which may be a page's name for this machine,"
+
+
 def _stranger(headers: Headers, writes: bool) -> str:
-    """Return the origin of the page that sends a request, empty for the server's own and for what is no page."""
+    """Return the origin of the page that may have sent a request, empty for the server's own and for programs."""
     if site := headers.get("Sec-Fetch-Site", ""):
         return (headers.get("Origin", "") or f"another origin ({site})") if writes and site not in _OWN else ""
-    origin = headers.get("Origin", "") if writes else ""
-    if not origin and not may_be_read_by_one(headers):
-        return ""
     host = headers.get("Host", "")
+    origin = headers.get("Origin", "") if writes else ""
     if origin and origin.lower().partition("://")[2] != host.lower():
         return origin
-    return "" if _is_here(host) else origin or f"http://{host}"
+    return "" if is_here(host) else origin or f"http://{host}"
 
 
-def _is_here(host: str) -> bool:
-    """Whether a Host is an address or localhost, which nobody else's pages have."""
-    name = host.lower()
-    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0].rstrip(".")
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
+def is_here(host: str) -> bool:
+    """Whether a Host is one that no page of another origin has.
+
+    That is an address, a name without a dot, one that nobody can register, or the name of this machine.
+    """
+    name, rest = host.lower(), ""
+    if name.startswith("["):
+        name, mark, rest = name[1:].partition("]")
+        return bool(mark and _NUMBER.fullmatch(rest) and _is_address(name))
+    name, mark, rest = name.partition(":")
+    name = name.removesuffix(".")
+    if _NUMBER.fullmatch(mark + rest) is None:
+        return False
+    return "." not in name or name.endswith(_OURS) or _is_address(name) or name == socket.gethostname().lower()
+
+
+def _is_address(text: str) -> bool:
     try:
-        ip_address(name)
+        ip_address(text)
     except ValueError:
         return False
     return True

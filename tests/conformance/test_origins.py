@@ -151,9 +151,12 @@ STORED, REFUSED = 400, 403  # a body that is none got as far as its decoder
     [
         # programs
         ("POST", {}, STORED),
-        ("POST", NAMED, STORED),
-        ("GET", NAMED, 200),
-        ("GET", {**NAMED, "Accept-Language": "*", "Sec-Fetch-Mode": "cors"}, 200),
+        ("POST", {"Host": "apiext:8080"}, STORED),
+        ("GET", {"Host": "apiext"}, 200),
+        ("GET", {"Host": "host.docker.internal:1"}, 200),
+        ("GET", {"Host": "other.localhost.:1"}, 200),
+        ("GET", {"Host": "10.0.0.1"}, 200),
+        ("GET", {"Host": "LOCALHOST"}, 200),
         # the server's own pages, also through a proxy that asks under another name
         ("POST", from_page("same-origin", Origin="{url}"), STORED),
         ("POST", from_page("same-origin", Origin="https://ui.example", **NAMED), STORED),
@@ -177,9 +180,16 @@ STORED, REFUSED = 400, 403  # a body that is none got as far as its decoder
         ("GET", from_page("cross-site"), 200),
         ("GET", {"Origin": "http://evil.example", "Accept-Language": "en"}, 200),
         # ... unless a name of theirs has become that of this machine
+        ("GET", NAMED, REFUSED),
+        ("POST", NAMED, REFUSED),
         ("GET", {**NAMED, "Accept-Language": "en"}, REFUSED),
-        ("GET", {**NAMED, "Accept-Language": ""}, REFUSED),
-        ("GET", {"Host": "127.0.0.1.evil.example", "Accept-Language": "en"}, REFUSED),
+        ("GET", {**NAMED, "Accept-Language": "*", "Sec-Fetch-Mode": "cors"}, REFUSED),
+        ("GET", {"Host": "127.0.0.1.evil.example"}, REFUSED),
+        ("GET", {"Host": "[::1].evil.example"}, REFUSED),
+        ("POST", {"Host": "[::1].evil.example", "Origin": "http://[::1].evil.example"}, REFUSED),
+        ("GET", {"Host": "[evil.example]"}, REFUSED),
+        ("GET", {"Host": "localhost.evil.example"}, REFUSED),
+        ("GET", {"Host": "evil.example."}, REFUSED),
         ("POST", {**NAMED, "Origin": "http://evil.example:8080"}, REFUSED),
     ],
 )

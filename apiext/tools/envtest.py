@@ -18,13 +18,20 @@ LAUNCHER = """\
 # them away at the end; so suites that run at the same time never meet. As under envtest nothing
 # collects garbage: suites name owners that are not there. APIEXT_CONTROLLERS=* and --controllers=* turn that on.
 export APIEXT_CONTROLLERS="${{APIEXT_CONTROLLERS-*,-garbage-collector-controller}}"
+# kube-apiserver has no apiextensions.k8s.io/v1beta1 any more, and some operators go by what discovery lists.
+# --runtime-config=apiextensions.k8s.io/v1beta1=true turns it on.
+apis="apiextensions.k8s.io/v1beta1=false,${{APIEXT_RUNTIME_CONFIG-}}"
+before=
 for flag in "$@"; do
+    case $before in --runtime-config) apis="$apis,$flag" ;; esac
+    before=$flag
     case $flag in
+        --runtime-config=*) apis="$apis,${{flag#*=}}" ;;
         --cert-dir=*) export APIEXT_DATA_DIR="${{APIEXT_DATA_DIR:-${{flag#*=}}/apiext}}" ;;
         --version | --version=*) echo "Kubernetes v{version}"; exit 0 ;;
     esac
 done
-{path}exec {python} -P -m apiext serve "$@"
+{path}exec {python} -P -m apiext serve "$@" --runtime-config="$apis"
 """
 
 

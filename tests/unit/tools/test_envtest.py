@@ -65,6 +65,35 @@ def test_garbage_is_collected_on_demand(
     assert ("-garbage-collector-controller" not in told) is runs
 
 
+OLD = "apiextensions.k8s.io/v1beta1"
+
+
+@pytest.mark.rows("DIS-101", "B1-001")
+@pytest.mark.parametrize(
+    ("environment", "flags", "wanted"),
+    [
+        ({}, [], {OLD: "false"}),
+        ({}, ["--runtime-config=api/all=true"], {OLD: "false", "api/all": "true"}),
+        ({}, ["--runtime-config", "a.b/v1=true", "--v=1"], {OLD: "false", "a.b/v1": "true"}),
+        ({}, [f"--runtime-config=a.b/v1=true,{OLD}=true"], {OLD: "true", "a.b/v1": "true"}),
+        ({}, [f"--runtime-config={OLD}"], {OLD: "true"}),
+        ({"APIEXT_RUNTIME_CONFIG": f"{OLD}=true"}, [], {OLD: "true"}),
+    ],
+)
+def test_old_definitions_are_served_on_demand(
+    tmp_path: Path, bin_dir: Path, environment: dict[str, str], flags: list[str], wanted: dict[str, str]
+) -> None:
+    envtest.write(tmp_path / "assets", str(bin_dir / "etcd"), search=str(bin_dir))
+    launcher = (tmp_path / "assets" / "kube-apiserver").read_text().replace("-m apiext serve", "-m apiext config print")
+    asked = subprocess.run(
+        ["sh", "-c", launcher, "kube-apiserver", *flags], env={**os.environ, **environment}, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    [told] = [line.split(": ")[1].split(" ")[0] for line in asked.stdout.splitlines() if "runtime-config:" in line]
+    found = [pair.partition("=") for pair in told.strip("'\"").split(",") if pair]
+    assert {name: value or "true" for name, _, value in found} == wanted
+
+
 def test_a_missing_kubectl_is_told_and_not_linked(tmp_path: Path, bin_dir: Path) -> None:
     directory = tmp_path / "assets"
     envtest.write(directory, str(bin_dir / "etcd"), search=str(bin_dir))

@@ -7,8 +7,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import uvloop
 
@@ -18,6 +19,7 @@ from apiext.audit import auditor
 from apiext.auth.authorization import authorizer_of
 from apiext.auth.bonds import Find, Record
 from apiext.auth.roles import Roles
+from apiext.board import Board
 from apiext.catalog.builtin.resources import api_versions, builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
 from apiext.config import (
@@ -86,6 +88,7 @@ ROLES_HOOK = "poststarthook/rbac/bootstrap-roles"
 
 EXITS: launch.Exits = (
     (EtcdUnreachableError, cli.EXIT_ETCD),
+    (launch.StoppedError, cli.EXIT_FAILURE),
     (launch.PortInUseError, cli.EXIT_PORT),
     (NoBinary, cli.EXIT_ETCD),
     (ServerError, cli.EXIT_ETCD),
@@ -108,6 +111,9 @@ def run(config: Config, warn: cli.Warn, tell: Tell = launch.announce) -> int:
         runner.get_loop().set_exception_handler(launch.caught)
         try:
             runner.run(Application(config, warn, tell).serve())
+        except launch.StoppedError as stopped:
+            # the supervisor says so for all workers
+            return _end(cli.EXIT_FAILURE if config.worker is not None else launch.explain(stopped, EXITS))
         except Exception as error:  # outermost: every failure becomes one line and an exit code
             return _end(launch.explain(error, EXITS))
         return _end(0)
@@ -162,6 +168,8 @@ class Application:
             except TimeoutError as stopped:
                 if not starting.expired():
                     raise
+                if etcd.answering:
+                    raise launch.StoppedError from stopped
                 raise EtcdUnreachableError(f"stopped before etcd at {', '.join(endpoints)} was read") from stopped
 
     def _catch_signals(self) -> None:
@@ -281,16 +289,17 @@ class Application:
             self._run(control, group, verbs, known)
             await control.join(group)  # the other workers answer until then
             server = await self._listen(group, verbs, known, self._checks(store, control, resealing), telemetry)
+            self._starting = None  # it answers: from here on a signal ends everything in order
             kubeconfig = edge.write_kubeconfig(config, known, server.url)
             edge.follow_certificate(config, known, server.url)
-            await control.wait_synced()
+            await self._or_stop(group, control.wait_synced())
             cycles.keep()  # schemas and catalog live as long as the server
             collecting = group.create_task(cycles.collect_loop())
             took, pid = time.monotonic() - self._began, self._child.pid if self._child is not None else None
-            self._starting = None  # from here on a signal ends everything in order
-            ready = launch.Ready(server.url, str(kubeconfig), endpoints, pid, took)
-            self._tell(config, ready)
-            launch.keep_true(config, ready, self._child)
+            if not self._stop.is_set():
+                ready = launch.Ready(server.url, str(kubeconfig), endpoints, pid, took)
+                self._tell(config, ready)
+                launch.keep_true(config, ready, self._child)
             await self._stop.wait()
             launch.retract(config)
             lag.stop()
@@ -304,6 +313,15 @@ class Application:
             await webhooks.close()
             await resealing.stop()
             await store.stop()
+
+    async def _or_stop(self, group: asyncio.TaskGroup, waiting: Coroutine[Any, Any, None]) -> None:
+        """Wait for what is waited for, or for the signal that ends the server."""
+        stop, work = group.create_task(self._stop.wait()), group.create_task(waiting)
+        try:
+            await asyncio.wait((stop, work), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
+            work.cancel()
 
     def _run(self, control: startup.Controllers, group: asyncio.TaskGroup, verbs: Verbs, known: edge.Identity) -> None:
         """Start the controllers that do as clients do, unless they are turned off or another worker's."""
@@ -371,13 +389,18 @@ class Application:
         def synced() -> str:
             return "" if control.synced() else "not every stored definition is served yet"
 
+        board = Board(worker.board, worker.of) if (worker := self._config.worker) is not None else None
+
+        def together() -> str:
+            return "not every worker serves yet" if board is not None and not board.is_open else synced()
+
         def bootstrapped() -> str:
             return "" if control.has_roles() else "the default cluster roles are not there yet"
 
         checks = {"etcd": etcd, "etcd-readiness": etcd}
         if self._config.encryption_reload or self._encryption.services:
             checks[KMS_CHECK] = resealing.fault
-        checks |= {"informer-sync": synced} | dict.fromkeys(HOOKS, synced)
+        checks |= {"informer-sync": together} | dict.fromkeys(HOOKS, synced)
         if self._config.encryption_reload:
             checks[RELOAD_CHECK] = lambda: ""
         return checks | ({ROLES_HOOK: bootstrapped} if RBAC in self._config.authorization_modes else {})

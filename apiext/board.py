@@ -14,14 +14,14 @@ class Board:
     def __init__(self, descriptor: int, workers: int) -> None:
         """``descriptor`` is that of ``make``, in a process that inherited it."""
         self.descriptor = descriptor
-        numbers = memoryview(mmap.mmap(descriptor, 2 * workers * _WIDTH)).cast("q")
-        self._numbers, self._beats = numbers[:workers], numbers[workers:]
+        numbers = memoryview(mmap.mmap(descriptor, _size(workers))).cast("q")
+        self._numbers, self._beats, self._opened = numbers[:workers], numbers[workers:-1], numbers[-1:]
 
     @classmethod
     def make(cls, workers: int) -> "Board":
         """Return a board on which nobody serves."""
         descriptor = os.memfd_create("apiext workers")
-        os.ftruncate(descriptor, 2 * workers * _WIDTH)
+        os.ftruncate(descriptor, _size(workers))
         board = cls(descriptor, workers)
         for number in range(1, workers + 1):
             board.leave(number)
@@ -48,6 +48,20 @@ class Board:
         """Return how many signs of life a worker has given, 0 if none is expected."""
         return self._beats[number - 1]
 
+    def open(self) -> None:
+        """Say that all workers serve; the supervisor does so once."""
+        self._opened[0] = 1
+
+    @property
+    def is_open(self) -> bool:
+        """Whether all workers have served."""
+        return bool(self._opened[0])
+
     def behind(self, revision: int) -> dict[int, int]:
         """Return the workers that have not come to a revision, and where each is."""
         return {number: come for number, come in enumerate(self._numbers, 1) if come < revision}
+
+
+def _size(workers: int) -> int:
+    """Return the bytes of a board: two numbers for each worker, and one for all."""
+    return (2 * workers + 1) * _WIDTH

@@ -36,6 +36,13 @@ class PortInUseError(Exception):
     """Somebody else listens where we were told to."""
 
 
+class StoppedError(Exception):
+    """A signal ended the server before it served."""
+
+    def __init__(self) -> None:
+        super().__init__("stopped before it served, by a signal")
+
+
 @dataclass(frozen=True, slots=True)
 class Ready:
     """What is known of a server once it serves; ``etcd_pid`` is that of a private etcd."""

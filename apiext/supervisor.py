@@ -29,6 +29,7 @@ from apiext.sockets import hold, is_unspecified
 log = logging.getLogger(__name__)
 
 EXITS: launch.Exits = (
+    (launch.StoppedError, cli.EXIT_FAILURE),
     (launch.PortInUseError, cli.EXIT_PORT),
     (NoBinary, cli.EXIT_ETCD),
     (ServerError, cli.EXIT_ETCD),
@@ -58,33 +59,36 @@ class Supervisor:
         self._began = time.monotonic()
         self._stop = asyncio.Event()
         self._slots: list[Slot] = []
-        self._serving = False
-        self._code = 0
+        self._board = Board.make(config.workers)
+        self._served = False  # whether a worker has served
+        self._serving = False  # whether all do
+        self._code = 0  # of a worker that could not start
+        self._late = 0  # of one that a signal kept from serving
 
     async def serve(self) -> int:
         """Start everything, wait for a signal, stop everything; return the exit code.
 
-        Raises ServerError when the signal comes before all serve, as one process ends then, unless a worker says more.
+        Raises StoppedError when the signal comes before a worker serves, unless a worker says why it could not.
         """
-        config, endpoints = self._config, self._config.etcd.servers
+        config = self._config
         launch.prepare(config)
         for told in launch.endings():
             asyncio.get_running_loop().add_signal_handler(told, self._on_signal)
         async with contextlib.AsyncExitStack() as stack:
             port = await self._port(stack)
             child = await self._etcd(stack)
-            endpoints = tuple(child.endpoints) if child is not None else endpoints
             launch.forget_earlier(config)  # the directory is ours now
             if not self._stop.is_set():
                 await self._work(port, child)
-        if not self._serving and not self._code:
-            raise ServerError(f"stopped before etcd at {', '.join(endpoints)} was read")
-        return self._code
+        if self._code or self._served:
+            return self._code
+        if self._late:
+            return self._late
+        raise launch.StoppedError
 
     async def _work(self, port: int, child: EtcdServer | None) -> None:
         """Have workers from their start to their end."""
-        config = self._config
-        board = Board.make(config.workers)
+        config, board = self._config, self._board
         for number in range(1, config.workers + 1):
             worker = Worker(
                 number, config.workers, tuple(child.endpoints) if child is not None else (), board.descriptor
@@ -126,6 +130,7 @@ class Supervisor:
         first, *others = self._slots
         first.turn.set()  # it makes what is made once: certificates, tokens, namespaces, default roles
         facts = await first.ready
+        self._served |= bool(facts)
         for slot in others:
             slot.turn.set()
         for slot in others:
@@ -133,6 +138,7 @@ class Supervisor:
         if self._stop.is_set():
             return
         self._serving = True
+        self._board.open()  # /readyz is true from here on
         url, kubeconfig = facts
         endpoints = child.endpoints if child is not None else self._config.etcd.servers
         pid, took = child.pid if child is not None else None, time.monotonic() - self._began
@@ -162,14 +168,18 @@ class Supervisor:
             slot.release()
 
     def _ended(self, code: int) -> None:
-        """Take note of a worker's end: before all serve it is the end of all, for the reason that it gave."""
+        """Take note of a worker's end: before all serve it is the end of all, for the reason that it gave.
+
+        After a signal a worker ends with 0 if it has served, and the others just had no time to begin.
+        """
         if self._serving:
             return
+        self._served |= self._stop.is_set() and code == 0
         if not self._stop.is_set():
             self._code = code if code > 0 else cli.EXIT_FAILURE
             self._end()
-        elif not self._code and code > cli.EXIT_FAILURE:  # 1 is also who was not given a configuration any more
-            self._code = code
+        elif code > cli.EXIT_FAILURE:  # 1 is also of a worker without its turn
+            self._late = code
 
 
 class Slot:

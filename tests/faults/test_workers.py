@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import random
+import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from tests.support.definitions import Resource, definition, fresh_group, is_true
 from tests.support.http_client import DEFINITIONS, JSON_PATCH, Client
 from tests.support.processes import (
     SERVE,
+    Etcd,
     Server,
     free_port,
     running_etcd,
@@ -294,6 +296,50 @@ def test_a_signal_ends_workers_watches_and_etcd_in_order(tmp_path: Path) -> None
         assert [stream.read() for stream in streams] == [b""] * 8
     assert not [pid for pid in (*known.values(), etcd) if is_there(pid)]
     assert "Traceback" not in server.log_tail()
+
+
+@pytest.mark.parametrize("workers", ["--workers=1", "--workers=2"])
+@pytest.mark.parametrize("path", ["/readyz", "/api/v1/namespaces"])
+def test_a_server_that_answers_ends_in_order(tmp_path: Path, own_etcd: Etcd, path: str, workers: str) -> None:
+    port = free_port()
+    for turn in range(2):
+        prefix = f"--etcd-prefix=/early-{secrets.token_hex(4)}"
+        flags = ["--insecure", f"--port={port}", workers, f"--etcd-servers={own_etcd.url}", prefix]
+        with (tmp_path / "log").open("wb") as log:
+            process = start_process([*SERVE, *flags, f"--data-dir={tmp_path / str(turn)}"], log)
+            try:
+                until(lambda: _answers(port, path), f"{path} is answered with 200", every=0.001)
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(60) == 0, (tmp_path / "log").read_text()
+            finally:
+                stop(process)
+        assert "stopped before" not in (tmp_path / "log").read_text()
+
+
+def test_a_server_is_ready_when_all_workers_serve(tmp_path: Path, own_etcd: Etcd) -> None:
+    port, ready = free_port(), tmp_path / "ready"
+    prefix = f"--etcd-prefix=/early-{secrets.token_hex(4)}"
+    flags = ["--insecure", f"--port={port}", "--workers=3", f"--etcd-servers={own_etcd.url}", prefix]
+    with (tmp_path / "log").open("wb") as log:
+        process = start_process([*SERVE, *flags, f"--data-dir={tmp_path}", f"--ready-file={ready}"], log)
+        try:
+            until(lambda: _answers(port, "/livez"), "the first worker answers", every=0.001)
+            early = Client(f"http://127.0.0.1:{port}").get("/readyz/informer-sync")
+            others_serve = ready.exists()
+            until(lambda: _answers(port, "/readyz"), "the server is ready", every=0.001)
+            until(ready.exists, "the ready file is there", within=1)
+            numbers = {number_of(Client(f"http://127.0.0.1:{port}")) for _ in range(60)}
+            assert numbers == {1, 2, 3}
+        finally:
+            stop(process)
+    if not others_serve:
+        assert (early.status, early.text) == (500, "internal server error: not every worker serves yet\n")
+
+
+def _answers(port: int, path: str) -> bool:
+    with contextlib.suppress(OSError):
+        return Client(f"http://127.0.0.1:{port}").get(path).status == 200
+    return False
 
 
 def test_a_killed_supervisor_takes_all_with_it_and_the_next_start_finds_everything(tmp_path: Path, pin: Pin) -> None:

@@ -16,7 +16,6 @@ from apiext import cli, files, launch, limits, supervisor
 from apiext.auth import kubeconfig
 from apiext.board import GONE, Board
 from apiext.config import Config, ConfigError, EtcdConfig, Worker
-from apiext.etcd.server import ServerError
 from tests.support.shared import ROOT
 from tests.unit.test_cli import parse
 
@@ -211,14 +210,14 @@ def test_workers_need_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         parse(f"--data-dir={tmp_path}", "--workers=2")
 
 
-STOPPED = "stopped before etcd at http://127.0.0.1:1 was read"
+STOPPED = "stopped before it served, by a signal"
 
 
 async def why_ended(boss: supervisor.Supervisor) -> str:
     """Return what is said of a start that a signal ends."""
-    with pytest.raises(ServerError) as ended:
+    with pytest.raises(launch.StoppedError) as ended:
         await boss.serve()
-    assert launch.explain(ended.value, supervisor.EXITS) == cli.EXIT_ETCD
+    assert launch.explain(ended.value, supervisor.EXITS) == cli.EXIT_FAILURE
     return str(ended.value)
 
 
@@ -232,9 +231,20 @@ async def test_who_is_told_to_end_before_there_are_workers_ends(tmp_path: Path, 
         assert await task == STOPPED
 
 
-@pytest.mark.parametrize("codes", [(-15, -15), (0, -15), (1, 1), (0, 0)])  # -15: SIGTERM came before it was awaited
+@pytest.mark.parametrize(
+    ("codes", "wanted"),
+    [
+        ((-15, -15), None),  # -15: SIGTERM came before it was awaited
+        ((1, 1), None),
+        ((0, -15), 0),  # the first one has served
+        ((0, 0), 0),
+        ((0, 4), 0),
+        ((4, 0), 0),
+        ((4, 1), 4),  # etcd did not answer
+    ],
+)
 async def test_a_start_that_is_ended_has_the_code_of_one_process(
-    tmp_path: Path, codes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, codes: tuple[int, int], wanted: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = list(codes)
 
@@ -248,5 +258,28 @@ async def test_a_start_that_is_ended_has_the_code_of_one_process(
     monkeypatch.setattr(supervisor.Slot, "keep", keep)
     given = config(tmp_path, etcd=EtcdConfig(("http://127.0.0.1:1",)))
     async with asyncio.timeout(10):
-        assert await why_ended(supervisor.Supervisor(given, print)) == STOPPED
+        boss = supervisor.Supervisor(given, print)
+        if wanted is None:
+            assert await why_ended(boss) == STOPPED
+        else:
+            assert await boss.serve() == wanted
     assert not left
+
+
+async def test_a_worker_that_cannot_start_ends_all_though_another_one_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def keep(slot: supervisor.Slot) -> None:
+        await slot.turn.wait()
+        if slot._number == 1:
+            slot.ready.set_result(["http://x", "kubeconfig"])
+            await slot._stop.wait()
+            slot._ended(0)
+        else:
+            slot._ended(2)
+
+    monkeypatch.setattr(supervisor.Slot, "keep", keep)
+    boss = supervisor.Supervisor(config(tmp_path, etcd=EtcdConfig(("http://127.0.0.1:1",))), print)
+    async with asyncio.timeout(10):
+        assert await boss.serve() == 2
+    assert not boss._board.is_open

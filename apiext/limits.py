@@ -184,6 +184,7 @@ CONVERSIONS_WAITING = 100  # requests of one definition that wait for its webhoo
 FIELD_ELEMENTS = 8_192  # path elements of managedFields that are known to be written as they should be
 CONVERSIONS_OF_A_CALL = 64  # times that one step of a write is tried again with one more object converted
 WORKERS = 64  # processes behind one port
+WORKER_NAMES = 16  # names that a supervisor tries, if other users hold those before
 WORKER_STOP = 20.0  # seconds that workers may take to end, besides --shutdown-delay-duration
 WORKER_FIRST_PAUSE, WORKER_LAST_PAUSE = 0.1, 10.0  # seconds before a worker that died is started again ...
 WORKER_GOOD_LIFE = 30.0  # ... which are the first again after a life of this many

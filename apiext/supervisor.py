@@ -5,12 +5,14 @@ It has the private etcd, the port and the ready file, and never sees a request.
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import os
 import pickle
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -300,15 +302,48 @@ def share(config: Config, port: int, worker: Worker) -> Config:
 def reserved(config: Config) -> Iterator[int]:
     """Hold the address for the workers, which listen there with SO_REUSEPORT; yield the port. Raises as ``refused``.
 
-    Sockets that are bound and do not listen keep out who wants the address alone, and any port when 0 is asked for. Two
-    supervisors would not notice each other before their workers listen, hence the name that only one of them can have.
+    Sockets that are bound and do not listen keep out any program that wants the address alone, and any port when 0 is
+    asked for. Two supervisors of one user would not notice each other before their workers listen, hence a name that
+    only one of them can have.
     """
     with contextlib.ExitStack() as stack:
         try:
             port = hold(stack, config.bind_address, config.port)
             host = "::" if is_unspecified(config.bind_address) else config.bind_address
-            name = stack.enter_context(socket.socket(socket.AF_UNIX))
-            name.bind(f"\0apiext {host}:{port}")
+            _take_name(stack, f"\0apiext {os.geteuid()} {host}:{port}")
         except OSError as error:
             raise launch.refused(config, error) from error
         yield port
+
+
+def _take_name(stack: contextlib.ExitStack, name: str) -> None:
+    """Hold a name that one process of this user can have; raises OSError when another one has it.
+
+    Any user can take such a name. The holder is asked for its user, and another name is taken beside a foreign one.
+    """
+    for number in range(limits.WORKER_NAMES):
+        held = stack.enter_context(socket.socket(socket.AF_UNIX))
+        try:
+            held.bind(f"{name} {number}")
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or _holder(f"{name} {number}") == os.geteuid():
+                raise
+        else:
+            held.listen(socket.SOMAXCONN)
+            return
+
+
+def _holder(name: str) -> int | None:
+    """Return the user whose process listens at a name; None when there is none, as none of ours only binds it."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(name)
+        except OSError:
+            return None
+        credentials = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        _, user, _ = _CREDENTIALS.unpack(credentials)
+        return int(user)
+
+
+_CREDENTIALS = struct.Struct("3i")  # struct ucred: process, user, group

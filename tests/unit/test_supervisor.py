@@ -64,6 +64,39 @@ def test_two_supervisors_that_start_at_the_same_time_do_not_share_a_port() -> No
             stack.enter_context(supervisor.reserved(config(port=port)))
 
 
+SQUATTER = """
+import socket, sys
+held = [socket.socket(socket.AF_UNIX) for name in sys.argv[2:]]
+for one, name in zip(held, sys.argv[2:]):
+    one.bind(chr(0) + name)
+    if sys.argv[1] == "listening":
+        one.listen(1)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("how", ["bound", "listening"])
+def test_another_user_who_takes_the_name_of_a_port_keeps_no_supervisor_from_it(how: str) -> None:
+    if how == "listening" and os.geteuid() != 0:
+        pytest.skip("only root can start a process of another user")
+    with supervisor.reserved(config()) as port:
+        pass
+    names = [f"apiext 127.0.0.1:{port}", f"apiext {os.geteuid()} 127.0.0.1:{port} 0"]
+    other = {"user": 12_345} if os.geteuid() == 0 else {}
+    command = [sys.executable, "-c", SQUATTER, how, *names]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", **other) as taken:
+        assert taken.stdout is not None
+        assert taken.stdout.readline() == b"ready\n"
+        with (
+            supervisor.reserved(config(port=port)) as again,
+            pytest.raises(launch.PortInUseError),
+            supervisor.reserved(config(port=again)),
+        ):
+            pass
+        taken.kill()
+
+
 @pytest.mark.parametrize("address", ["192.0.2.7", "no such host"])
 def test_an_address_of_nobody_is_a_wrong_flag(address: str) -> None:
     with (

@@ -375,7 +375,7 @@ class Application:
             v1beta1=config.enabled(V1BETA1, default=True),
             enabled=config.enabled,
             event_ttl=round(config.event_ttl),
-            give=lambda new, old: give(new, old, addresses),
+            give=lambda new, old, dry_run: give(new, old, addresses, dry_run=dry_run),
         )
 
     def _checks(

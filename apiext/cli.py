@@ -13,15 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from apiext import config_file, limits
+from apiext import authorization_file, config_file, foreign_flags, limits
 from apiext.audit import flags as audit_flags
 from apiext.catalog.builtin import service_flags
 from apiext.config import (
     ALWAYS_ALLOW,
     ALWAYS_DENY,
     CONTROLLERS,
+    FOREIGN_PLUGINS,
+    GARBAGE_COLLECTOR,
     KUBERNETES_VERSION,
     OLDER_NAMES,
+    OPTIONAL_PLUGINS,
     PLUGINS,
     RBAC,
     STATUS_MANAGER,
@@ -30,8 +33,8 @@ from apiext.config import (
     EtcdConfig,
     default_data_dir,
 )
+from apiext.flag_values import boolean, count, duration, integer, names
 from apiext.http import header_flags
-from apiext.meta.time import parse_duration
 
 Warn = Callable[[str], None]
 
@@ -83,15 +86,20 @@ FLAGS = (
     Flag("insecure", "plain http on a loopback address, no authentication", switch=True),
     Flag("ready-file", "JSON file written when the server is ready", metavar="FILE"),
     Flag("kubeconfig", "where the admin kubeconfig is written (default DIR/admin.kubeconfig)", metavar="FILE"),
-    Flag("disable-admission-plugins", f"admission plug-ins to turn off: {', '.join(sorted(PLUGINS))}", metavar="A,B"),
-    Flag("enable-admission-plugins", "admission plug-ins to turn on; all there are are on", metavar="A,B"),
+    Flag("disable-admission-plugins",
+         f"admission plug-ins to turn off, of {', '.join(sorted(PLUGINS - OPTIONAL_PLUGINS))}", metavar="A,B"),
+    Flag("enable-admission-plugins", f"admission plug-ins to turn on, of {', '.join(sorted(OPTIONAL_PLUGINS))}",
+         metavar="A,B"),
     Flag("runtime-config", "APIs to turn on or off: group/version=false, or api/all=false", metavar="K=V,…"),
     Flag("controllers", f"controllers to run, -NAME for not, of {', '.join(sorted(CONTROLLERS))}", "*", "A,B"),
+    Flag("enable-garbage-collector", "delete the dependents of deleted owners; false as "
+         "--controllers=*,-garbage-collector-controller", "true", switch=True),
     Flag("watch-cache", "accepted: the cache is always on", "true", switch=True),
     Flag("workers", "processes sharing the port; auto: one for each core", "1", "N"),
     Flag("cert-dir", "directory of apiserver.crt and apiserver.key", metavar="DIR"),
     Flag("tls-cert-file", "serving certificate", metavar="FILE"),
     Flag("tls-private-key-file", "key of the serving certificate", metavar="FILE"),
+    Flag("tls-min-version", "oldest TLS version: VersionTLS12 or VersionTLS13", "VersionTLS12", "VERSION"),
     Flag("tls-san", "further names of the own serving certificate", metavar="NAME[,NAME]"),
     Flag("client-ca-file", "CA of client certificates: CN is the user, O the groups", metavar="FILE"),
     Flag("token-auth-file", "static tokens: token,user,uid,\"group,group\"", metavar="FILE"),
@@ -101,8 +109,11 @@ FLAGS = (
     Flag("service-account-issuer", "issuer of service account tokens", "https://kubernetes.default.svc", "URL"),
     Flag("service-account-signing-key-file", "key of those tokens (default: made when first needed)", metavar="FILE"),
     Flag("service-account-key-file", "further keys of those tokens, of before or of others", metavar="FILE"),
+    Flag("service-account-max-token-expiration", "longest life of a requested token, 1h or more; 0: no bound", "0s",
+         "DURATION"),
     Flag("service-account-jwks-uri", "where others find those keys (default: below our address)", metavar="URL"),
     Flag("api-audiences", "whom those tokens are for (default: the issuer)", metavar="A,B"),
+    Flag("authorization-config", "AuthorizationConfiguration, in place of --authorization-mode", metavar="FILE"),
     Flag("anonymous-auth", "serve requests without credentials as system:anonymous", "false", switch=True),
     Flag("service-resolver", "YAML map of the services of webhooks: name.namespace:port to host:port", metavar="FILE"),
     Flag("admission-control-config-file", "AdmissionConfiguration: kubeConfigFile of users for admission webhooks",
@@ -117,6 +128,7 @@ FLAGS = (
     Flag("request-timeout", "time limit of requests that are no watches", "60s", "DURATION"),
     Flag("min-request-timeout", "least seconds of a watch without timeoutSeconds", "1800", "SECONDS"),
     Flag("shutdown-delay-duration", "time between failing readiness and the drain", "0s", "DURATION"),
+    Flag("ignore-unsupported-flags", "start although a flag restricts something and has no effect here", switch=True),
     Flag("v", "log verbosity: from 2 on, a line for each request", "0", "N"),
     Flag("quiet", "print no ready message", switch=True),
     *(Flag(*row) for row in (*service_flags.FLAGS, *header_flags.FLAGS)),
@@ -177,6 +189,11 @@ def parse_serve(arguments: Sequence[str], environment: Mapping[str, str], warn: 
     """Return the checked configuration; raises ConfigError, or SystemExit(2) on usage errors."""
     given = settings(arguments, environment, warn)
     values = {flag.name: given[flag.name].value if flag.name in given else flag.default for flag in FLAGS}
+    if values["authorization-config"] and values["authorization-mode"] != ALWAYS_ALLOW:
+        raise ConfigError(
+            "--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags "
+            "are defined"
+        )
     try:
         return _build(values, environment, warn).checked()
     except ConfigError as error:
@@ -198,7 +215,6 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: War
     """Return the flags that were given anywhere: typed ones first, then the environment, then the file."""
     parser = serve_parser()
     known, extra = parser.parse_known_args(_joined(arguments))
-    _accept_foreign(parser, extra, warn)
     given: dict[str, Setting] = {}
     for flag in FLAGS:
         if (typed := getattr(known, flag.name)) is not None:
@@ -210,6 +226,13 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: War
     switches = frozenset(flag.name for flag in FLAGS if flag.switch)
     for name, value in config_file.read(path, names, switches).items() if path else ():
         given.setdefault(name, Setting(value, path))
+    ignore = given.get("ignore-unsupported-flags", Setting("false", "default")).value
+    foreign_flags.accept(
+        extra,
+        lambda word: parser.error(f"unrecognized argument: {word}{_meant(word)}"),
+        warn,
+        ignore_unsupported=boolean("ignore-unsupported-flags", ignore),
+    )
     return given
 
 
@@ -243,83 +266,65 @@ def shown(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) 
     return "\n".join(lines)
 
 
-def _accept_foreign(parser: argparse.ArgumentParser, extra: Sequence[str], warn: Warn) -> None:
-    """Warn once for each of kube-apiserver's flags that mean nothing here; refuse anything else."""
-    ignored = foreign_flags() if extra else frozenset[str]()
-    position, told = 0, set[str]()
-    while position < len(extra):
-        name, equals, _ = extra[position].removeprefix("--").partition("=")
-        position += 1
-        if not extra[position - 1].startswith("--") or name not in ignored:
-            parser.error(f"unrecognized argument: {extra[position - 1]}{_meant(name)}")
-        if not equals and position < len(extra) and not extra[position].startswith("--"):
-            position += 1
-        if name not in told:
-            told.add(name)
-            warn(f"--{name} is accepted and has no effect here")
-
-
-def _meant(name: str) -> str:
+def _meant(word: str) -> str:
     """Return a question about the flag that is spelled nearly so; nothing if there is none."""
     import difflib  # only here
 
     known = [each for flag in FLAGS for each in (flag.name, *flag.aliases)]
-    near = difflib.get_close_matches(name.lstrip("-"), known, 1, 0.75)
+    near = difflib.get_close_matches(word.partition("=")[0].lstrip("-"), known, 1, 0.75)
     return f"; did you mean --{near[0]}?" if near else ""
 
 
-def foreign_flags() -> frozenset[str]:
-    """Return kube-apiserver's flags that are accepted without effect, so that envtest and kwok start unchanged."""
-    return frozenset(Path(__file__).with_name("ignored-flags.txt").read_text().split())
-
-
 def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn) -> Config:
-    insecure = _bool("insecure", values["insecure"])
-    _bool("watch-cache", values["watch-cache"])  # a bad value of a flag that changes nothing is refused
+    insecure = boolean("insecure", values["insecure"])
+    boolean("watch-cache", values["watch-cache"])  # a bad value of a flag that changes nothing is refused
     return Config(
         data_dir=_absolute(values["data-dir"] or default_data_dir(environment)),
         etcd=_etcd(values),
         bind_address=values["bind-address"],
-        port=_integer("port", values["port"] or ("8080" if insecure else "6443")),
+        port=integer("port", values["port"] or ("8080" if insecure else "6443")),
         insecure=insecure,
         ready_file=values["ready-file"],
         kubeconfig=values["kubeconfig"],
-        disabled_plugins=_plugins(values, warn),
+        disabled_plugins=(plugins := _plugins(values, warn))[0],
+        enabled_plugins=plugins[1],
         runtime_config=_runtime_config(values["runtime-config"]),
-        controllers=_controllers(values["controllers"], warn),
+        controllers=_controllers_of(values, warn),
         cert_dir=values["cert-dir"],
         tls_cert_file=values["tls-cert-file"],
         tls_private_key_file=values["tls-private-key-file"],
-        tls_sans=_names(values["tls-san"]),
+        tls_minor=_tls_minor(values["tls-min-version"]),
+        tls_sans=names(values["tls-san"]),
         client_ca_file=values["client-ca-file"],
         token_auth_file=values["token-auth-file"],
         token=values["token"],
-        event_ttl=_duration("event-ttl", values["event-ttl"]),
-        authorization_modes=(modes := _authorization_modes(values["authorization-mode"], warn)),
-        service_account_issuers=_names(values["service-account-issuer"]),
+        event_ttl=duration("event-ttl", values["event-ttl"]),
+        authorization_modes=(modes := _authorization_modes(values, warn)),
+        service_account_issuers=names(values["service-account-issuer"]),
         service_account_signing_key_file=values["service-account-signing-key-file"],
-        service_account_key_files=_names(values["service-account-key-file"]),
+        service_account_key_files=names(values["service-account-key-file"]),
+        longest_token=_longest_token(values["service-account-max-token-expiration"]),
         service_account_keys_url=values["service-account-jwks-uri"],
-        api_audiences=_names(values["api-audiences"]),
+        api_audiences=names(values["api-audiences"]),
         anonymous_auth=_anonymous(values["anonymous-auth"], modes, warn),
         service_resolver=values["service-resolver"],
         service_ranges=service_flags.read(values),
         encryption_config=values["encryption-provider-config"],
-        encryption_reload=_bool(
+        encryption_reload=boolean(
             "encryption-provider-config-automatic-reload", values["encryption-provider-config-automatic-reload"]
         ),
         headers=header_flags.read(values, warn),
         admission_control_config_file=values["admission-control-config-file"],
         kubernetes_version=_version(values["kubernetes-version"]),
         status_manager=_manager(values["status-manager"]),
-        max_inflight=_count("max-requests-inflight", values["max-requests-inflight"]),
-        max_mutating_inflight=_count("max-mutating-requests-inflight", values["max-mutating-requests-inflight"]),
-        request_timeout=_duration("request-timeout", values["request-timeout"]),
-        min_request_timeout=_count("min-request-timeout", values["min-request-timeout"]),
-        compaction_interval=_duration("etcd-compaction-interval", values["etcd-compaction-interval"]),
-        shutdown_delay=_duration("shutdown-delay-duration", values["shutdown-delay-duration"]),
-        verbosity=_count("v", values["v"]),
-        quiet=_bool("quiet", values["quiet"]),
+        max_inflight=count("max-requests-inflight", values["max-requests-inflight"]),
+        max_mutating_inflight=count("max-mutating-requests-inflight", values["max-mutating-requests-inflight"]),
+        request_timeout=duration("request-timeout", values["request-timeout"]),
+        min_request_timeout=count("min-request-timeout", values["min-request-timeout"]),
+        compaction_interval=duration("etcd-compaction-interval", values["etcd-compaction-interval"]),
+        shutdown_delay=duration("shutdown-delay-duration", values["shutdown-delay-duration"]),
+        verbosity=count("v", values["v"]),
+        quiet=boolean("quiet", values["quiet"]),
         audit=audit_flags.read(values),
         workers=_workers(values["workers"]),
     )
@@ -334,7 +339,7 @@ def _manager(text: str) -> str:
 def _etcd(values: Mapping[str, str]) -> EtcdConfig:
     user, _, password = values["etcd-user"].partition(":")
     return EtcdConfig(
-        servers=_names(values["etcd-servers"]),
+        servers=names(values["etcd-servers"]),
         prefix=posixpath.normpath("/" + values["etcd-prefix"].lstrip("/")),  # kube-apiserver, too, finds it so
         transport=values["etcd-transport"],
         binary=values["etcd-binary"],
@@ -343,7 +348,7 @@ def _etcd(values: Mapping[str, str]) -> EtcdConfig:
         keyfile=values["etcd-keyfile"],
         user=user,
         password=password,
-        wait=_duration("etcd-wait", values["etcd-wait"]),
+        wait=duration("etcd-wait", values["etcd-wait"]),
     )
 
 
@@ -358,7 +363,7 @@ def _workers(text: str) -> int:
     """Return how many processes share the port; only Linux spreads connections among them."""
     if text == "auto":
         return min(_cores(), limits.WORKERS) if sys.platform == "linux" else 1
-    workers = _integer("workers", text)
+    workers = integer("workers", text)
     if not 1 <= workers <= limits.WORKERS:
         raise ConfigError(f"--workers {text}: use 1 to {limits.WORKERS}, or auto for one for each core")
     if workers > 1 and sys.platform != "linux":
@@ -376,23 +381,6 @@ def _cores() -> int:
         return found
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _integer(flag: str, text: str) -> int:
-    if not re.fullmatch("[+-]?[0-9]{1,18}", text):
-        raise ConfigError(f"--{flag} {text}: expected a whole number")
-    return int(text)
-
-
-def _count(flag: str, text: str) -> int:
-    number = _integer(flag, text)
-    if number < 0:
-        raise ConfigError(f"--{flag} can not be negative value")
-    return number
-
-
 def _version(text: str) -> str:
     """Return a version of Kubernetes without its v; a patch that is not said is 0."""
     found = re.fullmatch(r"v?([0-9]{1,9}\.[0-9]{1,9})(\.[0-9]{1,9}(?:[-+][0-9A-Za-z.+-]+)?)?", text)
@@ -401,44 +389,23 @@ def _version(text: str) -> str:
     return found[1] + (found[2] or ".0")
 
 
-def _bool(flag: str, text: str) -> bool:
-    if text.lower() in ("", "false", "0", "f", "no"):
-        return False
-    if text.lower() in ("true", "1", "t", "yes"):
-        return True
-    raise ConfigError(f"--{flag} {text}: expected true or false")
-
-
-def _duration(flag: str, text: str) -> float:
-    """Return seconds of a Go duration such as 1m30s, or of a bare number."""
-    try:
-        seconds = float(text) if re.fullmatch(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", text) else parse_duration(text)
-    except ValueError as error:
-        raise ConfigError(f"--{flag} {text}: expected a duration such as 90s or 1m30s") from error
-    if not 0 <= seconds < math.inf:
-        raise ConfigError(f"--{flag} {text}: expected a duration such as 90s or 1m30s")
-    return seconds
-
-
-def _plugins(values: Mapping[str, str], warn: Warn) -> frozenset[str]:
-    """Return the plug-ins that are off."""
-    found: dict[str, frozenset[str]] = {}
-    both = sorted(set(_names(values["disable-admission-plugins"])) & set(_names(values["enable-admission-plugins"])))
-    if both:
+def _plugins(values: Mapping[str, str], warn: Warn) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the plug-ins that are turned off, and those that are turned on."""
+    off, on = (frozenset(names(values[f"{verb}-admission-plugins"])) for verb in ("disable", "enable"))
+    if both := sorted(off & on):
         text = f"[{' '.join(both)}] in enable-admission-plugins and disable-admission-plugins overlapped"
         raise ConfigError(text)
-    for flag in ("disable-admission-plugins", "enable-admission-plugins"):
-        names = frozenset(_names(values[flag]))
-        unknown = sorted(names - PLUGINS)
-        if unknown:
-            warn(f"--{flag}: there is no plug-in {', '.join(unknown)} here")
-        found[flag] = names & PLUGINS
-    return found["disable-admission-plugins"]
+    for verb, named in (("disable", off), ("enable", on)):
+        for name in sorted(named - PLUGINS - FOREIGN_PLUGINS):
+            raise ConfigError(f'{verb}-admission-plugins plugin "{name}" is unknown')
+        if foreign := sorted(named & FOREIGN_PLUGINS):
+            warn(f"--{verb}-admission-plugins: apiext does not have {', '.join(foreign)}")
+    return off & PLUGINS, on & PLUGINS
 
 
 def _controllers(text: str, warn: Warn) -> tuple[str, ...]:
     found = []
-    for given in _names(text):
+    for given in names(text):
         bare = given.removeprefix("-")
         name = OLDER_NAMES.get(bare, bare)
         if name != "*" and name not in CONTROLLERS:
@@ -447,37 +414,74 @@ def _controllers(text: str, warn: Warn) -> tuple[str, ...]:
     return tuple(found)
 
 
-_FOREIGN_MODES = ("Node", "Webhook", "ABAC")
+def _authorization_modes(values: Mapping[str, str], warn: Warn) -> tuple[str, ...]:
+    """Return the modes in their order, without those that apiext does not have.
+
+    Node gets a warning, since there are no nodes to authorize. ABAC and Webhook are refused: without them requests
+    would be allowed or denied otherwise. AlwaysDeny stands for no mode at all, so that nothing is open by mistake.
+    """
+    file = values["authorization-config"]
+    flag = f"--authorization-config {file}" if file else f"--authorization-mode {values['authorization-mode']}"
+    named = authorization_file.read(file) if file else names(values["authorization-mode"])
+    if not named:
+        raise ConfigError("--authorization-mode: at least one authorization-mode must be passed")
+    for mode in named:
+        if mode not in (ALWAYS_ALLOW, ALWAYS_DENY, RBAC, "Node", "ABAC", "Webhook"):
+            raise ConfigError(f"{flag}: there is no mode {mode}")
+    if not file and len(set(named)) != len(named):
+        raise ConfigError(f"{flag}: name each mode once")
+    unsupported = [mode for mode in ("ABAC", "Webhook") if mode in named]
+    if unsupported and not boolean("ignore-unsupported-flags", values["ignore-unsupported-flags"]):
+        raise ConfigError(
+            f"{flag}: apiext does not have the mode {' and '.join(unsupported)}; use RBAC, or add "
+            "--ignore-unsupported-flags to start without it"
+        )
+    modes = tuple(mode for mode in named if mode in (ALWAYS_ALLOW, ALWAYS_DENY, RBAC)) or (ALWAYS_DENY,)
+    if dropped := [mode for mode in named if mode not in modes]:
+        warn(f"{flag}: apiext does not have {', '.join(dropped)}, requests are authorized by {', '.join(modes)}")
+    return modes
 
 
-def _authorization_modes(text: str, warn: Warn) -> tuple[str, ...]:
-    """Return the modes in their order, without kube-apiserver's others, which get a warning."""
-    named = _names(text)
-    modes = tuple(mode for mode in named if mode not in _FOREIGN_MODES)
-    unknown = [mode for mode in modes if mode not in (ALWAYS_ALLOW, ALWAYS_DENY, RBAC)]
-    if unknown:
-        raise ConfigError(f"--authorization-mode {text}: there is no mode {unknown[0]}")
-    if len(set(named)) != len(named):
-        raise ConfigError(f"--authorization-mode {text}: name each mode once")
-    if not modes:
-        warn(f"--authorization-mode={text} is not enforced: every authenticated user may do everything")
-    elif modes != named:
-        others = ", ".join(mode for mode in named if mode not in modes)
-        warn(f"--authorization-mode={text}: there is no {others} here, requests are judged by {', '.join(modes)}")
-    return modes or (ALWAYS_ALLOW,)
+def _controllers_of(values: Mapping[str, str], warn: Warn) -> tuple[str, ...]:
+    """Return what --controllers names, without the garbage collector where --enable-garbage-collector is false."""
+    named = _controllers(values["controllers"], warn)
+    if boolean("enable-garbage-collector", values["enable-garbage-collector"]):
+        return named
+    return (*(each for each in named if each != GARBAGE_COLLECTOR), f"-{GARBAGE_COLLECTOR}")
+
+
+_HOUR = 3600.0
+
+
+def _longest_token(text: str) -> float:
+    """Return the longest life of a requested token in seconds, 0 for no bound (upstream: Authentication.Validate)."""
+    seconds = duration("service-account-max-token-expiration", text)
+    if seconds and not _HOUR <= seconds <= 1 << 32:
+        raise ConfigError("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds")
+    return seconds
+
+
+_TLS_VERSIONS = {"": 2, "VersionTLS10": 2, "VersionTLS11": 2, "VersionTLS12": 2, "VersionTLS13": 3}
+"""Minor number of TLS 1.x: apiext serves nothing older than 1.2."""
+
+
+def _tls_minor(text: str) -> int:
+    if text not in _TLS_VERSIONS:
+        raise ConfigError(f'--tls-min-version: unknown tls version "{text}"')
+    return _TLS_VERSIONS[text]
 
 
 def _anonymous(text: str, modes: tuple[str, ...], warn: Warn) -> bool:
     """Return whether strangers are served; upstream: not where everybody may do everything."""
-    wanted = _bool("anonymous-auth", text)
+    wanted = boolean("anonymous-auth", text)
     if wanted and ALWAYS_ALLOW in modes:
         warn("--anonymous-auth with the mode AlwaysAllow: strangers may do everything (see --authorization-mode=RBAC)")
     return wanted
 
 
 def _runtime_config(text: str) -> tuple[tuple[str, bool], ...]:
-    pairs = (pair.partition("=") for pair in _names(text))
-    return tuple((name, _bool("runtime-config", value or "true")) for name, _, value in pairs)
+    pairs = (pair.partition("=") for pair in names(text))
+    return tuple((name, boolean("runtime-config", value or "true")) for name, _, value in pairs)
 
 
 def warn_on_stderr(text: str) -> None:

@@ -11,9 +11,24 @@ from urllib.parse import urlsplit
 PLUGINS = frozenset(
     (
         "NamespaceLifecycle", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy",
-        "ValidatingAdmissionWebhook",
+        "ValidatingAdmissionWebhook", "PodSecurity", "OwnerReferencesPermissionEnforcement",
     )
 )  # fmt: skip
+OPTIONAL_PLUGINS = frozenset(("OwnerReferencesPermissionEnforcement",))
+"""Those that are on where --enable-admission-plugins names them."""
+FOREIGN_PLUGINS = frozenset(
+    (
+        "AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "CertificateApproval", "CertificateSigning",
+        "CertificateSubjectRestriction", "ClusterTrustBundleAttest", "DefaultIngressClass", "DefaultStorageClass",
+        "DefaultTolerationSeconds", "DenyServiceExternalIPs", "EventRateLimit", "ExtendedResourceToleration",
+        "ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology", "LimitRanger", "NamespaceAutoProvision",
+        "NamespaceExists", "NodeDeclaredFeatureValidator", "NodeRestriction", "PersistentVolumeClaimResize",
+        "PodGroupProtection", "PodNodeSelector", "PodResizeValidator", "PodTolerationRestriction", "PodTopologyLabels",
+        "Priority", "ResourceQuota", "RuntimeClass", "ServiceAccount", "StorageObjectInUseProtection",
+        "TaintNodesByCondition",
+    )
+)  # fmt: skip
+"""Plug-ins of kube-apiserver 1.37 that apiext does not have."""
 V1BETA1 = "apiextensions.k8s.io/v1beta1"
 KUBERNETES_VERSION = "1.35.0"  # what /version reports unless told otherwise
 STATUS_MANAGER = "kube-apiserver"  # the manager of what the server itself writes into statuses
@@ -182,11 +197,13 @@ class Config:
     ready_file: str = ""
     kubeconfig: str = ""
     disabled_plugins: frozenset[str] = frozenset()
+    enabled_plugins: frozenset[str] = frozenset()  # those that --enable-admission-plugins names
     runtime_config: tuple[tuple[str, bool], ...] = ()
     controllers: tuple[str, ...] = ("*",)
     cert_dir: str = ""
     tls_cert_file: str = ""
     tls_private_key_file: str = ""
+    tls_minor: int = 2  # the oldest TLS version is 1.x
     tls_sans: tuple[str, ...] = ()
     client_ca_file: str = ""
     token_auth_file: str = ""
@@ -195,6 +212,7 @@ class Config:
     service_account_issuers: tuple[str, ...] = ("https://kubernetes.default.svc",)
     service_account_signing_key_file: str = ""
     service_account_key_files: tuple[str, ...] = ()
+    longest_token: float = 0.0  # seconds that a requested token may live; 0: no bound
     service_account_keys_url: str = ""
     api_audiences: tuple[str, ...] = ()
     event_ttl: float = 3600.0
@@ -264,6 +282,12 @@ class Config:
         """Return whether --runtime-config turns an API on: by its name, else with all others."""
         told = dict(self.runtime_config)
         return told.get(api, told.get(ALL_APIS, default))
+
+    def admits(self, plugin: str) -> bool:
+        """Return whether an admission plug-in runs."""
+        if plugin in OPTIONAL_PLUGINS:
+            return plugin in self.enabled_plugins
+        return plugin not in self.disabled_plugins
 
     def runs(self, controller: str) -> bool:
         """Return whether --controllers has a controller run: named, or not named with a minus and all are to run."""

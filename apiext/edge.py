@@ -63,7 +63,9 @@ def identity(config: Config, find: Find) -> Identity:
     for file in config.service_account_key_files:
         with launch.file_of("service-account-key-file", file):
             former += verifiers_of(Path(file))
-    accounts = Tokens(key, config.service_account_issuers, config.api_audiences, find, former=former)
+    accounts = Tokens(
+        key, config.service_account_issuers, config.api_audiences, find, former=former, longest=config.longest_token
+    )
     if config.service_account_signing_key_file:
         with launch.file_of("service-account-signing-key-file", key):
             accounts.check()
@@ -82,7 +84,7 @@ def identity(config: Config, find: Find) -> Identity:
             users |= authentication.read_token_file(Path(config.token_auth_file))
     client_ca, proxy = config.client_ca_file or serving.authority, config.headers.proxy
     with launch.file_of("tls-cert-file", serving.certificate):
-        context = tls_context(str(serving.certificate), str(serving.key))
+        context = tls_context(str(serving.certificate), str(serving.key), config.tls_minor)
     if client_ca:
         with launch.file_of("client-ca-file", client_ca):
             ask_clients(context, client_ca)

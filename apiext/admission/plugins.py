@@ -1,6 +1,6 @@
 """The plug-ins of a server in upstream's order, by the names that flags give them (ADM-001)."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -19,7 +19,9 @@ from apiext.admission.hooks import (
 )
 from apiext.admission.lifecycle import NamespaceLifecycle
 from apiext.admission.mutating_policies import MutatingPolicies
+from apiext.admission.owner_permissions import OwnerPermissions
 from apiext.admission.params import Params
+from apiext.admission.pod_security import PodSecurity
 from apiext.admission.policy import compile_binding
 from apiext.admission.validating_policies import ValidatingPolicies
 from apiext.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
@@ -35,12 +37,12 @@ def plugins(
     catalog: LiveCatalog,
     store: CachedStore,
     around: Surroundings,
-    off: Collection[str],
+    admits: Callable[[str], bool],
     posters: Callable[[str], Poster],
 ) -> list[Plugin]:
-    """Return the plug-ins that are not turned off; configurations are read from the store's cache.
+    """Return the plug-ins for whose name ``admits`` is true; configurations are read from the store's cache.
 
-    ``posters`` tells who calls webhooks for a plug-in.
+    ``posters`` returns the client of webhooks of a plug-in.
     """
 
     def live(resource: GroupResource, compile: Callable[[View], Sequence[T]]) -> Live[T]:
@@ -55,6 +57,8 @@ def plugins(
     params = Params(catalog, store, around)
     made: Mapping[str, Callable[[], Plugin]] = {
         NamespaceLifecycle.name: lambda: NamespaceLifecycle(around.find_namespace, around.known_namespace),
+        PodSecurity.name: PodSecurity,
+        OwnerPermissions.name: lambda: OwnerPermissions(catalog, around.authorize),
         MutatingPolicies.name: lambda: MutatingPolicies(
             live(MUTATING_POLICIES, mutations.compile_policy), live(MUTATING_BINDINGS, compile_binding), params, around
         ),
@@ -64,4 +68,4 @@ def plugins(
         ),
         ValidatingWebhooks.name: lambda: webhooks(ValidatingWebhooks, VALIDATING),
     }
-    return [make() for name, make in made.items() if name not in off]
+    return [make() for name, make in made.items() if admits(name)]

@@ -53,6 +53,7 @@ class Tokens:
         find: Find = lambda resource, namespace, name: None,
         clock: Callable[[], float] = time.time,
         former: Sequence[Verifier] = (),
+        longest: float = 0.0,
     ) -> None:
         self.audiences = tuple(audiences) or tuple(issuers)
         self.issuer = issuers[0]
@@ -61,6 +62,7 @@ class Tokens:
         self._file = key_file
         self._find = find
         self._clock = clock
+        self.longest = int(longest)  # seconds that a requested token may live; 0: no bound
         self._signer: Signer | None = None
         self.used: Callable[[str, str, str], None] = lambda namespace, name, uid: None
         self.fresh: Callable[[], Awaitable[None]] = partial(asyncio.sleep, 0)

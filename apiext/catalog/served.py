@@ -49,7 +49,8 @@ class Endpoint:
 
     ``project(stored)`` is what a client of the endpoint sees. ``embed(existing, shown)`` is the whole object with the
     shown part put back. ``prepare(new, old)`` undoes what this endpoint may not change and sets the generation; old is
-    None on create. ``kind``, ``group`` and ``version`` are those of the shown object, empty for the resource's own.
+    None on create; ``preview`` is the same for a dry run where that differs.
+    ``kind``, ``group`` and ``version`` are those of the shown object, empty for the resource's own.
     ``normalize`` decodes a body of another kind (None: the version's own). ``columns`` are those of its table, empty
     for the version's own. ``unreadable(stored)`` is the message of the 500 that a get answers, empty when there is
     none; ``embed`` raises ValueError with the message of a 400. ``reset`` are the paths that nobody can own by writing
@@ -79,6 +80,12 @@ class Endpoint:
     merge_type: Callable[[], Type] | None = None
     empty: View | None = None
     judges: tuple[str, ...] = (CHANGE,)
+    preview: Callable[[Document, View | None], Document] | None = None
+
+    def prepared(self, new: Document, old: View | None, dry_run: bool) -> Document:
+        """Return ``prepare(new, old)``, or what ``preview`` makes of a dry run where that differs."""
+        make = self.preview if dry_run and self.preview is not None else self.prepare
+        return make(new, old)
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

@@ -66,10 +66,10 @@ class Settings:
     issuer: Issuer | None = None
 
 
-def tls_context(certificate: str, key: str) -> ssl.SSLContext:
-    """Return a context for these PEM files: TLS 1.2 and newer, HTTP/1.1 only, no client certificates yet."""
+def tls_context(certificate: str, key: str, minor: int = 2) -> ssl.SSLContext:
+    """Return a context for these PEM files: TLS 1.``minor`` and newer, HTTP/1.1 only, no client certificates yet."""
     context = as_go(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if minor > 2 else ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     load_pair(context, certificate, key)
     context.sslobject_class = Telling

@@ -17,6 +17,7 @@ LAUNCHER = """\
 # Runs apiext in the place of kube-apiserver. Certificates and tokens of a run lie beside those of envtest, which takes
 # them away at the end; so suites that run at the same time never meet. As under envtest nothing
 # collects garbage: suites name owners that are not there. APIEXT_CONTROLLERS=* and --controllers=* turn that on.
+export APIEXT_IGNORE_UNSUPPORTED_FLAGS="${{APIEXT_IGNORE_UNSUPPORTED_FLAGS-true}}"
 export APIEXT_CONTROLLERS="${{APIEXT_CONTROLLERS-*,-garbage-collector-controller}}"
 # kube-apiserver has no apiextensions.k8s.io/v1beta1 any more, and some operators go by what discovery lists.
 # --runtime-config=apiextensions.k8s.io/v1beta1=true turns it on.

@@ -1,5 +1,6 @@
 """What services may be given: addresses of one or two families, and ports of the nodes."""
 
+import copy
 import random
 import threading
 import time
@@ -17,6 +18,7 @@ from apiext.meta import status
 
 _TAKEN_ADDRESS, TAKEN_PORT = "provided IP is already allocated", "provided port is already allocated"
 _OTHER_NETWORK = "the provided network does not match the current range"
+_OTHER_NETWORK_PREVIEW = "the provided IP ({}) is not in the valid range. The range of valid IPs is {}"
 _OTHER_PORT = "provided port is not in the valid range. The range of valid ports is {}-{}"
 
 
@@ -38,6 +40,14 @@ class Addresses:
         self._used: Counter[str | int] = Counter()
         self._recent: OrderedDict[str | int, float] = OrderedDict()
         self._lock = threading.Lock()
+        self._dry_run = False
+
+    @property
+    def preview(self) -> "Addresses":
+        """The same pool as a dry run sees it: another text for addresses, and no range of ports (upstream)."""
+        seen = copy.copy(self)  # shares everything that is taken
+        seen._dry_run = True
+        return seen
 
     def put(self, key: str, raw: bytes) -> None:
         """Take note of a service as it is stored."""
@@ -76,16 +86,15 @@ class Addresses:
     def why_not_address(self, family: str, text: str) -> str:
         """Tell why a service cannot have the address that it names; an empty text if it can."""
         network, address = self._networks[family], address_of(text)
-        if address is None or address not in network:
-            return _OTHER_NETWORK
-        if address in (network.network_address, *((network.broadcast_address,) if network.version == 4 else ())):
-            return _OTHER_NETWORK
+        ends = (network.network_address, *((network.broadcast_address,) if network.version == 4 else ()))
+        if address is None or address not in network or address in ends:
+            return _OTHER_NETWORK_PREVIEW.format(text, network) if self._dry_run else _OTHER_NETWORK
         return self._why_taken(str(address), _TAKEN_ADDRESS)
 
     def why_not_port(self, number: int) -> str:
         """Tell why a service cannot have the port of the nodes that it names; an empty text if it can."""
         if number not in self._ports:
-            return _OTHER_PORT.format(self._ports.start, self._ports.stop - 1)
+            return "" if self._dry_run else _OTHER_PORT.format(self._ports.start, self._ports.stop - 1)
         return self._why_taken(number, TAKEN_PORT)
 
     def _why_taken(self, wanted: str | int, text: str) -> str:

@@ -30,11 +30,13 @@ class _Wish(NamedTuple):
     policy: str
 
 
-def give(new: Document, old: View | None, free: Addresses) -> Document:
+def give(new: Document, old: View | None, free: Addresses, *, dry_run: bool = False) -> Document:
     """Give a service what it lacks, in place: addresses by its families, and ports; old is None on create.
 
-    422 for what it cannot have, 500 when nothing is free.
+    422 for what it cannot have, 500 when nothing is free. A dry run is not told of ports outside the range
+    (upstream: portallocator's dry run looks only at what is allocated).
     """
+    free = free.preview if dry_run else free
     spec, before = new["spec"], (old or {}).get("spec") or {}
     if not services.has_address(spec):
         return new

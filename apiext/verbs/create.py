@@ -130,7 +130,7 @@ async def _prepared(verbs: Verbs, call: Call, document: Document, attributes: At
         await escalation.judge(verbs, verbs.policy, call, document, None)
     warn_of_owners(call, document)
     metadata.fill_on_create(document, verbs.clock())
-    return call.endpoint.prepare(document, None)
+    return call.endpoint.prepared(document, None, attributes.dry_run)
 
 
 async def _commit(

@@ -43,7 +43,7 @@ def chain(
         config.worker is not None,
         namespaces.known,
     )
-    return Chain(plugins(catalog, store, around, config.disabled_plugins, posters), metrics)
+    return Chain(plugins(catalog, store, around, config.admits, posters), metrics)
 
 
 class Namespaces:

@@ -333,6 +333,10 @@ async def _token_request(verbs: Verbs, call: Call, document: Document, permit: P
     unanswered = {"token": "", "expirationTimestamp": None}
     await permit({**document, "metadata": metadata, "spec": spec, "status": unanswered})
     secret = await _bound(verbs, call, spec["boundObjectRef"]) if spec.get("boundObjectRef") is not None else None
+    longest = verbs.accounts.longest
+    if 0 < longest < spec["expirationSeconds"]:
+        call.warn([f"requested expiration of {spec['expirationSeconds']} seconds shortened to {longest} seconds"])
+        spec["expirationSeconds"] = longest
     audiences = document["spec"].get("audiences") or ()
     made = verbs.accounts.issue(account, spec["expirationSeconds"], audiences, secret)
     ends = render(datetime.fromtimestamp(made.until, UTC))

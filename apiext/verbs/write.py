@@ -289,7 +289,7 @@ def _put_back(wanted: Update, old: View, shown: Document) -> Document:
     metadata.fill_on_update(new, old)
     if call.endpoint.kind:
         ownership.put_back(call, old, shown, new)
-    new = call.endpoint.prepare(new, old)
+    new = call.endpoint.prepared(new, old, wanted.options.dry_run)
     ownership.settle(call.served, new, old)
     new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]  # rules compare metadata and all
     return new

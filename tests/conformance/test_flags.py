@@ -25,7 +25,9 @@ DEFAULT = "/api/v1/namespaces/default"
 FLAGS = (
     "--port=0", "--authorization-mode=RBAC", "--anonymous-auth", "--api-audiences=vault,apiext",
     "--max-requests-inflight=1", "--max-mutating-requests-inflight=1",
-    "--enable-admission-plugins=NamespaceLifecycle,ServiceAccount", "--min-request-timeout=1",
+    "--enable-admission-plugins=NamespaceLifecycle,ServiceAccount,OwnerReferencesPermissionEnforcement",
+    "--min-request-timeout=1", "--tls-min-version=VersionTLS13", "--service-account-max-token-expiration=1h",
+    "--enable-garbage-collector=false",
 )  # fmt: skip
 Connect = Callable[..., Client]
 
@@ -110,7 +112,95 @@ def test_a_plug_in_that_is_turned_on_is_on_and_one_that_is_none_is_told(flagged:
     made = connect().post("/api/v1/namespaces/gone/configmaps", {"metadata": {"name": "a"}})
     assert (made.status, made.json["message"]) == (404, 'namespaces "gone" not found')
     assert flagged.log is not None
-    assert flagged.log.read_text().count("--enable-admission-plugins: there is no plug-in ServiceAccount here") == 1
+    assert flagged.log.read_text().count("--enable-admission-plugins: apiext does not have ServiceAccount") == 1
+
+
+@pytest.mark.rows("AUT-001")
+def test_older_tls_is_refused(flagged: Server, trust: ssl.SSLContext) -> None:
+    older = ssl.create_default_context()
+    older.load_verify_locations(
+        cadata="".join(ssl.DER_cert_to_PEM_cert(it) for it in trust.get_ca_certs(binary_form=True))
+    )
+    older.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError):
+        Client(flagged.url, {}, older).get("/livez")
+    assert Client(flagged.url, {}, trust).get("/livez").status == 200
+
+
+def test_a_requested_token_lives_no_longer_than_told(connect: Connect) -> None:
+    admin, name = connect(), f"short-{secrets.token_hex(4)}"
+    admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
+    for asked, given in ((172_800, 3_600), (3_600, 3_600), (600, 600)):
+        made = admin.post(f"{ACCOUNTS}/{name}/token", {"spec": {"expirationSeconds": asked}})
+        assert made.expect(201)["spec"]["expirationSeconds"] == given
+        shortened = [f'299 - "requested expiration of {asked} seconds shortened to {given} seconds"']
+        assert made.warnings == (shortened if asked > given else [])
+
+
+def test_dependents_stay_where_nothing_collects_them(connect: Connect) -> None:
+    admin, name = connect(), f"kept-{secrets.token_hex(4)}"
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": f"u-{name}"}
+    body = {"metadata": {"name": name, "ownerReferences": [reference]}}
+    admin.post(f"{DEFAULT}/configmaps", body).expect(201)
+    time.sleep(1)
+    admin.get(f"{DEFAULT}/configmaps/{name}").expect(200)
+
+
+CANNOT_BLOCK = (
+    "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>"
+)
+CANNOT_DELETE = "cannot set an ownerRef on a resource you can't delete: , <nil>"
+EDIT = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "get", "update", "patch"]}
+DELETE = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["delete"]}
+FINALIZE = {"apiGroups": [""], "resources": ["secrets/finalizers"], "verbs": ["update"]}
+FINALIZE_ALL = {"apiGroups": ["*"], "resources": ["*/finalizers"], "verbs": ["update"]}
+OWNED = [
+    # what the user may do, operation, blockOwnerDeletion, owner's apiVersion and kind, refusal
+    ([], "create", None, ("v1", "Secret"), ""),
+    ([], "create", False, ("v1", "Secret"), ""),
+    ([], "create", True, ("v1", "Secret"), CANNOT_BLOCK),
+    ([FINALIZE], "create", True, ("v1", "Secret"), ""),
+    ([FINALIZE], "create", True, ("v1", "ConfigMap"), CANNOT_BLOCK),
+    ([FINALIZE_ALL], "create", True, ("odd/v1", "Odd"), ""),
+    ([], "create", True, ("odd/v1", "Odd"), "cannot set blockOwnerDeletion in this case because cannot find "
+     'RESTMapping for APIVersion odd/v1 Kind Odd: no matches for kind "Odd" in version "odd/v1"'),
+    ([], "update", None, ("v1", "Secret"), CANNOT_DELETE),
+    ([DELETE], "update", None, ("v1", "Secret"), ""),
+    ([DELETE], "update", True, ("v1", "Secret"), CANNOT_BLOCK),
+    ([DELETE, FINALIZE], "update", True, ("v1", "Secret"), ""),
+]  # fmt: skip
+
+
+@pytest.mark.rows("ADM-001")
+@pytest.mark.parametrize(("allowed", "operation", "blocks", "kind", "text"), OWNED)
+def test_owners_need_permissions(
+    connect: Connect, allowed: list[object], operation: str, blocks: bool | None, kind: tuple[str, str], text: str
+) -> None:
+    admin, name = connect(), f"owned-{secrets.token_hex(4)}"
+    admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
+    admin.post(f"{ROLES}/clusterroles", {"metadata": {"name": name}, "rules": [EDIT, *allowed]}).expect(201)
+    subject = {"kind": "ServiceAccount", "namespace": "default", "name": name}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    admin.post(
+        f"{ROLES}/clusterrolebindings", {"metadata": {"name": name}, "subjects": [subject], "roleRef": role}
+    ).expect(201)
+    token = admin.post(f"{ACCOUNTS}/{name}/token", {"spec": {"audiences": ["apiext"]}}).expect(201)["status"]["token"]
+    user, path = connect(token), f"{DEFAULT}/configmaps"
+    reference = {"apiVersion": kind[0], "kind": kind[1], "name": "owner", "uid": f"u-{name}"}
+    if blocks is not None:
+        reference["blockOwnerDeletion"] = blocks  # type: ignore[assignment]
+    body = {"metadata": {"name": name, "ownerReferences": [reference]}}
+    if operation == "update":
+        admin.post(path, {"metadata": {"name": name}}).expect(201)
+        answer = user.put(f"{path}/{name}", body)
+    else:
+        answer = user.post(path, body)
+    if text:
+        assert answer.expect(403)["message"] == f'configmaps "{name}" is forbidden: {text}'
+    else:
+        assert answer.status in (200, 201), answer.text
+        again = user.patch(f"{path}/{name}", {"data": {"a": "b"}})  # owners that stay as they are need nothing
+        assert again.status == 200, again.text
 
 
 @pytest.mark.rows("RV-014")

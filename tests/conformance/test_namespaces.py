@@ -241,3 +241,36 @@ def test_deleting_a_namespace_empties_it_first(api: Client) -> None:
     api.patch(widgets.path("held", name), {"metadata": {"finalizers": None}}).expect(200)
     until(lambda: api.get(f"{NAMESPACES}/{name}").status == 404, "the namespace is gone", within=30)
     assert [it["metadata"]["name"] for it in api.get(widgets.path()).expect(200)["items"]] == ["elsewhere"]
+
+
+LEVELS = [
+    ({"enforce": "restricted", "enforce-version": "latest", "warn-version": "v1.24"}, []),
+    ({"enforce": "strict"}, [("enforce", '"strict": must be one of privileged, baseline, restricted')]),
+    ({"audit": ""}, [("audit", '"": must be one of privileged, baseline, restricted')]),
+    ({"warn-version": "1.24"}, [("warn-version", '"1.24": must be "latest" or "v1.x"')]),
+    (
+        {"warn": "x", "audit-version": "v1.07", "enforce-version": "v2.0"},
+        [
+            ("enforce-version", '"v2.0": must be "latest" or "v1.x"'),
+            ("audit-version", '"v1.07": must be "latest" or "v1.x"'),
+            ("warn", '"x": must be one of privileged, baseline, restricted'),
+        ],
+    ),
+]
+
+
+@pytest.mark.rows("ADM-001")
+@pytest.mark.parametrize(("labels", "faults"), LEVELS)
+def test_levels_of_pod_security(api: Client, labels: dict[str, str], faults: list[tuple[str, str]]) -> None:
+    name, other = f"ns-{secrets.token_hex(4)}", f"ns-{secrets.token_hex(4)}"
+    given = {f"pod-security.kubernetes.io/{label}": value for label, value in labels.items()}
+    made = api.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": given}})
+    api.post("/api/v1/namespaces", {"metadata": {"name": other}}).expect(201)
+    changed = api.patch(f"/api/v1/namespaces/{other}", {"metadata": {"labels": given}})
+    if not faults:
+        assert (made.status, changed.status) == (201, 200)
+        return
+    texts = [f"metadata.labels[pod-security.kubernetes.io/{label}]: Invalid value: {text}" for label, text in faults]
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    assert made.expect(422)["message"] == f'Namespace "{name}" is invalid: {listed}'
+    assert changed.expect(422)["message"] == f'Namespace "{other}" is invalid: {listed}'

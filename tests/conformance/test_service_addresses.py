@@ -209,3 +209,34 @@ def test_columns_of_a_service(api: Client) -> None:
     found = api.get(SERVICES, fieldSelector=f"spec.clusterIP={made['spec']['clusterIP']}").expect(200)["items"]
     assert [item["metadata"]["name"] for item in found] == [name]
     api.delete(f"{SERVICES}/{name}").expect(200)
+
+
+@pytest.mark.rows("ERR-09")
+@pytest.mark.parametrize(
+    ("spec", "preview", "real"),
+    [
+        (
+            {"type": "NodePort", "ports": [{"port": 80, "nodePort": 80}]},
+            "",
+            "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. "
+            "The range of valid ports is 30000-32767",
+        ),
+        (
+            {"clusterIP": "1.2.3.4", "ports": [{"port": 80}]},
+            'spec.clusterIPs: Invalid value: ["1.2.3.4"]: failed to allocate IP 1.2.3.4: the provided IP (1.2.3.4) is '
+            "not in the valid range. The range of valid IPs is RANGE",
+            'spec.clusterIPs: Invalid value: ["1.2.3.4"]: failed to allocate IP 1.2.3.4: '
+            "the provided network does not match the current range",
+        ),
+    ],
+    ids=["port", "address"],
+)
+def test_a_dry_run_is_told_of_less(api: Client, spec: dict[str, Any], preview: str, real: str) -> None:
+    body = {"metadata": {"name": f"s-{secrets.token_hex(4)}"}, "spec": spec}
+    dry = api.post(SERVICES, body, dryRun="All")
+    if preview:
+        text = re.sub(r"\d+\.\d+\.\d+\.\d+/\d+", "RANGE", dry.expect(422)["message"])
+        assert text.split("is invalid: ", 1)[1] == preview
+    else:
+        assert dry.expect(201)["spec"]["ports"][0]["nodePort"] == 80
+    assert api.post(SERVICES, body).expect(422)["message"].split("is invalid: ", 1)[1] == real

@@ -56,6 +56,12 @@ SAMPLES = {
     "watch-cache": "true",
     "bind-address": "127.0.0.1",
     "v": "1",
+    "authentication-skip-lookup": "true",
+    "disable-admission-plugins": "NamespaceLifecycle",
+    "enable-admission-plugins": "NamespaceLifecycle",
+    "profiling": "false",
+    "contention-profiling": "true",
+    "enable-priority-and-fairness": "false",
 }
 
 
@@ -312,10 +318,11 @@ def test_each_flag_has_an_environment_twin(flag: str) -> None:
         ("AlwaysDeny", ("AlwaysDeny",), ""),
         ("RBAC", ("RBAC",), ""),
         ("RBAC,AlwaysDeny", ("RBAC", "AlwaysDeny"), ""),
-        ("Node,RBAC", ("RBAC",), "there is no Node here, requests are judged by RBAC"),
-        ("Node,RBAC,Webhook", ("RBAC",), "there is no Node, Webhook here, requests are judged by RBAC"),
-        ("Node", ("AlwaysAllow",), "is not enforced: every authenticated user may do everything"),
-        ("ABAC,Webhook", ("AlwaysAllow",), "is not enforced: every authenticated user may do everything"),
+        ("Node,RBAC", ("RBAC",), "apiext does not have Node, requests are authorized by RBAC"),
+        ("Node", ("AlwaysDeny",), "apiext does not have Node, requests are authorized by AlwaysDeny"),
+        ("Node,RBAC,Webhook", None, ""),
+        ("ABAC,Webhook", None, ""),
+        ("", None, ""),
         ("Always", None, ""),
         ("RBAC,RBAC", None, ""),
     ],

@@ -23,6 +23,8 @@ from apiext.meta import syntax
 from apiext.meta.names import GroupResource
 
 Prepare = Callable[[Document, View | None], Document]
+Give = Callable[[Document, View | None, bool], Document]
+"""Gives a service the addresses and ports that it lacks; the last argument is true for a dry run."""
 
 
 class LazyMapping(Mapping[str, Any]):
@@ -54,7 +56,7 @@ class _Kind:
 
     __slots__ = ("_root", "give", "read", "row")
 
-    def __init__(self, row: Row, read: Callable[[str], Types], give: Prepare) -> None:
+    def __init__(self, row: Row, read: Callable[[str], Types], give: Give) -> None:
         self.row = row
         self.read = read
         self.give = give
@@ -98,12 +100,12 @@ class _Kind:
 def kinds(
     enabled: Callable[[str, bool], bool] = lambda _, default: default,
     event_ttl: int = limits.EVENT_TTL,
-    give: Prepare = lambda new, old: new,
+    give: Give = lambda new, old, dry_run: new,
 ) -> list[ServedResource]:
     """Return the resources of kinds.yaml whose group-version (core's is ``v1``) is enabled.
 
     ``enabled(group_version, default)`` knows better than the row. ``event_ttl`` are the seconds that objects stay
-    which go by themselves. ``give(new, old)`` gives services the addresses that they lack.
+    which go by themselves. ``give(new, old, dry_run)`` gives services the addresses that they lack.
     """
     enabled_rows = [row for row in rows() if enabled(row.api_version, not row.on_request)]
     found = [resource(row, event_ttl=event_ttl, give=give) for row in enabled_rows]
@@ -120,7 +122,7 @@ def resource(
     row: Row,
     read: Callable[[str], Types] = types_of,
     event_ttl: int = limits.EVENT_TTL,
-    give: Prepare = lambda new, old: new,
+    give: Give = lambda new, old, dry_run: new,
 ) -> ServedResource:
     """Return what a row serves; ``read(file)`` gives its types when they are first needed."""
     version = _version(_Kind(row, read, give))
@@ -219,7 +221,9 @@ def _codec(row: Row, kind: _Kind) -> Codec:
 def _endpoints(kind: _Kind, verbs: tuple[str, ...]) -> Mapping[str, Endpoint]:
     row = kind.row
     main = endpoints.main(row.status, verbs)
-    found = {"": replace(main, prepare=_main(kind, main.prepare), review=row.review, judges=tuple(row.judges))}
+    prepare = _main(kind, main.prepare)
+    preview = _main(kind, main.prepare, dry_run=True) if row.addressed else None
+    found = {"": replace(main, prepare=prepare, preview=preview, review=row.review, judges=tuple(row.judges))}
     if row.status:
         status = endpoints.status()
         reset = {"f:spec": EMPTY} if row.status_metadata else status.reset
@@ -249,7 +253,7 @@ def _merge_type(kind: _Kind) -> Callable[[], Type]:
     return lazily(lambda: merge_type(kind.schema()))
 
 
-def _main(kind: _Kind, inner: Prepare) -> Prepare:
+def _main(kind: _Kind, inner: Prepare, *, dry_run: bool = False) -> Prepare:
     row = kind.row
 
     def prepare(new: Document, old: View | None) -> Document:
@@ -260,7 +264,7 @@ def _main(kind: _Kind, inner: Prepare) -> Prepare:
         if row.prepare:
             new = function(row.prepare)(new, old)
         if row.addressed:
-            new = kind.give(new, old)
+            new = kind.give(new, old, dry_run)
         if row.status:
             new.setdefault("status", kind.empty()["status"])  # Go always shows it
         return new

@@ -1,0 +1,103 @@
+"""OwnerReferencesPermissionEnforcement: setting an owner needs permissions on the object and on the owner.
+
+Upstream: plugin/pkg/admission/gc/gc_admission.go. The plug-in is off unless --enable-admission-plugins names it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from apiext.admission.attributes import Attributes
+from apiext.admission.calls import Authorizer
+from apiext.catalog.served import LiveCatalog
+from apiext.cel.library.authorization import Question
+from apiext.documents.document import View
+from apiext.documents.equality import same
+from apiext.meta import status
+from apiext.meta.names import GroupResource
+
+_ANY_FINALIZERS = Question(verb="update", group="*", resource="*", subresource="finalizers", name="*")
+_CANNOT_BLOCK = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on"
+
+
+class OwnerPermissions:
+    """The plug-in."""
+
+    __slots__ = ("_authorize", "_catalog")
+    name = "OwnerReferencesPermissionEnforcement"
+    idle = False
+
+    def __init__(self, catalog: LiveCatalog, authorize: Authorizer) -> None:
+        self._catalog = catalog
+        self._authorize = authorize
+
+    def spares(self, operation: str, resource: GroupResource) -> bool:
+        """Tell whether a write is a delete, which sets no owner."""
+        return operation == "DELETE"
+
+    async def review(self, attributes: Attributes) -> None:
+        """Refuse changes of owners by users who may not delete the object, or not block the owner's deletion."""
+        new, old = _owners(attributes.new), _owners(attributes.old)
+        if same(new, old):
+            return
+        if attributes.operation != "CREATE":
+            question = Question(
+                verb="delete",
+                group=attributes.resource.group,
+                resource=attributes.resource.resource,
+                subresource=attributes.subresource,
+                namespace=attributes.namespace or "",
+                name=attributes.name,
+            )
+            self._require(attributes, question, "cannot set an ownerRef on a resource you can't delete")
+        blocking = list(_newly_blocking(new, old))
+        if not blocking or self._authorize(attributes.user, _ANY_FINALIZERS)[0]:
+            return
+        for owner in blocking:
+            for question in self._finalizers_of(owner, attributes):
+                self._require(attributes, question, _CANNOT_BLOCK)
+
+    def _require(self, attributes: Attributes, question: Question, text: str) -> None:
+        allowed, reason = self._authorize(attributes.user, question)
+        if not allowed:
+            raise _forbidden(attributes, f"{text}: {reason}, <nil>")
+
+    def _finalizers_of(self, owner: View, attributes: Attributes) -> Iterator[Question]:
+        """Yield what a user must be allowed to do: update the finalizers of each resource that the kind may mean."""
+        api_version, kind = owner.get("apiVersion") or "", owner.get("kind") or ""
+        group, _, version = api_version.rpartition("/")
+        found = [
+            (served.group, served.resource, served.namespaced)
+            for served in self._catalog.current.resources.values()
+            if served.group == group and version in served.versions and served.versions[version].kind == kind
+        ]
+        if not found:
+            raise _forbidden(
+                attributes,
+                f"cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion "
+                f'{api_version} Kind {kind}: no matches for kind "{kind}" in version "{api_version}"',
+            )
+        for of_group, resource, namespaced in found:
+            yield Question(
+                verb="update",
+                group=of_group,
+                resource=resource,
+                subresource="finalizers",
+                namespace=(attributes.namespace or "") if namespaced else "",
+                name=owner.get("name") or "",
+            )
+
+
+def _forbidden(attributes: Attributes, text: str) -> status.StatusError:
+    return status.forbidden(attributes.resource, attributes.told_name, text)
+
+
+def _owners(document: View | None) -> Sequence[Mapping[str, Any]]:
+    return ((document or {}).get("metadata") or {}).get("ownerReferences") or ()
+
+
+def _newly_blocking(new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the owners whose deletion the write begins to block."""
+    blocked = {owner.get("uid"): bool(owner.get("blockOwnerDeletion")) for owner in old}
+    for owner in new:
+        if owner.get("blockOwnerDeletion") and not blocked.get(owner.get("uid"), False):
+            yield owner

@@ -1,0 +1,77 @@
+"""Decide about kube-apiserver's flags that apiext does not have: one warning, or the end of the start."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from apiext.config import ConfigError
+from apiext.flag_values import boolean, duration, integer
+
+TABLE = Path(__file__).with_name("kube-apiserver-flags.yaml")
+HARMLESS, REFUSED = "harmless", "refused"
+
+Warn = Callable[[str], None]
+
+
+class Foreign(NamedTuple):
+    """A flag of kube-apiserver that apiext does not have; ``harmless_value`` is the value that restricts nothing."""
+
+    verdict: str
+    kind: str
+    harmless_value: str
+    why: str
+
+
+@cache
+def table() -> Mapping[str, Foreign]:
+    """Return each flag's row by name."""
+    import yaml  # only a command line with such a flag needs it
+
+    groups = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    rows = {}
+    for group in groups:
+        for name, described in group["flags"].items():
+            kind, _, harmless = described.partition(" ")
+            rows[name] = Foreign(group["verdict"], kind, harmless, group["why"])
+    return rows
+
+
+def accept(extra: Sequence[str], unknown: Callable[[str], None], warn: Warn, *, ignore_unsupported: bool) -> None:
+    """Warn once for each harmless flag; raise ConfigError for a refused one, or warn with ``ignore_unsupported``.
+
+    ``extra`` are the words that no flag of apiext takes. ``unknown`` is called with a word that is no flag of
+    kube-apiserver either, and must not return.
+    """
+    rows = table() if extra else {}
+    position, named = 0, set[str]()
+    while position < len(extra):
+        word = extra[position]
+        name, equals, value = word.removeprefix("--").partition("=")
+        position += 1
+        if not word.startswith("--") or name not in rows:
+            unknown(word)
+        row = rows[name]
+        if not equals:
+            value = "true" if row.kind == "switch" else ""
+            if row.kind != "switch" and position < len(extra) and not extra[position].startswith("--"):
+                value = extra[position]
+                position += 1
+        _check(name, row.kind, value)
+        refused = row.verdict == REFUSED and value not in ("", row.harmless_value)
+        if refused and not ignore_unsupported:
+            raise ConfigError(
+                f"--{name} has no effect here: {row.why}; leave it out, or add --ignore-unsupported-flags"
+            )
+        if name not in named:
+            named.add(name)
+            warn(f"--{name} is accepted and has no effect here")
+
+
+_CHECKS: Mapping[str, Callable[[str, str], object]] = {"switch": boolean, "number": integer, "duration": duration}
+
+
+def _check(name: str, kind: str, value: str) -> None:
+    """Raise ConfigError for a value that kube-apiserver would not parse either."""
+    if value and kind in _CHECKS:
+        _CHECKS[kind](name, value)

@@ -30,7 +30,7 @@ FOREIGN_PLUGINS = frozenset(
 )  # fmt: skip
 """Plug-ins of kube-apiserver 1.37 that apiext does not have."""
 V1BETA1 = "apiextensions.k8s.io/v1beta1"
-KUBERNETES_VERSION = "1.35.0"  # what /version reports unless told otherwise
+KUBERNETES_VERSION = "1.37.0"  # what /version reports unless told otherwise
 STATUS_MANAGER = "kube-apiserver"  # the manager of what the server itself writes into statuses
 ALL_APIS = "api/all"  # what --runtime-config calls every API that it does not name
 GARBAGE_COLLECTOR = "garbage-collector-controller"

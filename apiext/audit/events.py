@@ -10,7 +10,8 @@ import orjson
 from apiext import limits
 from apiext.audit.policy import API_VERSION, COMPLETE, LEVELS, RECEIVED, REQUEST, Verdict
 from apiext.documents.document import View
-from apiext.documents.encoding import DecodeError, decode_yaml, encode_in_order
+from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, encode_in_order
+from apiext.documents.errors import BoundExceeded, OverflowingNumber
 from apiext.documents.quotes import go_quote
 
 TRUNCATED = "audit.k8s.io/truncated"
@@ -265,7 +266,7 @@ class Trail:
             self._keep(encode_in_order(own | kept))
 
     def patched(self, raw: bytes) -> None:
-        """Take note of a patch as it was sent: JSON as it stands, YAML as the JSON of it, else its text."""
+        """Note the body of a patch: JSON as the client sent it, YAML converted to JSON."""
         if self.verdict.level >= REQUEST:
             self._request, self._size = lambda: _as_json(raw), len(raw)
 
@@ -310,17 +311,20 @@ _OPTIONS = (
 
 
 def _as_json(raw: bytes) -> bytes:
+    """Return the compact JSON of a patch that the server has decoded before."""
     try:
         return orjson.dumps(orjson.loads(raw))
     except orjson.JSONDecodeError:
         pass
     try:
-        document, _ = decode_yaml(raw)
-        if isinstance(document, dict | list):
-            return encode_in_order(document)
+        document, _ = decode_json(raw)
+    except OverflowingNumber:
+        return raw.decode(errors="replace").encode()
+    except BoundExceeded:
+        return orjson.dumps(raw.decode(errors="replace"))
     except DecodeError:
-        pass
-    return orjson.dumps(raw.decode("utf-8", "replace"))
+        document, _ = decode_yaml(raw)
+    return encode_in_order(document) if isinstance(document, dict | list) else orjson.dumps(document)
 
 
 def without_managed_fields(document: View) -> View:

@@ -3,7 +3,7 @@
 from apiext.crd.encoding import to_storage
 from apiext.crd.validation import schemas_of
 from apiext.documents.document import View
-from apiext.schema.definitions import format_warnings, rule_warnings
+from apiext.schema.definitions import format_warnings, rule_warnings, set_warnings
 
 V1BETA1_DEPRECATED = (
     "apiextensions.k8s.io/v1beta1 CustomResourceDefinition is deprecated in v1.16+, unavailable in v1.22+; use"
@@ -21,6 +21,7 @@ def stored_form_warnings(new: View, old: View | None) -> list[str]:
     schemas = schemas_of(new["spec"])
     before = [schema for schema, _ in schemas_of(old["spec"])] if old is not None else []
     found = format_warnings([schema for schema, _ in schemas], before)
+    found += set_warnings([schema for schema, _ in schemas], before)
     for schema, path in schemas:
         if schema not in before:
             found += rule_warnings(schema, path)

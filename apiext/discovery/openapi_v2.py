@@ -36,7 +36,7 @@ _PARTS: WeakKeyDictionary[ServedVersion, _Part] = WeakKeyDictionary()
 
 
 def document(catalog: Catalog, version: str) -> Tagged:
-    """Return the JSON document of ``/openapi/v2``; ``version`` is the server's, as ``1.36``."""
+    """Return the JSON document of ``/openapi/v2``; ``version`` is the server's, as ``1.37``."""
     return catalog.remember("discovery.v2", lambda now: Tagged(tuple(_json(now, version)), tag(now, version)))
 
 

@@ -12,7 +12,7 @@ import orjson
 from apiext import limits
 from apiext.documents import yaml_text
 from apiext.documents.document import View
-from apiext.documents.errors import MAX_NOTES, DecodeError, OverflowingNumber
+from apiext.documents.errors import MAX_NOTES, BoundExceeded, DecodeError, OverflowingNumber
 from apiext.documents.floats import json_float
 from apiext.documents.json_errors import check_depth, syntax_error
 from apiext.documents.places import Place, written
@@ -59,7 +59,7 @@ def decode_json(raw: bytes) -> tuple[Any, list[str]]:
     if containers > limits.MAX_DEPTH:
         check_depth(raw, limits.MAX_DEPTH)
         if containers > limits.MAX_CONTAINERS:
-            raise DecodeError(f"more than {limits.MAX_CONTAINERS} objects and lists")
+            raise BoundExceeded(f"more than {limits.MAX_CONTAINERS} objects and lists")
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError:

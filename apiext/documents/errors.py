@@ -35,6 +35,10 @@ class DecodeError(ValueError):
         return self
 
 
+class BoundExceeded(DecodeError):
+    """The text may be valid JSON, but it is nested too deeply, or has too many objects, for this server."""
+
+
 class OverflowingNumber(DecodeError):
     """A number that no float64 holds, in a text whose syntax is right (upstream: found after kind and version)."""
 

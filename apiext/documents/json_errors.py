@@ -3,7 +3,7 @@
 import re
 from itertools import accumulate
 
-from apiext.documents.errors import DecodeError
+from apiext.documents.errors import BoundExceeded, DecodeError
 
 END = "unexpected end of JSON input"
 _SPACE = re.compile(rb"[ \t\r\n]*")
@@ -53,7 +53,7 @@ def _check_marks(marks: bytes, limit: int) -> None:
         shallow = shallow.replace(b"[]", b"").replace(b"{}", b"")
     for position, depth in enumerate(accumulate(step - 1 for step in brackets.translate(_STEPS))):
         if depth > limit:
-            raise DecodeError(f"{_invalid(brackets[position])} exceeded max depth")
+            raise BoundExceeded(f"{_invalid(brackets[position])} exceeded max depth")
 
 
 def syntax_error(raw: bytes) -> str | None:

@@ -52,8 +52,8 @@ def track(writer: Writer, live: View, new: View, *, creating: bool) -> list[Docu
     """Return the managedFields of a write that is no apply, empty for none.
 
     ``live`` is the empty object of the kind when creating. An update of an object without managers is not tracked.
-    What does not fit its types loses its managers (recorded: upstream's UpdateNoErrors). What
-    stays as it is is shared with the arguments.
+    The managedFields of the live object are returned where a write cannot be tracked, as when an object does not fit
+    its types or cannot be converted (upstream: UpdateNoErrors). Unchanged entries are shared with the arguments.
     """
     given = _entries_of(new) if not writer.subresource else None
     given = [] if entries.is_reset(given) else given or _entries_of(live) or []
@@ -69,7 +69,7 @@ def track(writer: Writer, live: View, new: View, *, creating: bool) -> list[Docu
             return recurring.created(write, seen, writer.now) if creating else []
         return entries.encode(_updated(write, before, after, managers, seen, writer.now))
     except (ApplyError, TypeFault, MissingVersion, ValueError):
-        return []
+        return _entries_of(live) or []
 
 
 def _born(writer: Writer, live: View, new: View) -> list[Document]:

@@ -12,7 +12,7 @@ from apiext.documents.encoding import DecodeError, encode, json_kind
 from apiext.documents.quotes import go_quote
 from apiext.documents.yaml_scalars import integral
 from apiext.meta import time
-from apiext.meta.fields import INVALID, FieldError, Named, forbidden, invalid, required, too_long
+from apiext.meta.fields import INVALID, FieldError, Named, forbidden, invalid, not_supported, required, too_long
 from apiext.meta.names import parse_group_version
 from apiext.meta.options import field_manager_errors
 from apiext.meta.syntax import (
@@ -314,7 +314,7 @@ def validate(
     if not (namespace and namespaced) or _label(namespace):
         found += _namespace_errors(namespace, namespaced, f"{path}.namespace")
     if metadata.get("generation", 0) < 0:
-        found.append(invalid(f"{path}.generation", metadata["generation"], "must be greater than or equal to 0"))
+        found.append(invalid(f"{path}.generation", metadata["generation"], _NEGATIVE))
     found += _common_errors(metadata, path, finalizers=True)
     return found
 
@@ -417,18 +417,16 @@ def annotation_errors(annotations: Mapping[str, str], path: str) -> list[FieldEr
 def _owner_errors(owners: Sequence[View], path: str) -> list[FieldError]:
     found: list[FieldError] = []
     controller, shown, room = "", "", limits.MAX_FIELD_ERROR_BYTES
-    for owner in owners:
-        api_version = owner.get("apiVersion", "")
+    for index, owner in enumerate(owners):
+        where, api_version = f"{path}[{index}]", owner.get("apiVersion", "")
         parsed = parse_group_version(api_version)
-        if parsed is None or not parsed.version:
-            found.append(invalid(f"{path}.apiVersion", api_version, "version must not be empty"))
-        found += [
-            invalid(f"{path}.{name}", "", "must not be empty")
-            for name in ("kind", "name", "uid")
-            if not owner.get(name)
-        ]
-        if api_version == "v1" and owner.get("kind") == "Event":
-            found.append(_invalid_owners(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
+        if not api_version:
+            found.append(required(f"{where}.apiVersion", _EMPTY))
+        elif parsed is None or not parsed.version:
+            found.append(invalid(f"{where}.apiVersion", api_version, "must be <group>/<version> or <version>"))
+        found += [required(f"{where}.{name}", _EMPTY) for name in ("kind", "name", "uid") if not owner.get(name)]
+        if parsed == _CORE_V1 and owner.get("kind") == "Event":
+            found.append(_invalid_owners(where, owner, "/v1, Kind=Event is disallowed from being an owner"))
         if owner.get("controller") is True:
             current = f"{owner.get('kind', '')}/{owner.get('name', '')}"
             if not controller:
@@ -442,6 +440,8 @@ def _owner_errors(owners: Sequence[View], path: str) -> list[FieldError]:
     return found
 
 
+_EMPTY = "must not be empty"
+_CORE_V1 = parse_group_version("v1")
 _TWO_CONTROLLERS = 'Only one reference can have Controller set to true. Found "true" in references for %s and %s'
 
 
@@ -465,8 +465,10 @@ def _managed_errors(entry: View, path: str, index: int) -> list[FieldError]:
         return []
     found: list[FieldError] = []
     path = f"{path}.managedFields[{index}]"
-    if operation not in _OPERATIONS:
-        found.append(invalid(f"{path}.operation", Named(operation), "must be `Apply` or `Update`"))
+    if not operation:
+        found.append(required(f"{path}.operation", _EMPTY))
+    elif operation not in _OPERATIONS:
+        found.append(not_supported(f"{path}.operation", operation, _OPERATIONS))
     if kind not in _FIELDS_TYPES:
         found.append(invalid(f"{path}.fieldsType", kind, "must be `FieldsV1`"))
     found += field_manager_errors(manager, f"{path}.manager")
@@ -477,6 +479,7 @@ def _managed_errors(entry: View, path: str, index: int) -> list[FieldError]:
 
 _OPERATIONS, _FIELDS_TYPES = ("Apply", "Update"), ("FieldsV1", "")
 _MAX_SUBRESOURCE = 256  # bytes (upstream: MaxSubresourceNameLength)
+_NEGATIVE = "must be greater than or equal to 0"
 _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
@@ -488,6 +491,8 @@ def _change_errors(new: View, old: View) -> list[FieldError]:
             listed = ", ".join(go_quote(name) for name in extra)
             text = "no new finalizers can be added if the object is being deleted, found new finalizers []string"
             found.append(forbidden("metadata.finalizers", f"{text}{{{listed}}}"))
+    if new.get("generation", 0) < 0:
+        found.append(invalid("metadata.generation", new["generation"], _NEGATIVE))
     if new.get("generation", 0) < old.get("generation", 0):
         found.append(invalid("metadata.generation", new.get("generation", 0), "must not be decremented"))
     if [*map(new.get, _IMMUTABLE)] == [*map(old.get, _IMMUTABLE)]:

@@ -1,6 +1,6 @@
 """Everything that is wrong with the schema of a definition, and what its writer is warned of."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from apiext import limits
 from apiext.documents.document import View
@@ -108,6 +108,26 @@ def unknown_formats(schemas: Sequence[View | None]) -> list[str]:
             if name and not formats.has_effect((node["type"],) if node.get("type") else (), name):
                 found[name] = None
     return list(found)
+
+
+def set_warnings(new: Sequence[View | None], old: Sequence[View | None] = ()) -> list[str]:
+    """Return the warnings about sets of objects or arrays of which the old schemas have none (UPD-009)."""
+    return [
+        f"x-kubernetes-list-type: set for items of type {go_quote(kind)} is not supported by server-side apply or CEL"
+        " validation rules"
+        for kind in sorted(_types_of_sets(new) - _types_of_sets(old))
+    ]
+
+
+def _types_of_sets(schemas: Sequence[View | None]) -> set[str]:
+    """Return the types of items, of object and array, that the schemas have sets of."""
+    found: set[str] = set()
+    for schema in schemas:
+        for node in subschemas(schema):
+            items = node.get("items")
+            if node.get("x-kubernetes-list-type") == "set" and isinstance(items, Mapping):
+                found.add(items.get("type") or "")
+    return found & {"array", "object"}
 
 
 def format_warnings(new: Sequence[View | None], old: Sequence[View | None] = ()) -> list[str]:

@@ -154,13 +154,10 @@ async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcom
     if media_type == ownership.MEDIA_TYPE:
         return await _apply(verbs, call, raw)
     wanted = write_options(call, "PatchOptions")
+    call.size = len(raw)
+    made = await _made(_JSON, changes.from_patch, call, raw, media_type, decoding.mode(wanted))
     if call.trail is not None:
         call.trail.patched(raw)
-    call.size = len(raw)
-    try:
-        made = await _made(_JSON, changes.PATCHES[media_type], call, raw, decoding.mode(wanted))
-    except status.StatusError as fault:
-        made = changes.refused(fault)
     change = write.Update(call, made, wanted, unconditional=_unconditional(call))
     return await _served(verbs, call, await write.update(verbs, change))
 
@@ -168,10 +165,10 @@ async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcom
 async def _apply(verbs: Verbs, call: Call, raw: bytes) -> Outcome:
     """Apply a configuration; only objects themselves are made where there are none (SSA-001)."""
     wanted = write_options(call, "PatchOptions", apply=True)
-    if call.trail is not None:
-        call.trail.patched(raw)
     call.size = len(raw)
     application = await _made(_YAML, ownership.Application, call, raw, wanted, verbs.clock)
+    if call.trail is not None:
+        call.trail.patched(raw)
     change = write.Update(call, application.change, wanted, unconditional=_unconditional(call), applied=True)
     if not call.endpoint.name:
         change.creation = application.creation

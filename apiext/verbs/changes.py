@@ -8,7 +8,7 @@ from apiext import limits
 from apiext.documents import json_patch, merge_patch, strategic_merge
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import DecodeError, decode_beyond, decode_json
-from apiext.documents.errors import OverflowingNumber
+from apiext.documents.errors import BoundExceeded, OverflowingNumber
 from apiext.documents.member_order import in_order_of_members
 from apiext.meta import status
 from apiext.meta.fields import go_print
@@ -29,13 +29,29 @@ def replace(call: Call, document: Document) -> Change:
     return lambda _: {**document, "metadata": {**document["metadata"]}}  # no write changes more of a custom object
 
 
-def refused(fault: status.StatusError) -> Change:
-    """Return the change of a patch that cannot be read: upstream finds the object before it looks at the patch."""
+class MalformedPatch(status.StatusError):
+    """400 for a patch that is not JSON: raised before the object is looked up (upstream: validateAndTranscodePatch)."""
 
-    def change(_: View) -> Document:
+    def __init__(self) -> None:
+        super().__init__(400, "BadRequest", "invalid JSON patch")
+
+
+def from_patch(call: Call, raw: bytes, media_type: str, validation: str) -> Change:
+    """Return the change of a patch of one of the media types of ``PATCHES``. Raise MalformedPatch for no JSON.
+
+    Any other error is raised by the change: upstream reads the object before it decodes the patch.
+    """
+    try:
+        return PATCHES[media_type](call, raw, validation)
+    except MalformedPatch:
+        raise
+    except status.StatusError as error:
+        fault = error
+
+    def refused(_: View) -> Document:
         raise fault
 
-    return change
+    return refused
 
 
 def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
@@ -118,13 +134,15 @@ def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
 
 
 def _unread(raw: bytes) -> tuple[object, list[str], bool]:
-    """Return what a patch says, None for no JSON, notes about duplicates, and whether it has numbers beyond float64."""
+    """Return a decoded patch, notes about duplicates, and whether it has numbers beyond float64."""
     try:
         return *decode_json(raw), False
     except OverflowingNumber:
         return *decode_beyond(raw), True
-    except DecodeError:
-        return None, [], False
+    except BoundExceeded as error:
+        raise status.bad_request(f"{_DECODING}{error}") from error
+    except DecodeError as error:
+        raise MalformedPatch from error
 
 
 def _aside(call: Call, shown: View, patch: View) -> Document:
@@ -197,8 +215,10 @@ def _decode(
     except OverflowingNumber as error:
         check(decode_beyond(raw)[0])
         raise status.bad_request(f"{prefix}{error}".replace("Go value", within)) from error
-    except DecodeError as error:
+    except BoundExceeded as error:
         raise status.bad_request(f"{prefix}{error}") from error
+    except DecodeError as error:
+        raise MalformedPatch from error
 
 
 def _check_object(patch: object, prefix: str) -> None:

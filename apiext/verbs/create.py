@@ -92,7 +92,7 @@ async def _with_others(
 ) -> Outcome:
     """Store an object after admission and roles have had their say, by a name made for it if it has none."""
     attributes = attributes_of(call, "CREATE", options, document, None)
-    new = await _prepared(verbs, call, document, attributes)
+    new = await _prepared(verbs, call, document, attributes, place)
     generated = not new["metadata"].get("name") and bool(new["metadata"].get("generateName"))
     if place:
         number(new["metadata"].get("resourceVersion") or "")
@@ -118,8 +118,12 @@ async def _with_others(
                 raise
 
 
-async def _prepared(verbs: Verbs, call: Call, document: Document, attributes: Attributes) -> Document:
-    """Run the mutating half of a create: admission, system metadata, the endpoint's own rules."""
+async def _prepared(verbs: Verbs, call: Call, document: Document, attributes: Attributes, place: str) -> Document:
+    """Run the mutating half of a create: admission, system metadata, the endpoint's own rules.
+
+    An apply or a PUT that creates loses the marks of a deletion here, after admission (upstream: Store.Update); a POST
+    has lost them before.
+    """
     owned = document
     document = await verbs.admission.mutate(attributes, document)
     call.size = max(call.size, attributes.size)
@@ -129,6 +133,8 @@ async def _prepared(verbs: Verbs, call: Call, document: Document, attributes: At
     if verbs.policy is not None:
         await escalation.judge(verbs, verbs.policy, call, document, None)
     warn_of_owners(call, document)
+    if place:
+        metadata.wipe(document)
     metadata.fill_on_create(document, verbs.clock())
     return call.endpoint.prepared(document, None, attributes.dry_run)
 

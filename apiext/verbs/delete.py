@@ -87,7 +87,8 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
     if marker is _mark:
         check_preconditions(call, old, options)
     elif fault := _fault(old, options):
-        raise status.conflict(call.served.group_resource, call.name, fault)
+        text = f"p{fault[1:]}" if marker is _mark_definition else fault
+        raise status.conflict(call.served.group_resource, call.name, text)
     code = 202 if options.orphan_dependents is False else 200
     if marker is _mark_namespace and _waits(old):
         raise StaleError(Outcome(code, entry=entry))
@@ -164,7 +165,10 @@ def check_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
 
 
 def _fault(old: View, options: DeleteOptions) -> str:
-    """Return the same in the words of namespaces, definitions and the store (ERR-06, DEL-002), empty for none."""
+    """Return the failed precondition in the words of namespaces, definitions and the store, empty for none (DEL-002).
+
+    Definitions write its first word in lower case.
+    """
     uid, revision = old["metadata"].get("uid", ""), old["metadata"].get("resourceVersion", "")
     if options.uid is not None and options.uid != uid:
         return f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {uid}"

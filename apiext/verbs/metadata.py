@@ -25,7 +25,7 @@ def generate_name(prefix: str) -> str:
 
 
 def wipe(document: Document) -> None:
-    """Drop what the server sets from what is posted (WRI-001); admission, PUT and apply may set it, upstream too."""
+    """Delete the fields that only the server may set on a new object (WRI-001)."""
     metadata = document.setdefault("metadata", {})
     if not _WIPED.isdisjoint(metadata):
         for name in _WIPED:

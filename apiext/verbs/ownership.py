@@ -278,7 +278,8 @@ def _bare(metadata: View) -> Document:
 class Application:
     """An applied configuration: the change that it is, and the object that it makes where there is none.
 
-    upstream: the object is found before anybody looks at the configuration, so what is wrong with that is told later.
+    Making one raises a 400 for a text that is not YAML. A configuration of another type than a map is refused by
+    ``change`` and ``creation``: upstream reads the object before it decodes the configuration.
     """
 
     def __init__(self, call: Call, raw: bytes, options: WriteOptions, clock: Callable[[], str]) -> None:
@@ -286,12 +287,15 @@ class Application:
         self._options = options
         self._clock = clock
         self._config: Document = {}
-        self._duplicates: list[str] = []
         self._fault: status.StatusError | None = None
-        try:
-            self._config, self._duplicates = _decode(raw)
-        except status.StatusError as fault:
-            self._fault = fault
+        found, self._duplicates = _decode(raw)
+        if isinstance(found, dict):
+            self._config = found
+        elif found is not None:
+            self._fault = status.bad_request(
+                "error decoding patch: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
+                f"{json_kind(found)} into Go value of type map[string]interface {{}}"
+            )
 
     def change(self, live: View) -> Document:
         """Return the live object with the configuration applied, defaulted, with its owners."""
@@ -373,24 +377,16 @@ class Application:
             return
         text = f"error converting YAML to JSON: {'; '.join(self._duplicates)}"
         if self._options.field_validation == "Strict":
-            raise status.bad_request(f"error strict decoding YAML: {text}")
+            raise status.bad_request(f"error strict decoding patch: {text}")
         decoding.warn(self._call, [text])
 
 
-def _decode(raw: bytes) -> tuple[Document, list[str]]:
-    """Return the configuration and notes about duplicate keys; 400 for what is no YAML map."""
+def _decode(raw: bytes) -> tuple[object, list[str]]:
+    """Return the configuration and notes about duplicate keys. Raise a 400 for a text that is not YAML."""
     try:
-        found, duplicates = decode_yaml(raw)
+        return decode_yaml(raw)
     except DecodeError as error:
-        raise status.bad_request(f"error decoding YAML: error converting YAML to JSON: {error}") from error
-    if found is None:
-        return {}, duplicates
-    if not isinstance(found, dict):
-        raise status.bad_request(
-            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
-            f"{json_kind(found)} into Go value of type map[string]interface {{}}"
-        )
-    return found, duplicates
+        raise status.bad_request(f"error encoding patch: {error}") from error
 
 
 def conflict(conflicts: Conflicts) -> status.StatusError:

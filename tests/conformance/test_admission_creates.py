@@ -114,11 +114,14 @@ def made_by(api: Client, verb: str, metadata: dict[str, Any], **options: str) ->
 
 
 @pytest.mark.rows("WRI-001", "SSA-001")
-@pytest.mark.parametrize(("verb", "kept"), [("post", False), ("put", True), ("apply", True)])
-def test_only_a_post_forgets_that_a_new_object_is_deleted(api: Client, verb: str, kept: bool) -> None:
+@pytest.mark.parametrize(("verb", "owned"), [("post", False), ("put", True), ("apply", True)])
+def test_a_new_object_is_not_being_deleted(api: Client, verb: str, owned: bool) -> None:
     given = {"deletionTimestamp": DELETED, "deletionGracePeriodSeconds": 5}
     made = made_by(api, verb, given).expect(201)["metadata"]
-    assert {name: made[name] for name in given if name in made} == (given if kept else {})
+    assert given.keys().isdisjoint(made)
+    fields = [entry["fieldsV1"].get("f:metadata", {}) for entry in made.get("managedFields", ())]
+    assert [{f"f:{name}" for name in given} <= set(one) for one in fields] == ([owned] if fields else [])
+    assert owned == bool(fields)
     api.delete(f"{LEASES}/{made['name']}").expect(200)
     api.get(f"{LEASES}/{made['name']}").expect(404)
 

@@ -317,7 +317,7 @@ def test_a_configuration_that_cannot_be_read_is_refused(api: Client, there: bool
     if there:
         widgets.create("a")
     refused = widgets.api.patch(widgets.path("a"), b"{", APPLY, fieldManager="m").expect(400)
-    assert refused["message"].startswith("error decoding YAML: error converting YAML to JSON: ")
+    assert refused["message"].startswith("error encoding patch: yaml: ")
 
 
 @pytest.mark.rows("SSA-016")

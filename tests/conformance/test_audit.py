@@ -105,15 +105,21 @@ def test_an_update_names_what_it_is_about(audited: Audited, widgets: Resource) -
             [{"op": "test", "path": "/kind", "value": "x"}],
         ),
         (APPLY, '{"kind": "Other"}', {"kind": "Other"}),
-        # kube-apiserver loses these events
         (APPLY, "kind: Other\nspec: {a: [1]}\n", {"kind": "Other", "spec": {"a": [1]}}),
-        (MERGE, "not json", "not json"),
+        (APPLY, "just words", "just words"),
     ],
 )
-def test_a_patch_is_told_as_it_was_sent(audited: Audited, widgets: Resource, kind: str, body: str, then: Any) -> None:
+def test_a_patch_is_logged_as_json(audited: Audited, widgets: Resource, kind: str, body: str, then: Any) -> None:
     last = audited.last("PATCH", widgets.path("patched") + "?fieldManager=me", body, Content_Type=kind)
     assert last["verb"] == "patch"
     assert last["requestObject"] == then
+
+
+@pytest.mark.parametrize(("kind", "body"), [(MERGE, "not json"), (JSON_PATCH, "["), (APPLY, "[a")])
+def test_a_malformed_patch_is_not_logged(audited: Audited, widgets: Resource, kind: str, body: str) -> None:
+    last = audited.last("PATCH", widgets.path("patched") + "?fieldManager=me", body, Content_Type=kind)
+    assert "requestObject" not in last
+    assert last["responseStatus"]["code"] == 400
 
 
 def test_a_patch_of_a_type_that_is_not_there_is_not_read(audited: Audited, widgets: Resource) -> None:

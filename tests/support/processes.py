@@ -26,7 +26,7 @@ PLAIN_FLAGS = ("--insecure", "--port=0")
 REFERENCE_FLAGS = (
     "--insecure", "--port=0",
     "--disable-admission-plugins=NamespaceLifecycle", "--runtime-config=apiextensions.k8s.io/v1beta1=false",
-    "--controllers=*,-garbage-collector-controller", "--kubernetes-version=1.36.3", "--status-manager=refserver",
+    "--controllers=*,-garbage-collector-controller", "--kubernetes-version=1.37.2", "--status-manager=refserver",
 )  # fmt: skip
 
 

@@ -2,17 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from apiext.catalog.builtin.open_api import definition_schema
 from apiext.catalog.columns import CREATED_AT, NAME
 from apiext.catalog.endpoints import SUBRESOURCE_VERBS, shown_as_stored, taken_whole
 from apiext.catalog.merge_types import go_merge_type
 from apiext.catalog.selectable import selectable_fields
-from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
+from apiext.catalog.served import Column, Endpoint, ServedResource, ServedVersion
 from apiext.catalog.typed import typed_codec
 from apiext.catalog.viewing import Codec
 from apiext.crd import decoding, empties, encoding, typed, types, validation, warnings
-from apiext.crd.definition import GROUP, KIND, PLURAL
+from apiext.crd.conditions import is_true
+from apiext.crd.definition import ESTABLISHED, GROUP, KIND, PLURAL
 from apiext.documents.document import Document, View, clone
 from apiext.documents.equality import same
 from apiext.managedfields.fieldset import EMPTY
@@ -73,6 +75,45 @@ _ENDPOINTS = {
         "status", SUBRESOURCE_VERBS, shown_as_stored, taken_whole, _prepare_status, reset={"f:spec": EMPTY}
     ),
 }
+
+
+def _at(*path: str) -> Callable[[View], Any]:
+    """Return the cell that shows the string at a path, empty for none."""
+
+    def cell(document: View) -> Any:
+        value: Any = document
+        for name in path:
+            value = (value or {}).get(name)
+        return value or ""
+
+    return cell
+
+
+def _served_versions(document: View) -> str:
+    served = [version for version in (document.get("spec") or {}).get("versions") or () if version.get("served")]
+    return ",".join(sorted(f"{one['name']}(storage)" if one.get("storage") else one["name"] for one in served))
+
+
+def _short_names(document: View) -> str:
+    return ",".join(((document.get("spec") or {}).get("names") or {}).get("shortNames") or ())
+
+
+_COLUMNS = (
+    NAME,
+    Column("Scope", "string", description="Cluster/Namespaced", cell=_at("spec", "scope")),
+    Column("Versions", "string", description="Served versions", cell=_served_versions),
+    CREATED_AT,
+    Column("Group", "string", description="API group", priority=1, cell=_at("spec", "group")),
+    Column("Kind", "string", description="CustomResource kind", priority=1, cell=_at("spec", "names", "kind")),
+    Column("ShortNames", "string", description="Short names", priority=1, cell=_short_names),
+    Column(
+        "Established",
+        "boolean",
+        description="Established status",
+        priority=1,
+        cell=lambda document: is_true(document, ESTABLISHED),
+    ),
+)
 
 
 def _v1() -> ServedVersion:
@@ -141,7 +182,7 @@ def _version(
         outdated=codec.outdated,
         normalize=decode,
         endpoints=_ENDPOINTS,
-        columns=(NAME, CREATED_AT),
+        columns=_COLUMNS,
         validate=validate,
         validate_status=validation.validate_status,
         warnings=warn,

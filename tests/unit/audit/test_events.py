@@ -112,8 +112,8 @@ def test_managed_fields_are_left_out(given: dict[str, Any], then: dict[str, Any]
         (b'[{"op":"remove","path":"/a"}]', b'[{"op":"remove","path":"/a"}]'),
         (b"kind: A\nspec: {b: c}\n", b'{"kind":"A","spec":{"b":"c"}}'),
         (b"not json", b'"not json"'),
-        (b'{"a":', b'"{\\"a\\":"'),
-        (b"\xff", b'"\xef\xbf\xbd"'),
+        (b'{"a":1e400}', b'{"a":1e400}'),
+        (b'{"a":"\xff"}', b'{"a":"\xef\xbf\xbd"}'),
     ],
 )
 def test_a_patch_is_told_as_it_was_sent(raw: bytes, then: bytes) -> None:

@@ -52,9 +52,15 @@ def test_what_is_served() -> None:
 def test_columns_and_selectors_of_definitions() -> None:
     crd = _v1(CRDS)
     document = {"metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"}}
-    assert [(column.name, column.type, column.cell(document)) for column in crd.columns] == [
-        ("Name", "string", "a"),
-        ("Created At", "date", "2026-01-01T00:00:00Z"),
+    assert [(column.name, column.type, column.priority, column.cell(document)) for column in crd.columns] == [
+        ("Name", "string", 0, "a"),
+        ("Scope", "string", 0, ""),
+        ("Versions", "string", 0, ""),
+        ("Created At", "date", 0, "2026-01-01T00:00:00Z"),
+        ("Group", "string", 1, ""),
+        ("Kind", "string", 1, ""),
+        ("ShortNames", "string", 1, ""),
+        ("Established", "boolean", 1, False),
     ]
     assert {name: get(document) for name, get in crd.selectable.items()} == {
         "metadata.name": "a",

@@ -14,7 +14,7 @@ from apiext.crd import types as go
 from apiext.crd.typed import List, Struct
 from apiext.discovery import openapi_v2, openapi_v3, types
 
-VERSION = "1.36"
+VERSION = "1.37"
 META = {"apiVersion", "kind", "metadata"}
 
 

@@ -15,7 +15,7 @@ from tests.unit.discovery.messages import open_api
 from tests.unit.discovery.served import GADGETS, GROUP, WIDGETS, catalog, definition
 
 PATH = f"apis/{GROUP}/v1"
-VERSION = "1.36"
+VERSION = "1.37"
 OWN = {"api", "apis", "version"}
 
 

@@ -14,7 +14,7 @@ from apiext.discovery.operations import path_items
 from tests.support.cases import Case, case_name, load
 from tests.unit.discovery.served import GADGETS, GROUP, WIDGETS, catalog, definition
 
-VERSION = "1.36"
+VERSION = "1.37"
 ROOTS = {
     "custom": f"apis/{GROUP}/v1",
     "cluster": f"apis/{GROUP}/v2",

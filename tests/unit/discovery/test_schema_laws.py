@@ -14,7 +14,7 @@ from apiext.documents.yaml_text import yaml_in_order
 from tests.unit.discovery.messages import open_api, v2_schemas, v3_schemas
 from tests.unit.discovery.served import GROUP, catalog, definition
 
-PATH, VERSION, NAME = f"apis/{GROUP}/v1", "1.36", "com.example.stable.v1.A"
+PATH, VERSION, NAME = f"apis/{GROUP}/v1", "1.37", "com.example.stable.v1.A"
 BRANCHES = [{"type": "integer"}, {"type": "string"}]
 
 words = st.text("abcXYZ-_ é", min_size=1, max_size=6)

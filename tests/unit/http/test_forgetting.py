@@ -72,7 +72,7 @@ async def test_others_get_their_turn() -> None:
 
 async def test_documents_of_a_group_are_forgotten() -> None:
     live = LiveCatalog(catalog())
-    publisher = Publisher("1.36", Telemetry())
+    publisher = Publisher("1.37", Telemetry())
     conditional, made = publisher._conditional, publisher._regenerations._made
     names = [f"openapi/v3/apis/{GROUP}/v1", "openapi/v3/api/v1", "openapi/v2", "apis"]
     for name in names:

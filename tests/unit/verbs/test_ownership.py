@@ -160,8 +160,8 @@ def test_conflicts_for_which_an_answer_has_room_are_told_whole() -> None:
     ("raw", "text"),
     [
         (b"", "invalid object type: /, Kind="),
-        (b"[1]", "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into "
-                 "Go value of type map[string]interface {}"),
+        (b"[1]", "error decoding patch: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array "
+                 "into Go value of type map[string]interface {}"),
         (b"apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: b}\n",
          "the name of the object (b) does not match the name on the URL (a)"),
         (b"apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a, namespace: other}\n",

@@ -17,8 +17,6 @@ class DecodeError(ValueError):
     """
 
     restored = ""
-    overflows = False
-    """Whether it is about a number that is too large where it is wanted, which Go would cut."""
 
     def misfit(self, value: Any, go: str, form: str) -> "DecodeError":
         """Set ``restored`` for a value that a Go type of that form (map, slice, struct or a scalar) cannot hold."""
@@ -27,7 +25,7 @@ class DecodeError(ValueError):
             self.restored = f"cannot restore {_RESTORED[form]} {kind}"
         elif form.startswith("int") and (kind == "int64" or (kind == "float64" and value.is_integer())):
             shown = go_float(value) if kind == "float64" else value
-            self.restored, self.overflows = f"number {shown} does not fit into {go}", True
+            self.restored = f"number {shown} does not fit into {go}"
         elif (form == "string" and kind == "int64") or (form.startswith("int") and kind == "float64"):
             self.restored = f"cannot convert {kind} to {go}"
         else:

@@ -29,7 +29,10 @@ class ApplyError(Exception):
 
 
 class BadApply(Exception):
-    """An apply whose body is not for this endpoint; the text is that of upstream's 400."""
+    """An apply whose body is wrong by itself: of another kind, or with values that its types cannot hold.
+
+    The text is upstream's, where the latter is a 500.
+    """
 
 
 @dataclass(slots=True)  # not frozen: each write makes one, and freezing costs more than making
@@ -226,7 +229,7 @@ def _applied(
     try:
         check(of_type, patch, duplicates=False)
     except TypeFault as fault:
-        raise ApplyError(f"failed to create typed patch object ({go_name(patch)}): {fault}") from fault
+        raise BadApply(f"failed to create typed patch object ({go_name(patch)}): {fault}") from fault
     try:
         check(of_type, live, checked=patch)
     except TypeFault as fault:

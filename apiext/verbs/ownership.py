@@ -326,10 +326,9 @@ class Application:
         try:
             return call.served.complete(clone(found))
         except DecodeError as error:
-            text = self._unconverted(error)
-            raise (status.bad_request if error.overflows else status.unknown)(text) from error
+            raise status.bad_request(self._unconverted(error)) from error
         except ValueError as error:
-            raise status.unknown(str(error)) from error
+            raise status.bad_request(str(error)) from error
 
     def _merged(self, live: View, empty: View) -> tuple[Document, bool]:
         call = self._call

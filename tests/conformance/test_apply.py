@@ -135,7 +135,7 @@ def test_a_key_that_is_left_out_is_its_default(kind: Resource) -> None:
     udp = apply(kind, "default", "m2", {"ports": [{"port": 80, "protocol": "UDP", "name": "x"}]}).expect(200)
     assert [port["protocol"] for port in udp["spec"]["ports"]] == ["TCP", "UDP"]
     twice = apply(kind, "default", "m3", {"ports": [{"port": 1}, {"port": 1, "protocol": "TCP"}]})
-    assert 'duplicate entries for key [port=1,protocol="TCP"]' in twice.expect(500)["message"]
+    assert 'duplicate entries for key [port=1,protocol="TCP"]' in twice.expect(400)["message"]
 
 
 @pytest.mark.rows("SSA-008", "SSA-009")
@@ -331,3 +331,38 @@ def test_the_annotation_of_kubectl_follows_what_it_applies(api: Client) -> None:
     found = api.patch(widgets.path("a"), second, APPLY, fieldManager="kubectl").expect(200)
     assert found["metadata"]["annotations"]["a"] == "b"
     assert json.loads(found["metadata"]["annotations"][last]) == second
+
+
+MISFITS: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown field": ({"zz": 1}, ".spec.zz: field not declared in schema"),
+    "a text as a list": ({"set": "a"}, ".spec.set: expected list, got "),
+    "an item twice": ({"ports": [{"port": 1}, {"port": 1}]}, ".spec.ports: duplicate entries for key "),
+    "a value twice": ({"set": ["a", "a"]}, ".spec.set: duplicate entries for key "),
+}
+
+
+@pytest.mark.rows("SSA-011", "ERR-22")
+@pytest.mark.parametrize("case", list(MISFITS))
+def test_a_configuration_that_does_not_fit_is_a_bad_request(kind: Resource, case: str) -> None:
+    spec, text = MISFITS[case]
+    for exists in (False, True):
+        name = f"misfit-{exists}-{list(MISFITS).index(case)}".lower()
+        if exists:
+            apply(kind, name, "m", {"set": ["a"]}).expect(201)
+        refused = apply(kind, name, "m", spec).expect(400)
+        named = f"(/{name}; {kind.group}/v1, Kind={kind.kind})"
+        assert refused["message"].startswith(f"failed to create typed patch object {named}: {text}"), refused["message"]
+        assert refused["reason"] == "BadRequest"
+
+
+@pytest.mark.rows("SSA-011", "SSA-019", "ERR-22")
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [({"zz": 1}, ".zz: field not declared in schema"), ({"data": "a"}, ".data: expected map, got ")],
+)
+def test_a_configuration_that_does_not_fit_a_builtin_kind_is_a_bad_request(
+    api: Client, content: dict[str, Any], text: str
+) -> None:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "misfit"}, **content}
+    refused = api.patch("/api/v1/namespaces/default/configmaps/misfit", body, APPLY, fieldManager="m").expect(400)
+    assert refused["message"].startswith(f"failed to create typed patch object (/misfit; /v1, Kind=ConfigMap): {text}")

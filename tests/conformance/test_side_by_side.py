@@ -218,7 +218,7 @@ def test_an_applied_definition_that_its_type_cannot_hold(api: Client, path: str,
     holder = client if path in client else wanted["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     holder[path] = value
     name, kind = wanted["metadata"]["name"], "apiextensions.k8s.io/v1, Kind=CustomResourceDefinition"
-    refused = api.patch(f"{DEFINITIONS}/{name}", wanted, APPLY, fieldManager="m").expect(500)["message"]
+    refused = api.patch(f"{DEFINITIONS}/{name}", wanted, APPLY, fieldManager="m").expect(400)["message"]
     assert refused == (
         f"failed to convert new object (/{name}; {kind}) to proper version: "
         f"unable to convert unstructured object to {kind}: {fault}"

@@ -28,7 +28,6 @@ class IntOrText:
         if own.fault is not None:
             if isinstance(own.fault, Mismatch):
                 own.fault.restored = f"json: cannot unmarshal {own.fault.found} into Go value of type int32"
-                own.fault.overflows = False
             raise own.fault
         return number
 

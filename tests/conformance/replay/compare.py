@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.conformance.replay.normalise import normalise
 from tests.conformance.replay.play import play, session
-from tests.conformance.replay.recorded import Scenario
+from tests.conformance.replay.recorded import Scenario, decided
 
 SIDE_BY_SIDE = 6
 
@@ -46,7 +46,7 @@ def differences(
         wanted, got = step.get("answer"), answers[index]
         if wanted is None or scenario.excuse(index):
             continue
-        if diff := difference(without(wanted, left_out), without(got, left_out)):
+        if diff := difference(without(decided(wanted), left_out), without(got, left_out)):
             found[index] = f"step {index} {step['name']!r} {step.get('method', '')} {step.get('path', '')}\n{diff}"
     return found
 

@@ -19,6 +19,7 @@ from apiext.auth.user import service_account
 from apiext.catalog.served import Catalog, ServedResource, ServedVersion
 from apiext.config import GARBAGE_COLLECTOR
 from apiext.controllers.dependents import Dependents, split
+from apiext.controllers.events import Events
 from apiext.controllers.loop import Loop, lost_races
 from apiext.controllers.references import (
     Edit,
@@ -31,6 +32,7 @@ from apiext.controllers.references import (
 )
 from apiext.controllers.serving import Serving
 from apiext.documents.encoding import encode
+from apiext.documents.quotes import go_quote
 from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
 from apiext.storage.collection import Collection
@@ -80,6 +82,7 @@ class Garbage:
         self.dependents = Dependents(self.loop.add)
         self._verbs = verbs
         self._serving = serving
+        self._events = Events(verbs, NAME, USER)
         self._awaited: set[tuple[str, str]] = set()  # apiVersion and kind of owners whose kind was not served
 
     def start(self, group: asyncio.TaskGroup) -> None:
@@ -88,11 +91,13 @@ class Garbage:
         for served in self._verbs.catalog.current.resources.values():
             if served.keeps:
                 self._follow(served.group_resource)
+        self._events.start(group)
         self.loop.start(group, self.dependents.everything)
 
     async def stop(self) -> None:
         """Stop what runs; what is left undone is done after the next start."""
         await self.loop.stop()
+        await self._events.stop()
         self.dependents.close()
 
     def _served(self, definition: str) -> None:
@@ -141,6 +146,9 @@ class Garbage:
         """Delete an object whose owners are all absent or waiting for it; else drop its references to those."""
         references = references_of(found.metadata)
         owners = {one.uid: await self._owner(one, found.entry.namespace) for one in references}
+        for one in references:
+            if owners[one.uid] in (Owner.ABSENT, Owner.UNKNOWN) and self._is_elsewhere(one, found):
+                self._tell(found, one)
         states = set(owners.values())
         if states <= {Owner.SOLID, Owner.UNKNOWN}:
             return
@@ -185,6 +193,40 @@ class Garbage:
             ):
                 return self._last_seen(reference, namespace)
         return state
+
+    def _is_elsewhere(self, reference: Reference, found: _Object) -> bool:
+        """Tell whether an owner is in a namespace in which the object cannot have it: another one, or any at all.
+
+        upstream: the graph finds it by its uid alone. Looked for by its name in each namespace, it takes the same time
+        however many objects there are. An owner that was seen to go is not looked for.
+        """
+        served = self._kind(reference)
+        namespaces = self._verbs.store.collection(_NAMESPACES)
+        if served is None or not served.namespaced or namespaces is None:
+            return False
+        collection = self._verbs.store.collection(served.stored_resource)
+        if collection is None or self.dependents.went(reference, found.entry.namespace):
+            return False
+        places = (entry.name for entry in namespaces.readable() if entry.name != found.entry.namespace)
+        entries = (collection.known(f"{place}/{reference.name}") for place in places)
+        return any(entry is not None and metadata_of(entry).get("uid") == reference.uid for entry in entries)
+
+    def _tell(self, found: _Object, reference: Reference) -> None:
+        """Make the Event of upstream's collector about an owner in another namespace (graph_builder.go)."""
+        version, namespace = _version_of(found), found.entry.namespace
+        about = {
+            "apiVersion": version.api_version,
+            "kind": version.kind,
+            "namespace": namespace,
+            "name": found.entry.name,
+            "uid": found.uid,
+        }
+        owner = (
+            f"[{reference.api_version}/{reference.kind}, namespace: {namespace}, name: {reference.name}, "
+            f"uid: {reference.uid}]"
+        )
+        message = f"ownerRef {owner} does not exist in namespace {go_quote(namespace)}"
+        self._events.warn(about, "OwnerRefInvalidNamespace", message)
 
     def _last_seen(self, reference: Reference, namespace: str) -> Owner:
         """Judge an owner whose kind is not served: its definition may have gone right after it."""

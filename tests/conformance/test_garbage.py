@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.definitions import Resource, serve
-from tests.support.http_client import Client
+from tests.support.http_client import MERGE, Client
 from tests.support.processes import running_server
 from tests.support.waiting import until
 
@@ -130,3 +131,57 @@ def test_the_collector_can_be_turned_off(tmp_path: Path) -> None:
         delete(widgets, "owner", "Orphan")
         assert api.get(widgets.path("owner")).expect(200)["metadata"]["finalizers"] == ["orphan"]
         assert api.get(widgets.path("child")).status == 200
+
+
+def reported(api: Client, namespace: str, about: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the Events about an object."""
+    listed = api.get(f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.uid={about['uid']}")
+    return list(listed.expect(200)["items"])
+
+
+def test_an_owner_in_another_namespace_is_told_of_in_an_event(api: Client) -> None:
+    widgets, place = serve(api), f"n-{secrets.token_hex(4)}"
+    api.post("/api/v1/namespaces", {"metadata": {"name": place}}).expect(201)
+    owner = widgets.create("owner")
+    wanted = widgets.make("child", color="blue")
+    wanted["metadata"] |= {"namespace": place, "ownerReferences": [reference(owner)]}
+    child = api.post(widgets.path(namespace=place), wanted).expect(201)["metadata"]
+    [event] = until(lambda: reported(api, place, child), "the event is there", within=PATIENCE)
+    until(lambda: api.get(widgets.path("child", namespace=place)).status == 404, "the child is gone", within=PATIENCE)
+    kind, uid = f"{widgets.group}/v1/Widget", owner["metadata"]["uid"]
+    told = f"[{kind}, namespace: {place}, name: owner, uid: {uid}]"
+    assert event["message"] == f'ownerRef {told} does not exist in namespace "{place}"'
+    assert (event["type"], event["reason"], event["count"]) == ("Warning", "OwnerRefInvalidNamespace", 1)
+    assert event["source"] == {"component": "garbage-collector-controller"}
+    assert event["reportingComponent"] == "garbage-collector-controller"
+    assert event["involvedObject"] == {
+        "apiVersion": f"{widgets.group}/v1", "kind": "Widget", "namespace": place, "name": "child", "uid": child["uid"],
+    }  # fmt: skip
+    assert event["metadata"]["name"].startswith("child.")
+    assert event["firstTimestamp"] == event["lastTimestamp"]
+    api.delete(f"/api/v1/namespaces/{place}").expect(200)
+
+
+def test_a_namespaced_owner_of_an_object_of_the_cluster_is_told_of_in_an_event(api: Client) -> None:
+    widgets = serve(api)
+    owner, name = widgets.create("owner"), f"n-{secrets.token_hex(4)}"
+    metadata = {"name": name, "ownerReferences": [reference(owner)]}
+    made = api.post("/api/v1/namespaces", {"metadata": metadata}).expect(201)["metadata"]
+    [event] = until(lambda: reported(api, "default", made), "the event is there", within=PATIENCE)
+    told = f"[{widgets.group}/v1/Widget, namespace: , name: owner, uid: {owner['metadata']['uid']}]"
+    assert event["message"] == f'ownerRef {told} does not exist in namespace ""'
+    assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Namespace", "name": name, "uid": made["uid"]}
+    api.patch(f"/api/v1/namespaces/{name}", {"metadata": {"labels": {"a": "b"}}}, MERGE).expect(200)  # judged again
+    widgets.create("later")
+    assert "deletionTimestamp" not in api.get(f"/api/v1/namespaces/{name}").expect(200)["metadata"]
+    assert len(reported(api, "default", made)) == 1
+    api.delete(f"/api/v1/namespaces/{name}").expect(200)
+
+
+def test_an_owner_that_is_nowhere_makes_no_event(api: Client) -> None:
+    widgets = serve(api)
+    owner = widgets.create("owner")
+    delete(widgets, "owner", "Background")
+    made = child(widgets, "late", owner)["metadata"]
+    gone(widgets, "late")
+    assert reported(api, "default", made) == []

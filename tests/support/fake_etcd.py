@@ -218,6 +218,11 @@ class FakeEtcd:
     async def delete(self, key: bytes, expected: int, *, guards: Guards = ()) -> WriteResult:
         return await self._guarded(key, None, expected, guards)
 
+    async def lease_grant(self, ttl: int) -> int:
+        """Grant a lease, which never ends here."""
+        await self._call("lease_grant")
+        return ttl
+
     async def compact(self, revision: int) -> None:
         await self._call("compact")
         if revision > self.revision:

@@ -1,6 +1,7 @@
 """Table columns: definitions of printer columns and the cells they give (TAB-002, TAB-003)."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from apiext import limits
@@ -10,7 +11,7 @@ from apiext.documents.document import View
 from apiext.documents.encoding import encode
 from apiext.documents.floats import go_float
 from apiext.documents.quotes import html_escaped
-from apiext.meta import time
+from apiext.meta.time import ZERO_TIME
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _EXACT = 2**53
@@ -40,25 +41,16 @@ def created(document: View) -> Any:
 
 def created_at(document: View) -> Any:
     """Return metadata.creationTimestamp, Go's zero time when unset: bookmarks are shown as rows, too."""
-    return created(document) or "0001-01-01T00:00:00Z"
+    return created(document) or ZERO_TIME
 
 
-def age(document: View) -> str:
-    """Return how long ago the object was created, as tables show it."""
-    stamp = created(document)
-    return "<unknown>" if stamp is None else time.age(stamp)
-
-
-def custom_age(document: View) -> str | None:
-    """Return how long ago a custom object was created, null when unset: bookmarks are shown as rows, too."""
-    stamp = created(document)
-    return None if stamp is None else time.age(stamp)
-
-
-OF_METADATA = (name_cell, created_at, age, custom_age)
+OF_METADATA = (name_cell, created, created_at)
 """The cells that need no more of an object than its metadata."""
 NAME = Column("Name", "string", format="name", description=NAME_DESCRIPTION, cell=name_cell)
-AGE = Column("Age", "date", description=CREATED_DESCRIPTION, cell=custom_age)
+AGE = Column("Age", "date", description=CREATED_DESCRIPTION, cell=created, tells_age=True)
+"""The age of a custom object: null for a bookmark."""
+BUILTIN_AGE = Column("Age", "string", description=CREATED_DESCRIPTION, cell=created_at, tells_age=True)
+"""The age of an object of a built-in kind: ``<unknown>`` for a bookmark."""
 CREATED_AT = Column("Created At", "date", description=CREATED_DESCRIPTION, cell=created_at)
 
 
@@ -105,6 +97,7 @@ def _column(definition: View, work: int) -> Column | None:
         description=definition.get("description") or f"Custom resource definition column (in JSONPath format): {path}",
         priority=definition.get("priority") or 0,
         cell=_cell(path, find, kind),
+        tells_age=kind == "date",
     )
 
 
@@ -157,7 +150,7 @@ def _boolean(value: Any) -> bool | None:
 def _date(value: Any) -> str | None:
     if not isinstance(value, str):
         return None
-    return "<unknown>" if value in ("", "null") else time.age(value)  # upstream: no time, as in a query
+    return ZERO_TIME if value in ("", "null") else value  # upstream: no time, as in a query
 
 
 _CELLS: Mapping[str, Callable[[Any], Any]] = {
@@ -177,5 +170,5 @@ SCALE_COLUMNS = (
     NAME,
     Column("Desired", "integer", description="Number of desired replicas", cell=_scale_cell("spec")),
     Column("Available", "integer", description="Number of actual replicas", cell=_scale_cell("status")),
-    Column("Age", "date", description=CREATED_DESCRIPTION, cell=age),
+    replace(BUILTIN_AGE, type="date"),
 )

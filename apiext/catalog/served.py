@@ -15,6 +15,7 @@ from apiext.meta.fields import FieldError
 from apiext.meta.names import GroupKind, GroupResource, sort_versions
 from apiext.meta.objectmeta import CHANGE
 from apiext.meta.syntax import dns1123_subdomain
+from apiext.meta.time import Ages
 
 T = TypeVar("T")
 
@@ -33,7 +34,11 @@ _group_kind = lru_cache(limits.NAMES_SEEN)(GroupKind)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A Table column: its definition, and the cell of a document (TAB-002, TAB-003)."""
+    """A Table column: its definition, and the cell of a document (TAB-002, TAB-003).
+
+    Where it ``tells_age``, ``cell`` returns the RFC 3339 time since which the age counts, or None. The shown cell
+    changes with the clock: ``shown`` makes it, and a cache of cells asks ``Ages`` how long they hold.
+    """
 
     name: str
     type: str
@@ -41,6 +46,19 @@ class Column:
     description: str = ""
     priority: int = 0
     cell: Callable[[View], Any] = field(default=lambda _: None, compare=False)
+    tells_age: bool = False
+
+    def shown(self, ages: Ages) -> Callable[[View], Any]:
+        """Return what makes the cell of a document, with the ages of one moment."""
+        find, of = self.cell, ages.of
+        if not self.tells_age:
+            return find
+
+        def cell(document: View) -> Any:
+            stamp = find(document)
+            return stamp if stamp is None else of(stamp)
+
+        return cell
 
 
 @dataclass(frozen=True, slots=True)

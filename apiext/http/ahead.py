@@ -50,5 +50,9 @@ class Ahead:
 
         asyncio.get_running_loop().run_in_executor(None, self._all, large).add_done_callback(done)
 
+    def rest(self) -> None:
+        """Drop what nobody took: a row of a Table shows the age of when it was made."""
+        self._made.clear()
+
     def _all(self, entries: Sequence[Entry]) -> list[bytes]:
         return [self._elsewhere(entry) for entry in entries]

@@ -1,11 +1,10 @@
 """Lists on their way out: item by item in joined pieces, with a turn for the loop in between (SRV-018)."""
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from operator import methodcaller
-from time import perf_counter, time
-from typing import NamedTuple
+from time import perf_counter
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -28,6 +27,7 @@ from apiext.http.representations import (
     row,
     written,
 )
+from apiext.meta.time import Ages
 from apiext.storage.segments import Segments
 from apiext.storage.store import Entry
 from apiext.turn import Turn
@@ -37,6 +37,8 @@ MakeItem = Callable[[Entry], bytes | Awaitable[bytes]]
 """Writes one object of a list, or what takes long in a thread."""
 MakeRow = Callable[[bytes, int], bytes]
 MakeFrame = Callable[[Subject, Page], "Frame"]
+Maker = Callable[[Subject, Ages], MakeItem]
+"""Returns what writes the objects of a list, with the ages of one moment where it shows any."""
 _WITHOUT_FLOATS = frozenset((str, int, bool, type(None)))  # cells that are written as they are
 
 
@@ -67,17 +69,15 @@ async def reply(subject: Subject, page: Page) -> Reply:
     make_frame, maker = make
     finish = FINISHED.get((wanted.encoding, wanted.kind, wanted.pretty))
     frame = make_frame(subject, page)
-    pieces = await joined(entries, maker(subject), frame.separator, finish)
+    pieces = await joined(entries, maker(subject, subject.ages()), frame.separator, finish)
     return _framed(subject, frame, pieces)
 
 
-async def _formed(
-    subject: Subject, page: Page, segments: Segments, make_frame: MakeFrame, maker: Callable[[Subject], MakeItem]
-) -> Reply:
+async def _formed(subject: Subject, page: Page, segments: Segments, make_frame: MakeFrame, maker: Maker) -> Reply:
     """Return a list of another kind, of which the parts are remembered."""
     wanted = subject.wanted
     form = (subject.served.view, wanted.kind, wanted.version, subject.include)
-    pieces = await segments.formed(form, maker(subject), _valid_until(subject)) if segments.count else ()
+    pieces = await segments.formed(form, lambda ages: maker(subject, ages), subject.clock()) if segments.count else ()
     return _framed(subject, make_frame(subject, page), pieces)
 
 
@@ -88,12 +88,6 @@ def _framed(subject: Subject, frame: Frame, pieces: Sequence[bytes]) -> Reply:
     if pieces:
         parts[-1] = frame.tail
     return Reply(200, subject.wanted.encoding, parts, compressible=True)
-
-
-def _valid_until(subject: Subject) -> float:
-    """Return until when rows stay as they are: those that tell ages to the end of the second."""
-    dated = subject.wanted.kind == "Table" and any(column.type == "date" for column in subject.columns)
-    return float(int(time())) + 1 if dated else math.inf
 
 
 def _whole(subject: Subject, items: list[Document], metadata: Document) -> bytes:
@@ -158,7 +152,7 @@ def _plain_frame(subject: Subject, page: Page) -> Frame:
     return Frame(head, b",", tail, head + tail)
 
 
-def _plain_item(subject: Subject) -> MakeItem:
+def _plain_item(subject: Subject, ages: Ages) -> MakeItem:
     served, viewer = subject.served, subject.served.view
     if not served.typed:
         return methodcaller("shown", viewer)
@@ -215,8 +209,8 @@ def _table_frame(subject: Subject, page: Page) -> Frame:
     )
 
 
-def _table_item(subject: Subject) -> MakeItem:
-    viewer, make_row, long = subject.served.view, _row_maker(subject), _long_from(subject)
+def _table_item(subject: Subject, ages: Ages) -> MakeItem:
+    viewer, make_row, long = subject.served.view, _row_maker(subject, ages), _long_from(subject)
 
     def make(entry: Entry) -> bytes | Awaitable[bytes]:
         view = entry.shown(viewer)
@@ -239,18 +233,19 @@ def _told_by_metadata(subject: Subject) -> bool:
     return all(column.cell in OF_METADATA for column in subject.columns)
 
 
-def _row_maker(subject: Subject) -> MakeRow:
-    columns, cut, told_by_metadata = subject.columns, metadata_cutter(subject.served), _told_by_metadata(subject)
+def _row_maker(subject: Subject, ages: Ages) -> MakeRow:
+    cells = [column.shown(ages) for column in subject.columns]
     if subject.include == "Object":
-        return lambda view, revision: _whole_row(subject, view)
+        return lambda view, revision: _whole_row(cells, view)
     if subject.include == "None":
-        return lambda view, revision: encode_in_order(row(subject, orjson.loads(view)))  # which is sorted
-    head, cells, plain = _partial_head(subject), [column.cell for column in columns], _WITHOUT_FLOATS.issuperset
+        return lambda view, revision: encode_in_order(row(subject, orjson.loads(view), ages))  # which is sorted
+    cut, told_by_metadata = metadata_cutter(subject.served), _told_by_metadata(subject)
+    head, plain = _partial_head(subject), _WITHOUT_FLOATS.issuperset
 
     def make(view: bytes, revision: int) -> bytes:
         found = cut(view, revision)
         if found is None:
-            return encode_in_order(row(subject, orjson.loads(view)))
+            return encode_in_order(row(subject, orjson.loads(view), ages))
         text, document = found
         if not told_by_metadata:
             document = orjson.loads(view)
@@ -261,9 +256,9 @@ def _row_maker(subject: Subject) -> MakeRow:
     return make
 
 
-def _whole_row(subject: Subject, view: bytes) -> bytes:
+def _whole_row(cells: Sequence[Callable[[View], Any]], view: bytes) -> bytes:
     document = orjson.loads(view)
-    return b'{"cells":%b,"object":%b}' % (encode_in_order([column.cell(document) for column in subject.columns]), view)
+    return b'{"cells":%b,"object":%b}' % (encode_in_order([cell(document) for cell in cells]), view)
 
 
 def _partial_frame(subject: Subject, page: Page) -> Frame:
@@ -275,7 +270,7 @@ def _partial_frame(subject: Subject, page: Page) -> Frame:
     )
 
 
-def _partial_item(subject: Subject) -> MakeItem:
+def _partial_item(subject: Subject, ages: Ages) -> MakeItem:
     viewer, version, cut = subject.served.view, subject.wanted.version, metadata_cutter(subject.served)
     head = _partial_head(subject)
 
@@ -328,7 +323,7 @@ def _frame_of(document: View, member: bytes, empty: bytes) -> Frame:
     return Frame(head + b"[", b",", b"]}\n", head + empty + b"}\n")
 
 
-ROWS: Mapping[tuple[str, str, bool], tuple[MakeFrame, Callable[[Subject], MakeItem]]] = {
+ROWS: Mapping[tuple[str, str, bool], tuple[MakeFrame, Maker]] = {
     (JSON, "", False): (_plain_frame, _plain_item),
     (JSON, "", True): (_pretty_frame, _plain_item),
     (YAML, "", False): (_yaml_frame, _plain_item),

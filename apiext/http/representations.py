@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from time import time
 from typing import Any
 
 import orjson
@@ -16,6 +17,7 @@ from apiext.http import negotiation, protobuf
 from apiext.http.exchange import Reply
 from apiext.http.negotiation import Wanted
 from apiext.meta import status
+from apiext.meta.time import Ages
 from apiext.storage.store import Entry
 
 INCLUDE = frozenset(("", "None", "Metadata", "Object"))
@@ -27,17 +29,30 @@ _INTERNAL = "Internal error occurred: "
 
 @dataclass(slots=True)  # not frozen: each request makes one, and freezing costs more than making
 class Subject:
-    """What is being shown, and how: the resource version, its endpoint, the client's wish, includeObject of a Table."""
+    """What is being shown, and how: the resource version, its endpoint, the client's wish, includeObject of a Table.
+
+    ``clock`` returns the time, in seconds of the epoch, whose ages a Table shows: the only clock that answers read.
+    """
 
     served: ServedVersion
     endpoint: Endpoint
     wanted: Wanted
     include: str = ""
+    clock: Callable[[], float] = time
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns of a Table of this."""
         return self.endpoint.columns or self.served.columns
+
+    @property
+    def tells_ages(self) -> bool:
+        """Whether what is shown changes with the clock."""
+        return self.wanted.kind == "Table" and any(column.tells_age for column in self.columns)
+
+    def ages(self) -> Ages:
+        """Return the ages of now: one answer to a read, and one event of a watch, asks once."""
+        return Ages(self.clock())
 
 
 def check_include(wanted: Wanted, value: str) -> str:
@@ -158,10 +173,10 @@ def definitions(subject: Subject) -> list[Document]:
     ]
 
 
-def row(subject: Subject, document: View) -> Document:
+def row(subject: Subject, document: View, ages: Ages) -> Document:
     """Return the row of one object."""
     return {
-        "cells": [column.cell(document) for column in subject.columns],
+        "cells": [column.shown(ages)(document) for column in subject.columns],
         "object": _ROW_OBJECTS[subject.include](subject, document),
     }
 
@@ -187,7 +202,8 @@ def _ends_initial(document: View) -> bool:
 
 def _table_of_object(subject: Subject, document: View) -> Document:
     revision = (document.get("metadata") or {}).get("resourceVersion")
-    return table(subject, [row(subject, document)], {"resourceVersion": revision} if revision else {})
+    rows = [row(subject, document, subject.ages())]
+    return table(subject, rows, {"resourceVersion": revision} if revision else {})
 
 
 def _partial_of_object(subject: Subject, document: View) -> Document:
@@ -219,7 +235,8 @@ OF_OBJECTS: Mapping[str, Callable[[Subject, View], Document]] = {
 
 
 def _table_of_list(subject: Subject, items: Sequence[View], metadata: View) -> Document:
-    return table(subject, [row(subject, item) for item in items], metadata)
+    ages = subject.ages()
+    return table(subject, [row(subject, item, ages) for item in items], metadata)
 
 
 def _partial_list(subject: Subject, items: Sequence[View], metadata: View) -> Document:

@@ -87,7 +87,7 @@ class Resources:
 
 
 async def _get(resources: Resources, exchange: Exchange, target: Target) -> Answer:
-    subject = _subject(exchange, target, judged=False)
+    subject = _subject(resources, exchange, target, judged=False)
     if truth(exchange.query.get("export")):
         raise status.bad_request("the export parameter, deprecated since v1.14, is no longer supported")
     entry = await resources.operations.get(_call(exchange, target))
@@ -96,7 +96,7 @@ async def _get(resources: Resources, exchange: Exchange, target: Target) -> Answ
 
 
 async def _list(resources: Resources, exchange: Exchange, target: Target) -> Answer:
-    subject = _subject(exchange, target, judged=False)
+    subject = _subject(resources, exchange, target, judged=False)
     page = await resources.operations.list(_call(exchange, target))
     representations.check_include(subject.wanted, subject.include)
     if subject.wanted.plain and page.segments is not None and not target.served.typed:
@@ -136,7 +136,7 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
     try:
         wanted = negotiation.stream(way.accept, typed=target.typed)
         include = representations.check_include(wanted, exchange.value("includeObject"))
-        subject = Subject(served, target.endpoint, wanted, include)
+        subject = Subject(served, target.endpoint, wanted, include, resources.clock.now)
     except StatusError:
         api.judge_watch(_call(exchange, target))  # upstream: options are judged before the form of a stream
         raise
@@ -219,7 +219,7 @@ def _seconds(exchange: Exchange) -> float:
 
 
 async def _create(resources: Resources, exchange: Exchange, target: Target) -> Answer:
-    subject, call = _subject(exchange, target), _call(exchange, target)
+    subject, call = _subject(resources, exchange, target), _call(exchange, target)
     encoding = _encoding(exchange, target)
     raw = await _raw_body(resources, exchange)
     if call.query:
@@ -229,7 +229,7 @@ async def _create(resources: Resources, exchange: Exchange, target: Target) -> A
 
 async def _update(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     _check_name(exchange)
-    subject, call = _subject(exchange, target), _call(exchange, target)
+    subject, call = _subject(resources, exchange, target), _call(exchange, target)
     raw = await _raw_body(resources, exchange)
     if call.query:
         api.write_options(call, "UpdateOptions")  # upstream: before the type of the body is looked at
@@ -240,19 +240,19 @@ async def _update(resources: Resources, exchange: Exchange, target: Target) -> A
 async def _patch(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     media_type = negotiation.patch_type(exchange.headers.get("Content-Type", ""), typed=target.served.typed)
     _check_name(exchange)
-    subject = _subject(exchange, target)
+    subject = _subject(resources, exchange, target)
     raw = await _raw_body(resources, exchange)
     return await _outcome(subject, await resources.operations.patch(_call(exchange, target), media_type, raw))
 
 
 async def _delete(resources: Resources, exchange: Exchange, target: Target) -> Answer:
-    subject = _subject(exchange, target)
+    subject = _subject(resources, exchange, target)
     options = await _delete_options(resources, exchange)
     return await _outcome(subject, await resources.operations.delete(_call(exchange, target), options))
 
 
 async def _delete_collection(resources: Resources, exchange: Exchange, target: Target) -> Answer:
-    subject, call = _subject(exchange, target), _call(exchange, target)
+    subject, call = _subject(resources, exchange, target), _call(exchange, target)
     api.judge_list(call)  # upstream: what is to go is judged before the body is read
     options = await _delete_options(resources, exchange)
     return await _outcome(subject, await resources.operations.delete_collection(call, options))
@@ -273,15 +273,15 @@ VERBS: Mapping[str, VerbHandler] = {
 # --- what every verb needs ---
 
 
-def _subject(exchange: Exchange, target: Target, *, judged: bool = True) -> Subject:
+def _subject(resources: Resources, exchange: Exchange, target: Target, *, judged: bool = True) -> Subject:
     """Return what is shown and how; who reads judges includeObject when there is something to show."""
     sender = exchange.sender
     if exchange.query:
-        return _asked(exchange, target, judged=judged)
+        return _asked(resources, exchange, target, judged=judged)
     key = sender.accept, sender.agent
     found = target.subjects.get(key)
     if found is None:
-        found = _asked(exchange, target, judged=judged)
+        found = _asked(resources, exchange, target, judged=judged)
         if len(sender.accept) + len(sender.agent) <= limits.HEADER_KEPT:
             if len(target.subjects) >= limits.SUBJECTS_KEPT:
                 target.subjects.clear()
@@ -289,14 +289,14 @@ def _subject(exchange: Exchange, target: Target, *, judged: bool = True) -> Subj
     return found
 
 
-def _asked(exchange: Exchange, target: Target, *, judged: bool) -> Subject:
+def _asked(resources: Resources, exchange: Exchange, target: Target, *, judged: bool) -> Subject:
     wanted = negotiation.output(exchange.sender.accept, typed=target.typed, tables=target.tables)
     if not wanted.pretty and negotiation.wants_pretty(exchange.query.get("pretty", ()), exchange.sender.agent):
         wanted = Wanted(wanted.encoding, wanted.kind, wanted.version, True)
     include = exchange.value("includeObject")
     if judged:
         representations.check_include(wanted, include)
-    return Subject(target.served, target.endpoint, wanted, include)
+    return Subject(target.served, target.endpoint, wanted, include, resources.clock.now)
 
 
 def _call(exchange: Exchange, target: Target) -> Call:

@@ -33,18 +33,18 @@ is_host = re.compile(r"[0-9A-Za-z!$%&'()*+,\-.:;=\[\]_~]*").fullmatch  # a Host 
 
 
 class SecondClock:
-    """The Date header of the current second, formatted once per second."""
+    """The Date header of the current second, formatted once per second; ``now`` is the server's wall clock."""
 
-    __slots__ = ("_line", "_now", "_until")
+    __slots__ = ("_line", "_until", "now")
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
-        self._now = now
+        self.now = now
         self._until = 0.0
         self._line = b""
 
     def line(self) -> bytes:
         """Return ``Date: …`` with its line end."""
-        now = self._now()
+        now = self.now()
         if now >= self._until or now < self._until - 1:
             second = int(now)
             self._until = second + 1.0

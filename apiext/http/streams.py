@@ -49,7 +49,8 @@ class Frames:
     """How one representation of one resource version looks on the wire; equal keys mean equal bytes.
 
     ``first(entry)`` makes the frames of initial events where they are unlike others. ``stage`` makes large objects
-    ready for their frames, None where they are mostly sent as they are stored.
+    ready for their frames, None where they are mostly sent as they are stored. ``second()`` is that of the wall clock,
+    None where no ages are shown.
     """
 
     key: Hashable
@@ -59,6 +60,7 @@ class Frames:
     failed: Callable[[StatusError], bytes]
     first: Callable[[Entry], bytes] | None = None
     stage: Ahead | None = None
+    second: Callable[[], int] | None = None
 
 
 def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | None = None) -> Frames:
@@ -95,7 +97,8 @@ def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | Non
         return error_frame(subject, error, form)
 
     key = (wanted.kind, wanted.version, wanted.encoding, subject.include, form.key if form is not None else "")
-    return Frames(key, frame, bookmark, expired, failed, initial if form is not None else None, ahead)
+    second = (lambda: int(subject.clock())) if subject.tells_ages else None
+    return Frames(key, frame, bookmark, expired, failed, initial if form is not None else None, ahead, second)
 
 
 def error_frame(subject: Subject, error: StatusError, form: Form | None = None) -> bytes:
@@ -145,7 +148,7 @@ def _transformed(subject: Subject, document: View) -> View:
     if kind != "Table":
         return partial(version, document)
     revision = document["metadata"].get("resourceVersion")
-    found = table(subject, [row(subject, document)], {"resourceVersion": revision})
+    found = table(subject, [row(subject, document, subject.ages())], {"resourceVersion": revision})
     return found | {"columnDefinitions": None}  # shared frames: each sink puts them into its first event
 
 

@@ -3,12 +3,15 @@
 import re
 from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
+from math import inf
 from time import time
 from typing import NoReturn
 
 from apiext import limits
 from apiext.documents.quotes import time_quote
 
+ZERO_TIME = "0001-01-01T00:00:00Z"
+"""Go's zero time, which stands for none."""
 _LAYOUT, _MICRO_LAYOUT = "2006-01-02T15:04:05Z07:00", "2006-01-02T15:04:05.000000Z07:00"
 _ZULU = re.compile(
     r"(?!0000)[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z"
@@ -94,13 +97,13 @@ def normalize(text: str) -> str:
 @lru_cache(limits.TIMES_SEEN)  # an object is written with the times that it was read with, and many are of one second
 def _normal(text: str) -> str:
     if _ZULU(text):
-        return "" if text == "0001-01-01T00:00:00Z" else text
+        return "" if text == ZERO_TIME else text
     moment = parse(text)
     try:
         text = render(moment)
     except OverflowError:  # an offset that leaves the years datetime knows
         return ""
-    return "" if text == "0001-01-01T00:00:00Z" else text
+    return "" if text == ZERO_TIME else text
 
 
 def normalize_micros(text: str) -> str:
@@ -131,22 +134,41 @@ def _refuse(text: str, rest: str, layout: str) -> NoReturn:
     )
 
 
-def age(text: str, at: datetime | None = None) -> str:
-    """Return how long ago an RFC 3339 time was, as table cells show it; ``<invalid>`` when it is none (TAB-003).
+class Ages:
+    """Ages at one moment as table cells show them, and the period in which all of them stay as they are (TAB-003).
 
-    Go's zero time is unknown, and no duration of Go's is longer than 292 years.
+    ``at`` is the moment, in seconds of the epoch. While ``since <= now < until``, each age that was asked for is shown
+    alike: caches of cells keep them no longer, and no longer in the other direction, since clocks are set back.
     """
-    try:
-        then = _timestamp(text)
-    except ValueError:
-        return "<invalid>"
-    if then == _ZERO_TIME:
-        return "<unknown>"
-    return human_duration(min((at.timestamp() if at is not None else time()) - then, _LONGEST))
+
+    __slots__ = ("_known", "at", "since", "until")
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+        self.since, self.until = -inf, inf
+        self._known: dict[str, str] = {}
+
+    def of(self, stamp: str) -> str:
+        """Return how long ago an RFC 3339 time was; ``<invalid>`` when it is none, ``<unknown>`` for Go's zero time."""
+        known = self._known.get(stamp)
+        if known is None:
+            known = self._known[stamp] = self._shown(stamp)
+        return known
+
+    def _shown(self, stamp: str) -> str:
+        try:
+            then = _timestamp(stamp) if len(stamp) <= limits.TIME_TEXT else _timestamp.__wrapped__(stamp)
+        except ValueError:
+            return "<invalid>"
+        if then == _ZERO:
+            return "<unknown>"
+        text, first, last = _duration(int(min(self.at - then, _LONGEST)))
+        self.since, self.until = max(self.since, then + first), min(self.until, then + last)
+        return text
 
 
-_ZERO_TIME = -62_135_596_800  # 0001-01-01T00:00:00Z
-_LONGEST = 2**63 / 10**9  # seconds
+_ZERO = -62_135_596_800  # ZERO_TIME
+_LONGEST = 2**63 / 10**9  # seconds: no duration of Go's is longer
 
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
@@ -163,16 +185,25 @@ _STEPS = (  # below so many seconds: unit, its sign, smaller unit shown with it 
 
 def human_duration(seconds: float) -> str:
     """Return a duration as kubectl's tables show it: 5s, 3m, 2d3h."""
-    whole = int(seconds)
+    return _duration(int(seconds))[0]
+
+
+def _duration(whole: int) -> tuple[str, float, float]:
+    """Return a duration of whole seconds as tables show it, and from and until how many seconds it is shown so."""
     if whole < -1:
-        return "<invalid>"
+        return "<invalid>", -inf, -2
+    if whole < 1:
+        return "0s", -1, 1  # less than two seconds before zero, too; the period may be shorter than it could be
     if whole < 2 * _MINUTE:
-        return f"{max(whole, 0)}s"
+        return f"{whole}s", whole, whole + 1
     for below, unit, sign, smaller, smaller_sign in _STEPS:
         if whole < below:
             rest = whole % unit // smaller if smaller else 0
-            return f"{whole // unit}{sign}" + (f"{rest}{smaller_sign}" if rest else "")
-    return f"{whole // _YEAR}y"
+            text = f"{whole // unit}{sign}{rest}{smaller_sign}" if rest else f"{whole // unit}{sign}"
+            step = smaller or unit
+            return text, whole - whole % step, whole - whole % step + step
+    first = whole - whole % _YEAR
+    return f"{whole // _YEAR}y", first, first + _YEAR
 
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}

@@ -115,14 +115,15 @@ class Group:
     """
 
     __slots__ = (
-        "_at", "_blocks", "_data", "_due", "_fanout", "_initial", "_places", "_ready", "_staging", "_start", "_synced",
-        "_todo", "cursor", "members", "queued", "spec",
+        "_at", "_blocks", "_blocks_second", "_data", "_due", "_fanout", "_initial", "_places", "_ready", "_staging",
+        "_start", "_synced", "_todo", "cursor", "members", "queued", "spec",
     )  # fmt: skip
 
     def __init__(self, fanout: "Fanout", spec: WatchGroup) -> None:
         self._fanout = fanout
         self._at = 0
         self._blocks: dict[int, tuple[int, bytes]] = {}
+        self._blocks_second = 0
         self._data = b""
         self._due = False
         self._initial = Beginnings()
@@ -351,6 +352,10 @@ class Group:
 
     def _block(self, start: int, stop: int) -> tuple[int, bytes]:
         """Return the frames of the changes from ``start`` on, and where the block ends, at most ``stop``."""
+        second = self._second()
+        if second != self._blocks_second:
+            self._blocks.clear()
+            self._blocks_second = second
         known = self._blocks.get(start)
         if known is not None and known[0] <= stop:
             return known
@@ -378,6 +383,10 @@ class Group:
         self._blocks[start] = block
         return block
 
+    def _second(self) -> int:
+        """Return the second for which frames are cached, 0 where they show no ages."""
+        return self.spec.second() if self.spec.second is not None else 0
+
     def _change(self, position: int, end: int) -> Change | None:
         """Return a change as the group shows it; None: wait."""
         history, staging, of = self._fanout.history, self._staging, self.spec.namespace
@@ -391,9 +400,10 @@ class Group:
     def initial(self, piece: Piece) -> tuple[int, bytes] | None:
         """Return the ADDED frames of a piece of the state and where they end in it; None: wait.
 
-        They are made once for all who begin at that state.
+        They are made once for all watchers that begin at that state, once a second where they show ages.
         """
-        known = self._initial.find(piece)
+        second = self._second()
+        known = self._initial.find(piece, second)
         if known is not None:
             return known
         entries = piece.chunk.entries[piece.start : piece.stop]
@@ -406,7 +416,7 @@ class Group:
         if self._staging is not None and made[0] < piece.stop:
             done = made[0] - piece.start
             self._staging.keep(entries[done:], shown[done:])
-        self._initial.keep(piece, made)
+        self._initial.keep(piece, made, second)
         return made
 
     def added(self, piece: Piece) -> tuple[int, bytes]:

@@ -3,13 +3,13 @@
 import asyncio
 from array import array
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from itertools import accumulate, count
-from operator import add
-from time import perf_counter, time
+from time import perf_counter
 
 from isal import isal_zlib
 
 from apiext import limits
+from apiext.meta.time import Ages
+from apiext.storage.dated import Formed, Marks, ends_of
 from apiext.storage.heap import HEAP
 from apiext.storage.shelf import Shelf
 from apiext.storage.snapshot import Chunk, Piece, size_of
@@ -23,6 +23,8 @@ _COMMA_CRC: int = isal_zlib.crc32(b",")
 _NONE: Mapping[Entry, Made] = {}
 
 Convert = Callable[[Sequence[Entry]], Awaitable[Sequence[Made]]]
+Make = Callable[[Entry], bytes | Awaitable[bytes]]
+"""Writes one entry, or what takes long in a thread."""
 
 
 class Segments:
@@ -86,33 +88,36 @@ class Segments:
             self._joined.append(_join(piece, self._viewer, made))
             await turn.give()
 
-    async def formed(
-        self, form: Hashable, make: Callable[[Entry], bytes | Awaitable[bytes]], until: float
-    ) -> list[bytes]:
-        """Return the entries as ``make`` writes them, joined by commas in pieces, giving the loop its turn.
+    async def formed(self, form: Hashable, maker: Callable[[Ages], Make], now: float) -> list[bytes]:
+        """Return the entries as the maker's function writes them, joined by commas, yielding to the event loop.
 
-        Chunks remember them by ``form`` until the time given, in seconds of the epoch.
+        Chunks cache them by ``form``, with the ages of ``now``, in seconds of the epoch.
         """
         found: list[bytes] = []
         turn = Turn()
         for chunk, start, stop in self._pieces:
             known = chunk.forms.get(form)
-            if known is None or known[0] < time():
-                whole = 2 * (stop - start) >= len(chunk.keys)
-                items: list[bytes] = []
-                for entry in chunk.entries if whole else chunk.entries[start:stop]:
-                    made = make(entry)
-                    items.append(made if isinstance(made, bytes) else await made)
-                    await turn.give()
-                known = (until, b",".join(items), _ends(items))
-                if not whole:
-                    found.append(known[1])
-                    continue
-                while len(chunk.forms) >= limits.FORMS:
-                    del chunk.forms[next(iter(chunk.forms))]
-                chunk.forms[form] = known
-            _, joined, ends = known
-            found.append(joined[ends[start - 1] + 1 if start else 0 : ends[stop - 1]])
+            if known is not None:
+                found.append(known.at(now).part(start, stop))
+                await turn.give()
+                continue
+            whole = 2 * (stop - start) >= len(chunk.keys)
+            marks = Marks()
+            make = maker(marks)
+            items, counts = list[bytes](), array("I")
+            for entry in chunk.entries if whole else chunk.entries[start:stop]:
+                made = make(entry)
+                items.append(made if isinstance(made, bytes) else await made)
+                counts.append(len(marks.stamps))
+                await turn.give()
+            known = Formed(items, counts, marks.stamps)
+            if not whole:
+                found.append(known.at(now).joined)
+                continue
+            while len(chunk.forms) >= limits.FORMS:
+                del chunk.forms[next(iter(chunk.forms))]
+            chunk.forms[form] = known
+            found.append(known.at(now).part(start, stop))
         return found
 
     @property
@@ -215,7 +220,7 @@ def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, Made]) -> None
         views = _views(entries, viewer, converted)
     # of a single view a copy, too: what orjson writes holds a multiple of its length for as long as it is kept
     chunk.joined = b",".join(views) if len(views) > 1 else b"%b" % views[0]
-    chunk.ends = _ends(views)
+    chunk.ends = ends_of(views)
     chunk.viewer = viewer
     chunk.block = chunk.base = None
     if not converted:
@@ -223,10 +228,6 @@ def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, Made]) -> None
         HEAP.freed(shelve(shelf, entries, views))
         if shelf.left:
             chunk.shelf = shelf
-
-
-def _ends(items: Sequence[bytes]) -> "array[int]":
-    return array("I", map(add, accumulate(map(len, items)), count()))  # a comma before each but the first
 
 
 def _common(new: list[Entry], old: list[Entry]) -> tuple[int, int]:

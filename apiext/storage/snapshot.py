@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from apiext import limits
+from apiext.storage.dated import Formed
 from apiext.storage.keys import relative
 from apiext.storage.shelf import Shelf
 from apiext.storage.store import Entry, Viewer
@@ -43,7 +44,7 @@ class Chunk:
     ``size`` are the stored bytes, -1 when nobody counted them. ``shelf`` is where the bytes of the entries lie, if so.
     ``joined`` are the views of ``viewer`` joined by commas, ``ends`` the offset behind each view. ``block`` is
     (joined, deflate block, crc32). ``base`` is the chunk this one came from, as long as its bytes may be of use.
-    ``forms`` are the entries in other forms: by form until when (seconds of the epoch), joined, and the ends.
+    ``forms`` are the entries in other forms.
     """
 
     __slots__ = ("base", "block", "ends", "entries", "forms", "joined", "keys", "lent", "shelf", "size", "viewer")
@@ -59,7 +60,7 @@ class Chunk:
         self.ends: array[int] | None = None
         self.block: tuple[bytes, bytes, int] | None = None
         self.base = base
-        self.forms: dict[Hashable, tuple[float, bytes, array[int]]] = {}
+        self.forms: dict[Hashable, Formed] = {}
 
     def heir(self) -> "Chunk | None":
         """Return the chunk whose bytes a changed copy of this one may reuse."""

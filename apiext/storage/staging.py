@@ -20,6 +20,9 @@ class Stage(Protocol):
     def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
         """Make entries ready and hand them over in their order; or the bytes that end the watches."""
 
+    def rest(self) -> None:
+        """Drop what was made ready: the group has nothing to do for now, and its frames may show ages."""
+
 
 class Staging:
     """What one group waits for. ``wake()`` is called when it can go on, ``fail(data)`` when it has to end."""
@@ -67,6 +70,7 @@ class Staging:
         """Nothing is left to do for now: hold nothing."""
         if not self.waiting:
             self._ready.clear()
+            self._stage.rest()
 
     def _found(self, entries: Sequence[Entry]) -> list[Entry] | None:
         found: list[Entry] = []

@@ -32,7 +32,8 @@ class WatchGroup:
     those that end together. ``route`` is a condition without which nothing is selected, if there is a simple one.
     ``first`` makes the frames of initial events where they are unlike others.
     ``stage`` makes entries ready that cannot be shown at once, None when all can. ``fault`` makes the ERROR for what
-    ``frame`` raised, empty if that was a bug.
+    ``frame`` raised, empty if that was a bug. ``second`` returns the second of the wall clock where frames show ages:
+    those made in another second are made again. None: frames show none.
     """
 
     key: Hashable
@@ -46,6 +47,7 @@ class WatchGroup:
     first: Callable[[Entry], bytes] | None = None
     stage: Stage | None = None
     fault: Callable[[Exception], bytes] | None = None
+    second: Callable[[], int] | None = None
 
 
 # (matched before, matches now) → event; SEL-002

@@ -114,6 +114,9 @@ class Stage:
 
         self._verbs.converter.prepare(self._resource, self._served.view, entries, told)
 
+    def rest(self) -> None:
+        """Do nothing: converted objects are cached elsewhere, and show no ages."""
+
 
 def stage(
     verbs: Verbs, call: Call, selection: Selection, failed: Callable[[status.StatusError], bytes]

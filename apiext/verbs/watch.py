@@ -60,6 +60,10 @@ class Frames(Protocol):
     def stage(self) -> Stage | None:
         """Makes large objects ready for their frames, None where they are quickly written."""
 
+    @property
+    def second(self) -> Callable[[], int] | None:
+        """Returns the second of the wall clock, None where frames show no ages."""
+
 
 async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Frames, sink: Sink) -> Watcher:
     """Register the sink and send what the stream starts with; raises StatusError before anything is written.
@@ -80,6 +84,7 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
         route=None if call.served.converts else selection.route,
         stage=converting.stage(verbs, call, selection, frames.failed) or frames.stage,
         fault=partial(_fault, frames),
+        second=frames.second,
     )
     with translated():
         await filled(collection)

@@ -21,7 +21,7 @@ def lists(bench: Rig) -> Iterator[Row]:
     """Yield what a Table of 500 rows costs, and all objects as PartialObjectMetadata: first, and remembered.
 
     The first time is after a change of every object that is listed; the kernel counts CPU in hundredths of a second,
-    so that many first times are added up. Rows with ages are remembered to the end of the second.
+    so that many first times are added up.
     """
     bench.fill(OBJECTS)
     line = wire.Line(bench.address)

@@ -16,11 +16,11 @@ class Case(dict[str, Any]):
         return self.get(key)
 
 
-class _Plain(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class Timeless(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """YAML whose dates stay the strings they were written as."""
 
 
-_Plain.yaml_implicit_resolvers = {
+Timeless.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
@@ -28,7 +28,7 @@ _Plain.yaml_implicit_resolvers = {
 
 def read(path: Path) -> Any:
     """Return a YAML document of plain values; dates are strings."""
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=_Plain)
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=Timeless)
 
 
 def load(test_file: str, name: str) -> list[Case]:

@@ -9,9 +9,9 @@ from typing import Any
 from apiext import limits
 from apiext.documents.document import View
 from apiext.documents.go_json import NUMBER, TEXT, Render, go_json, optional, struct
-from apiext.meta import time
 from apiext.meta.fields import INVALID, FieldError, go_value, invalid, required
 from apiext.meta.syntax import dns1123_subdomain, qualified_name
+from apiext.meta.time import ZERO_TIME
 
 _NEW: Mapping[str, str] = {
     "involvedObject": "regarding",
@@ -136,22 +136,17 @@ def _at_most(name: str, value: str, limit: int) -> list[FieldError]:
 # --- cells ---
 
 
-def _since(stamp: Any) -> str:
-    return time.age(stamp) if stamp else "<unknown>"
-
-
 def first_seen(document: View) -> str:
-    """Return how long ago the event was first seen."""
-    return _since(_get(document, "firstTimestamp") or document.get("eventTime"))
+    """Return when the event was first seen."""
+    return _get(document, "firstTimestamp") or document.get("eventTime") or ZERO_TIME
 
 
 def last_seen(document: View) -> str:
-    """Return how long ago the event was last seen."""
+    """Return when the event was last seen."""
     series = document.get("series")
     if series:
-        return _since(series.get("lastObservedTime"))
-    stamp = _get(document, "lastTimestamp")
-    return _since(stamp) if stamp else first_seen(document)
+        return series.get("lastObservedTime") or ZERO_TIME
+    return _get(document, "lastTimestamp") or first_seen(document)
 
 
 def count(document: View) -> int:

@@ -4,7 +4,7 @@ from typing import Any
 
 from apiext.catalog.builtin import core
 from apiext.catalog.builtin.open_api import namespace_schema
-from apiext.catalog.columns import CREATED_DESCRIPTION, NAME, age
+from apiext.catalog.columns import BUILTIN_AGE, NAME
 from apiext.catalog.compile import storage_version_hash
 from apiext.catalog.endpoints import SUBRESOURCE_VERBS, shown_as_stored, taken_whole
 from apiext.catalog.merge_types import go_merge_type
@@ -147,7 +147,7 @@ def _v1() -> ServedVersion:
         columns=(
             NAME,
             Column("Status", "string", description="The status of the namespace", cell=_phase),
-            Column("Age", "string", description=CREATED_DESCRIPTION, cell=age),
+            BUILTIN_AGE,
         ),
         validate=_validate,
         validate_status=_validate_status,

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from apiext.catalog.builtin.go_types import read_yaml
-from apiext.catalog.columns import CREATED_AT, CREATED_DESCRIPTION, NAME, age
+from apiext.catalog.columns import BUILTIN_AGE, CREATED_AT, NAME
 from apiext.catalog.served import Column
 from apiext.documents.document import View
 from apiext.meta.objectmeta import CHANGE
@@ -86,8 +86,7 @@ def function(name: str) -> Callable[..., Any]:
 
 # --- columns and labels ---
 
-AGE = Column("Age", "string", description=CREATED_DESCRIPTION, cell=age)
-_KNOWN = {"name": NAME, "plain name": replace(NAME, format=""), "age": AGE, "created": CREATED_AT}
+_KNOWN = {"name": NAME, "plain name": replace(NAME, format=""), "age": BUILTIN_AGE, "created": CREATED_AT}
 
 
 def columns_of(row: Row) -> tuple[Column, ...]:
@@ -103,6 +102,7 @@ def _column(given: Mapping[str, Any]) -> Column:
         description=given.get("description", ""),
         priority=1 if given.get("wide") else 0,
         cell=_cell(given),
+        tells_age=given.get("age", False),
     )
 
 

@@ -7,12 +7,23 @@ from typing import Any
 
 import pytest
 
-from apiext.catalog.columns import AGE, CREATED_DESCRIPTION, NAME, NAME_DESCRIPTION, SCALE_COLUMNS, custom_columns
+from apiext.catalog.builtin.resources import builtin_resources
+from apiext.catalog.columns import (
+    AGE,
+    BUILTIN_AGE,
+    CREATED_DESCRIPTION,
+    NAME,
+    NAME_DESCRIPTION,
+    SCALE_COLUMNS,
+    custom_columns,
+)
 from apiext.catalog.selectable import selectable_fields
+from apiext.meta.time import Ages, render
 from tests.support.cases import Case, case_name, load
 
 pytestmark = pytest.mark.rows("TAB-002", "TAB-003", "TAB-006", "TAB-007")
 
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 DOCUMENT: dict[str, Any] = {
     "metadata": {"name": "a", "labels": {"l": "1"}},
     "spec": {
@@ -39,24 +50,45 @@ DOCUMENT: dict[str, Any] = {
 @pytest.mark.parametrize("case", load(__file__, "cells"), ids=case_name)
 def test_cells(case: Case) -> None:
     (_, column) = custom_columns([{"name": "X", "type": case.type, "jsonPath": case.path}])
-    assert column.cell(DOCUMENT) == case.cell
-    assert column.cell(DOCUMENT).__class__ is (case.cell).__class__
+    cell = column.shown(Ages(MOMENT.timestamp()))(DOCUMENT)
+    assert cell == case.cell
+    assert cell.__class__ is case.cell.__class__
 
 
 def test_dates_are_ages() -> None:
     (_, column) = custom_columns([{"name": "X", "type": "date", "jsonPath": ".spec.d"}])
+    cell = column.shown(Ages(MOMENT.timestamp()))
     for ago, shown in (
         (timedelta(seconds=5), "5s"),
         (timedelta(minutes=3), "3m"),
         (timedelta(days=2, hours=3), "2d3h"),
     ):
-        moment = datetime.now(UTC) - ago
-        assert column.cell({"spec": {"d": moment.strftime("%Y-%m-%dT%H:%M:%SZ")}})[:2] == shown[:2]
-    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    assert AGE.cell({"metadata": {"creationTimestamp": stamp}}) in ("0s", "1s")
-    assert AGE.cell({"metadata": {}}) is None
+        assert cell({"spec": {"d": render(MOMENT - ago)}}) == shown
     # upstream: no time, as in a query
-    assert [column.cell({"spec": {"d": text}}) for text in ("", "null", "x")] == ["<unknown>", "<unknown>", "<invalid>"]
+    assert [cell({"spec": {"d": text}}) for text in ("", "null", "x", 5)] == [
+        "<unknown>", "<unknown>", "<invalid>", None,
+    ]  # fmt: skip
+
+
+def test_ages_of_objects() -> None:
+    document = {"metadata": {"creationTimestamp": render(MOMENT - timedelta(seconds=5))}}
+    for column, without in ((AGE, None), (BUILTIN_AGE, "<unknown>")):
+        cell = column.shown(Ages(MOMENT.timestamp()))
+        assert (cell(document), cell({"metadata": {}})) == ("5s", without)
+        assert column.shown(Ages(MOMENT.timestamp() - 3600))(document) == "<invalid>"
+
+
+def test_each_column_that_tells_an_age_says_so() -> None:
+    """Cells of other columns know no clock: they are equal at all times."""
+    columns = [
+        column for resource in builtin_resources() for served in resource.versions.values() for column in served.columns
+    ]
+    named = {column.name for column in columns if column.tells_age}
+    assert named == {"Age", "Last Seen", "First Seen"}
+    assert not [column.name for column in columns if column.name in named and not column.tells_age]
+    (*_, custom) = custom_columns([{"name": "X", "type": "date", "jsonPath": ".spec.d"}])
+    assert custom.tells_age
+    assert [column.name for column in SCALE_COLUMNS if column.tells_age] == ["Age"]
 
 
 def test_definitions_of_columns() -> None:
@@ -104,7 +136,7 @@ def test_what_a_row_takes_is_divided_among_the_columns_that_search() -> None:
 def test_columns_of_scales() -> None:
     scale = {"metadata": {"name": "a"}, "spec": {"replicas": 2}, "status": {"replicas": 1}}
     assert [column.name for column in SCALE_COLUMNS] == ["Name", "Desired", "Available", "Age"]
-    assert [column.cell(scale) for column in SCALE_COLUMNS] == ["a", 2, 1, "<unknown>"]
+    assert [column.shown(Ages(MOMENT.timestamp()))(scale) for column in SCALE_COLUMNS] == ["a", 2, 1, "<unknown>"]
     assert SCALE_COLUMNS[1].cell({"spec": {}}) is None
 
 

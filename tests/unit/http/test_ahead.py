@@ -99,6 +99,9 @@ async def test_what_nobody_takes_is_forgotten() -> None:
     assert told == [entries]
     assert [ahead.now(entry) for entry in entries[:2]] == [None, entries[1]]
     assert [ahead.written(entry) for entry in (*entries[:2], entries[1])] == [b"here", b"there", b"here"]
+    assert ahead.now(entries[2]) is entries[2]
+    ahead.rest()
+    assert ahead.now(entries[2]) is None
 
 
 def test_custom_objects_need_no_thread() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,21 +23,23 @@ from apiext.verbs.call import Page
 from tests.unit.http.support import endpoint, version
 
 LONG = limits.ROW_SEARCHED  # bytes of what one column searches
+MOMENT = 1_767_232_800.0  # 2026-01-01T02:00:00Z
 SIZES = (10, LONG, 20, *[LONG] * 150, 10, 2 * limits.SEGMENT_BYTES, *[10] * 300, LONG)
 
 
 class Counted:
     """A column that knows where its cells are computed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, dated: bool = False) -> None:
         self.here: list[int] = []
         self.elsewhere: list[int] = []
         self._loop = threading.get_ident()
+        self._dated = dated
 
-    def __call__(self, document: Any) -> int:
+    def __call__(self, document: Any) -> int | str:
         size = len(document["spec"])
         (self.here if threading.get_ident() == self._loop else self.elsewhere).append(size)
-        return size
+        return "2026-01-01T00:00:00Z" if self._dated else size
 
 
 def entries_of(sizes: Sequence[int]) -> list[Entry]:
@@ -51,9 +52,10 @@ def entries_of(sizes: Sequence[int]) -> list[Entry]:
     ]  # fmt: skip
 
 
-def shown_by(cell: Any, include: str, columns: int = 1, kind: str = "string") -> Subject:
-    shown = (NAME, *[Column("X", kind, cell=Searching(cell))] * columns)
-    return Subject(version(), replace(endpoint(), columns=shown), Wanted(JSON, "Table", "v1"), include)
+def shown_by(cell: Any, include: str, columns: int = 1, *, dated: bool = False, now: float = MOMENT) -> Subject:
+    shown = (NAME, *[Column("X", "string", cell=Searching(cell), tells_age=dated)] * columns)
+    wanted = Wanted(JSON, "Table", "v1")
+    return Subject(version(), replace(endpoint(), columns=shown), wanted, include, lambda: now)
 
 
 def snapshot_of(entries: Sequence[Entry]) -> Snapshot:
@@ -63,16 +65,12 @@ def snapshot_of(entries: Sequence[Entry]) -> Snapshot:
 @pytest.mark.rows("TAB-001", "SRV-018")
 @pytest.mark.parametrize("include", ["", "Metadata", "Object", "None"])
 @pytest.mark.parametrize("remembered", [False, True])
-@pytest.mark.parametrize("kind", ["string", "date"])
-async def test_large_rows_are_made_in_a_thread(
-    include: str, remembered: bool, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cell = Counted()
-    subject = shown_by(cell, include, kind=kind)
+@pytest.mark.parametrize("dated", [False, True])
+async def test_large_rows_are_made_in_a_thread(include: str, remembered: bool, dated: bool) -> None:
+    cell = Counted(dated=dated)
+    subject = shown_by(cell, include, dated=dated)
     entries = entries_of(SIZES)
     snapshot = snapshot_of(entries)
-    if kind == "date":  # what is remembered is over at once: the next try cannot build on it
-        monkeypatch.setattr(lists, "_valid_until", lambda subject: time.time() - 1)
 
     def page() -> Page:
         return Page(9, None, Segments(snapshot.pieces(), version().view)) if remembered else Page(9, entries)
@@ -84,11 +82,14 @@ async def test_large_rows_are_made_in_a_thread(
     found = orjson.loads(b"".join(reply.parts))
     items = [orjson.loads(entry.view(version().view)) for entry in entries]
     assert found == orjson.loads(orjson.dumps(OF_LISTS["Table"](subject, items, lists.metadata_of(page()))))
-    if remembered and kind == "string":
+    if remembered:
         cell.here, cell.elsewhere = [], []
         again = await lists.reply(subject, page())
         assert b"".join(again.parts) == b"".join(reply.parts)
         assert (cell.here, cell.elsewhere) == ([], [])
+        earlier = await lists.reply(shown_by(cell, include, dated=dated, now=MOMENT - 3600), page())
+        assert (b"".join(earlier.parts) == b"".join(reply.parts)) is not dated
+        assert (cell.here, cell.elsewhere) == ([], []), "only the ages are written again"
 
 
 async def test_a_part_is_remembered_with_large_objects_of_others() -> None:

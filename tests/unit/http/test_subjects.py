@@ -1,6 +1,7 @@
 """What a request without parameters wants to see is remembered by its Accept and User-Agent."""
 
 from itertools import permutations
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -9,6 +10,7 @@ import pytest
 from apiext import limits
 from apiext.http import negotiation, resources
 from apiext.http.resources import Target
+from apiext.http.responses import SecondClock
 from tests.unit.http.support import COLLECTION, Client, Shelf, connected, on_uvloop, resource, serving, version
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -82,6 +84,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return looked
 
 
+SERVER: Any = SimpleNamespace(clock=SecondClock())
+
+
 def _target() -> Target:
     served = version()
     return Target(resource(served), served, served.endpoints[""])
@@ -89,7 +94,7 @@ def _target() -> Target:
 
 def _wanted(target: Target, *given: Any) -> Any:
     exchange: Any = _Exchange(*given)
-    return resources._subject(exchange, target)
+    return resources._subject(SERVER, exchange, target)
 
 
 def test_the_second_is_known(asked: list[str]) -> None:

@@ -1,11 +1,13 @@
 """Times and durations as Kubernetes writes them."""
 
+import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiext import limits
 from apiext.meta import time
 
 LAYOUT = '"2006-01-02T15:04:05Z07:00"'
@@ -49,7 +51,7 @@ def test_times_that_are_none(text: str, error: str) -> None:
     with pytest.raises(ValueError) as refused:  # noqa: PT011 - the text is what counts
         time.normalize(text)
     assert str(refused.value) == error
-    assert time.age(text) == "<invalid>"
+    assert time.Ages(0).of(text) == "<invalid>"
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
@@ -62,7 +64,7 @@ def test_rendered_times_are_read_back(moment: datetime) -> None:
 
 def test_now_is_a_time() -> None:
     assert abs(time.parse(time.now()) - datetime.now(UTC)) < timedelta(seconds=5)
-    assert time.age(time.now()) in ("0s", "1s", "2s")
+    assert time.Ages(datetime.now(UTC).timestamp()).of(time.now()) in ("0s", "1s", "2s")
 
 
 AGES = [
@@ -91,7 +93,51 @@ AGES = [
 def test_ages(seconds: int, text: str) -> None:
     assert time.human_duration(seconds) == text
     at = datetime(2020, 1, 1, tzinfo=UTC)
-    assert time.age(time.render(at - timedelta(seconds=seconds)), at) == text
+    assert time.Ages(at.timestamp()).of(time.render(at - timedelta(seconds=seconds))) == text
+
+
+CREATED = datetime(2020, 1, 1, tzinfo=UTC)
+STAMPS = ("2020-01-01T00:00:00Z", "2019-12-31T23:59:30.25Z", "2019-12-31T20:59:59+00:00", "2010-05-05T05:05:05Z")
+
+
+@pytest.mark.rows("TAB-003")
+@given(
+    st.sets(st.sampled_from((*STAMPS, time.ZERO_TIME, "", "no time")), min_size=1),
+    st.floats(-5.0, 12 * 365 * 86_400.0) | st.floats(-5.0, 700.0) | st.integers(-5, 700),
+    st.floats(0, 1),
+)
+def test_ages_hold_for_their_period(stamps: set[str], seconds: float, part: float) -> None:
+    """In the whole period each age is the same, and right after it one of them is another."""
+    ages = time.Ages(CREATED.timestamp() + seconds)
+    shown = {stamp: ages.of(stamp) for stamp in stamps}
+    since, until = max(ages.since, ages.at - 1e9), min(ages.until, ages.at + 1e9)
+    moments = [since, since + (until - since) * part, math.nextafter(until, 0)]
+    for at in moments:
+        if since <= at < until:
+            other = time.Ages(at)
+            assert {stamp: other.of(stamp) for stamp in stamps} == shown
+    if ages.until < math.inf and shown.keys() - {""} and "<invalid>" not in shown.values():
+        after = time.Ages(ages.until)
+        assert {stamp: after.of(stamp) for stamp in stamps} != shown
+
+
+@pytest.mark.rows("TAB-003")
+@pytest.mark.parametrize(("seconds", "period"), [
+    (0.5, (-1, 1)), (119.9, (119, 120)), (130, (130, 131)), (700, (660, 720)), (4 * 3600 + 90, (14_460, 14_520)),
+    (9 * 3600 + 90, (32_400, 36_000)), (100 * 3600, (360_000, 363_600)), (20 * 86_400 + 5, (1_728_000, 1_814_400)),
+])  # fmt: skip
+def test_old_ages_hold_for_long(seconds: float, period: tuple[int, int]) -> None:
+    created = CREATED.timestamp()
+    ages = time.Ages(created + seconds)
+    assert ages.of(STAMPS[0]) == time.human_duration(seconds)
+    assert (ages.since - created, ages.until - created) == period
+
+
+def test_a_long_text_is_no_key_of_a_cache() -> None:
+    text = f"2020-01-01T00:00:00.{'0' * limits.TIME_TEXT}Z"
+    known = time._timestamp.cache_info().currsize
+    assert time.Ages(CREATED.timestamp() + 5).of(text) == "5s"
+    assert time._timestamp.cache_info().currsize == known
 
 
 DURATIONS = [

@@ -311,6 +311,18 @@ def test_first_events_are_remembered_as_far_as_they_fit(monkeypatch: pytest.Monk
     assert beginnings.find(pieces[4]) is None
 
 
+def test_first_events_with_ages_are_those_of_their_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "INITIAL_BYTES", 250)
+    (piece, other, *_) = Snapshot((f"n/o{at:04}", Entry("n", f"o{at:04}", at, b"{}")) for at in range(500)).pieces()
+    beginnings = Beginnings()
+    for second in range(100, 110):  # those of a second take the place of others
+        beginnings.keep(piece, (1, b"%d" % second * 50), second)
+        beginnings.keep(other, (2, b"x" * 90), second)
+        assert beginnings.find(piece, second) == (1, b"%d" % second * 50)
+        assert (beginnings.find(piece, second - 1), beginnings.find(piece, second + 1)) == (None, None)
+        assert beginnings.find(other, second) == (2, b"x" * 90)
+
+
 async def test_choosing_among_many_gives_others_their_turns() -> None:
     entries = [Entry("n", f"o{at:04}", at, b"{}") for at in range(100)]
 

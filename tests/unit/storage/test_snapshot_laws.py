@@ -1,10 +1,9 @@
 """Laws of the sorted state and of list bytes: both equal the naive way."""
 
 import asyncio
-import math
-import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from random import Random
 
 import pytest
@@ -12,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext import limits
+from apiext.meta.time import Ages, render
 from apiext.storage.keys import bounds
 from apiext.storage.segments import Segments
 from apiext.storage.snapshot import Snapshot, batches
 from apiext.storage.store import Entry, Made, Ready
 
+CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 NAMESPACES = ("a", "a-b", "a.b", "ab", "b")
 
 
@@ -176,18 +177,24 @@ async def test_as_many_are_converted_at_once_as_may_be(most: int, monkeypatch: p
 async def test_other_forms_are_remembered_by_chunk() -> None:
     made: list[int] = []
 
-    def form(entry: Entry) -> bytes:
-        made.append(entry.revision)
-        return b"<%b>" % entry.raw
+    def maker(ages: Ages) -> Callable[[Entry], bytes]:
+        def form(entry: Entry) -> bytes:
+            made.append(entry.revision)
+            age = f' "{ages.of(render(CREATED))}"' if aged and entry.revision % 3 else ""
+            return b"<%b%b>" % (entry.raw, age.encode())
 
-    async def formed(until: float = math.inf, name: str = "a", limit: int = 1000) -> list[bytes]:
+        return form
+
+    aged = False
+
+    async def formed(now: float = 0.0, name: str = "a", limit: int = 1000) -> list[bytes]:
         made.clear()
         pieces = [
             piece._replace(stop=min(piece.stop, max(0, limit - at)))
             for at, piece in zip(range(0, 1000, 100), snapshot.pieces(), strict=True)
             if at < limit
         ]
-        found = await Segments(pieces, view).formed(name, form, until)
+        found = await Segments(pieces, view).formed(name, maker, now)
         return b",".join(found).split(b",")
 
     snapshot = Snapshot((f"o{number:04}", Entry("", f"o{number:04}", number, b"%d" % number)) for number in range(1000))
@@ -206,11 +213,17 @@ async def test_other_forms_are_remembered_by_chunk() -> None:
     all_of_them[500] = b"<new>"
     assert await formed() == all_of_them
     assert len(made) == 100
-    assert await formed(time.time() - 1, "b") == all_of_them
-    assert await formed(time.time() + 60, "b") == all_of_them
-    assert len(made) == 1000  # what was remembered was over
-    assert await formed(0.0, "b") == all_of_them
-    assert not made
+    aged, later = True, CREATED.timestamp() + 4 * 3600 + 60
+    for number, (now, age) in enumerate(((later, "4h1m"), (later + 60, "4h2m"), (later - 60, "4h"), (later, "4h1m"))):
+        aged_ones = [
+            raw if revision % 3 == 0 else raw.replace(b">", f' "{age}">'.encode())
+            for raw, revision in zip(all_of_them, (*range(500), 2000, *range(501, 1000)), strict=True)
+        ]
+        assert await formed(now, "b") == aged_ones
+        assert len(made) == (0 if number else 1000), "only ages are written again"
+        assert await formed(now, "b", limit=275) == aged_ones[:275]
+        assert await formed(now, "b", limit=230) == aged_ones[:230]
+    aged = False
     for name in "cd":
         await formed(name=name)
     assert all(len(piece.chunk.forms) == limits.FORMS for piece in snapshot.pieces())

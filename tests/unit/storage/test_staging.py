@@ -19,6 +19,7 @@ class Slow:
     def __init__(self, but: str = "") -> None:
         self.asked: list[list[str]] = []
         self.known: set[Entry] = set()
+        self.rested = 0
         self._but = but
         self._waiting: list[tuple[Sequence[Entry], Callable[[Sequence[Entry] | bytes], None]]] = []
 
@@ -31,6 +32,9 @@ class Slow:
     def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
         self.asked.append([entry.name for entry in entries])
         self._waiting.append((entries, then))
+
+    def rest(self) -> None:
+        self.rested += 1
 
     def answer(self, data: bytes | None = None) -> None:
         entries, then = self._waiting.pop(0)

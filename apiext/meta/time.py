@@ -162,7 +162,8 @@ class Ages:
             return "<invalid>"
         if then == _ZERO:
             return "<unknown>"
-        text, first, last = _duration(int(min(self.at - then, _LONGEST)))
+        passed = self.at - then
+        text, first, last = _duration(int(passed if passed < _LONGEST else _LONGEST))
         self.since, self.until = max(self.since, then + first), min(self.until, then + last)
         return text
 
@@ -188,6 +189,7 @@ def human_duration(seconds: float) -> str:
     return _duration(int(seconds))[0]
 
 
+@lru_cache(limits.TIMES_SEEN)
 def _duration(whole: int) -> tuple[str, float, float]:
     """Return a duration of whole seconds as tables show it, and from and until how many seconds it is shown so."""
     if whole < -1:

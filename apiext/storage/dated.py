@@ -52,12 +52,13 @@ class Formed:
     ``items`` are the entries with marks, ``counts`` how many marks there are up to the end of each.
     """
 
-    __slots__ = ("_bare", "_counts", "_shown", "_stamps", "_texts")
+    __slots__ = ("_bare", "_counts", "_distinct", "_shown", "_stamps", "_texts")
 
     def __init__(self, items: Sequence[bytes], counts: Sequence[int], stamps: Sequence[str]) -> None:
         joined, ends = b",".join(items), ends_of(items)
         self._texts = joined.split(_WRITTEN) if stamps else [joined]
         self._stamps = stamps
+        self._distinct = tuple(dict.fromkeys(stamps))
         self._counts = counts
         self._bare = array("I", [end - marks * len(_WRITTEN) for end, marks in zip(ends, counts, strict=True)])
         self._shown: Shown | None = None
@@ -70,7 +71,8 @@ class Formed:
         return shown
 
     def _filled(self, ages: Ages) -> Shown:
-        filled = [b'"%b"' % ages.of(stamp).encode() for stamp in self._stamps]
+        written = {stamp: f'"{ages.of(stamp)}"'.encode() for stamp in self._distinct}
+        filled = [written[stamp] for stamp in self._stamps]
         parts = [b""] * (2 * len(filled) + 1)
         parts[::2], parts[1::2] = self._texts, filled
         sizes = [0, *accumulate(map(len, filled))]

@@ -50,6 +50,7 @@ class ServingCertificate:
         if found.authority and at >= found.is_due:
             try:
                 self._load()
+                return  # ``reload`` follows, as the files have changed
             except (OSError, ValueError) as error:
                 self._tell("renewal", at, f"{found.certificate} cannot be renewed: {error}")
         for name, end in self._ends():

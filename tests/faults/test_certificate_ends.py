@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.x509 import verification
 
 from tests.support import tls
+from tests.support.client_certificates import CN, ORG, ClientAuthority, dialling
 from tests.support.faked_time import WallClock, needs_faketime
 from tests.support.processes import Etcd, Server, running_etcd, running_server
 from tests.support.waiting import until
@@ -162,3 +163,28 @@ def test_a_data_directory_that_was_made_ahead_of_time(
         verify(pinned(server), shown(server), wall)
         assert "lies ahead" in server.log_tail()
         ssl.get_server_certificate(("127.0.0.1", int(server.url.rpartition(":")[2])))
+
+
+def test_a_client_certificate_ends_on_an_open_connection(etcd: Etcd, tmp_path: Path, wall: WallClock) -> None:
+    """After a sleep of the machine, which its timers do not count."""
+    ca = ClientAuthority(tmp_path, "clients")
+    more = [*flags(etcd), f"--client-ca-file={ca.file}"]
+    with running_server(more, tmp_path / "server", env=wall.environment) as server:
+        connection = http.client.HTTPSConnection(
+            server.url.partition("://")[2], context=dialling(ca.issue(((CN, "a"), (ORG, "system:masters")))), timeout=20
+        )
+
+        def code() -> int:
+            connection.request("GET", "/api/v1/namespaces/default")
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status
+
+        assert code() == 200
+        line = connection.sock
+        wall.set(3 * DAYS)
+        until(lambda: code() == 401, "it counts no more", within=SOON)
+        wall.set(timedelta())
+        until(lambda: code() == 200, "it counts again", within=SOON)
+        assert connection.sock is line, "it is the same connection"
+        connection.close()

@@ -15,12 +15,13 @@ from apiext.auth import authentication, certificates
 from apiext.auth.authentication import Credentials
 from apiext.auth.authorization import Attributes, Decision
 from apiext.auth.proxies import Proxies
+from apiext.auth.serving import ServingCertificate
 from apiext.auth.user import authenticated
 from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.stored import WrongVersion
 from apiext.config import ProxyConfig
 from apiext.http import connection
-from apiext.http.server import ask_clients, tls_context
+from apiext.http.server import HttpServer, ask_clients, tls_context
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
 FAST = pytest.mark.parametrize("fast", [True, False], ids=["fast", "ordinary"])
@@ -217,6 +218,45 @@ async def test_client_certificates(tmp_path: Path) -> None:
             assert (await client.ask("GET", ONE)).code == 200
     assert shelf.calls[0].user.name == "alice"
     assert shelf.calls[0].user.groups == ("devs", "system:authenticated")
+
+
+@on_uvloop
+async def test_a_certificate_is_renewed_while_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections that are open go on; those that come are shown the new certificate, in time."""
+    monkeypatch.setattr(limits, "CERTIFICATE_LOOK_EVERY", 0.02)
+    moment, names = certificates.now() - timedelta(days=336), certificates.serving_names("127.0.0.1")
+    own = ServingCertificate(
+        lambda: certificates.load_serving(
+            tmp_path, certificates.load_authority(tmp_path, lambda: moment), names, lambda: moment
+        ),
+        clock=lambda: moment,
+    )
+    first, context = own.current, tls_context(*own.files)
+    client = ssl.create_default_context(cadata=first.ca.decode())
+    shelf, changes = Shelf(), list[certificates.Serving]()
+    shelf.put("a")
+    own.changed.append(changes.append)
+
+    async def shown(server: HttpServer) -> bytes:
+        async with connected(server, client) as line:
+            found = line.writer.get_extra_info("ssl_object").getpeercert(True)
+            assert isinstance(found, bytes)
+            return found
+
+    known = Credentials({"sesame": authenticated("bob")})
+    async with (
+        serving(shelf, authenticator=known, tls=context, certificate=own) as server,
+        connected(server, client) as open_line,
+    ):
+        before = await shown(server)
+        await asyncio.sleep(0.1)
+        assert not changes
+        moment += timedelta(days=336)
+        await until(lambda: bool(changes))
+        assert await shown(server) != before
+        assert changes[0].is_due > moment
+        assert changes[0].ca == first.ca
+        assert (await open_line.ask("GET", ONE, Authorization="Bearer sesame")).code == 200
 
 
 @FAST

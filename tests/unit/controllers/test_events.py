@@ -56,7 +56,7 @@ async def test_an_event_that_is_refused_is_lost_with_a_line(caplog: pytest.LogCa
     async with world() as it, asyncio.TaskGroup() as group:
         events = Events(it.garbage._verbs, "tester", SUPERUSER)
         events.start(group)
-        events.warn({**about("A"), "uid": "no name"}, "Tested", "a test")
+        events.warn({**about("A"), "uid": "no/name"}, "Tested", "a test")
         await until(lambda: "the event Tested of A is lost" in caplog.text)
         await events.stop()
         assert made(it) == []

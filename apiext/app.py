@@ -266,7 +266,7 @@ class Application:
                 group, store, live, now, self._builtin(addresses), config=config, decoder=stored_json
             )
             await startup.follow_services(store, addresses)
-            webhooks = Client(self._services)
+            webhooks = Client(self._services, denied=config.webhook_denied)
             converter = Converter(webhooks)
             converter.start(group)
             known = edge.identity(config, _find_in(store))

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import ipaddress
 import json
 import math
 import os
@@ -31,6 +32,7 @@ from apiext.config import (
     Config,
     ConfigError,
     EtcdConfig,
+    Network,
     default_data_dir,
 )
 from apiext.flag_values import boolean, count, duration, integer, names
@@ -116,6 +118,8 @@ FLAGS = (
     Flag("authorization-config", "AuthorizationConfiguration, in place of --authorization-mode", metavar="FILE"),
     Flag("anonymous-auth", "serve requests without credentials as system:anonymous", "false", switch=True),
     Flag("service-resolver", "YAML map of the services of webhooks: name.namespace:port to host:port", metavar="FILE"),
+    Flag("webhook-deny-cidrs", "networks that webhooks of writers may not be in, such as 127.0.0.0/8,::1/128",
+         metavar="A/N,B/M"),
     Flag("admission-control-config-file", "AdmissionConfiguration: kubeConfigFile of users for admission webhooks",
          metavar="FILE"),
     Flag("encryption-provider-config", "EncryptionConfiguration: by which keys resources are sealed in etcd",
@@ -308,6 +312,7 @@ def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn
         api_audiences=names(values["api-audiences"]),
         anonymous_auth=_anonymous(values["anonymous-auth"], modes, warn),
         service_resolver=values["service-resolver"],
+        webhook_denied=_networks("webhook-deny-cidrs", values["webhook-deny-cidrs"]),
         service_ranges=service_flags.read(values),
         encryption_config=values["encryption-provider-config"],
         encryption_reload=boolean(
@@ -328,6 +333,13 @@ def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn
         audit=audit_flags.read(values),
         workers=_workers(values["workers"]),
     )
+
+
+def _networks(flag: str, text: str) -> tuple[Network, ...]:
+    try:
+        return tuple(ipaddress.ip_network(one) for one in names(text))
+    except ValueError as error:
+        raise ConfigError(f"--{flag}: {error}") from error
 
 
 def _manager(text: str) -> str:

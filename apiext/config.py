@@ -164,11 +164,14 @@ class HeaderConfig:
 NO_HEADERS = HeaderConfig()
 
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceRanges:
     """What services are given: addresses of one network of a family, the first one's first, and ports of nodes."""
 
-    networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = (
+    networks: tuple[Network, ...] = (
         ipaddress.IPv4Network("10.96.0.0/16"),
         ipaddress.IPv6Network("fd00:10:96::/112"),
     )
@@ -218,6 +221,7 @@ class Config:
     event_ttl: float = 3600.0
     anonymous_auth: bool = False
     service_resolver: str = ""
+    webhook_denied: tuple[Network, ...] = ()
     service_ranges: ServiceRanges = ServiceRanges()
     encryption_config: str = ""
     encryption_reload: bool = False

@@ -6,7 +6,7 @@ import math
 import os
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -18,7 +18,7 @@ from apiext.webhooks import certificates
 from apiext.webhooks.breaker import Breakers, Cut
 from apiext.webhooks.credentials import ANONYMOUS, Credentials, Users
 from apiext.webhooks.errors import Broken, CallError, Refused, TimedOut, TooLarge, Unreachable, Untrusted
-from apiext.webhooks.names import Names
+from apiext.webhooks.names import Names, Network
 from apiext.webhooks.proxy import Proxy, proxy_of, tunnel
 from apiext.webhooks.resolver import Resolver
 from apiext.webhooks.target import Target
@@ -55,12 +55,21 @@ class Client:
 
     __slots__ = ("_breakers", "_contexts", "_names", "_pools", "_proxy", "_resolver", "_swept")
 
-    def __init__(self, resolver: Resolver | None = None, environment: Mapping[str, str] = os.environ) -> None:
-        """``environment`` may name a proxy (HTTPS_PROXY, NO_PROXY); services that the resolver maps need none."""
+    def __init__(
+        self,
+        resolver: Resolver | None = None,
+        environment: Mapping[str, str] = os.environ,
+        denied: Sequence[Network] = (),
+    ) -> None:
+        """``environment`` may name a proxy (HTTPS_PROXY, NO_PROXY); services that the resolver maps need none.
+
+        ``denied`` are networks that are not connected to, but for those services. What a proxy connects to is its own
+        decision, unless the target is an address.
+        """
         self._resolver = resolver or Resolver()
         self._proxy = proxy_of(environment)
         self._contexts = Contexts()
-        self._names = Names()
+        self._names = Names(denied)
         self._breakers = Breakers()
         self._pools: dict[tuple[Target, Credentials], _Pool] = {}
         self._swept = 0.0
@@ -184,12 +193,14 @@ class Client:
     async def _connect(self, target: Target, user: Credentials) -> Connection:
         context = None if target.plain else await self._context(target.ca, user)
         host, port = target.host, target.port
-        if target.service and (mapped := self._resolver.find(target.service, port)):
+        mapped = self._resolver.find(target.service, port) if target.service else None
+        if mapped is not None:
             host, port = mapped
         elif context is not None and self._proxy is not None and self._proxy.serves(host, port):
+            self._names.check(host)
             return await _through(self._proxy, target, context)
         failure: CallError | None = None
-        for address in await self._names.find(host):
+        for address in await self._names.find(host, given=mapped is not None):
             try:
                 return await _dial(address, port, context, target.server_name)
             except (OSError, ssl.SSLError) as error:

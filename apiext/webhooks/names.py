@@ -5,29 +5,40 @@ way back to etcd, must not wait behind it.
 """
 
 import asyncio
+import contextlib
 import socket
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 
 from apiext import limits
 from apiext.webhooks.errors import Unreachable
 
+Network = IPv4Network | IPv6Network
+
 
 class Names:
-    """Looks hosts up."""
+    """Looks hosts up; addresses in the ``denied`` networks are never returned, whatever name leads to them."""
 
-    __slots__ = ("_asked", "_threads")
+    __slots__ = ("_asked", "_denied", "_threads")
 
-    def __init__(self) -> None:
+    def __init__(self, denied: Sequence[Network] = ()) -> None:
+        self._denied = denied
         self._asked: dict[str, asyncio.Future[list[str]]] = {}
         self._threads = ThreadPoolExecutor(limits.WEBHOOK_LOOKUPS, "lookup")
 
-    async def find(self, host: str) -> list[str]:
-        """Return the addresses of a host in the order to try; raises Unreachable."""
+    async def find(self, host: str, *, given: bool = False) -> list[str]:
+        """Return the addresses of a host in the order to try; raises Unreachable.
+
+        ``given``: the operator has named the host, and no network is denied.
+        """
         try:
-            return [str(ip_address(host))]
+            found = [str(ip_address(host))]
         except ValueError:
-            pass
+            found = await self._looked_up(host)
+        return found if given else self._allowed(host, found)
+
+    async def _looked_up(self, host: str) -> list[str]:
         if not host.isascii():  # it has no name in DNS, whatever a resolver would make of it
             raise Unreachable(f"dial tcp: lookup {host}: no such host")
         asked = self._asked.get(host)
@@ -39,6 +50,24 @@ class Names:
             return await asyncio.shield(asked)
         except (socket.gaierror, UnicodeError) as error:
             raise Unreachable(f"dial tcp: lookup {host}: no such host") from error
+
+    def check(self, host: str) -> None:
+        """Raise Unreachable for a host that is a denied address; names are judged once they are looked up."""
+        with contextlib.suppress(ValueError):
+            self._allowed(host, [str(ip_address(host))])
+
+    def _allowed(self, host: str, addresses: list[str]) -> list[str]:
+        found = [one for one in addresses if not self._is_denied(one)] if self._denied else addresses
+        if not found:
+            raise Unreachable(f"dial tcp: lookup {host}: {addresses[0]} is in a network of --webhook-deny-cidrs")
+        return found
+
+    def _is_denied(self, address: str) -> bool:
+        found = ip_address(address)
+        if found.is_unspecified:  # connections to it are made to this machine
+            found = ip_address("127.0.0.1" if found.version == 4 else "::1")
+        inner = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+        return any(one in network for one in (found, *([inner] if inner else [])) for network in self._denied)
 
     def close(self) -> None:
         """Look nothing up any more; nobody waits for what is asked still."""

@@ -145,6 +145,8 @@ def test_an_empty_address_is_told_as_such(flags: list[str], tmp_path: Path) -> N
         ["--tls-cert-file=x"],
         ["--status-manager="],
         ["--status-manager=" + "x" * 129],
+        ["--webhook-deny-cidrs=127.0.0.1/8"],
+        ["--webhook-deny-cidrs=localhost"],
         ["--token=a b"],
         ["--token=a\r"],
         ["--enable-admission-plugins=A,B", "--disable-admission-plugins=C,B"],

@@ -10,6 +10,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from apiext import limits
 from apiext.webhooks import errors
 from apiext.webhooks.breaker import Breaker
 from apiext.webhooks.client import Client, refusal
+from apiext.webhooks.names import Names
 from apiext.webhooks.resolver import Resolver
 from apiext.webhooks.target import Target, target_of
 from apiext.webhooks.trust import Contexts
@@ -296,7 +298,7 @@ async def test_a_service_is_found_by_the_map(tmp_path: Path) -> None:
     with hooks.running_webhook(tmp_path, names) as webhook:
         file = tmp_path / "services.yaml"
         file.write_text(f"hook.system:8443: 127.0.0.1:{webhook.port}\n")
-        client = Client(Resolver(str(file)))
+        client = Client(Resolver(str(file)), denied=LOOPBACK)  # which are for hosts that writers name
         service = {"name": "hook", "namespace": "system", "port": 8443, "path": "/convert"}
         target = target_of({"service": service, "caBundle": webhook.authority.bundle})
         assert b"allowed" in await client.post(target, REVIEW, 5)
@@ -474,3 +476,53 @@ def test_a_refusal_of_any_size_is_told_in_little_memory() -> None:
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
+
+
+LOOPBACK = tuple(map(ip_network, ("127.0.0.0/8", "::1/128", "169.254.0.0/16")))
+
+
+@pytest.mark.parametrize(
+    ("host", "denied"),
+    [
+        ("127.0.0.1", True), ("127.1.2.3", True), ("::1", True), ("0.0.0.0", True), ("::", True),
+        ("::ffff:127.0.0.1", True), ("169.254.169.254", True), ("localhost", True),
+        ("10.0.0.1", False), ("2001:db8::1", False),
+    ],
+)  # fmt: skip
+async def test_networks_are_denied_by_the_address_that_is_connected_to(host: str, denied: bool) -> None:
+    names = Names(LOOPBACK)
+    try:
+        assert await names.find(host, given=True)
+        if denied:
+            with pytest.raises(errors.Unreachable, match=f"lookup {host}: .* is in a network of --webhook-deny-cidrs"):
+                await names.find(host)
+        else:
+            assert await names.find(host) == [host]
+        assert await Names().find(host)
+    finally:
+        names.close()
+
+
+async def test_a_name_is_judged_by_what_it_leads_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DNS rebinding: the address that was judged is the one that is connected to."""
+    answers = iter([["203.0.113.1"], ["127.0.0.1"], ["127.0.0.1", "203.0.113.1"]])
+    monkeypatch.setattr("apiext.webhooks.names._addresses", lambda host: next(answers))
+    names = Names(LOOPBACK)
+    assert await names.find("evil.example") == ["203.0.113.1"]
+    with pytest.raises(errors.Unreachable):
+        await names.find("evil.example")
+    assert await names.find("evil.example") == ["203.0.113.1"]
+    names.close()
+
+
+async def test_a_webhook_in_a_denied_network_is_not_called(tmp_path: Path) -> None:
+    with hook(tmp_path) as (webhook, target):
+        client = Client(denied=LOOPBACK)
+        with pytest.raises(errors.CallError, match=r"127\.0\.0\.1 is in a network of --webhook-deny-cidrs"):
+            await client.post(target, REVIEW, 5)
+        await client.close()
+        assert not webhook.connections
+        proxied = Client(environment={"HTTPS_PROXY": "http://203.0.113.1:1"}, denied=[ip_network("198.51.100.0/24")])
+        with pytest.raises(errors.CallError, match="--webhook-deny-cidrs"):
+            await proxied.post(target_of({"url": "https://198.51.100.7/hook"}), REVIEW, 5)
+        await proxied.close()

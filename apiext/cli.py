@@ -133,7 +133,7 @@ FLAGS = (
     Flag("min-request-timeout", "least seconds of a watch without timeoutSeconds", "1800", "SECONDS"),
     Flag("shutdown-delay-duration", "time between failing readiness and the drain", "0s", "DURATION"),
     Flag("ignore-unsupported-flags", "start although a flag restricts something and has no effect here", switch=True),
-    Flag("v", "log verbosity: from 2 on, a line for each request", "0", "N"),
+    Flag("v", "log verbosity: from 2 on, a line for each request and for each expression that fails unseen", "0", "N"),
     Flag("quiet", "print no ready message", switch=True),
     *(Flag(*row) for row in (*service_flags.FLAGS, *header_flags.FLAGS)),
     *(Flag(*row, switch=row[0] in audit_flags.SWITCHES) for row in audit_flags.FLAGS),

@@ -23,6 +23,7 @@ from apiext.config import ALWAYS_ALLOW, Config, ConfigError
 from apiext.etcd import datadir
 from apiext.etcd.server import EtcdServer
 from apiext.streams import is_stream
+from apiext.verbosity import set_verbosity
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ def log_to_stderr(config: Config) -> None:
     who = f"apiext worker {config.worker.number}" if config.worker is not None else "apiext"
     form = f"{who}: %(levelname)s %(name)s: %(message)s"
     logging.basicConfig(handlers=[Beside(cli.tell)], level=logging.WARNING, format=form)
+    set_verbosity(config.verbosity)
 
 
 class Beside(logging.Handler):

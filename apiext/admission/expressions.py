@@ -18,6 +18,7 @@ from apiext.cel.library.authorization import Authorize, Question, authorizer, re
 from apiext.cel.values import Fault
 from apiext.documents.document import View
 from apiext.turn import Turn
+from apiext.verbosity import note
 
 OVER_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
@@ -173,6 +174,8 @@ class Conditions:
         if excluded or not faults:
             return not excluded
         if self._ignore:
+            for fault in faults:
+                note(f"match condition of a {self._kind} failed and is ignored", name=self._name, error=fault)
             return False
         raise ConditionError(faults[0] if len(faults) == 1 else f"[{', '.join(dict.fromkeys(faults))}]")
 

@@ -18,6 +18,7 @@ from apiext.documents.document import View
 from apiext.meta import status
 from apiext.meta.status import StatusError
 from apiext.turn import Turn
+from apiext.verbosity import note
 
 C = TypeVar("C")
 
@@ -150,7 +151,9 @@ class Case(Generic[C]):
 
     def deny(self, policy: Policy[C], binding: Binding | None, message: str, reason: str = "") -> None:
         """Note a failure, unless the policy ignores them."""
-        if not policy.ignore:
+        if policy.ignore:
+            note("policy failed and is ignored", policy=policy.name, error=message)
+        else:
             self.denials.append(Denial(policy.name, binding.name if binding is not None else None, message, reason))
 
     async def known(self, form: Form, shown: Shown) -> dict[str, Any]:

@@ -13,7 +13,10 @@ from apiext.cel.dynamic import DynamicMap
 from apiext.cel.environment import PER_CALL_LIMIT, Environment
 from apiext.cel.values import Value
 from apiext.documents.document import View
+from apiext.verbosity import note
 
+_UNUSABLE = "messageExpression should evaluate to a short text that is not empty and has no line breaks"
+_IGNORED = "policy failed and is ignored"
 _ASKING = frozenset(("authorizer", REQUEST_RESOURCE))
 _OF_NAMESPACE = frozenset((
     "annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers", "generateName",
@@ -105,7 +108,10 @@ async def judge(policy: Policy[Validations], known: Mapping[str, Any], operation
 
 
 def _failed(policy: Policy[Validations], text: str) -> Verdict:
-    return Verdict() if policy.ignore else Verdict([Decision(text)])
+    if policy.ignore:
+        note(_IGNORED, policy=policy.name, error=text)
+        return Verdict()
+    return Verdict([Decision(text)])
 
 
 def _seen(known: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -134,7 +140,9 @@ async def _decisions(policy: Policy[Validations], known: Mapping[str, Any]) -> l
         found = [(None, fault or f"failed messageExpression: {error}") for _, fault in found]
     decisions = []
     for index, (one, (value, fault)) in enumerate(zip(validations, found, strict=True)):
-        if fault and not policy.ignore:
+        if fault and policy.ignore:
+            note(_IGNORED, policy=policy.name, error=fault)
+        elif fault:
             decisions.append(Decision(fault, index=index))
         elif not fault and value is not True:
             message = messages[index] or one.message or f"failed expression: {one.text.strip()}"
@@ -157,7 +165,12 @@ async def _messages(
     for index, (teller, (value, fault)) in enumerate(zip(tellers, found, strict=True)):
         asked = not fault and value is not True
         if teller is not None and (asked or most > budget.left):
-            made[index] = _text(*await work.run("", teller))
+            text, error = await work.run("", teller)
+            made[index] = _text(text, error)
+            if asked and not made[index]:
+                rule = policy.content.validations[index].text
+                told = error.removeprefix("expression '' resulted in error: ") or _UNUSABLE
+                note("messageExpression evaluation failed", policy=policy.name, rule=rule, error=told)
     return made
 
 
@@ -172,8 +185,9 @@ async def _annotate(
 ) -> None:
     """Add an audit annotation, or the error of one that cannot be made."""
     value, fault = await work.run(text, program)
-    if fault:
-        if not policy.ignore:
-            verdict.errors.append(Decision(fault))
+    if fault and policy.ignore:
+        note(_IGNORED, policy=policy.name, error=fault)
+    elif fault:
+        verdict.errors.append(Decision(fault))
     elif isinstance(value, str) and value.strip():
         verdict.annotations.append((key, value.strip()[: limits.ADMISSION_ANNOTATION]))

@@ -165,7 +165,9 @@ def _version(
         columns=custom_columns(version.columns),
         validate=_validator(schema, version.scale),
         structure=lambda new, old, endpoint: schema().structure_errors(new, old, embedded=endpoint != "status"),
-        rules=lambda new, old, errors: schema().rules(new, old, errors),
+        rules=lambda new, old, errors: schema().rules(
+            new, old, errors, f"{definition.names.plural}.{definition.group}"
+        ),
         validate_status=_status_validator(schema, version.scale),
         singular=names.singular,
         short_names=names.short_names,

@@ -22,6 +22,7 @@ from apiext.schema.rules import Run, Scope, blocked, not_checked, scope_of
 from apiext.schema.settled import Test, settled, unsettled
 from apiext.schema.structural import Structural
 from apiext.schema.validate import passes
+from apiext.verbosity import note
 
 
 class CompiledSchema:
@@ -162,11 +163,12 @@ class CompiledSchema:
         return [*errors, *self._list_errors(new, old)]
 
     def rules(
-        self, new: View, old: View | None, errors: Sequence[FieldError] = ()
+        self, new: View, old: View | None, errors: Sequence[FieldError] = (), name: str = ""
     ) -> tuple[list[FieldError], list[str]]:
         """Evaluate the rules of the whole object (CEL rows): what is wrong, and what is only worth a warning (RAT-003).
 
-        ``errors`` are all others of the object; some of them keep rules from being evaluated (CEL-015).
+        ``errors`` are all others of the object; some of them keep rules from being evaluated (CEL-015). ``name`` is
+        that of the definition, for the log.
         """
         scope = self._scope
         if scope is None:
@@ -185,6 +187,8 @@ class CompiledSchema:
             return [], []
         run = Run(link=None if old is None else Link(self.root, new, old))
         run.visit(scope, new, old)
+        for rule, error in run.failed_messages:
+            note("messageExpression evaluation failed", definition=name, rule=rule, error=error)
         self.warm = True
         return run.errors, run.warnings
 

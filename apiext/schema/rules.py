@@ -27,6 +27,7 @@ from apiext.schema.transitions import fitted
 from apiext.schema.ways import Way, steps, told
 
 MAX_MESSAGE = 5 * 1024  # bytes of a computed message (upstream: MaxEvaluatedMessageExpressionSizeBytes)
+MAX_FAILED_MESSAGES = 100  # of one object that are logged
 BLOCKING = frozenset(
     (fields.NOT_SUPPORTED, fields.REQUIRED, fields.TOO_LONG, fields.TOO_MANY, fields.TYPE_INVALID)
 )  # errors after which rules could stumble (CEL-015)
@@ -285,7 +286,8 @@ class Run:
     and Stopped, as patience has it.
     """
 
-    __slots__ = ("_counted", "_link", "_path", "_size", "_warned", "budget", "errors", "patience", "warnings")
+    __slots__ = ("_counted", "_link", "_path", "_size", "_warned", "budget", "errors", "failed_messages", "patience",
+                 "warnings")  # fmt: skip
 
     def __init__(self, budget: int = limits.OBJECT_BUDGET, path: str = "", link: Link | None = None) -> None:
         self.budget = budget
@@ -294,6 +296,7 @@ class Run:
         self.patience: Patience = current()
         self.errors: list[FieldError] = []
         self.warnings: list[str] = []
+        self.failed_messages: dict[tuple[str, str], None] = {}  # pairs of rule and error, each once
         self._counted = self._size = self._warned = 0
 
     def visit(self, scope: Scope, value: Any, old: Any, way: Way = None) -> None:
@@ -418,6 +421,8 @@ class Run:
         rule = made.rule
         usual = rule.message.strip() if rule.message else f"failed rule: {_named(rule)}"
         if made.message is None:
+            if made.message_error:
+                self._no_message(rule, made.message_error)
             return usual, False
         if rule.optional_old_self and made.message.mentions("oldSelf"):
             return usual, False  # recorded: the expression is compiled for an optional value and given a plain one
@@ -429,9 +434,16 @@ class Run:
             return f"{_NO_MORE} due to call cost exceeds limit for messageExpression: {shown}", True
         self.budget -= found.cost
         text = found.value.strip() if found.error is None and isinstance(found.value, str) else ""
-        if not text or "\n" in text or len(text.encode()) > MAX_MESSAGE:
+        fault = found.error or _unusable(text)
+        if fault:
+            self._no_message(rule, fault)
             return usual, False
         return text, False
+
+    def _no_message(self, rule: Rule, error: str) -> None:
+        """Note a messageExpression that makes no message: the rule's own is told instead."""
+        if len(self.failed_messages) < MAX_FAILED_MESSAGES:
+            self.failed_messages[rule.rule, error] = None
 
     def _add(self, error: FieldError, ratcheted: bool) -> None:
         if not ratcheted:
@@ -461,6 +473,16 @@ class Run:
                 link, above = link.member(step), link
         found = link or above
         return found is not None and found.unchanged()
+
+
+def _unusable(text: str) -> str:
+    """Return upstream's text about a computed message that is not shown, empty for one that is."""
+    if not text:
+        return "messageExpression should evaluate to a non-empty string"
+    if "\n" in text:
+        return "messageExpression should not contain line breaks"
+    too_long = len(text.encode()) > MAX_MESSAGE
+    return f"messageExpression beyond allowable length of {MAX_MESSAGE}" if too_long else ""
 
 
 def _named(rule: Rule) -> str:

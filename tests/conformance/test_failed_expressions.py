@@ -1,0 +1,124 @@
+"""Expressions that fail without an error for the client are in the log from --v=2 on, each in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.definitions import Resource, serve
+from tests.support.http_client import Client
+from tests.support.processes import Server, running_server
+from tests.support.waiting import until
+
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+
+
+@pytest.fixture(scope="module", params=["2", "1"])
+def telling(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, bool]]:
+    """A server, and whether it tells of expressions that fail."""
+    flags = ["--insecure", "--port=0", f"--v={request.param}"]
+    with running_server(flags, tmp_path_factory.mktemp("telling")) as server:
+        yield server, request.param == "2"
+
+
+def lines_about(server: Server, text: str) -> list[str]:
+    """Return the lines of the log that have a text and are not about requests."""
+    assert isinstance(server.log, Path)
+    return [line for line in server.log.read_text().splitlines() if text in line and not line.startswith("{")]
+
+
+def check(telling: tuple[Server, bool], text: str, line: str) -> None:
+    """Check that the log has this line about a text, or none."""
+    server, told = telling
+    if told:
+        until(lambda: lines_about(server, text), "the line is written", within=5)
+        assert lines_about(server, text) == [line]
+    else:
+        assert not lines_about(server, text)
+
+
+def ruled(api: Client, **rule: Any) -> Resource:
+    """Serve a kind with a rule on its spec."""
+    spec = {"type": "object", "properties": {"x": {"type": "integer"}}, "x-kubernetes-validations": [rule]}
+    return serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})
+
+
+@pytest.mark.rows("CEL-009")
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        ("string(1 / (self.x - self.x))", "division by zero"),
+        ("''", "messageExpression should evaluate to a non-empty string"),
+        ("'a\\nb'", "messageExpression should not contain line breaks"),
+    ],
+)
+def test_a_message_that_cannot_be_made(telling: tuple[Server, bool], expression: str, error: str) -> None:
+    api = Client(telling[0].url)
+    widgets = ruled(api, rule="self.x > 5", message="too small", messageExpression=expression)
+    refused = api.post(widgets.path(), widgets.make("a", x=1)).expect(422)
+    assert refused["message"].endswith("too small")
+    name = f"widgets.{widgets.group}"
+    line = (
+        "apiext: INFO apiext.verbose: messageExpression evaluation failed: "
+        f'definition="{name}" rule="self.x > 5" error="{error}"'
+    )
+    check(telling, name, line)
+
+
+VALIDATION = {"expression": "object.spec.x > 5", "message": "too small", "messageExpression": "string(1 / 0)"}
+
+
+@pytest.mark.rows("CEL-009", "ADM-006")
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (
+            {"validations": [VALIDATION]},
+            "messageExpression evaluation failed: policy=\"NAME\" rule=\"object.spec.x > 5\" "
+            "error=\"division by zero\"",
+        ),
+        (
+            {"validations": [{"expression": "object.spec.y > 5"}], "failurePolicy": "Ignore"},
+            "policy failed and is ignored: policy=\"NAME\" "
+            "error=\"expression 'object.spec.y > 5' resulted in error: no such key: y\"",
+        ),
+        (
+            {
+                "validations": [{"expression": "true"}],
+                "auditAnnotations": [{"key": "k", "valueExpression": "string(object.spec.y)"}],
+                "failurePolicy": "Ignore",
+            },
+            "policy failed and is ignored: policy=\"NAME\" "
+            "error=\"expression 'string(object.spec.y)' resulted in error: no such key: y\"",
+        ),
+        (
+            {
+                "validations": [{"expression": "false"}],
+                "matchConditions": [{"name": "m", "expression": "object.spec.y > 5"}],
+                "failurePolicy": "Ignore",
+            },
+            "match condition of a policy failed and is ignored: name=\"NAME\" "
+            "error=\"expression 'object.spec.y > 5' resulted in error: no such key: y\"",
+        ),
+    ],
+    ids=["message", "validation", "audit annotation", "match condition"],
+)  # fmt: skip
+def test_a_policy_that_fails(telling: tuple[Server, bool], more: dict[str, Any], told: str) -> None:
+    api = Client(telling[0].url)
+    widgets = ruled(api, rule="true")
+    name = f"p.{widgets.group}"
+    rules = [{"apiGroups": [widgets.group], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["widgets"]}]
+    spec = {"matchConstraints": {"resourceRules": rules}, **more}
+    api.post(POLICIES, {"metadata": {"name": name}, "spec": spec}).expect(201)
+    bound = {"policyName": name, "validationActions": ["Deny"]}
+    api.post(BINDINGS, {"metadata": {"name": name}, "spec": bound}).expect(201)
+    answer = api.post(widgets.path(), widgets.make("a", x=1))
+    if "failurePolicy" in more:
+        answer.expect(201)
+    else:
+        assert answer.expect(422)["message"].endswith("denied request: too small")
+    check(telling, f'"{name}"', f"apiext: INFO apiext.verbose: {told.replace('NAME', name)}")

@@ -5,7 +5,7 @@ A path is its rendered text (``spec.versions[0].name``); the empty path renders 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from apiext import limits
 from apiext.documents.encoding import encode
@@ -39,6 +39,41 @@ class FieldError:
     def size(self) -> int:
         """Characters that an answer takes to tell of it, each of them twice: as a cause and in its message."""
         return len(self.field) + len(self.body)
+
+
+class Errors(list[FieldError]):
+    """Field errors as far as an answer shows them, and one more.
+
+    A generator that is added with ``+=`` is read no further than that: a body can have a million errors, each of which
+    would take more memory than the value that it is about.
+    """
+
+    _size = 0
+
+    def __init__(self, errors: Iterable[FieldError] = ()) -> None:
+        if errors:  # each write makes some without any
+            self.extend(errors)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether an answer has no room for more."""
+        return len(self) > 1 and not has_room(len(self), self._size)
+
+    def append(self, error: FieldError) -> None:
+        """Add an error if an answer shows it."""
+        self.extend((error,))
+
+    def extend(self, errors: Iterable[FieldError]) -> None:
+        """Add errors as far as an answer shows them."""
+        for error in errors:
+            if self.is_full:
+                return
+            self._size += error.size
+            super().append(error)
+
+    def __iadd__(self, errors: Iterable[FieldError]) -> Self:  # type: ignore[override,misc]  # of field errors only
+        self.extend(errors)
+        return self
 
 
 def as_many_as_told(errors: Iterable[FieldError]) -> Iterator[FieldError]:

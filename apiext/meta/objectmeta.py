@@ -12,7 +12,7 @@ from apiext.documents.encoding import DecodeError, encode, json_kind
 from apiext.documents.quotes import go_quote
 from apiext.documents.yaml_scalars import integral
 from apiext.meta import time
-from apiext.meta.fields import INVALID, FieldError, Named, forbidden, invalid, not_supported, required, too_long
+from apiext.meta.fields import INVALID, Errors, FieldError, Named, forbidden, invalid, not_supported, required, too_long
 from apiext.meta.names import parse_group_version
 from apiext.meta.options import field_manager_errors
 from apiext.meta.syntax import (
@@ -302,15 +302,15 @@ def validate(
 ) -> list[FieldError]:
     """Return what is wrong with metadata by itself, in upstream's order (WRI-003, VAL-013)."""
     name, namespace = metadata.get("name"), metadata.get("namespace")
-    found: list[FieldError] = []
+    found = Errors()
     if prefix := metadata.get("generateName"):
         dashed = len(prefix) > 1 and prefix.endswith("-")  # a dash at the end stands for the letters to come
         faults = name_validator(f"{prefix[:-2]}a" if dashed else prefix)
-        found += [invalid(f"{path}.generateName", prefix, fault) for fault in faults]
+        found += (invalid(f"{path}.generateName", prefix, fault) for fault in faults)
     if not name:
         found.append(required(f"{path}.name", "name or generateName is required"))
     elif faults := name_validator(name):
-        found += [invalid(f"{path}.name", name, fault) for fault in faults]
+        found += (invalid(f"{path}.name", name, fault) for fault in faults)
     if not (namespace and namespaced) or _label(namespace):
         found += _namespace_errors(namespace, namespaced, f"{path}.namespace")
     if metadata.get("generation", 0) < 0:
@@ -378,7 +378,7 @@ _label = lru_cache(limits.NAMESPACES_SEEN)(dns1123_label)  # many objects are in
 
 
 def _common_errors(metadata: View, path: str, *, finalizers: bool) -> list[FieldError]:
-    found: list[FieldError] = []
+    found = Errors()
     if labels := metadata.get("labels"):
         found += label_errors(labels, f"{path}.labels")
     if annotations := metadata.get("annotations"):
@@ -388,24 +388,24 @@ def _common_errors(metadata: View, path: str, *, finalizers: bool) -> list[Field
     if finalizers and metadata.get("finalizers"):
         found += _finalizer_errors(metadata["finalizers"], f"{path}.finalizers")
     for index, entry in enumerate(metadata.get("managedFields") or ()):
-        found += _managed_errors(entry, path, index) if len(found) < limits.MAX_FIELD_ERRORS else ()
+        found += () if found.is_full else _managed_errors(entry, path, index)
     return found
 
 
 def label_errors(labels: Mapping[str, str], path: str) -> list[FieldError]:
     """Return what is wrong with labels, keys and values, by sorted key."""
-    found: list[FieldError] = []
+    found = Errors()
     for key in sorted(labels):
         if is_plain(key) and is_plain(labels[key]):
             continue
-        found += [invalid(path, key, fault) for fault in qualified_name(key)]
-        found += [invalid(path, labels[key], fault) for fault in label_value(labels[key])]
+        found += (invalid(path, key, fault) for fault in qualified_name(key))
+        found += (invalid(path, labels[key], fault) for fault in label_value(labels[key]))
     return found
 
 
 def annotation_errors(annotations: Mapping[str, str], path: str) -> list[FieldError]:
     """Return what is wrong with annotations: their keys whatever their case, and the bytes of all."""
-    found = [invalid(path, key, fault) for key in sorted(annotations) for fault in qualified_name(lower(key))]
+    found = Errors(invalid(path, key, fault) for key in sorted(annotations) for fault in qualified_name(lower(key)))
     size = sum(map(len, annotations)) + sum(map(len, annotations.values()))
     if size * 4 > limits.MAX_ANNOTATIONS:  # characters have at most four bytes
         size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
@@ -415,7 +415,7 @@ def annotation_errors(annotations: Mapping[str, str], path: str) -> list[FieldEr
 
 
 def _owner_errors(owners: Sequence[View], path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+    found = Errors()
     controller, shown, room = "", "", limits.MAX_FIELD_ERROR_BYTES
     for index, owner in enumerate(owners):
         where, api_version = f"{path}[{index}]", owner.get("apiVersion", "")
@@ -424,7 +424,7 @@ def _owner_errors(owners: Sequence[View], path: str) -> list[FieldError]:
             found.append(required(f"{where}.apiVersion", _EMPTY))
         elif parsed is None or not parsed.version:
             found.append(invalid(f"{where}.apiVersion", api_version, "must be <group>/<version> or <version>"))
-        found += [required(f"{where}.{name}", _EMPTY) for name in ("kind", "name", "uid") if not owner.get(name)]
+        found += (required(f"{where}.{name}", _EMPTY) for name in ("kind", "name", "uid") if not owner.get(name))
         if parsed == _CORE_V1 and owner.get("kind") == "Event":
             found.append(_invalid_owners(where, owner, "/v1, Kind=Event is disallowed from being an owner"))
         if owner.get("controller") is True:
@@ -451,7 +451,7 @@ def _invalid_owners(path: str, owner: View, detail: str) -> FieldError:
 
 
 def _finalizer_errors(finalizers: Sequence[str], path: str) -> list[FieldError]:
-    found = [invalid(path, name, fault) for name in finalizers for fault in qualified_name(name)]
+    found = Errors(invalid(path, name, fault) for name in finalizers for fault in qualified_name(name))
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         text = "finalizer orphan and foregroundDeletion cannot be both set"
         found.append(invalid(path, list(finalizers), text))
@@ -463,7 +463,7 @@ def _managed_errors(entry: View, path: str, index: int) -> list[FieldError]:
     long = len(entry.get("subresource", "")) > _MAX_SUBRESOURCE
     if operation in _OPERATIONS and kind in _FIELDS_TYPES and not long and not field_manager_errors(manager):
         return []
-    found: list[FieldError] = []
+    found = Errors()
     path = f"{path}.managedFields[{index}]"
     if not operation:
         found.append(required(f"{path}.operation", _EMPTY))
@@ -484,7 +484,7 @@ _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestam
 
 
 def _change_errors(new: View, old: View) -> list[FieldError]:
-    found: list[FieldError] = []
+    found = Errors()
     if old.get("deletionTimestamp"):
         extra = sorted(set(new.get("finalizers") or ()) - set(old.get("finalizers") or ()))
         if extra:

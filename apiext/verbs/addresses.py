@@ -11,7 +11,7 @@ from apiext.catalog.builtin import services
 from apiext.catalog.builtin.ips import address_errors, address_of
 from apiext.documents.document import Document, View
 from apiext.meta import status
-from apiext.meta.fields import FieldError, duplicate, invalid, item, not_supported
+from apiext.meta.fields import Errors, FieldError, duplicate, invalid, item, not_supported
 from apiext.meta.names import GroupKind
 from apiext.verbs.address_pool import TAKEN_PORT, Addresses
 
@@ -74,16 +74,12 @@ def _settled(spec: View, had: View, there: Sequence[str], name: str) -> _Wish:
     usual = _REQUIRE if services.is_headless(spec) and not spec.get("selector") else _SINGLE
     policy = spec.get("ipFamilyPolicy") or had.get("ipFamilyPolicy") or usual
     given, families = _addresses(spec), list(spec.get("ipFamilies") or ())
-    _refuse(
-        name,
-        [
-            *_unmatched(spec, given),
-            *_family_errors(families, policy),
-            *_address_errors(given, families, _addresses(had)),
-        ],
-    )
+    errors = Errors(_unmatched(spec, given))
+    errors += _family_errors(families, policy)
+    errors += _address_errors(given, families, _addresses(had))
+    _refuse(name, errors)
     last, last_families = _addresses(had), list(had.get("ipFamilies") or ())
-    faults = list[FieldError]()
+    faults = Errors()
     if policy == _SINGLE and had:
         given = given[:1] if given == last else given
         families = families[:1] if families == last_families else families
@@ -108,7 +104,7 @@ def _settled(spec: View, had: View, there: Sequence[str], name: str) -> _Wish:
 def _families(spec: View, wish: _Wish, there: Sequence[str], name: str) -> _Wish:
     """Return the wish with all families that the service gets, of those that are there."""
     given, families, policy = wish
-    faults = list[FieldError]()
+    faults = Errors()
     unbound = services.is_headless(spec) and not spec.get("selector")  # who gives it addresses may give any
     if not unbound:
         if policy == _REQUIRE and len(there) < 2:
@@ -151,7 +147,7 @@ def _give_ports(spec: View, before: View | None, free: Addresses) -> list[FieldE
             named.setdefault(port.get("port", 0), port["nodePort"])
     got: dict[int, int] = {}
     taken: set[int] = set()
-    faults = list[FieldError]()
+    faults = Errors()
     for index, port in enumerate(ports):
         number, wanted = port.get("port", 0), port.get("nodePort", 0)
         wanted = wanted or (got.get(number) or named.get(number, 0) if before is None else 0)
@@ -199,7 +195,7 @@ def _unmatched(spec: View, given: list[str]) -> Iterator[FieldError]:
 
 
 def _address_errors(given: list[str], families: list[str], had: list[str]) -> list[FieldError]:
-    path, errors = "spec.clusterIPs", list[FieldError]()
+    path, errors = "spec.clusterIPs", Errors()
     if given[:1] == ["None"] and len(given) > 1:
         errors.append(invalid(path, given, "'None' must be the first and only value"))
     for index, address in enumerate(given):
@@ -210,7 +206,9 @@ def _address_errors(given: list[str], families: list[str], had: list[str]) -> li
         errors.append(invalid(path, given, "may only hold up to 2 values"))
     if not unreadable and len(given) > 1 and len(set(map(_family_of, given))) < 2:
         errors.append(invalid(path, given, "may specify no more than one IP for each IP family"))
-    return errors if unreadable else [*errors, *_misplaced(given, families)]
+    if not unreadable:
+        errors += _misplaced(given, families)
+    return errors
 
 
 def _family_errors(families: list[str], policy: str) -> Iterator[FieldError]:

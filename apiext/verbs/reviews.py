@@ -20,7 +20,7 @@ from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode_in_order
 from apiext.documents.go_json import in_order
 from apiext.meta import objectmeta, status
-from apiext.meta.fields import FieldError, invalid, required
+from apiext.meta.fields import Errors, FieldError, invalid, required
 from apiext.meta.names import GroupKind, GroupResource
 from apiext.meta.options import WriteOptions
 from apiext.meta.selectors import FieldSelector, LabelSelector, SelectorError
@@ -191,7 +191,7 @@ def _attributes(spec: View) -> list[FieldError]:
 
 def _limits(spec: View) -> list[FieldError]:
     """Return what is wrong with the selectors of resourceAttributes."""
-    asked, errors = spec.get("resourceAttributes") or {}, []
+    asked, errors = spec.get("resourceAttributes") or {}, Errors()
     for name, judge in _SELECTORS.items():
         selector, path = asked.get(name), f"spec.resourceAttributes.{name}"
         if selector is None:

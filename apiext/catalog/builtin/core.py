@@ -3,14 +3,14 @@
 import base64
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from apiext import limits
 from apiext.documents.document import Document, View
 from apiext.documents.errors import DecodeError
 from apiext.documents.json_errors import check_depth, syntax_error
 from apiext.meta import syntax
-from apiext.meta.fields import FieldError, forbidden, invalid, item, required, too_long
+from apiext.meta.fields import Errors, FieldError, forbidden, invalid, item, required, too_long
 
 IMMUTABLE = "field is immutable when `immutable` is set"
 _ACCOUNT = "kubernetes.io/service-account.name"
@@ -36,10 +36,9 @@ def config_key(text: str) -> list[str]:
     return faults
 
 
-def _keys(document: View, part: str) -> list[FieldError]:
-    return [
-        invalid(item(part, key), key, fault) for key in sorted(document.get(part) or ()) for fault in config_key(key)
-    ]
+def _keys(document: View, part: str) -> Iterator[FieldError]:
+    for key in sorted(document.get(part) or ()):
+        yield from (invalid(item(part, key), key, fault) for fault in config_key(key))
 
 
 def _size(value: str) -> int:
@@ -58,8 +57,8 @@ def _frozen(new: View, old: View | None, parts: Iterable[str]) -> list[FieldErro
 def finalizer_errors(metadata: View) -> list[FieldError]:
     """Return the faults of finalizers that have no domain and are none of the standard ones."""
     names = metadata.get("finalizers") or ()
-    bare = [(index, name) for index, name in enumerate(names) if "/" not in name and name not in STANDARD_FINALIZERS]
-    return [invalid(item("metadata.finalizers", index), name, UNQUALIFIED) for index, name in bare]
+    bare = ((index, name) for index, name in enumerate(names) if "/" not in name and name not in STANDARD_FINALIZERS)
+    return Errors(invalid(item("metadata.finalizers", index), name, UNQUALIFIED) for index, name in bare)
 
 
 STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
@@ -82,7 +81,7 @@ def default_secret(document: Document) -> None:
 def validate_secret(new: View, old: View | None) -> list[FieldError]:
     """Return the faults of a secret; old is None on create."""
     data: Mapping[str, str] = new.get("data") or {}
-    errors: list[FieldError] = []
+    errors = Errors()
     kind, before = new.get("type", ""), (old or {}).get("type", "")
     if old is not None and kind != before:
         errors.append(invalid("type", kind, "field is immutable"))
@@ -157,12 +156,12 @@ _SECRETS: Mapping[str, Callable[[View, Mapping[str, str]], list[FieldError]]] = 
 def validate_config_map(new: View, old: View | None) -> list[FieldError]:
     """Return the faults of a configuration; old is None on create."""
     texts, binary = new.get("data") or {}, new.get("binaryData") or {}
-    errors = _frozen(new, old, ("data", "binaryData"))
+    errors = Errors(_frozen(new, old, ("data", "binaryData")))
     errors += _keys(new, "data")
-    errors += [
+    errors += (
         invalid(item("data", key), key, "duplicate of key present in binaryData")
         for key in sorted(texts.keys() & binary)
-    ]
+    )
     errors += _keys(new, "binaryData")
     size = sum(len(value.encode("utf-8", "surrogatepass")) for value in texts.values()) + sum(
         map(_size, binary.values())

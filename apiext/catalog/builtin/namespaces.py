@@ -16,7 +16,7 @@ from apiext.crd.types import METADATA, TEXT, always
 from apiext.documents.document import Document, View, clone
 from apiext.managedfields.fieldset import EMPTY
 from apiext.managedfields.schemas import lazily
-from apiext.meta.fields import FieldError, invalid, item
+from apiext.meta.fields import Errors, FieldError, invalid, item
 from apiext.meta.objectmeta import CHANGE, WHOLE
 from apiext.meta.syntax import dns1123_label, qualified_name
 
@@ -107,10 +107,10 @@ _ENDPOINTS = {
 
 
 def _validate(new: View, old: View | None) -> list[FieldError]:
-    errors: list[FieldError] = []
+    errors = Errors()
     for index, name in enumerate((new.get("spec") or {}).get("finalizers") or ()):
         path = item("spec.finalizers", index) if old is not None else "spec.finalizers"  # upstream: as finalize has it
-        errors += [invalid(path, name, fault) for fault in qualified_name(name)]
+        errors += (invalid(path, name, fault) for fault in qualified_name(name))
         if "/" not in name and name not in core.STANDARD_FINALIZERS:
             errors.append(invalid(path, name, core.UNQUALIFIED))
     return errors

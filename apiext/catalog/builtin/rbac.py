@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from apiext.catalog.builtin.admission_rules import selector_errors
 from apiext.documents.document import Document, View
-from apiext.meta.fields import FieldError, invalid, not_supported, required
+from apiext.meta.fields import Errors, FieldError, invalid, not_supported, required
 from apiext.meta.syntax import dns1123_subdomain, path_segment
 
 GROUP = "rbac.authorization.k8s.io"
@@ -44,19 +44,21 @@ def validate_cluster_role(new: View, old: View | None) -> list[FieldError]:
 
 
 def _selector(selector: View, path: str) -> list[FieldError]:
-    errors = list(selector_errors(selector, path))
-    return [*errors, invalid(path, None, "invalid label selector.")] if errors else []
+    errors = Errors(selector_errors(selector, path))
+    if errors:
+        errors.append(invalid(path, None, "invalid label selector."))
+    return errors
 
 
 def _rules(new: View, *, namespaced: bool) -> list[FieldError]:
-    errors: list[FieldError] = []
+    errors = Errors()
     for index, rule in enumerate(new.get("rules") or ()):
         errors += _rule(rule, f"rules[{index}]", namespaced=namespaced)
     return errors
 
 
 def _rule(rule: View, path: str, *, namespaced: bool) -> list[FieldError]:
-    errors: list[FieldError] = []
+    errors = Errors()
     urls = rule.get("nonResourceURLs")
     if not rule.get("verbs"):
         errors.append(required(f"{path}.verbs", "verbs must contain at least one value"))
@@ -88,7 +90,7 @@ def validate_cluster_role_binding(new: View, old: View | None) -> list[FieldErro
 
 def _binding(new: View, old: View | None, kinds: Sequence[str], *, namespaced: bool) -> list[FieldError]:
     reference = new.get("roleRef") or {}
-    errors: list[FieldError] = []
+    errors = Errors()
     group, kind, name = (reference.get(field, "") for field in ("apiGroup", "kind", "name"))
     if group != GROUP:
         errors.append(not_supported("roleRef.apiGroup", group, (GROUP,)))
@@ -97,7 +99,7 @@ def _binding(new: View, old: View | None, kinds: Sequence[str], *, namespaced: b
     if not name:
         errors.append(required("roleRef.name"))
     else:
-        errors += [invalid("roleRef.name", name, fault) for fault in path_segment(name)]
+        errors += (invalid("roleRef.name", name, fault) for fault in path_segment(name))
     for index, subject in enumerate(new.get("subjects") or ()):
         errors += _subject(subject, f"subjects[{index}]", namespaced=namespaced)
     if old is not None and reference != (old.get("roleRef") or {}):
@@ -107,7 +109,7 @@ def _binding(new: View, old: View | None, kinds: Sequence[str], *, namespaced: b
 
 
 def _subject(subject: View, path: str, *, namespaced: bool) -> list[FieldError]:
-    errors: list[FieldError] = []
+    errors = Errors()
     name, kind, group = (subject.get(field, "") for field in ("name", "kind", "apiGroup"))
     if not name:
         errors.append(required(f"{path}.name"))

@@ -8,7 +8,17 @@ from apiext.catalog.builtin import ips
 from apiext.documents.document import Document, View
 from apiext.documents.go_json import go_json
 from apiext.meta import syntax
-from apiext.meta.fields import DUPLICATE, FieldError, duplicate, forbidden, invalid, item, not_supported, required
+from apiext.meta.fields import (
+    DUPLICATE,
+    Errors,
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    item,
+    not_supported,
+    required,
+)
 
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _OUTSIDE = ("LoadBalancer", "NodePort")
@@ -181,14 +191,17 @@ def validate_service(new: View, old: View | None) -> list[FieldError]:
     """Return the faults of a service; old is None on create."""
     spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     ports = spec.get("ports") or []
-    errors = [*_changed_addresses(spec, before), *_changed_families(spec, before), *_changed_balancer(spec, before)]
-    errors += [*_topology_errors(new), *_type_errors(spec)]
+    errors = Errors(_changed_addresses(spec, before))
+    errors += _changed_families(spec, before)
+    errors += _changed_balancer(spec, before)
+    errors += _topology_errors(new)
+    errors += _type_errors(spec)
     names: set[str] = set()
     for index, port in enumerate(ports):
         errors += _port(port, item("spec.ports", index), names, named=len(ports) > 1)
     for key, value in sorted((spec.get("selector") or {}).items()):
-        errors += [invalid("spec.selector", key, fault) for fault in syntax.qualified_name(key)]
-        errors += [invalid("spec.selector", value, fault) for fault in syntax.label_value(value)]
+        errors += (invalid("spec.selector", key, fault) for fault in syntax.qualified_name(key))
+        errors += (invalid("spec.selector", value, fault) for fault in syntax.label_value(value))
     errors += _affinity_errors(spec)
     for index, address in enumerate(spec.get("externalIPs") or ()):
         path = item("spec.externalIPs", index)
@@ -197,7 +210,10 @@ def validate_service(new: View, old: View | None) -> list[FieldError]:
     if spec.get("type") not in _TYPES:
         errors.append(not_supported("spec.type", spec.get("type", ""), _TYPES))
     errors += _repeated(ports, node_ports=spec.get("type") != "ClusterIP")
-    return [*errors, *_source_errors(new, old or {}), *_balancer_errors(spec), *_traffic_errors(spec)]
+    errors += _source_errors(new, old or {})
+    errors += _balancer_errors(spec)
+    errors += _traffic_errors(spec)
+    return errors
 
 
 def validate_service_status(new: View, old: View | None) -> list[FieldError]:
@@ -206,7 +222,9 @@ def validate_service_status(new: View, old: View | None) -> list[FieldError]:
     path = "status.loadBalancer.ingress"
     if points and (new.get("spec") or {}).get("type") != "LoadBalancer":
         return [forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")]
-    return [fault for index, point in enumerate(points) for fault in _point_errors(point, item(path, index), kept)]
+    return Errors(
+        fault for index, point in enumerate(points) for fault in _point_errors(point, item(path, index), kept)
+    )
 
 
 def service_status_warnings(new: View, old: View | None) -> list[str]:

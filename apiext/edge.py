@@ -183,6 +183,7 @@ async def listen(
             host=config.bind_address,
             port=config.port,
             reuse_port=config.worker is not None,
+            workers=config.worker.of if config.worker is not None else 1,
             tls=known.tls,
             certificate=known.certificate,
             version=f"v{config.kubernetes_version}",

@@ -73,6 +73,10 @@ class _Announcing:
         self.certificate_user: User | None = inner.certificate_user
         self.is_proxy: bool = inner.is_proxy
 
+    def declared_size(self) -> int:
+        """Return how many bytes of a body are still to come, MAX_BODY if the head does not tell."""
+        return self._inner.declared_size()
+
     async def read_body(self, limit: int) -> bytes:
         """Return the body."""
         return await self._inner.read_body(limit)

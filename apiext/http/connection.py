@@ -26,6 +26,7 @@ from apiext.http.farewells import Farewells
 from apiext.http.fastpath import TAIL, FastPath
 from apiext.http.gate import audit_id
 from apiext.http.heads import Head, Sender
+from apiext.http.memory import Memory
 from apiext.http.repeats import Repeats, is_one_head
 from apiext.http.sinks import UnchunkedSink, WatchSink
 from apiext.http.turns import Request, Turns
@@ -55,6 +56,7 @@ class Service(Protocol):
     fast: FastPath | None
     proxies: Proxies | None
     farewells: Farewells
+    memory: Memory
     active: int
 
     def all_done(self) -> None:
@@ -318,6 +320,9 @@ class ApiHandler(Turns):
                 if size > limits.GZIP_FROM:
                     await service.compressor.apply(exchange, reply)
                     size = reply.size
+                if exchange.promised or size > limits.ANSWER_UNWEIGHED:
+                    reply = self._weighed(exchange, reply, size)
+                    size = reply.size
                 if self._secure and size > limits.TLS_WRITE:
                     return await self._send_in_turns(exchange.audit_id, reply, size)
                 kept = self._send(exchange.audit_id, reply, size)
@@ -326,10 +331,24 @@ class ApiHandler(Turns):
                 return kept
         finally:
             request.whole = None  # an idle connection keeps no body
+            if exchange.promised:
+                service.memory.hold(exchange, 0)
             service.active -= 1
             if not service.active:
                 service.all_done()
         return await self._follow(reply, request)
+
+    def _weighed(self, exchange: Exchange, reply: Reply, size: int) -> Reply:
+        """Return an answer for which its user has memory until its client has taken it, a refusal of a read else."""
+        memory = self._service.memory
+        memory.hold(exchange, min(size, exchange.promised))  # the body is of the past
+        if reply.shared or exchange.method != "GET":
+            return reply
+        try:
+            memory.hold(exchange, size)
+        except StatusError as error:
+            return refusals.refusal(exchange, error)
+        return reply
 
     def _read_head(self, message: Any) -> Head:
         sender = self._sender
@@ -405,6 +424,14 @@ class ApiHandler(Turns):
             return False
         request.payload.feed_eof()
         return True
+
+    def declared_size(self) -> int:
+        """Return how many bytes of a body are still to come, MAX_BODY if the head does not tell."""
+        request = self._request
+        assert request is not None
+        if request.whole is not None or request.payload is EMPTY_PAYLOAD:
+            return 0
+        return int(request.message.headers.get("Content-Length", "") or limits.MAX_BODY)
 
     async def read_body(self, limit: int) -> bytes:
         """Return the body; StatusError 413 over ``limit`` bytes, 408 when it does not arrive in time."""

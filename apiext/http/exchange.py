@@ -17,6 +17,9 @@ class Connection(Protocol):
     is_proxy: bool
     is_allowed_page: bool  # whether --cors-allowed-origins names where the request comes from
 
+    def declared_size(self) -> int:
+        """Return how many bytes of a body are still to come, MAX_BODY if the head does not tell."""
+
     async def read_body(self, limit: int) -> bytes:
         """Return the body; raises StatusError 413 over ``limit`` bytes, 408 when it does not come."""
 
@@ -32,7 +35,7 @@ class Reply:
     """A complete answer: status code, content type, more header lines, and the body in parts.
 
     ``parts`` are joined on the wire without being copied together first. ``compressible`` says whether gzip may be
-    applied.
+    applied. ``shared`` tells that other answers consist of the same bytes, so that a slow client holds none for itself.
     """
 
     code: int
@@ -40,6 +43,7 @@ class Reply:
     parts: Sequence[bytes] = ()
     headers: list[tuple[str, str]] = field(default_factory=list)
     compressible: bool = False
+    shared: bool = False
 
     @property
     def size(self) -> int:
@@ -75,7 +79,8 @@ class Exchange:
 
     ``given`` are the seconds that the client gives it, 0 for no limit. ``labels`` are what metrics show of it; routes
     set them once it is known what is asked for, so that no URL can make up new ones, and what has none is not counted,
-    as upstream. ``trail`` is what the audit log is to be told, if anything.
+    as upstream. ``promised`` are the bytes of memory that it may take (http.memory). ``trail`` is what the audit log is
+    to be told, if anything.
     """
 
     __slots__ = (
@@ -90,6 +95,7 @@ class Exchange:
         "long_running",
         "method",
         "path",
+        "promised",
         "query",
         "sender",
         "started",
@@ -113,6 +119,7 @@ class Exchange:
         self.user: User = ANONYMOUS
         self.deadline = 0.0
         self.given = 0.0
+        self.promised = 0
         self.warnings: list[str] = []
         self.trail: Trail | None = None
         self.labels: Labels | None = None

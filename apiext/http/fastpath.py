@@ -106,8 +106,8 @@ class FastPath:
             return None
         view = entry.view(road.viewer)
         size = len(view) + 1
-        if size > limits.GZIP_FROM:
-            return None  # the ordinary way compresses it, or tells that it would
+        if size > limits.ANSWER_UNWEIGHED:
+            return None  # the ordinary way counts it for its user, and compresses it or tells that it would
         reply = b"%b%b\r\nContent-Length: %d\r\n\r\n%b\n" % (
             self._start(),
             audit_id(headers.get("Audit-Id", "")).encode(),

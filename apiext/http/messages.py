@@ -17,6 +17,7 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError as MessageDecodeError
 
+from apiext import limits
 from apiext.documents.descriptors import pool_of
 from apiext.documents.document import Document
 from apiext.documents.encoding import decode_json
@@ -31,6 +32,7 @@ _RENAMED: Mapping[tuple[str, str], str] = {
 _INLINE: Mapping[str, str] = {"RuleWithOperations": "rule", "NamedRuleWithOperations": "ruleWithOperations"}
 """Message → its field whose members are the object's own in JSON (an embedded struct in Go)."""
 _ZERO_TIME = -62135596800  # seconds of 0001-01-01, Go's zero time
+_LENGTHS = bytes(set(range(0x20)) - set(b"\t\n\r"))  # of short messages; texts hold few of them
 _VARINT, _DOUBLE, _LENGTH = 0, 1, 2  # wire types
 
 Reader = Callable[[Any], Any]
@@ -56,8 +58,15 @@ def message_class(name: str) -> Any:
     return message_factory.GetMessageClass(descriptor(name))
 
 
+def short_messages(raw: bytes) -> int:
+    """Return how many lengths below 32 there may be in a message: those of all short messages, and some other bytes."""
+    return len(raw) - len(raw.translate(None, _LENGTHS))
+
+
 def parse(name: str, raw: bytes) -> Any:
     """Return the message that the bytes hold; raises DecodeError."""
+    if len(raw) > limits.MAX_CONTAINERS and short_messages(raw) > limits.MAX_CONTAINERS:
+        raise DecodeError(f"more than {limits.MAX_CONTAINERS} messages and lists")
     try:
         return message_class(name).FromString(raw)
     except MessageDecodeError as error:

@@ -90,7 +90,7 @@ class Publisher:
             lambda now: _encoded(make(now), wanted),
             large=wanted.encoding == YAML,
         )
-        return Reply(200, wanted.encoding, (body,), compressible=True)
+        return Reply(200, wanted.encoding, (body,), compressible=True, shared=True)
 
     # --- OpenAPI ---
 
@@ -157,7 +157,7 @@ class Publisher:
         self, exchange: Exchange, name: str, catalog: Catalog, document: Tagged, content_type: str
     ) -> Reply:
         """Return a document; a large one is compressed once for all who take gzip."""
-        reply = Reply(200, content_type, document.parts, self._conditional.headers(name, document.etag))
+        reply = Reply(200, content_type, document.parts, self._conditional.headers(name, document.etag), shared=True)
         if reply.size > limits.GZIP_FROM:
             reply.headers.append(("Vary", "Accept-Encoding"))
             if responses.accepts_gzip(exchange.headers.get("Accept-Encoding", "")):
@@ -211,7 +211,7 @@ def _core_versions(exchange: Exchange, catalog: Catalog) -> Reply:
     if not responses.is_host(host):
         return responses.bad_host()
     body = _encoded(groups.core_versions(catalog, host), wanted)
-    return Reply(200, wanted.encoding, (body,))
+    return Reply(200, wanted.encoding, (body,), shared=True)
 
 
 def paths(catalog: Catalog) -> list[str]:

@@ -15,6 +15,7 @@ from apiext.documents.errors import OverflowingNumber
 from apiext.http import eventstream, lists, negotiation, protobuf, representations, streams, websocket
 from apiext.http.exchange import Answer, Exchange, Reply, StreamReply
 from apiext.http.making import Making
+from apiext.http.memory import Memory, weight
 from apiext.http.negotiation import JSON, PROTOBUF, YAML, Wanted
 from apiext.http.operations import Operations
 from apiext.http.representations import Subject
@@ -73,13 +74,15 @@ class Resources:
         clock: SecondClock,
         compressor: Compressor,
         min_watch_timeout: float = limits.MIN_WATCH_TIMEOUT,
+        memory: Memory | None = None,
     ) -> None:
         self.operations = operations
         self.telemetry = telemetry
         self.clock = clock
         self.compressor = compressor
         self.min_watch_timeout = min_watch_timeout
-        self.making = Making()
+        self.memory = memory or Memory()
+        self.making = Making(self.memory)
 
     def answer(self, exchange: Exchange, target: Target) -> Awaitable[Answer]:
         """Answer a request whose verb the endpoint has."""
@@ -92,6 +95,8 @@ async def _get(resources: Resources, exchange: Exchange, target: Target) -> Answ
         raise status.bad_request("the export parameter, deprecated since v1.14, is no longer supported")
     entry = await resources.operations.get(_call(exchange, target))
     representations.check_include(subject.wanted, subject.include)
+    if not subject.wanted.plain and entry.size > limits.UNWEIGHED:
+        resources.memory.hold(exchange, await weight(entry.raw, JSON))
     return await _stored(subject, entry)
 
 
@@ -119,15 +124,15 @@ async def _segments(
         await segments.prepare(page.convert)
     head, tail = lists.brackets(subject.served, page)
     if segments.size <= limits.GZIP_FROM:
-        return Reply(200, JSON, (head, *segments.parts, tail))
+        return Reply(200, JSON, (head, *segments.parts, tail), shared=True)
     vary = ("Vary", "Accept-Encoding")
     if not accepts_gzip(exchange.headers.get("Accept-Encoding", "")):
-        return Reply(200, JSON, (head, *segments.parts, tail), [vary])
+        return Reply(200, JSON, (head, *segments.parts, tail), [vary], shared=True)
     size = segments.uncompressed
     if not resources.making.fits(size):
-        return Reply(200, JSON, (head, *segments.parts, tail), [vary])
+        return Reply(200, JSON, (head, *segments.parts, tail), [vary], shared=True)
     parts = await resources.compressor.run(size, lambda: segments.gzip(head, tail))
-    return Reply(200, JSON, parts, [vary, ("Content-Encoding", "gzip")])
+    return Reply(200, JSON, parts, [vary, ("Content-Encoding", "gzip")], shared=True)
 
 
 async def _watch(resources: Resources, exchange: Exchange, target: Target) -> Answer:
@@ -224,6 +229,7 @@ async def _create(resources: Resources, exchange: Exchange, target: Target) -> A
     raw = await _raw_body(resources, exchange)
     if call.query:
         api.write_options(call, "CreateOptions")  # upstream: before the body is decoded
+    await _weigh(resources, exchange, target, raw, encoding)
     return await _outcome(subject, await resources.operations.create(call, await _body(target, encoding, raw)))
 
 
@@ -233,7 +239,9 @@ async def _update(resources: Resources, exchange: Exchange, target: Target) -> A
     raw = await _raw_body(resources, exchange)
     if call.query:
         api.write_options(call, "UpdateOptions")  # upstream: before the type of the body is looked at
-    body = await _body(target, _encoding(exchange, target), raw)
+    encoding = _encoding(exchange, target)
+    await _weigh(resources, exchange, target, raw, encoding)
+    body = await _body(target, encoding, raw)
     return await _outcome(subject, await resources.operations.update(call, body))
 
 
@@ -242,19 +250,20 @@ async def _patch(resources: Resources, exchange: Exchange, target: Target) -> An
     _check_name(exchange)
     subject = _subject(resources, exchange, target)
     raw = await _raw_body(resources, exchange)
+    await _weigh(resources, exchange, target, raw, media_type)
     return await _outcome(subject, await resources.operations.patch(_call(exchange, target), media_type, raw))
 
 
 async def _delete(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     subject = _subject(resources, exchange, target)
-    options = await _delete_options(resources, exchange)
+    options = await _delete_options(resources, exchange, target)
     return await _outcome(subject, await resources.operations.delete(_call(exchange, target), options))
 
 
 async def _delete_collection(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     subject, call = _subject(resources, exchange, target), _call(exchange, target)
     api.judge_list(call)  # upstream: what is to go is judged before the body is read
-    options = await _delete_options(resources, exchange)
+    options = await _delete_options(resources, exchange, target)
     return await _outcome(subject, await resources.operations.delete_collection(call, options))
 
 
@@ -347,12 +356,27 @@ async def _stored(subject: Subject, entry: Entry, code: int = 200) -> Reply:
 async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
     if exchange.sender.packed:  # aiohttp takes "gzip, chunked", and opens neither
         raise status.unsupported_media_type(negotiation.ENCODINGS)
-    raw = await exchange.connection.read_body(limits.MAX_BODY)
+    connection = exchange.connection
+    if (coming := connection.declared_size()) > limits.UNWEIGHED:
+        resources.memory.hold(exchange, min(coming, limits.MAX_BODY))
+    raw = await connection.read_body(limits.MAX_BODY)
     labels, info = exchange.labels, exchange.info
     assert labels is not None, "routes name what they found"
     verb = "delete_collection" if info.verb == "deletecollection" else info.verb
     resources.telemetry.body_sizes.observe(len(raw), labels.group, labels.resource, verb)
     return raw
+
+
+async def _weigh(resources: Resources, exchange: Exchange, target: Target, raw: bytes, encoding: str) -> None:
+    """Have the memory promised that a write takes, 429 or 413 before its body is decoded (http.memory)."""
+    info = exchange.info
+    need = await weight(raw, encoding) if len(raw) > limits.UNWEIGHED else 0
+    if info.name and info.verb != "delete":  # what takes much memory can be deleted
+        entry = resources.operations.cached(target.served.stored_resource, info.namespace or "", info.name)
+        if entry is not None and entry.size > limits.UNWEIGHED:
+            need += await weight(entry.raw, JSON)
+    if need or exchange.promised:
+        resources.memory.hold(exchange, need)
 
 
 def _encoding(exchange: Exchange, target: Target) -> str:
@@ -426,12 +450,14 @@ BODIES: Mapping[str, Decode] = {
 """Encoding of a body → how it is decoded to a document and its duplicate keys."""
 
 
-async def _delete_options(resources: Resources, exchange: Exchange) -> Document | None:
+async def _delete_options(resources: Resources, exchange: Exchange, target: Target) -> Document | None:
     """Return the DeleteOptions of a body, None without a body (WRI-020)."""
     raw = await _raw_body(resources, exchange)
     if not raw:
+        await _weigh(resources, exchange, target, raw, JSON)
         return None
     encoding = negotiation.body_encoding(exchange.headers.get("Content-Type", ""))
+    await _weigh(resources, exchange, target, raw, encoding)
     try:
         if encoding == PROTOBUF:
             return protobuf.decode_delete_options(raw)

@@ -28,6 +28,7 @@ from apiext.http.filters import compose, filters
 from apiext.http.forgetting import Forgetting
 from apiext.http.gate import Gate
 from apiext.http.health import Health, version_document
+from apiext.http.memory import Memory
 from apiext.http.openid import Issuer
 from apiext.http.operations import Operations
 from apiext.http.plain import Telling
@@ -55,6 +56,7 @@ class Settings:
     anonymous: bool = False
     fast_path: bool = True
     reuse_port: bool = False
+    workers: int = 1  # processes that share the memory
     shutdown_delay: float = 0.0
     request_timeout: float = limits.REQUEST_TIMEOUT
     min_watch_timeout: float = limits.MIN_WATCH_TIMEOUT
@@ -116,6 +118,7 @@ class HttpServer:
         self.clock = responses.SecondClock()
         self.compressor = responses.Compressor()
         self.farewells = Farewells()
+        self.memory = Memory(workers=settings.workers)
         self.active = 0
         self.port = 0
         gate = Gate(
@@ -130,7 +133,9 @@ class HttpServer:
             settings.proxies,
             None if authenticator.asks else pages.judge(settings.headers.cors_origins),
         )
-        resources = Resources(operations, telemetry, self.clock, self.compressor, settings.min_watch_timeout)
+        resources = Resources(
+            operations, telemetry, self.clock, self.compressor, settings.min_watch_timeout, self.memory
+        )
         routes = Routes(resources, health, telemetry, version_document(settings.version), settings.issuer)
         chain = filters(audited=auditor is not None, judged=authorizer is not always_allow)
         self._access = AccessLog(settings.access_log) if settings.access_log is not None else None

@@ -71,6 +71,10 @@ class Room:
         """Whether there is a bound at all."""
         return bool(self._groups)
 
+    def limit(self) -> int:
+        """Return the bytes that the process and its neighbours in the group may have in all, a lot without a bound."""
+        return min((found[0] for files in self._groups if (found := files.left()) is not None), default=_NO_BOUND)
+
     def fits(self, size: int) -> bool:
         """Tell whether so many bytes may be kept besides what is there."""
         if not self._groups:

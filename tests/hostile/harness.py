@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+import yaml
 
 from tests.support.http_client import Answer, Client
 from tests.support.memory_group import MemoryGroup, memory_group
@@ -189,7 +190,7 @@ def at_once(count: int, send: Callable[[int], Found]) -> list[Found]:
 def refusal(answer: Answer) -> int:
     """Return the code of a precise refusal: a Status of 4xx that says why."""
     assert 400 <= answer.status < 500, f"{answer.status}: {answer.raw[:500]!r}"
-    told = answer.json
+    told = yaml.safe_load(answer.raw)  # JSON is YAML
     assert (told["kind"], told["status"], told["code"]) == ("Status", "Failure", answer.status)
     assert told["reason"], told
     assert told["message"], told

@@ -11,6 +11,7 @@ import pytest
 from apiext import limits
 from apiext.http import resources
 from apiext.http.making import Making
+from apiext.http.memory import Memory
 from apiext.meta.status import StatusError
 from apiext.storage.room import Room
 from apiext.storage.segments import Segments
@@ -41,7 +42,7 @@ def page(count: int, size: int) -> Page:
 
 
 async def test_lists_that_are_made_count_for_those_that_come() -> None:
-    making = Making(Given(5_000))
+    making = Making(Memory(Given(5_000), total=1 << 60))
     with making.held(page(200, 10)), making.held(Page(1, entries=[Entry("n", "a", 1, b"x" * 400)])):
         assert making.fits(200)
         assert not making.fits(201)
@@ -57,13 +58,13 @@ async def test_lists_that_are_made_count_for_those_that_come() -> None:
 
 
 async def test_without_a_bound_nobody_counts() -> None:
-    making = Making(Room([]))
+    making = Making(Memory(Room([]), total=1 << 60))
     with making.held(page(100, 1_000)):
         assert making.fits(1 << 60)
 
 
 async def test_a_few_lists_are_made_at_a_time() -> None:
-    making = Making(Room([]))
+    making = Making(Memory(Room([]), total=1 << 60))
     running, most = 0, 0
 
     async def make() -> None:
@@ -95,7 +96,7 @@ class Endless:
 
 
 async def test_those_who_ask_for_the_same_segments_take_turns() -> None:
-    given: Any = SimpleNamespace(making=Making(Room([])))
+    given: Any = SimpleNamespace(making=Making(Memory(Room([]), total=1 << 60)))
     nothing: Any = None
     segments: Any = Endless()
     asking = (resources._segments(given, nothing, nothing, segments, Page(1)) for _ in range(20))

@@ -94,13 +94,14 @@ def _place(plural: str, form: Form, own: Form) -> Mapping[str, Mapping[str, str]
 
 
 class Budget:
-    """What the expressions of one hook may still cost, and the elements that they may still touch together."""
+    """What the expressions of one hook may still cost, the elements that they may still touch, and time, together."""
 
-    __slots__ = ("effort", "left")
+    __slots__ = ("effort", "left", "longest")
 
     def __init__(self, units: int) -> None:
         self.left = units
         self.effort = effort.MOST
+        self.longest = effort.MOST_TIME
 
     def spend(self, cost: int) -> None:
         """Take the cost of an expression; raises OutOfBudget."""
@@ -124,11 +125,12 @@ async def evaluate(program: Program, known: Mapping[str, Any], budget: Budget) -
     if program.generated or program.nodes <= limits.ADMISSION_CODE_INLINE:
         found = work(Limit(min(most, limits.ADMISSION_CEL_INLINE), brief=True, effort=budget.effort))
     if found is None or found.cancelled:
-        limit = Limit(most, effort=budget.effort)
+        limit = Limit(most, effort=budget.effort, longest=budget.longest)
         try:
             found = await asyncio.to_thread(work, limit)
         finally:
             limit.cancel()  # nobody waits for a thread beyond the request
+        budget.longest -= limit.time
     budget.effort -= touched[-1]
     budget.spend(found.cost)
     return found

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from apiext.cel.effort import spend
+from apiext.cel.effort import spend, spend_copy
 from apiext.cel.values import (
     COMPARABLE,
     INT_MAX,
@@ -52,7 +52,10 @@ def add(one: Value, other: Value) -> Value:
     if kind is second:
         if kind is int:
             return _int(one + other)
-        if kind is str or kind is bytes or kind is float:
+        if kind is float:
+            return one + other
+        if kind is str or kind is bytes:
+            spend_copy(one, other)  # costs count it only where both types are known
             return one + other
         if kind is Uint:
             return _uint(int(one) + int(other))

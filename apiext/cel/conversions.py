@@ -3,7 +3,7 @@
 import math
 import re
 
-from apiext.cel.effort import spend_text, take_time
+from apiext.cel.effort import spend_copy, spend_text, take_time
 from apiext.cel.times import format_timestamp, parse_duration, parse_rfc3339
 from apiext.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, NULL, STRING, TIMESTAMP, UINT, Type, make
 from apiext.cel.values import (
@@ -32,6 +32,8 @@ _FLOAT = re.compile(rf"[+-]?(?:{_NUMBER}(?:\.(?:{_NUMBER})?)?|\.{_NUMBER})(?:[eE
 _DIGITS = r"[0-9a-fA-F]+(?:_[0-9a-fA-F]+)*"
 _HEX_FLOAT = re.compile(rf"[+-]?0[xX](?:_?{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})[pP][+-]?{_NUMBER}\Z")
 _SPECIAL = re.compile(r"[+-]?(?:inf|infinity|nan)\Z", re.I)
+_READ = 64  # characters of a time that are read in the time of an element
+_DURATION_PART = 4  # elements that a number with its unit in a duration takes as long as
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
@@ -79,6 +81,7 @@ def to_double(value: Value) -> Value:
         return float(value)
     if kind is str:
         spend_text(len(value))
+        take_time(len(value) // 2)
         if _SPECIAL.match(value):
             return float(value)
         if _FLOAT.match(value):
@@ -101,7 +104,10 @@ def to_bool(value: Value) -> Value:
 
 def to_bytes(value: Value) -> Value:
     """Return the UTF-8 of a text."""
-    return value.encode("utf-8", "surrogatepass") if type(value) is str else _cannot(value, "bytes")
+    if type(value) is not str:
+        return _cannot(value, "bytes")
+    spend_copy(value)
+    return value.encode("utf-8", "surrogatepass")
 
 
 def to_string(value: Value) -> Value:
@@ -116,6 +122,7 @@ def to_string(value: Value) -> Value:
     if kind is float:
         return shortest(value)
     if kind is bytes:
+        spend_copy(value)
         try:
             return value.decode()
         except UnicodeDecodeError:
@@ -133,6 +140,7 @@ def to_timestamp(value: Value) -> Value:
     if type(value) is int:
         read = value * SECOND, 0
     elif type(value) is str:
+        take_time(len(value) // _READ)
         read = parse_rfc3339(value)
     if read is None:
         return _cannot(value, "google.protobuf.Timestamp")
@@ -143,7 +151,7 @@ def to_duration(value: Value) -> Value:
     """Return a duration of a text."""
     if type(value) is str:
         spend_text(len(value))
-        take_time(len(value) * 2)
+        take_time(sum(map(value.count, "hms")) * _DURATION_PART + len(value) // 4)
     ns = parse_duration(value) if type(value) is str else None
     return Duration(ns) if ns is not None else _cannot(value, "google.protobuf.Duration")
 

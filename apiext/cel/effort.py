@@ -3,8 +3,9 @@
 Upstream charges some functions little that do much: lists added for 1 grow by doubling, ``%s`` prints any list for the
 length of its clause. A rule that lives by that ends as one that is over its limit.
 
-What takes time by its input alone is bounded by that, but too long for where others wait: ``take_time`` ends only
-evaluations that are to be brief, before they begin with it.
+Work that keeps nothing in memory has an allowance of its own, ``take_time``: reading texts, comparing them, matching
+patterns. Costs bound it only where the types of the arguments are known; a call of unknown types costs 1. What is to
+be brief has no such allowance beside the other.
 """
 
 import threading
@@ -13,7 +14,11 @@ from typing import Protocol
 CANCELLED = "operation cancelled: actual cost limit exceeded"
 INTERRUPTED = "operation interrupted"
 MOST = 5_000_000  # elements touched or made by one evaluation: about two seconds, and 50 MB when they are kept
+MOST_TIME = 2_500_000  # elements that all evaluations under a limit may take as long as: about a second
 _CHARACTERS = 10  # of a text that count as one element, as in costs
+_WIDE = 4  # bytes of a character of a text that is not ASCII
+_FEW = 1_000  # characters that need not be reckoned with
+_SCANNED = 500  # characters that are looked through in the time of an element
 
 
 class Cancelled(Exception):
@@ -26,12 +31,14 @@ class _Limit(Protocol):
     brief: bool
     cancelled: bool
     time: int
+    longest: int
 
 
 class _Never:
     brief = False
     cancelled = False
     time = 0
+    longest = 1 << 62
 
 
 class _Effort(threading.local):
@@ -61,11 +68,15 @@ def left() -> int:
 
 
 def take_time(elements: int) -> None:
-    """Reckon with work that takes as long as so many elements and is bounded otherwise. Raises Cancelled if brief."""
+    """Reckon with work that takes as long as so many elements and keeps none. Raises Cancelled."""
     limit = _effort.limit
     limit.time += elements
     if limit.brief:
         spend(elements)
+    elif limit.time > limit.longest:
+        raise Cancelled(CANCELLED)
+    elif limit.cancelled:
+        raise Cancelled(INTERRUPTED)
 
 
 def spend(elements: int) -> None:
@@ -77,7 +88,20 @@ def spend(elements: int) -> None:
         raise Cancelled(INTERRUPTED)
 
 
-def spend_text(characters: int) -> None:
-    """Reckon with a text about to be read or made. Raises Cancelled."""
+def spend_text(characters: int, *, wide: bool = False) -> None:
+    """Reckon with a text about to be read or made; one that is ``wide`` is not ASCII. Raises Cancelled."""
     if characters >= _CHARACTERS:
-        spend(characters // _CHARACTERS)
+        spend(characters * (_WIDE if wide else 1) // _CHARACTERS)
+
+
+def spend_copy(*texts: str | bytes) -> None:
+    """Reckon with a text or byte row about to be made of these, by its bytes in memory. Raises Cancelled."""
+    size = sum(map(len, texts))
+    if size >= _FEW:
+        spend_text(size, wide=any(type(text) is str and not text.isascii() for text in texts))
+
+
+def take_scan(characters: int) -> None:
+    """Reckon with characters that are compared or looked through, a block at a time. Raises Cancelled."""
+    if characters >= _FEW:
+        take_time(characters // _SCANNED)

@@ -59,9 +59,6 @@ class Evaluation:
         return f"Evaluation({self.value!r}, {self.error!r}, {self.cost})"
 
 
-_DEFAULT_LIMIT = Limit(PER_CALL_LIMIT)
-
-
 class Environment:
     """Compiles expressions over declared variables.
 
@@ -167,8 +164,9 @@ class Program:
         """Return whether a variable is used, as transition rules use oldSelf."""
         return self.checked.mentions(variable)
 
-    def evaluate(self, variables: Mapping[str, Any], limit: Limit = _DEFAULT_LIMIT) -> Evaluation:
+    def evaluate(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
         """Evaluate by generated code; what it leaves undecided is interpreted. As ``interpret`` otherwise."""
+        limit = limit or Limit(PER_CALL_LIMIT)
         if not self.generated:
             self._generate()
         limit.begin()
@@ -195,12 +193,13 @@ class Program:
             self._run, self._mixed = made
         self.generated = True  # last: another thread may look
 
-    def interpret(self, variables: Mapping[str, Any], limit: Limit = _DEFAULT_LIMIT) -> Evaluation:
+    def interpret(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
         """Evaluate step by step, as upstream does.
 
         variables: decoded JSON for declared ones (absent for an optional one that is missing), values for others.
-        limit: the most it may cost.
+        limit: the most it may cost, PER_CALL_LIMIT if it is None.
         """
+        limit = limit or Limit(PER_CALL_LIMIT)
         tracker = Tracker(limit.interpreted())
         limit.begin()
         try:

@@ -15,12 +15,16 @@ class Limit:
     """The most that an evaluation may cost; another thread may cancel it.
 
     ``brief`` limits stand for time: a step that is interpreted counts more. ``effort`` are the elements that the
-    evaluation may touch; ``time`` are those that would have taken as long as what evaluations did beside, so far.
+    evaluation may touch; ``time`` are those that would have taken as long as what evaluations did beside, so far, and
+    ``longest`` is the most of these, unless the limit is brief.
     """
 
-    __slots__ = ("brief", "cancelled", "effort", "most", "time")
+    __slots__ = ("brief", "cancelled", "effort", "longest", "most", "time")
 
-    def __init__(self, most: int, *, brief: bool = False, effort: int = effort.MOST) -> None:
+    def __init__(
+        self, most: int, *, brief: bool = False, effort: int = effort.MOST, longest: int = effort.MOST_TIME
+    ) -> None:
+        self.longest = longest
         self.most = most
         self.brief = brief
         self.effort = effort

@@ -83,7 +83,7 @@ def read_clauses(text: str, arguments: Arguments) -> str:
         kind, precision, at = _clause(text, at)
         made = arguments.clause(kind, precision, index)
         length += len(made)
-        spend_text(len(made))
+        spend_text(len(made), wide=not made.isascii())
         if length > MAX_TEXT:
             raise FormatError("error during formatting: text too long")
         out.append(made)
@@ -157,12 +157,12 @@ def _string(value: Value, precision: int = 0) -> str:
         spend(len(value) + 1)
     if is_list(value):
         made = ", ".join(_inner(inner) for inner in elements(value))
-        spend_text(len(made))
+        spend_text(len(made), wide=not made.isascii())
         return f"[{made}]"
     if is_map(value):
         pairs = sorted((_pair(value, key) for key in elements(value)), key=lambda pair: pair[0])
         made = ", ".join(f"{key}:{inner}" for key, inner in pairs)
-        spend_text(len(made))
+        spend_text(len(made), wide=not made.isascii())
         return f"{{{made}}}"
     if type(value) in (int, Uint, float, bool, str, Timestamp, bytes, Duration) or isinstance(value, Type):
         text = to_string(value)

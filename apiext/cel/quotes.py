@@ -1,6 +1,6 @@
 """Texts in double quotes, as Go writes them."""
 
-from apiext.cel.effort import spend_text
+from apiext.cel.effort import spend_text, take_time
 from apiext.characters import all_print, is_print
 
 _GO_ESCAPES = {
@@ -11,6 +11,7 @@ _GO_ESCAPES = {
 def go_quote(text: str) -> str:
     """Return a text in double quotes with Go's escapes, reckoned with. Raises Cancelled."""
     spend_text(len(text))
+    take_time(len(text) * 2)
     return quoted(text)
 
 
@@ -36,6 +37,7 @@ def _go_character(char: str) -> str:
 def time_quote(text: str) -> str:
     """Return a text as errors of Go's time package quote it: byte by byte where it is not plain ASCII."""
     spend_text(len(text))
+    take_time(len(text) * 2)
     return '"' + "".join(map(_time_character, text)) + '"'
 
 

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
+from apiext.cel.effort import take_time
 from apiext.cel.quotes import go_quote, time_quote
 from apiext.cel.values import INT_MAX, INT_MIN, SECOND
 
@@ -231,6 +232,8 @@ def wall_clock(seconds: int) -> Clock:
 _CYCLE = 146_097  # days of 400 years, which are whole weeks
 _LAST_DAY = date.max.toordinal()
 _KNOWN_ZONES = (-62_135_500_000, 253_402_200_000)  # seconds within which Python tells the offset of a zone
+_NAME = 255  # characters of a zone's name: they name files
+_LOOKED_UP = 500  # elements that looking for the file of a zone takes as long as
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 
@@ -247,27 +250,46 @@ def in_zone(ns: int, zone: str) -> Clock | str:
 
 
 def _offset(zone: str) -> int | str:
-    hours, minutes = zone.split(":", 1)
-    for part in (hours, minutes):
+    numbers: list[int] = []
+    for part in zone.split(":", 1):
         if not _WHOLE.fullmatch(part):
             return f"strconv.Atoi: parsing {go_quote(part)}: invalid syntax"
-        if not INT_MIN <= int(part[:_DIGITS]) <= INT_MAX:
+        number = _number(part)
+        if number is None:
             return f"strconv.Atoi: parsing {go_quote(part)}: value out of range"
-    past = int(minutes)
-    minutes_east = int(hours) * 60 + (-past if zone[0] == "-" else past)
+        numbers.append(number)
+    past = numbers[1]
+    minutes_east = numbers[0] * 60 + (-past if zone[0] == "-" else past)
     return int(_wrapped(minutes_east * 60 * SECOND) / SECOND)
 
 
-def _offset_of_name(seconds: int, zone: str) -> int | str:
+@lru_cache(256)
+def _zone(name: str) -> tzinfo | None:
+    """Return the zone of a name, None for a name without one."""
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # only names of zones need it
 
+    take_time(_LOOKED_UP)
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
+def _number(text: str) -> int | None:
+    """Return an int of digits with a sign or none, None when it has more than 64 bits."""
+    digits = text.lstrip("+-").lstrip("0")
+    number = int(digits or "0") if len(digits) <= _DIGITS else INT_MAX + 2
+    number = -number if text[0] == "-" else number
+    return number if INT_MIN <= number <= INT_MAX else None
+
+
+def _offset_of_name(seconds: int, zone: str) -> int | str:
     if ".." in zone or zone[0] in "/\\":
         return "time: invalid location name"
-    try:
-        known = min(max(seconds, _KNOWN_ZONES[0]), _KNOWN_ZONES[1])
-        local = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=known)
-        offset = local.astimezone(ZoneInfo(zone)).utcoffset()
-    except (ZoneInfoNotFoundError, ValueError, OSError):
+    found = _zone(zone) if len(zone) <= _NAME else None
+    if found is None:
         return f"unknown time zone {zone}"
+    known = min(max(seconds, _KNOWN_ZONES[0]), _KNOWN_ZONES[1])
+    offset = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=known)).astimezone(found).utcoffset()
     assert offset is not None
     return offset // timedelta(seconds=1)

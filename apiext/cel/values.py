@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from apiext.cel.effort import spend
+from apiext.cel.effort import spend, take_scan
 from apiext.cel.types import Type
 
 Scalar: TypeAlias = "bool | int | Uint | float | str | bytes | None"
@@ -260,6 +260,8 @@ def equal(one: Value, other: Value) -> "bool | Fault":
     """Return whether two values are equal; some kinds cannot be compared with others."""
     kind = type(one)
     if kind is type(other) and kind in _DIRECT:
+        if (kind is str or kind is bytes) and len(one) == len(other):
+            take_scan(len(one))
         return bool(one == other)
     if one is None or other is None:
         return one is None and other is None
@@ -359,6 +361,8 @@ def compare(one: Value, other: Value) -> "int | Fault":
         return order_of(one, other)
     if kind is not type(other):
         return Fault("no such overload")
+    if kind is str or kind is bytes:
+        take_scan(2 * min(len(one), len(other)))
     if kind in (str, bytes, bool):
         return bool(one > other) - bool(one < other)
     if kind in (Timestamp, Duration):

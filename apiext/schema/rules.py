@@ -294,6 +294,8 @@ class Run:
         self._path = path
         self._link = link
         self.patience: Patience = current()
+        if not self.patience.brief:
+            self.patience.limit.time = 0
         self.errors: list[FieldError] = []
         self.warnings: list[str] = []
         self.failed_messages: dict[tuple[str, str], None] = {}  # pairs of rule and error, each once

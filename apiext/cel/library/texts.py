@@ -42,6 +42,8 @@ def _last_index_of(text: str, part: str, offset: int | None = None) -> Value:
         return -1
     if not part:
         return min(offset, len(text))
+    if len(part) > len(text):
+        return -1
     end = min(len(text), offset + len(part))
     if len(part) <= _SEARCHED_BACK:
         return text.rfind(part, 0, end)
@@ -63,7 +65,8 @@ def _substring(text: str, start: int, end: int | None = None) -> Value:
 
 def _replace(text: str, old: str, new: str, count: int = -1) -> Value:
     times = text.count(old)
-    spend_text(len(text) + (times if count < 0 else min(times, count)) * len(new))
+    length = len(text) + (times if count < 0 else min(times, count)) * len(new)
+    spend_text(length, wide=not (text.isascii() and new.isascii()))
     return text.replace(old, new, count if count >= 0 else -1)
 
 
@@ -87,7 +90,7 @@ def _join(texts: Value, separator: str = "") -> Value:
             return Fault(f"join: invalid input: {part.message if type(part) is Fault else show(part)}")
         parts.append(part)
         length += len(part)
-    spend_text(length)
+    spend_text(length, wide=not (separator.isascii() and all(map(str.isascii, parts))))
     return separator.join(parts)
 
 
@@ -97,7 +100,7 @@ def _translated(text: str, letters: dict[int, int]) -> str:
 
 
 def _quote(text: str) -> Value:
-    spend_text(len(text))
+    spend_text(len(text), wide=not text.isascii())
     take_time(len(text) // 2)
     return '"' + "".join(_QUOTED.get(char, char) for char in text) + '"'
 

@@ -3,7 +3,7 @@
 import re
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from apiext.cel.effort import spend_text, take_time
+from apiext.cel.effort import spend_copy, spend_text, take_time
 from apiext.cel.library.addresses import Refused
 from apiext.cel.library.addresses import parse as parse_address
 from apiext.cel.overloads import Library, row
@@ -209,6 +209,7 @@ def refusal(text: str) -> str:
 
 
 def _split_port(host: str) -> tuple[str, str]:
+    spend_copy(host)
     colon = host.rfind(":")
     port = ""
     if colon >= 0 and _PORT.match(host[colon:]):
@@ -220,6 +221,7 @@ def _split_port(host: str) -> tuple[str, str]:
 
 def _escaped_path(url: Url) -> Value:
     spend_text(len(url.path))
+    take_time(len(url.path) // 2)
     return url.escaped()
 
 

@@ -2,15 +2,17 @@
 
 import re
 from collections.abc import Callable
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from apiext.cel import unicode_classes
 from apiext.cel.effort import spend, take_time
 from apiext.cel.unicode_classes import Reading
 
-_SMALL, _LARGE = 1024 * 1024, 8 * 1024 * 1024  # bytes of one program and its caches: try the first, then the second
-_REMEMBERED = 256  # patterns whose programs are remembered, or why they have none
+_FEW_INSTRUCTIONS = 200  # of a program that the first of these sizes is enough for
+_TINY, _SMALL, _LARGE = 128 * 1024, 1024 * 1024, 2 * 1024 * 1024  # bytes of one program and its caches: tried in turn
+_REMEMBERED = 32 * 1024 * 1024  # bytes of the programs that rules remember
+_REFUSED = 1024  # bytes that a pattern without a program counts for
 LONGEST = 10_000  # characters of a pattern, read while no other thread can run: [[: takes their square, here 20 ms
 _MOST_OPTIONAL = 5_000  # parts that may be missing, of a? one and of a{2,5} three: they take their square, here 80 ms
 _OPTIONAL = 3  # characters that such a part counts for
@@ -49,10 +51,14 @@ Match = Callable[[bytes, int, int], list[tuple[int, int]]]
 
 
 class Pattern(NamedTuple):
-    """A pattern compiled: its match function, (text, from, to) to spans, and how many steps a byte takes at most."""
+    """A pattern compiled: its match function, (text, from, to) to spans, and how many steps a byte takes at most.
+
+    ``size`` is the most bytes that it takes, with the states that RE2 remembers of texts.
+    """
 
     match: Match
     instructions: int
+    size: int
 
 
 class PatternError(ValueError):
@@ -63,7 +69,7 @@ def program(pattern: str) -> Pattern:
     """Return a pattern compiled. Raises PatternError."""
     if len(pattern) > LONGEST:
         raise PatternError(_TOO_LARGE)
-    found = _known(pattern)
+    found = _known.find(pattern)
     if isinstance(found, str):
         raise PatternError(found)
     return found
@@ -86,22 +92,28 @@ def compiled(pattern: str) -> Pattern:
         raise PatternError(_TOO_LARGE)
     reading = unicode_classes.read(pattern)
     raw = reading.text.encode("utf-8", "surrogatepass")
-    engine, options, anywhere = _engine(_SMALL)
-    found = engine(raw, options)
-    if not found.ok() and found.error().startswith(b"pattern too large"):
-        found = engine(raw, _engine(_LARGE)[1])
+    engine, options, anywhere = _engine(_TINY)
+    size, found = _TINY, engine(raw, options)
+    if found.ProgramSize() > _FEW_INSTRUCTIONS or _lacks_room(found):
+        size, found = _SMALL, engine(raw, _engine(_SMALL)[1])
+    if _lacks_room(found):
+        size, found = _LARGE, engine(raw, _engine(_LARGE)[1])
     at, told = _not_in_go(pattern)
     if reading.fault and (not told or reading.at < at):
         at, told = reading.at, reading.fault
     if told:
-        before = engine(reading.upto(at).encode("utf-8", "surrogatepass"), options)
+        before = engine(reading.upto(at).encode("utf-8", "surrogatepass"), _engine(size)[1])
         if found.ok() or before.ok() or before.error().startswith(_OPEN):
             raise PatternError(f"error parsing regexp: {told}")
     if not found.ok():
         raise PatternError(
             f"error parsing regexp: {_refusal(found.error().decode('utf-8', 'replace'), pattern, reading)}"
         )
-    return Pattern(partial(found.Match, anywhere), found.ProgramSize())
+    return Pattern(partial(found.Match, anywhere), found.ProgramSize(), size)
+
+
+def _lacks_room(found: Any) -> bool:
+    return not found.ok() and bool(found.error().startswith(b"pattern too large"))
 
 
 def _not_in_go(pattern: str) -> tuple[int, str]:
@@ -156,13 +168,46 @@ def work(pattern: str) -> int:
     return (len(pattern) + _OPTIONAL * _optional(pattern)) ** 2 // 1000 + _CLASS * unicode_classes.weight(pattern)
 
 
-@lru_cache(_REMEMBERED)
-def _known(pattern: str) -> Pattern | str:
-    spend(work(pattern))
-    try:
-        return compiled(pattern)
-    except PatternError as wrong:
-        return str(wrong)
+class Programs:
+    """The programs of patterns, or why a pattern is refused, of at most so many bytes together. Any thread may ask.
+
+    Those that were compiled first are dropped first: what a hit costs matters more than which program is dropped.
+    """
+
+    __slots__ = ("_before", "_known", "_most", "size")
+
+    def __init__(self, most: int, before: Callable[[str], None]) -> None:
+        """Keep so many bytes; ``before`` reckons with the work of compiling a pattern, and may raise."""
+        self._most = most
+        self._before = before
+        self._known: dict[str, Pattern | str] = {}
+        self.size = 0
+
+    def find(self, pattern: str) -> Pattern | str:
+        """Return the program of a pattern, or why it is refused."""
+        return self._known.get(pattern) or self._compile(pattern)
+
+    def _compile(self, pattern: str) -> Pattern | str:
+        self._before(pattern)
+        found: Pattern | str
+        try:
+            found = compiled(pattern)
+        except PatternError as wrong:
+            found = str(wrong)
+        if self._known.setdefault(pattern, found) is found:
+            self.size += _weight(found)
+        while self.size > self._most and (first := next(iter([*self._known]), None)) is not None:
+            dropped = self._known.pop(first, None)
+            if dropped is not None:
+                self.size -= _weight(dropped)
+        return found
+
+
+def _weight(found: Pattern | str) -> int:
+    return _REFUSED if isinstance(found, str) else found.size
+
+
+_known = Programs(_REMEMBERED, lambda pattern: spend(work(pattern)))
 
 
 def matches(text: str, pattern: str) -> bool:
@@ -172,7 +217,7 @@ def matches(text: str, pattern: str) -> bool:
 
 def _spans(pattern: Pattern, raw: bytes) -> list[tuple[int, int]]:
     """Return what a pattern finds first in a text. Raises Cancelled if that takes longer than there is time."""
-    match, instructions = pattern
+    match, instructions, _ = pattern
     size = len(raw)
     if size * instructions > _FEW_STEPS:
         take_time(size * instructions // _STEPS_OF_AN_ELEMENT)
@@ -181,8 +226,8 @@ def _spans(pattern: Pattern, raw: bytes) -> list[tuple[int, int]]:
 
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Return a test of one pattern. Raises PatternError."""
-    found = program(pattern)
-    return lambda text: _spans(found, text.encode("utf-8", "surrogatepass"))[0] != _NOWHERE
+    program(pattern)
+    return lambda text: matches(text, pattern)  # its program is looked up: rules would keep more than is remembered
 
 
 def find(text: str, pattern: str) -> str:
@@ -195,7 +240,7 @@ def find(text: str, pattern: str) -> str:
 def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     """Return occurrences from left to right, at most ``limit`` of them when it is not negative."""
     raw = text.encode("utf-8", "surrogatepass")
-    match, instructions = program(pattern)
+    match, instructions, _ = program(pattern)
     found: list[str] = []
     at, last_end, size = 0, -1, len(raw)
     take_time(size * instructions // _STEPS_OF_AN_ELEMENT)

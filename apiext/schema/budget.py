@@ -1,4 +1,4 @@
-"""Bounds on the work that one object may cause: bytes added by defaults, steps taken by junctors."""
+"""Bounds on the work that one object may cause: bytes added by defaults, steps taken by junctors and patterns."""
 
 import threading
 from collections.abc import Iterator
@@ -55,8 +55,19 @@ class Budget(threading.local):
 DEFAULTS = Budget(
     limits.MAX_DEFAULTED, f"the defaults of the schema would add more than {limits.MAX_DEFAULTED} bytes to the object"
 )
+MATCHING = Budget(
+    limits.MAX_PATTERN_STEPS,
+    f"matching the texts of the object with patterns may take more than {limits.MAX_PATTERN_STEPS} steps, "
+    "a step for each byte of a text and each instruction of its pattern",
+)
 STEPS = Budget(
     limits.MAX_VALIDATION_STEPS,
     f"validating the object against allOf, anyOf, oneOf and not takes more than {limits.MAX_VALIDATION_STEPS} steps",
     limits.MAX_VALIDATION_STEPS // 200,
 )
+
+
+def refill() -> None:
+    """Start to validate a new object."""
+    MATCHING.refill()
+    STEPS.refill()

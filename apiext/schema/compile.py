@@ -8,7 +8,7 @@ import orjson
 from apiext.documents.document import Document, View
 from apiext.meta.fields import INVALID, FieldError, as_many_as_told
 from apiext.schema import coerce, list_types, report
-from apiext.schema.budget import DEFAULTS, STEPS, OverBudget
+from apiext.schema.budget import DEFAULTS, OverBudget, refill
 from apiext.schema.deeply import deeply
 from apiext.schema.default import defaulter, growth
 from apiext.schema.held import keeps
@@ -146,7 +146,7 @@ class CompiledSchema:
         With ``old``, errors of unchanged values are dropped (RAT rows). Metadata and rules are checked elsewhere.
         """
         root = self.root
-        STEPS.refill()
+        refill()
         try:
             errors = [] if passes(root, new) else report.errors(root, new, link=_link(root, new, old))
         except OverBudget as over:
@@ -195,7 +195,7 @@ class CompiledSchema:
     def validate_status(self, new: View, old: View | None) -> list[FieldError]:
         """Return what is wrong with an object written through its status: values of the status, list types."""
         root = self.root
-        STEPS.refill()
+        refill()
         errors: list[FieldError] = []
         node = root.properties.get("status")
         if node is not None and "status" in new and not _still_null(new, old):

@@ -8,7 +8,7 @@ from apiext import limits
 from apiext.documents.document import Document, clone
 from apiext.meta.fields import FieldError, aggregate, child, invalid, item
 from apiext.schema import coerce, report
-from apiext.schema.budget import STEPS, OverBudget
+from apiext.schema.budget import OverBudget, refill
 from apiext.schema.prune import pruner
 from apiext.schema.rules import Run, scope_of
 from apiext.schema.structural import META_FIELDS, Structural, anywhere
@@ -108,7 +108,7 @@ class _Check:
 
 def _values(node: Structural, value: Any, path: str) -> list[FieldError]:
     node = _untyped(node)
-    STEPS.refill()
+    refill()
     try:
         return [] if passes(node, value) else report.errors(node, value, path)
     except OverBudget as over:

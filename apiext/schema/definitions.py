@@ -6,7 +6,7 @@ from apiext import limits
 from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
 from apiext.meta.fields import FieldError, first_told, forbidden, invalid
-from apiext.schema import defaults_check, formats, rules_of_schema, rules_of_structure
+from apiext.schema import defaults_check, formats, patterns, rules_of_schema, rules_of_structure
 from apiext.schema.deeply import deeply
 from apiext.schema.default import Default, ready
 from apiext.schema.options import STRICT, Options, expressions, has_defaults, has_invalid_types, has_rules
@@ -26,6 +26,9 @@ def definition_errors(schema: View, path: str, options: Options = STRICT) -> lis
     """
     if too_deep(schema):
         return [forbidden(path, f"must not be nested deeper than {limits.MAX_SCHEMA_NESTING} levels")]
+    if options.limited_rules and _too_much_to_match(schema):
+        text = f"must not have patterns with more than {limits.MAX_PATTERN_PROGRAMS} instructions of RE2 in all"
+        return [forbidden(path, text)]
     found: list[FieldError] = []
     unsupported = ""
     if options.structural:
@@ -44,6 +47,17 @@ def definition_errors(schema: View, path: str, options: Options = STRICT) -> lis
     if not told and unsupported:
         return [invalid(path, "", unsupported)]
     return told if complete else [*told, forbidden(path, "too many errors: the rest is not shown")]
+
+
+def _too_much_to_match(schema: View) -> bool:
+    """Tell whether the programs of all patterns of a schema are larger together than MAX_PATTERN_PROGRAMS."""
+    found = (node.get("pattern") for node in subschemas(schema))
+    left = limits.MAX_PATTERN_PROGRAMS
+    for pattern in dict.fromkeys(one for one in found if one and isinstance(one, str)):
+        left -= patterns.size(pattern)
+        if left < 0:
+            return True
+    return False
 
 
 def _rule_errors(schema: View, path: str, broken: list[str], options: Options) -> list[FieldError]:

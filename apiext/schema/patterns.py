@@ -1,11 +1,10 @@
 """Regular expressions in RE2's language, always linear in time; refusals carry Go's texts (STR-010)."""
 
 from collections.abc import Callable
-from functools import lru_cache
 
 from apiext import limits
 from apiext.cel import regexes
-from apiext.schema.budget import STEPS
+from apiext.schema.budget import STEPS, Budget
 from apiext.schema.patience import current
 
 _STEPS_OF_A_UNIT = 100  # of a program over a text, 2 ns each where no automaton fits, that count as a unit of patience
@@ -14,22 +13,19 @@ _FEW_STEPS = 2_000  # that need not be reckoned with
 _NOWHERE = (-1, -1)
 
 
-@lru_cache(limits.PATTERNS_SEEN)
-def _known(pattern: str) -> regexes.Pattern | str:
+def _before(pattern: str) -> None:
     STEPS.left -= 20  # compiling takes as long as so many matches
-    if (patience := current()).brief:
-        patience.spend(regexes.work(pattern) * _UNITS_OF_AN_ELEMENT)
-    try:
-        return regexes.compiled(pattern)
-    except regexes.PatternError as wrong:
-        return str(wrong)
+    current().spend(regexes.work(pattern) * _UNITS_OF_AN_ELEMENT)
+
+
+_known = regexes.Programs(limits.PATTERN_BYTES, _before)
 
 
 def _program(pattern: str) -> regexes.Pattern:
     """Return a pattern compiled; PatternError with Go's text when it is refused."""
     if len(pattern) > regexes.LONGEST:
         return regexes.compiled(pattern)  # refused at once, and nothing to be remembered
-    found = _known(pattern)
+    found = _known.find(pattern)
     if isinstance(found, str):
         raise regexes.PatternError(found)
     return found
@@ -44,22 +40,33 @@ def refusal(pattern: str) -> str:
     return ""
 
 
-def searcher(pattern: str) -> Callable[[str], bool]:
+def size(pattern: str) -> int:
+    """Return the instructions of a pattern's program, 0 for a pattern that is refused."""
+    try:
+        return _program(pattern).instructions
+    except regexes.PatternError:
+        return 0
+
+
+def searcher(pattern: str, budget: Budget | None = None) -> Callable[[str], bool]:
     """Return a function that tells whether the pattern matches anywhere in a text.
 
     The pattern is compiled at the first call and kept in a bounded cache. A pattern that is refused matches nothing.
-    The function raises TooLong before it searches longer than there is time.
+    The function raises TooLong or Stopped before it searches longer than there is time, and OverBudget before it takes
+    more steps than are left of a budget.
     """
 
     def search(text: str) -> bool:
         raw = text.encode("utf-8", "replace")
         try:
-            match, instructions = _program(pattern)
+            match, instructions, _ = _program(pattern)
         except regexes.PatternError:
             return False
         size = len(raw)
-        if size * instructions > _FEW_STEPS and (patience := current()).brief:
-            patience.spend(size * instructions // _STEPS_OF_A_UNIT)
+        if size * instructions > _FEW_STEPS:
+            current().spend(size * instructions // _STEPS_OF_A_UNIT)
+            if budget is not None:
+                budget.spend(size * instructions)
         return match(raw, 0, size)[0] != _NOWHERE
 
     return search

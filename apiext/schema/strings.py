@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from apiext.documents.quotes import go_quote
 from apiext.meta.fields import FieldError, invalid, too_long, type_invalid
+from apiext.schema.budget import MATCHING
 from apiext.schema.formats import string_check
 from apiext.schema.patterns import refusal, searcher
 from apiext.schema.structural import Structural
@@ -27,7 +28,7 @@ def errors(node: Structural, value: str, path: str, field: str) -> list[FieldErr
         return [too_long(field, node.max_length)]
     if node.min_length is not None and len(value) < node.min_length:
         return [invalid(field, value, f"{path} in body should be at least {node.min_length} chars long")]
-    if node.pattern and not searcher(node.pattern)(value):
+    if node.pattern and not searcher(node.pattern, MATCHING)(value):
         reason = refusal(node.pattern)
         shown = f"{node.pattern}, but pattern is invalid: {reason}" if reason else node.pattern
         return [invalid(field, value, f"{path} in body should match '{shown}'")]
@@ -53,7 +54,7 @@ def tests(node: Structural) -> list[Callable[[str], bool]]:
     elif low is not None and low > 0:
         found.append(lambda value: len(value) >= low)
     if node.pattern:
-        found.append(searcher(node.pattern))
+        found.append(searcher(node.pattern, MATCHING))
     check = string_check(node.format) if node.format else None
     if check is not None:
         found.append(check)

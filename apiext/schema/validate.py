@@ -60,8 +60,8 @@ def _make(node: Structural, counted: bool) -> Tests:
             if kind is not float or type_fault(node, 1.0) is not None:
                 continue
             checks.append(_type_test(bare))
-        checks += common
-        checks += _OF_CLASS[kind](bare if kind in _NUMBERS else node, counted)
+        own = _OF_CLASS[kind](bare if kind in _NUMBERS else node, counted)
+        checks += [*own, *common] if kind is str else [*common, *own]  # a length that is wrong spares patterns
         if node.enum:
             checks.append(_enum_test(node, kind))
         found[kind] = _all(checks)

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from apiext import limits
+from apiext.cel import regexes
 from apiext.schema import rules_of_schema
 from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors
 from apiext.schema.options import STRICT
 from apiext.schema.parse import parse
+from apiext.schema.patience import Patience, Stopped, working
 from apiext.schema.report import Reporter
+from apiext.schema.validate import passes
 from tests.support.waiting import prompt
 
 pytestmark = pytest.mark.rows("VAL-001", "SCH-014", "STR-010")
@@ -236,3 +239,87 @@ def test_of_many_unknown_fields_the_first_are_told() -> None:
     everything = [f"a[{number}].x" for number in range(9_000)] + [f"z{number}" for number in range(9_000)]
     assert told == sorted(everything)[:1_000]
     assert document == {"a": [{}] * 9_000}
+
+
+SLOW = "[^x]{1000}y"
+TOO_SLOW = (
+    '<nil>: Invalid value: "": matching the texts of the object with patterns may take more than 1000000000 steps, '
+    "a step for each byte of a text and each instruction of its pattern"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "node"),
+    [
+        ("ab" * 700_000, {"pattern": SLOW}),  # took 15 seconds
+        ("ab" * 7_500, {"allOf": [{"pattern": f"{SLOW}{number}"} for number in range(20)]}),
+        ("ab" * 7_500, {"anyOf": [{"pattern": f"{SLOW}{number}"} for number in range(20)]}),
+    ],
+    ids=["one", "all of", "any of"],
+)
+def test_patterns_take_no_more_steps_than_an_object_may(text: str, node: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", **node}}}
+    assert _texts(schema, {"a": text}) == [TOO_SLOW]
+
+
+def test_steps_of_patterns_add_up() -> None:
+    items = {"type": "string", "pattern": SLOW}
+    assert _texts(_array(items), {"a": ["ab" * 1_000] * 100}) == [TOO_SLOW]
+    assert TOO_SLOW not in _texts(_array(items), {"a": ["ab" * 1_000] * 10})
+
+
+@pytest.mark.parametrize("branches", [{"pattern": SLOW}, {"allOf": [{"pattern": SLOW}] * 3}])
+def test_a_text_that_is_too_long_is_not_searched(branches: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 10, **branches}}}
+    compiled = compile_schema(schema)
+    assert compiled.validate({"a": "b" * 10}, None) != []
+    began = time.process_time()
+    assert not passes(compiled.root, {"a": "ab" * 700_000})
+    assert time.process_time() - began < 0.5
+
+
+def test_work_that_was_stopped_ends_between_patterns() -> None:
+    patience = Patience()
+    patience.stop()
+    compiled = compile_schema({"type": "object", "properties": {"a": {"type": "string", "pattern": SLOW}}})
+    with pytest.raises(Stopped):
+        working(patience, compiled.validate, {"a": "ab" * 1_000}, None)
+
+
+def test_the_patterns_of_a_schema_are_weighed_together() -> None:
+    """Such a definition of 31 KB kept 200 MB; six of them, 860 MB."""
+
+    def schema(count: int) -> dict[str, Any]:
+        fields = {f"p{number}": {"type": "string", "pattern": r"\pL" * 50 + str(number)} for number in range(count)}
+        return {"type": "object", "properties": fields}
+
+    assert definition_errors(schema(3), "S") == []
+    texts = [str(error) for error in definition_errors(schema(20), "S")]
+    assert texts == ["S: Forbidden: must not have patterns with more than 250000 instructions of RE2 in all"]
+    stored = replace(STRICT, limited_rules=False)
+    assert definition_errors(schema(5), "S", stored) == []
+    same = {f"p{number}": {"type": "string", "pattern": r"\pL" * 50} for number in range(20)}
+    assert definition_errors({"type": "object", "properties": same}, "S") == []
+
+
+def test_programs_are_remembered_up_to_a_size_in_bytes() -> None:
+    asked: list[str] = []
+    programs = regexes.Programs(3_000_000, asked.append)
+    large = [r"\pL" * 20 + str(number) for number in range(5)]
+    found = [programs.find(pattern) for pattern in large]
+    assert programs.size <= 3_000_000
+    assert programs.find(large[-1]) is found[-1]
+    assert len(asked) == 5
+    assert programs.find(large[0]) is not found[0]
+    assert all(str(programs.find("(" * (number + 1))).startswith("error") for number in range(4_000))
+    assert programs.size <= 3_000_000
+
+
+def test_no_pattern_takes_long_to_compile() -> None:
+    """Nothing else runs meanwhile: RE2 holds the interpreter."""
+    for pattern in (r"\pL" * 90, r"[\p{L}\p{N}]{1,60}", "[^x]{1000}y", "a?" * 2_000, "(a{0,30}b){30}"):
+        began = time.thread_time()
+        regexes.compiled(pattern)
+        prompt(time.thread_time() - began, 0.2)
+    with pytest.raises(regexes.PatternError, match="expression too large"):
+        regexes.compiled(r"\pL" * 400)

@@ -253,7 +253,8 @@ class DeleteOptions:
     resource_version: str | None = None
     orphan_dependents: bool | None = None
     propagation_policy: str | None = None
-    ignore_store_read_error: bool = False
+    ignore_store_read_error: bool | None = None
+    has_preconditions: bool = False  # also when they are empty, which admission is told
 
     @property
     def kind(self) -> GroupKind:
@@ -276,7 +277,7 @@ class DeleteOptions:
             resource_version=first(query, "resourceVersion") or None,
             orphan_dependents=_bool(query, "orphanDependents"),
             propagation_policy=policy[0] if policy else None,
-            ignore_store_read_error=truth(query.get("ignoreStoreReadErrorWithClusterBreakingPotential")),
+            ignore_store_read_error=_bool(query, "ignoreStoreReadErrorWithClusterBreakingPotential"),
         )
 
     @classmethod
@@ -289,6 +290,7 @@ class DeleteOptions:
             if name == "dryRun":
                 found["dry_run_values"] = _texts(value)
             elif name == "preconditions":
+                found["has_preconditions"] = value is not None
                 found |= _members(_checked(value, name, dict, "v1.Preconditions", _TOP) or {}, _PRECONDITIONS, _WITHIN)
             else:
                 found |= _members({name: value}, _MEMBERS, _TOP)
@@ -300,10 +302,11 @@ class DeleteOptions:
         preconditions = {name: value for name, value in conditions.items() if value is not None}
         given = {
             "gracePeriodSeconds": self.grace_period_seconds,
-            "preconditions": preconditions or None,
+            "preconditions": preconditions if preconditions or self.has_preconditions else None,
             "orphanDependents": self.orphan_dependents,
             "propagationPolicy": self.propagation_policy,
             "dryRun": list(self.dry_run_values) or None,
+            "ignoreStoreReadErrorWithClusterBreakingPotential": self.ignore_store_read_error,
         }
         found: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": f"{GROUP}/v1"}
         return found | {name: value for name, value in given.items() if value is not None}

@@ -315,6 +315,31 @@ def test_deletecollection_asks_for_each_object(api: Client, hook: Webhook, widge
     assert [item["metadata"]["name"] for item in api.get(widgets.path()).expect(200)["items"]] == ["c"]
 
 
+UNSAFE = "ignoreStoreReadErrorWithClusterBreakingPotential"
+OPTIONS: list[tuple[dict[str, Any], dict[str, str], dict[str, Any]]] = [
+    ({"preconditions": {}}, {}, {"preconditions": {}}),
+    ({"preconditions": {"uid": None}}, {}, {"preconditions": {}}),
+    ({"preconditions": None, "dryRun": [], "gracePeriodSeconds": None}, {}, {}),
+    ({"gracePeriodSeconds": 0, "orphanDependents": False}, {}, {"gracePeriodSeconds": 0, "orphanDependents": False}),
+    ({"propagationPolicy": "Background", UNSAFE: False}, {}, {"propagationPolicy": "Background", UNSAFE: False}),
+    ({}, {}, {}),
+    ({}, {"gracePeriodSeconds": "0", "uid": "", UNSAFE: "false"}, {"gracePeriodSeconds": 0, UNSAFE: False}),
+]
+
+
+@pytest.mark.rows("ADM-007", "WRI-020")
+@pytest.mark.parametrize(("body", "query", "told"), OPTIONS)
+def test_options_of_a_delete_are_told_as_they_were_given(
+    api: Client, hook: Webhook, widgets: Resource, body: dict[str, Any], query: dict[str, Any], told: dict[str, Any]
+) -> None:
+    widgets.create("a")
+    hook.answer = lambda request: {"allowed": True}
+    with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets, operations=("DELETE",)))):
+        api.delete(widgets.path("a"), body if body or not query else None, **query).expect(200)
+    (request,) = hook.requests()
+    assert request["options"] == {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", **told}
+
+
 @pytest.mark.rows("ADM-019")
 def test_definitions_and_namespaces_are_judged_too(api: Client, hook: Webhook) -> None:
     group = fresh_group()

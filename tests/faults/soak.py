@@ -1,0 +1,159 @@
+"""Knows a soak: what a server holds minute by minute under a mixed load, and whether any of it grows."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.definitions import Resource, definition, establish
+from tests.support.http_client import DEFINITIONS, TABLE, Client
+from tests.support.processes import Server
+from tests.support.strain import memory
+from tests.support.waiting import busy, pause
+
+WARM = 0.4  # of a soak, in which caches with bounds fill, code is loaded and threads are started
+LAG = re.compile(r'^apiext_event_loop_lag_seconds_bucket\{le="([^"]+)"\} (\d+)$', re.M)
+NAMESPACE = "/api/v1/namespaces/soaked"
+
+
+@dataclass(frozen=True)
+class Minute:
+    """The least that a server held within a minute, and how late its loop was."""
+
+    mib: float
+    files: int
+    threads: int
+    lag: float  # milliseconds within which 99 % of the loop's timers were run
+    crowd: float  # programs that wanted each processor
+
+    def __str__(self) -> str:
+        return (
+            f"{self.mib:7.1f} MiB {self.files:5d} descriptors {self.threads:3d} threads "
+            f"lag p99 {self.lag:5.0f} ms, each processor was wanted {self.crowd:.1f} times"
+        )
+
+
+def growth(minutes: Sequence[Minute], filling: float = 0.0) -> list[str]:
+    """Return what grows between the first and the second half of a soak, its warm part left out.
+
+    ``filling`` are MiB on top for a soak that ends while caches fill, which takes five minutes (74 to 87 MiB).
+
+    - Memory: 3 MiB, what the allocator gets from the system at a time and gives back late (an arena is 1 MiB, and
+      each of the three threads that work on objects has its own). 1 KiB kept of each request of the load is 20 MiB.
+    - Descriptors: 3, connections that open and close at that moment. A socket kept of each round is 100.
+    - Threads: 1, which a pool starts when it first needs it. One kept of each round is 100.
+    - Lag: twice, and 25 ms (a bucket of the metric) on top, times how much busier the machine was.
+    """
+    late = minutes[int(WARM * len(minutes)) :]
+    before, after = late[: len(late) // 2], late[len(late) // 2 :]
+    busier = max(1.0, _middle(each.crowd for each in after) / _middle(each.crowd for each in before))
+    bounds: dict[str, tuple[Callable[[Minute], float], Callable[[float], float]]] = {
+        "MiB": (lambda each: each.mib, lambda had: had + 3 + filling),
+        "descriptors": (lambda each: each.files, lambda had: had + 3),
+        "threads": (lambda each: each.threads, lambda had: had + 1),
+        "ms of lag": (lambda each: each.lag, lambda had: (2 * had + 25) * busier),
+    }
+    found = []
+    for name, (value, bound) in bounds.items():
+        had, has = _middle(map(value, before)), _middle(map(value, after))
+        if has > bound(had):
+            found.append(f"{had:.1f} {name} became {has:.1f}, the bound is {bound(had):.1f}")
+    return found
+
+
+def _middle(values: Iterable[float]) -> float:
+    return statistics.median(values)
+
+
+def lags(text: str) -> dict[float, int]:
+    """Return how many of the loop's timers were late by at most so many seconds, as /metrics tells."""
+    return {float(bound): int(count) for bound, count in LAG.findall(text)}
+
+
+def lag_of(before: Mapping[float, int], after: Mapping[float, int], share: float = 0.99) -> float:
+    """Return the milliseconds within which this share of the timers between two scrapes was run: a bucket's bound."""
+    passed = {bound: count - before[bound] for bound, count in after.items()}
+    wanted = share * passed[float("inf")]
+    return 1000 * next(bound for bound, count in sorted(passed.items()) if count >= wanted)
+
+
+def watched(server: Server, seconds: float, rows: int) -> list[Minute]:
+    """Look at a server for so long; print and return a number of rows."""
+    api, found = Client(server.url), list[Minute]()
+    seen = lags(api.get("/metrics").text)
+    for number in range(1, rows + 1):
+        until, looks = time.monotonic() + seconds / rows, list[tuple[float, int, int]]()
+        while time.monotonic() < until:
+            pause(min(1.0, seconds / rows / 3))
+            process = Path(f"/proc/{server.pid}")
+            files, threads = len(os.listdir(process / "fd")), len(os.listdir(process / "task"))
+            looks.append((memory(server, "VmRSS"), files, threads))
+        now = lags(api.get("/metrics").text)
+        mib, files, threads = (min(column) for column in zip(*looks, strict=True))
+        found.append(Minute(mib, int(files), int(threads), lag_of(seen, now), busy()))
+        seen = now
+        print(f"{number * seconds / rows / 60:5.1f} min {found[-1]}", flush=True)
+    return found
+
+
+class Churn:
+    """What comes and goes beside the steady load: definitions, events, accounts, tokens, watches, documents."""
+
+    def __init__(self, api: Client) -> None:
+        self.rounds, self.wrong = 0, list[str]()
+        self._api = api
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._api.post("/api/v1/namespaces", {"metadata": {"name": "soaked"}}).expect(201)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Stop, and wait for the last round."""
+        self._over.set()
+        self._thread.join(60)
+
+    def _run(self) -> None:
+        try:
+            for number in itertools.count():
+                if self._over.wait(0.5):
+                    return
+                self._round(number)
+                self.rounds += 1
+        except Exception as failure:
+            self.wrong.append(f"round {self.rounds}: {failure!r}")
+
+    def _round(self, number: int) -> None:
+        """Do all of it once, under names that come again: what is counted of each is kept for some minutes."""
+        api, name = self._api, f"n{number % 20}"
+        group = f"{name}.soak.example.com"
+        kind = establish(api, definition(group))["spec"]["names"]["kind"]
+        widgets = Resource(api, group, "widgets", kind)
+        with api.watch(widgets.path(), resourceVersion=0, timeoutSeconds=30) as watch:
+            for each in range(5):
+                widgets.create(f"a{each}", color="red", size=each)
+            watch.next("ADDED")
+        api.get(widgets.path(), {"Accept": TABLE}).expect(200)
+        api.get(f"{widgets.path()}?labelSelector=a%3Db&limit=2").expect(200)
+        api.get(widgets.path("none")).expect(404)
+        api.post(widgets.path(), {"kind": kind, "metadata": {"name": "a0"}}).expect(400)
+        for path in (f"/openapi/v3/apis/{group}/v1", "/apis", "/openapi/v2"):
+            api.get(path).expect(200)
+        event = {"metadata": {"generateName": "e-"}, "involvedObject": {"namespace": "soaked", "name": name}}
+        api.post(f"{NAMESPACE}/events", {**event, "reason": "Soak", "message": name}).expect(201)
+        api.post(f"{NAMESPACE}/serviceaccounts", {"metadata": {"name": name}}).expect(201)
+        api.post(f"{NAMESPACE}/serviceaccounts/{name}/token", {"spec": {"expirationSeconds": 600}}).expect(201)
+        api.delete(f"{NAMESPACE}/serviceaccounts/{name}").expect(200)
+        api.delete(widgets.path()).expect(200)
+        api.delete(f"{DEFINITIONS}/widgets.{group}").expect(200)
+        while api.get(f"{DEFINITIONS}/widgets.{group}").status != 404:
+            pause(0.02)

@@ -1,0 +1,92 @@
+"""Ten minutes of a mixed load: nothing that the server holds grows; and a server that leaks is found out."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.faults.soak import Churn, Minute, growth, lag_of, lags, watched
+from tests.faults.steady import Steady
+from tests.support.definitions import serve
+from tests.support.http_client import Client
+from tests.support.processes import running_server
+from tests.support.waiting import until
+
+RATE, WATCHERS = 60.0, 50
+CALM = Minute(100.0, 80, 12, 10.0, 1.0)
+SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
+
+
+@pytest.mark.long
+def test_nothing_grows_in_ten_minutes(tmp_path: Path) -> None:
+    """``SOAK_MINUTES`` is its length; a tenth of it is a row, a minute at most.
+
+    A shorter one is a look at the test: memory may grow by a MiB more for each minute that is missing.
+    """
+    minutes = float(os.environ.get("SOAK_MINUTES", "10"))
+    seed = int(os.environ.get("FAULT_SEED", "0")) or random.randrange(1, 2**31)
+    print(f"FAULT_SEED={seed} SOAK_MINUTES={minutes:g}")
+    with running_server(["--insecure", "--port=0", "--event-ttl=30s"], tmp_path) as server:
+        api, files = Client(server.url), Path(f"/proc/{server.pid}/fd")
+        before = len(os.listdir(files))
+        churn, load = Churn(api), Steady(serve(api, schema={"openAPIV3Schema": SCHEMA}), RATE, WATCHERS, seed)
+        churn.start()
+        load.start()
+        found = watched(server, 60 * minutes, max(10, round(minutes)))
+        churn.finish()
+        load.finish()
+        print(f"{churn.rounds} rounds, {len(load.reads)} reads, {len(load.writes)} writes")
+        assert not churn.wrong + load.wrong, (churn.wrong + load.wrong)[:5]
+        assert churn.rounds > 3 * minutes
+        until(lambda: len(os.listdir(files)) <= before + 5, "descriptors of clients and watches are closed")
+        assert "Traceback" not in server.log_tail()
+    grown = growth(found, max(0.0, 10 - minutes))
+    assert not grown, grown
+
+
+def soaked(change: Callable[[int], Minute], minutes: int = 10) -> list[Minute]:
+    """Return a soak by the number of the minute, with some noise."""
+    noise = random.Random(7)
+    return [
+        replace(found, mib=found.mib + noise.uniform(-1, 1), lag=found.lag * noise.choice((1, 1, 2.5)))
+        for found in map(change, range(minutes))
+    ]
+
+
+@pytest.mark.parametrize("minutes", [10, 30])
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda _: CALM, ""),
+        (lambda at: replace(CALM, mib=100 + 20 * min(at, 3)), ""),  # caches that fill
+        (lambda at: replace(CALM, threads=5 + 2 * min(at, 3)), ""),
+        (lambda at: replace(CALM, lag=40, crowd=1 + at), ""),
+        (lambda at: replace(CALM, lag=100.0 * (1 + at), crowd=1.0 + at), ""),  # a machine that others use
+        (lambda at: replace(CALM, mib=100 + 2 * at), "MiB"),
+        (lambda at: replace(CALM, files=80 + 2 * at), "descriptors"),
+        (lambda at: replace(CALM, threads=12 + at // 2), "threads"),
+        (lambda at: replace(CALM, lag=10.0 * 2**at), "ms of lag"),
+    ],
+    ids=["calm", "caches", "pools", "busy", "busier", "memory", "descriptors", "threads", "lag"],
+)
+def test_growth_is_found_out(change: Callable[[int], Minute], told: str, minutes: int) -> None:
+    found = growth(soaked(change, minutes))
+    assert [told in line for line in found] == [True] * bool(told), found
+
+
+def test_lag_is_that_between_two_scrapes() -> None:
+    def scraped(*counts: int) -> dict[float, int]:
+        bounds = ("0.001", "0.01", "0.1", "+Inf")
+        lines = (f'{name}{{le="{le}"}} {n}' for le, n in zip(bounds, counts, strict=True))
+        return lags("\n".join(lines))
+
+    name = "apiext_event_loop_lag_seconds_bucket"
+    assert lag_of(scraped(0, 0, 0, 0), scraped(200, 200, 200, 200)) == 1
+    assert lag_of(scraped(200, 200, 200, 200), scraped(200, 299, 300, 300)) == 10
+    assert lag_of(scraped(200, 200, 200, 200), scraped(200, 298, 300, 300)) == 100
+    assert lag_of(scraped(0, 0, 0, 0), scraped(0, 0, 0, 2)) == float("inf")

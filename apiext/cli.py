@@ -8,6 +8,7 @@ import math
 import os
 import posixpath
 import re
+import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -199,9 +200,25 @@ def parse_serve(arguments: Sequence[str], environment: Mapping[str, str], warn: 
             "are defined"
         )
     try:
-        return _build(values, environment, warn).checked()
+        config = _build(values, environment, warn).checked()
     except ConfigError as error:
         raise ConfigError(f"{error}{_whence(str(error), given, environment)}") from error
+    _warn_of_files(config, given, warn)
+    return config
+
+
+def _warn_of_files(config: Config, given: Mapping[str, Setting], warn: Warn) -> None:
+    """Warn of limits that somebody gave and that cannot be reached: each request in flight has a connection."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = {
+        "max-requests-inflight": config.max_inflight,
+        "max-mutating-requests-inflight": config.max_mutating_inflight,
+    }
+    for name, number in wanted.items():
+        if name in given and number > hard * config.workers:
+            warn(
+                f"--{name} {number}: the process may open {hard} files only; raise that limit (ulimit -n, LimitNOFILE)"
+            )
 
 
 def _whence(text: str, given: Mapping[str, Setting], environment: Mapping[str, str]) -> str:

@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+import resource
 import shlex
 import signal
 import socket
@@ -205,7 +206,8 @@ def announce(config: Config, ready: Ready) -> None:
         return
     took = round(ready.seconds * 1000)
     if not sys.stderr.isatty():
-        cli.tell(json.dumps({"event": "ready", **facts, "milliseconds": took}))
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # the soft limit is raised to it
+        cli.tell(json.dumps({"event": "ready", **facts, "milliseconds": took, "maxOpenFiles": most}))
         return
     where = "own etcd" if ready.etcd_pid is not None else ", ".join(ready.endpoints)
     if config.insecure:

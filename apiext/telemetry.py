@@ -304,6 +304,11 @@ class Telemetry:
             "Number of requests which the server refused in self-defense.",
             ("verb", *_RESOURCE, "scope", "component", "code"),
         )
+        self.refused_connections = Family(
+            "apiext_connections_refused_total",
+            "counter",
+            "Number of connections that were refused since too many file descriptors were open.",
+        )
         self.authentications = Family(
             "authentication_attempts", "counter", "Counter of authentication attempts by result.", ("result",)
         )
@@ -347,6 +352,7 @@ class Telemetry:
             self.watch_events,
             self.watch_event_sizes,
             self.terminated,
+            self.refused_connections,
             self.authentications,
             self.deprecated,
             self.objects,
@@ -391,6 +397,12 @@ def _process(started: float) -> list[Family]:
         ("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", started),
         ("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", _resident()),
         ("process_open_fds", "gauge", "Number of open file descriptors.", _open_files()),
+        (
+            "process_max_fds",
+            "gauge",
+            "Maximum number of open file descriptors.",
+            float(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+        ),
     )
     families = []
     for name, kind, text, value in rows:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import resource
 import ssl
 from dataclasses import dataclass
 from typing import Any, cast
@@ -21,6 +20,7 @@ from apiext.http import pages, responses
 from apiext.http.access import AccessLog, logging_to
 from apiext.http.announcing import announcing, secure, written
 from apiext.http.connection import ApiHandler
+from apiext.http.descriptors import Descriptors, Refusal, raise_limit
 from apiext.http.exchange import Handler
 from apiext.http.farewells import Farewells
 from apiext.http.fastpath import FastPath
@@ -92,6 +92,8 @@ class _Listener(web.Server):
         self._service = service
 
     def __call__(self) -> web.RequestHandler:
+        if not self._service.descriptors.take():
+            return cast(web.RequestHandler, Refusal())  # the loop wants a protocol, of whatever kind
         return ApiHandler(self, self._service, loop=self._loop, **self._kwargs)
 
 
@@ -119,6 +121,7 @@ class HttpServer:
         self.compressor = responses.Compressor()
         self.farewells = Farewells()
         self.memory = Memory(workers=settings.workers)
+        self.descriptors = Descriptors(raise_limit(), telemetry.refused_connections.slot())
         self.active = 0
         self.port = 0
         gate = Gate(
@@ -178,7 +181,6 @@ class HttpServer:
         """Listen; raises OSError when the address is taken."""
         if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
             raise RuntimeError("aiohttp runs without its C parser, which is not safe against smuggling and too slow")
-        raise_file_limit()
         loop = asyncio.get_running_loop()
         self._listener = _Listener(
             self,
@@ -284,10 +286,3 @@ class HttpServer:
         for found, count in self._operations.counts():
             telemetry.objects.slot(str(found)).value = count
             telemetry.resource_objects.slot(found.group, found.resource).value = count
-
-
-def raise_file_limit() -> None:
-    """Allow as many open files as the system lets this process have: each watch is a connection."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

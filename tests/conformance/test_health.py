@@ -92,6 +92,7 @@ FAMILIES = {
     "process_resident_memory_bytes": "gauge",
     "process_start_time_seconds": "gauge",
     "process_open_fds": "gauge",
+    "process_max_fds": "gauge",
 }
 RESOURCE = ("verb", "group", "version", "resource", "subresource", "scope", "component")
 NAMED = {

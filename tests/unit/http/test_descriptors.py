@@ -1,0 +1,49 @@
+"""File descriptors: how many connections a process takes, and what it says when it takes no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from apiext import limits
+from apiext.http import descriptors
+from apiext.http.descriptors import Descriptors, reserve
+from apiext.telemetry import Slot
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(64, 32), (300, 37), (1_024, 128), (1_048_576, 1_024)])
+def test_some_are_kept_for_etcd_and_files(limit: int, kept: int) -> None:
+    assert reserve(limit) == kept
+
+
+def test_connections_are_taken_until_few_are_left(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now, looks, opened = 1_000.0, 0, 20
+    refused = Slot()
+
+    def count() -> int:
+        nonlocal looks
+        looks += 1
+        return opened
+
+    monkeypatch.setattr(descriptors, "monotonic", lambda: now)
+    found = Descriptors(100, refused, count)
+    assert [found.take() for _ in range(48)] == [True] * 48  # 100 - 32 - 20
+    assert looks == 1
+    opened = 68
+    now += limits.FILES_LOOK
+    assert [found.take() for _ in range(10)] == [False] * 10
+    assert looks == 2, "one look tells for a while"
+    assert refused.value == 10
+    assert caplog.messages == [
+        "new connections are refused, most of 100 file descriptors are open (1 refused since this was said last): "
+        "raise the limit of the process (ulimit -n, LimitNOFILE of systemd)"
+    ]
+    now += limits.FILES_TOLD_EVERY - 1
+    assert not found.take()
+    now += 1
+    assert not found.take()
+    assert [message.split("(")[1].split(" ")[0] for message in caplog.messages] == ["1", "11"]
+    opened = 60  # eight have gone
+    now += limits.FILES_LOOK
+    assert [found.take() for _ in range(9)] == [True] * 8 + [False]

@@ -59,10 +59,11 @@ def with_hidden(
     """Return a changed object with the fields of the stored one that its version does not show.
 
     ``raw`` are the stored bytes, ``shown`` is what the version of the call shows of them. ``gone()`` are hidden paths
-    that the write removes. Strategy None only: a webhook is told of the whole object and converts all of it.
+    that the write removes. Strategy None only: a webhook is told of the whole object and converts all of it, and each
+    version of a built-in kind shows all of its objects.
     """
     versions = call.resource.all_versions
-    if len(versions) < 2 or call.served.converts:
+    if len(versions) < 2 or call.served.converts or call.served.typed:
         return new
     if raw.startswith(f'{{"apiVersion":"{call.served.api_version}"'.encode()):  # nothing is hidden
         return new

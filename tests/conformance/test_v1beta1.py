@@ -354,3 +354,20 @@ def _written_back(api: Client, name: str) -> dict[str, Any] | None:
 
 def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
+
+
+@pytest.mark.rows("B1-001", "WRI-004")
+@pytest.mark.parametrize("place", [DEFINITIONS, OLD], ids=["v1", "v1beta1"])
+def test_what_a_put_leaves_out_is_gone_in_each_version(api: Client, place: str) -> None:
+    name = f"widgets.{(group := fresh_group())}"
+    columns = [{"name": "a", "type": "string", "JSONPath": ".spec.a"}]
+    apply(api, old(group, additionalPrinterColumns=columns, subresources={"status": {}}))
+    for part in ("additionalPrinterColumns", "subresources"):
+        shown = api.get(f"{place}/{name}").expect(200)
+        of = shown["spec"] if place == OLD else shown["spec"]["versions"][0]
+        del of[part]
+        api.put(f"{place}/{name}", shown).expect(200)
+        for each in (DEFINITIONS, OLD):
+            spec = api.get(f"{each}/{name}").expect(200)["spec"]
+            assert part not in spec
+            assert part not in spec["versions"][0]

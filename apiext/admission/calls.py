@@ -98,9 +98,9 @@ def exempt(attributes: Attributes, kinds: Collection[str] = EXEMPT) -> bool:
 
 
 def is_question(attributes: Attributes) -> bool:
-    """Tell whether no policy may judge: reviews, lest a server locks itself out.
+    """Return whether no webhook or policy applies: reviews of access and tokens, lest a server locks itself out.
 
-    (upstream: pkg/kubeapiserver/admission/exclusion; requests for tokens are judged)
+    (KEP-5793; upstream: pkg/kubeapiserver/admission/exclusion. Webhooks and policies apply to requests for tokens.)
     """
     served = attributes.served
     return served is not None and bool(served.endpoints[""].review)

@@ -47,7 +47,8 @@ class _Webhooks:
     async def _hooks(self, attributes: Attributes) -> Sequence[Hook]:
         """Return the webhooks that a write may be about."""
         hooks = await self._live.current()
-        return () if attributes.served is None or calls.exempt(attributes) else hooks
+        spared = attributes.served is None or calls.exempt(attributes) or calls.is_question(attributes)
+        return () if spared else hooks
 
 
 class MutatingWebhooks(_Webhooks):

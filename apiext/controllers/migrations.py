@@ -119,7 +119,7 @@ class Migrations:
         self._serving = serving
         self._collection = collection
         self._definitions = definitions
-        self._statuses = Statuses(verbs.store, verbs.catalog, collection, "v1beta1", _MANAGER)
+        self._statuses = Statuses(verbs.store, verbs.catalog, collection, "v1", _MANAGER)
         self._marks = Statuses(verbs.store, verbs.catalog, definitions, "v1", _RUNNER)
         self._turns = Turns(limits.MIGRATE_RATE)  # of all migrations together
         self._loop = Loop("migrations", self._reconcile, width=5)

@@ -61,8 +61,9 @@ class Statuses:
     def decode(self, entry: Entry) -> Document:
         """Return the object in the version that controllers work in."""
         resource = self._resource
-        served = self._live.current.lookup(resource.group, self._version, resource.resource)
-        assert served is not None
+        found = self._live.current.resource(resource.group, resource.resource)
+        assert found is not None
+        served = found.all_versions[self._version]
         return served.decode(entry.raw, entry.revision)
 
     async def amend(self, entry: Entry, amendment: Amendment) -> Entry | None:
@@ -72,9 +73,8 @@ class Statuses:
         """
         resource = self._resource
         found = self._live.current.resource(resource.group, resource.resource)
-        served = found.versions.get(self._version) if found is not None else None
         assert found is not None
-        assert served is not None
+        served = found.all_versions[self._version]
         document = amendment(await _run(entry, served.decode, entry.raw, entry.revision))
         if document is None:
             return None

@@ -40,7 +40,8 @@ def messages() -> Mapping[tuple[str, str], str]:
         for row in rows()
         for below in row.subresources
     }
-    return {**KINDS, **asked, **{(row.api_version, row.kind): row.message or row.kind for row in rows()}}
+    own = {(one.api_version, one.kind): one.message or one.kind for row in rows() for one in row.every()}
+    return {**KINDS, **asked, **own}
 
 
 def knows(api_version: str, kind: str) -> bool:

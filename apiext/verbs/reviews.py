@@ -181,12 +181,9 @@ def _metadata(document: View, unless: str = "") -> list[FieldError]:
 
 def _attributes(spec: View) -> list[FieldError]:
     resource, other = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    if resource is not None and other is not None:
-        text = "cannot be specified in combination with resourceAttributes"
-        return [invalid("spec.nonResourceAttributes", _shown(other), text)]
-    if resource is None and other is None:
-        return [invalid("spec.resourceAttributes", None, _ONE_OF_BOTH)]
-    return []
+    if (resource is None) != (other is None):
+        return []
+    return [invalid("spec", None if other is None else _shown(other), _ONE_OF_BOTH)]
 
 
 def _limits(spec: View) -> list[FieldError]:

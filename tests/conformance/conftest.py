@@ -15,7 +15,7 @@ MIGRATIONS = "/apis/storagemigration.k8s.io/v1beta1"
 
 @pytest.fixture(scope="session")
 def obliging(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of what only --runtime-config turns on, where no controller changes that; or the one of --server."""
+    """A server that serves also the versions on request, and where no migration runs; or the one of --server."""
     if url := request.config.getoption("--server"):
         if Client(url).get(MIGRATIONS).status == 404:
             pytest.skip("the server of --server does not serve storagemigration.k8s.io/v1beta1")

@@ -392,7 +392,7 @@ def test_what_is_served_on_request_is_not_served_by_default(server: Server, fore
     for kind in KINDS:
         group_version = kind["path"].rpartition("/")[0]
         if kind.get("on_request") and not foreign:
-            assert Client(server.url).get(group_version).status == 404
+            assert Client(server.url).get(f"{group_version}beta1").status == 404
 
 
 @pytest.mark.rows("DIS-102", "DIS-106")

@@ -45,10 +45,10 @@ def test_access_reviews_are_answered(api: Client) -> None:
 
 WRONG = [
     ("selfsubjectaccessreviews", "SelfSubjectAccessReview", {}, 422,
-     "spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must"),
+     "is invalid: spec: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be"),
     ("selfsubjectaccessreviews", "SelfSubjectAccessReview",
      {"resourceAttributes": ASKED, "nonResourceAttributes": {"path": "/x"}}, 422,
-     "cannot be specified in combination with resourceAttributes"),
+     'spec: Invalid value: {"Path":"/x","Verb":""}: exactly one of nonResourceAttributes or resourceAttributes'),
     ("subjectaccessreviews", "SubjectAccessReview", {"resourceAttributes": ASKED}, 422,
      'spec.user: Invalid value: "": at least one of user or group must be specified'),
     ("namespaces/other/localsubjectaccessreviews", "LocalSubjectAccessReview",

@@ -64,6 +64,40 @@ def static_warnings(new: View, old: View | None) -> list[str]:
     return [f'metadata.name: names ending with "{_STATIC}" {kept}']
 
 
+def webhook_warnings(new: View, old: View | None) -> list[str]:
+    """Return the warnings about the name of a webhook configuration and about rules without effect (ADM-001)."""
+    found = static_warnings(new, old)
+    for index, hook in enumerate(new.get("webhooks") or ()):
+        for place, rule in enumerate(hook.get("rules") or ()):
+            where = f"webhooks[{index}].rules[{place}]"
+            found += [
+                f"{where}: {name} is excluded from admission webhooks; this rule will have no effect"
+                for name in _excluded(rule)
+            ]
+    return found
+
+
+def _excluded(rule: View) -> list[str]:
+    """Return the reviews that a rule without wildcards names, each once, in its order (KEP-5793)."""
+    groups, resources = rule.get("apiGroups") or (), rule.get("resources") or ()
+    if "*" in groups or "*" in resources:
+        return []
+    named = (f"{resource}.{group}" for group in dict.fromkeys(groups) for resource in dict.fromkeys(resources))
+    return [name for name in named if name in _REVIEWS]
+
+
+_REVIEWS = frozenset(
+    (
+        "selfsubjectreviews.authentication.k8s.io",
+        "tokenreviews.authentication.k8s.io",
+        "localsubjectaccessreviews.authorization.k8s.io",
+        "selfsubjectaccessreviews.authorization.k8s.io",
+        "selfsubjectrulesreviews.authorization.k8s.io",
+        "subjectaccessreviews.authorization.k8s.io",
+    )
+)
+
+
 def _configuration_errors(new: View, old: View | None, *, mutating: bool) -> Iterator[FieldError]:
     """Yield all faults; what an old configuration may have wrong, its update may, too."""
     hooks: Sequence[View] = new.get("webhooks") or ()

@@ -1,6 +1,6 @@
 """From the rows of kinds.yaml to served resources; nothing of a kind's types is read before it is used."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -107,8 +107,11 @@ def kinds(
     ``enabled(group_version, default)`` knows better than the row. ``event_ttl`` are the seconds that objects stay
     which go by themselves. ``give(new, old, dry_run)`` gives services the addresses that they lack.
     """
-    enabled_rows = [row for row in rows() if enabled(row.api_version, not row.on_request)]
-    found = [resource(row, event_ttl=event_ttl, give=give) for row in enabled_rows]
+    found = [
+        resource(row, event_ttl=event_ttl, give=give, served=served)
+        for row in rows()
+        if (served := [one for one in row.every() if enabled(one.api_version, not one.on_request)])
+    ]
     return [replace(one, equals=_equals(one, found)) for one in found]
 
 
@@ -123,10 +126,14 @@ def resource(
     read: Callable[[str], Types] = types_of,
     event_ttl: int = limits.EVENT_TTL,
     give: Give = lambda new, old, dry_run: new,
+    served: Sequence[Row] = (),
 ) -> ServedResource:
-    """Return what a row serves; ``read(file)`` gives its types when they are first needed."""
-    version = _version(_Kind(row, read, give))
-    versions = {row.version: version}
+    """Return the resource of a row; ``read(file)`` gives its types when they are first needed.
+
+    ``served`` are those of its versions (``Row.every``) that are served, all of them when it is empty.
+    """
+    every = {one.version: _version(_Kind(one, read, give)) for one in row.every()}
+    versions = {one.version: every[one.version] for one in served or row.every()}
     return ServedResource(
         row.group,
         row.resource,
@@ -134,8 +141,8 @@ def resource(
         versions,
         row.version,
         builtin=True,
-        all_versions=versions,
-        stored_as=version.stored_as,
+        all_versions=every,
+        stored_as=every[row.version].stored_as,
         review=bool(row.review),
         cached=not row.uncached,
         ttl=event_ttl if row.expires else 0,
@@ -177,6 +184,7 @@ def _version(kind: _Kind) -> ServedVersion:
         merge_keys=LazyMapping(lambda: kind.types.merge_keys(row.kind)),
         empty=LazyMapping(kind.empty),
         complete=lambda document: kind.normalize(document)[0],
+        deprecation_warning=row.deprecation,
         name_messages=getattr(syntax, row.names),
         storage_version_hash=_storage_hash(row),
         stored_as=GroupResource(row.stored_as["group"], row.stored_as["resource"]) if row.stored_as else None,
@@ -185,7 +193,7 @@ def _version(kind: _Kind) -> ServedVersion:
 
 
 def _storage_hash(row: Row) -> str:
-    return "" if row.review else storage_version_hash(row.group, row.hashed_as or row.version, row.kind)
+    return "" if row.review else storage_version_hash(row.group, row.stored_version or row.version, row.kind)
 
 
 def _hooks(row: Row) -> dict[str, Any]:
@@ -201,7 +209,15 @@ def _hooks(row: Row) -> dict[str, Any]:
 def _codec(row: Row, kind: _Kind) -> Codec:
     if row.stored_as is None:
         write = function(row.stored) if row.stored else dict
-        return typed_codec(row.api_version, row.kind, read=kind.recognized, own=dict, write=write, same=True)
+        same = row.stored_version in ("", row.version)
+        return typed_codec(
+            row.api_version,
+            row.kind,
+            read=kind.recognized,
+            own=dict,
+            write=write if same else _renaming(row),
+            same=same,
+        )
     renamed: Mapping[str, str] = row.stored_as["renamed"]
     there = {"apiVersion": row.stored_as["version"], "kind": row.kind}
     back = {stored: own for own, stored in renamed.items()}
@@ -213,6 +229,12 @@ def _codec(row: Row, kind: _Kind) -> Codec:
         write=lambda document: {renamed.get(name, name): value for name, value in document.items()} | there,
         same=False,
     )
+
+
+def _renaming(row: Row) -> Callable[[View], Document]:
+    """Return what stores an object in another version of the same fields."""
+    stored = f"{row.group}/{row.stored_version}"
+    return lambda document: {**document, "apiVersion": stored}
 
 
 # --- endpoints ---

@@ -104,7 +104,7 @@ def _binding(new: View, old: View | None, kinds: Sequence[str], *, namespaced: b
         errors += _subject(subject, f"subjects[{index}]", namespaced=namespaced)
     if old is not None and reference != (old.get("roleRef") or {}):
         shown = {"APIGroup": group, "Kind": kind, "Name": name}  # upstream: the internal type's names
-        errors.append(invalid("roleRef", shown, "cannot change roleRef"))
+        errors.append(invalid("roleRef", shown, "field is immutable"))
     return errors
 
 

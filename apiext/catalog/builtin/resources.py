@@ -28,4 +28,4 @@ def builtin_resources(
 
 def api_versions() -> set[str]:
     """Return the group-versions that can be turned off; the core group's is ``v1``."""
-    return {row.api_version for row in rows()}
+    return {one.api_version for row in rows() for one in row.every()}

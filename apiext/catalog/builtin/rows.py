@@ -50,13 +50,20 @@ class Row:
     validate: str = ""
     warnings: str = ""
     warnings_status: str = ""
-    hashed_as: str = ""
+    stored_version: str = ""
+    others: Sequence[Mapping[str, Any]] = ()
+    deprecation: str = ""
     stored_as: Mapping[str, Any] | None = None
     message: str = ""
     on_request: bool = False
     uncached: bool = False
     expires: bool = False
     subresources: Sequence[Mapping[str, Any]] = ()
+
+    def every(self) -> list["Row"]:
+        """Return the rows of all versions, this one first."""
+        stored = self.stored_version or self.version
+        return [self, *(replace(self, **other, stored_version=stored, others=()) for other in self.others)]
 
     @property
     def api_version(self) -> str:

@@ -66,11 +66,16 @@ def _condition_errors(conditions: Sequence[View], path: str) -> Iterator[FieldEr
     for index, told in enumerate(conditions):
         at, kind, reason = item(path, index), told.get("type") or "", told.get("reason") or ""
         if kind in seen:
-            yield duplicate(child(at, "type"), kind)
+            yield duplicate(at, kind)
         seen.add(kind)
-        yield from (invalid(child(at, "type"), kind, fault) for fault in qualified_name(kind))
-        if told.get("status") not in _STATUSES:
-            yield not_supported(child(at, "status"), told.get("status") or "", _STATUSES)
+        if not kind:
+            yield required(child(at, "type"), "is required")
+        else:
+            yield from (invalid(child(at, "type"), kind, fault) for fault in qualified_name(kind))
+        if not told.get("status"):
+            yield required(child(at, "status"))
+        elif told["status"] not in _STATUSES:
+            yield not_supported(child(at, "status"), told["status"], _STATUSES)
         if (told.get("observedGeneration") or 0) < 0:
             text = "must be greater than or equal to zero"
             yield invalid(child(at, "observedGeneration"), told["observedGeneration"], text)

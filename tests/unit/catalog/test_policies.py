@@ -93,8 +93,7 @@ def test_names_that_are_kept_for_files(kind: str) -> None:
 @pytest.mark.rows("DIS-102")
 def test_the_version_that_upstream_stores() -> None:
     hashed = {kind: version.storage_version_hash for kind, version in SERVED.items()}
-    stored = {kind: "v1beta1" if kind.startswith("MutatingAdmission") else "v1" for kind in SERVED}
-    assert hashed == {kind: storage_version_hash(GROUP, version, kind) for kind, version in stored.items()}
+    assert hashed == {kind: storage_version_hash(GROUP, "v1", kind) for kind in SERVED}
 
 
 ENUMERATIONS = [

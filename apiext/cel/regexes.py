@@ -10,7 +10,7 @@ from apiext.cel.effort import spend, take_time
 from apiext.cel.unicode_classes import Reading
 
 _FEW_INSTRUCTIONS = 200  # of a program that the first of these sizes is enough for
-_TINY, _SMALL, _LARGE = 128 * 1024, 1024 * 1024, 2 * 1024 * 1024  # bytes of one program and its caches: tried in turn
+_TINY, _SMALL, _LARGE = 128 * 1024, 1024 * 1024, 4 * 1024 * 1024  # bytes of one program and its caches: tried in turn
 _REMEMBERED = 32 * 1024 * 1024  # bytes of the programs that rules remember
 _REFUSED = 1024  # bytes that a pattern without a program counts for
 LONGEST = 10_000  # characters of a pattern, read while no other thread can run: [[: takes their square, here 20 ms

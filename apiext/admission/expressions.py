@@ -1,6 +1,5 @@
 """Expressions about a write at work: their variables, their budget, and where they are evaluated (ADM-006)."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from time import perf_counter
@@ -17,6 +16,7 @@ from apiext.cel.evaluation import Limit
 from apiext.cel.library.authorization import Authorize, Question, authorizer, resource_check
 from apiext.cel.values import Fault
 from apiext.documents.document import View
+from apiext.shares import in_thread
 from apiext.turn import Turn
 from apiext.verbosity import note
 
@@ -127,7 +127,7 @@ async def evaluate(program: Program, known: Mapping[str, Any], budget: Budget) -
     if found is None or found.cancelled:
         limit = Limit(most, effort=budget.effort, longest=budget.longest)
         try:
-            found = await asyncio.to_thread(work, limit)
+            found = await in_thread(lambda: work(limit), "expressions")
         finally:
             limit.cancel()  # nobody waits for a thread beyond the request
         budget.longest -= limit.time

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -32,6 +33,7 @@ from apiext.verbs import api
 from apiext.verbs.call import Body, Call, Outcome, Page
 from apiext.verbs.identity import NO_KIND, expected_kind, no_object, unreadable_body
 
+_decoding = ThreadPoolExecutor(limits.DECODING_THREADS, "decoding")
 _DEFINITIONS = "customresourcedefinitions"
 _SOON = 0.001  # seconds
 _IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first event of a watch (recorded)
@@ -407,7 +409,7 @@ async def _body(target: Target, encoding: str, raw: bytes) -> Body:
 async def _decoded(encoding: str, raw: bytes, decode: Decode) -> tuple[Document, list[str]]:
     if len(raw) < limits.DECODE_OFF_LOOP.get(encoding, limits.MAX_BODY):
         return decode(raw)
-    return await asyncio.to_thread(decode, raw)
+    return await asyncio.get_running_loop().run_in_executor(_decoding, decode, raw)
 
 
 def _from_json(raw: bytes) -> tuple[Document, list[str]]:

@@ -9,6 +9,7 @@ from apiext.catalog.converted import NeedsConversion
 from apiext.documents.document import Document
 from apiext.meta import status
 from apiext.schema.patience import Patience, TooLong, briefly, working
+from apiext.shares import in_thread
 from apiext.verbs.call import Call
 
 T = TypeVar("T")
@@ -27,7 +28,8 @@ async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
     """Return what the work returns: here for a small object of a schema in use, else out of a thread.
 
     Work that turns out to be long is done again in a thread, so it must not have changed anything when it raises
-    TooLong. Nobody waits for a thread beyond the request: it is stopped at its end, or 504 at the call's deadline. Work
+    TooLong. Nobody waits for a thread beyond the request: it is stopped at its end, or 504 at the call's deadline. A
+    user and a definition have shares of the threads, so that long work on one leaves a thread for the others. Work
     that needs an object in another version is done again, too, once the webhook has answered (VER-004).
     """
     for _ in range(limits.CONVERSIONS_OF_A_CALL):
@@ -60,7 +62,11 @@ async def _elsewhere(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
     patience = Patience()
     try:
         async with asyncio.timeout_at(call.deadline or None):
-            found = await asyncio.to_thread(lambda: working(patience, work, *args))
+            found = await in_thread(
+                lambda: working(patience, work, *args),
+                f"user {call.user.name}",
+                f"definition {call.resource.group}/{call.resource.resource}",
+            )
     except TimeoutError as error:
         raise status.timeout(OVER) from error
     finally:

@@ -1,0 +1,76 @@
+"""Shares of the threads: how many of them one user, definition or kind of work may hold at a time."""
+
+import asyncio
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import TypeVar
+from weakref import WeakKeyDictionary
+
+from apiext import limits
+
+T = TypeVar("T")
+
+
+class _Share:
+    """The threads of one holder, and the number of calls that hold or await one."""
+
+    __slots__ = ("calls", "free")
+
+    def __init__(self) -> None:
+        self.free = asyncio.Semaphore(limits.THREADS_SHARE)
+        self.calls = 0
+
+
+_shares: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Share]] = WeakKeyDictionary()
+
+
+async def in_thread(work: Callable[[], T], *holders: str) -> T:
+    """Return what the work returns in a thread, once each holder has fewer than THREADS_SHARE threads.
+
+    All callers name their holders in the same order: the user, then the definition. So a user who waits for a
+    definition keeps no other user waiting for it. A thread is held until its work ends, also when nobody awaits it.
+    """
+    loop = asyncio.get_running_loop()
+    known = _shares.setdefault(loop, {})
+    taken: list[str] = []
+    try:
+        for holder in holders:
+            await _take(known, holder)
+            taken.append(holder)
+        working = loop.run_in_executor(None, copy_context().run, work)
+    except BaseException:
+        _give_back(known, taken)
+        raise
+
+    def ended(done: asyncio.Future[T]) -> None:
+        _give_back(known, taken)
+        if not done.cancelled():
+            done.exception()  # which is raised below, unless nobody waits any more
+
+    working.add_done_callback(ended)
+    return await asyncio.shield(working)
+
+
+async def _take(known: dict[str, _Share], holder: str) -> None:
+    share = known.get(holder)
+    if share is None:
+        share = known[holder] = _Share()
+    share.calls += 1
+    try:
+        await share.free.acquire()
+    except BaseException:
+        _leave(known, holder, share)
+        raise
+
+
+def _give_back(known: dict[str, _Share], holders: list[str]) -> None:
+    for holder in holders:
+        share = known[holder]
+        share.free.release()
+        _leave(known, holder, share)
+
+
+def _leave(known: dict[str, _Share], holder: str, share: _Share) -> None:
+    share.calls -= 1
+    if not share.calls:
+        del known[holder]

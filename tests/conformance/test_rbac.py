@@ -404,4 +404,4 @@ def test_users_with_tokens_are_judged(own_etcd: Etcd, tmp_path: Path) -> None:
                             {"Impersonate-User": "system:node:n1"}).expect(201)  # fmt: skip
         assert node["status"]["userInfo"]["groups"] == ["system:nodes", "system:authenticated"]
     log = (tmp_path / "data" / "server.log").read_text()
-    assert log.count("there is no Node here, requests are judged by RBAC") == 1
+    assert log.count("apiext does not have Node, requests are authorized by RBAC") == 1

@@ -121,9 +121,9 @@ def _hostname(text: str) -> bool:
     return all(len(label.encode("utf-8", "replace")) <= 63 for label in text.split("."))
 
 
-_HOSTNAME = searcher(
-    r"^([a-zA-Z0-9\p{S}\p{L}]((-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?)"
-    r"|([a-zA-Z0-9\p{S}\p{L}](([a-zA-Z0-9-\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?)(\.)){1,}([a-zA-Z\p{L}]){2,63})$"
+_HOSTNAME = searcher(  # upstream counts characters, up to 63 in each part: no part has more, as it has no more bytes
+    r"^([a-zA-Z0-9\p{S}\p{L}]-?[a-zA-Z0-9\p{S}\p{L}]*"
+    r"|([a-zA-Z0-9\p{S}\p{L}]([a-zA-Z0-9-\p{S}\p{L}]*[a-zA-Z0-9\p{S}\p{L}])?\.)+[a-zA-Z\p{L}]{2,})$"
 )
 _BYTE_NUMBER = r"(?:0|[1-9][0-9]?|1[0-9][0-9]?|2[0-4][0-9]|25[0-5])"
 _SPACE = r"[\t\n\f\r ]*"

@@ -285,3 +285,113 @@ def test_no_pattern_repeats_a_group_possessively() -> None:
     assert not [
         name for name, it in patterns if _repeats_a_group_possessively(parser.parse(it.pattern, it.flags & ~re.DEBUG))
     ]
+
+
+# --- clocks ---
+
+WALL = {"time", "time_ns"}  # of the module time
+DATES = {"now", "utcnow", "today"}  # of datetime and date
+UNLESS_GIVEN = {
+    "time.gmtime": 1, "time.localtime": 1, "time.ctime": 1, "time.asctime": 1, "time.strftime": 2,
+    "email.utils.formatdate": 1, "email.utils.localtime": 1,
+}  # fmt: skip
+"""Functions that read the wall clock where they get fewer arguments than these."""
+TIMERS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "thread_time"}
+OURS = {"apiext.meta.time.now", "apiext.auth.certificates.now"}  # which return the time of the wall clock
+HOLDS = {"own", "from and until"}
+"""What tests/clocks.yaml may say of a value: it is of one request, or it is kept, from when and until when."""
+
+
+class _Clocks(ast.NodeVisitor):
+    """Finds where a module reads a clock: the functions that read the wall clock, and the names of its timers."""
+
+    def __init__(self) -> None:
+        self.wall: set[str] = set()
+        self.timers: set[str] = set()
+        self._names: dict[str, str] = {}  # a name of the module → what it is, such as time.monotonic
+        self._within: list[str] = []
+
+    def visit_Import(self, node: ast.Import) -> None:
+        self._names |= {it.asname or it.name: it.name for it in node.names}
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        self._names |= {it.asname or it.name: f"{node.module}.{it.name}" for it in node.names}
+
+    def _enter(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+        self._within.append(node.name)
+        self.generic_visit(node)
+        self._within.pop()
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = _enter  # noqa: N815 - names of ast
+
+    def visit_Name(self, node: ast.Name) -> None:
+        if isinstance(node.ctx, ast.Load):
+            self._read(self._names.get(node.id, ""))
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        if isinstance(node.value, ast.Name) and node.value.id in self._names:
+            self._read(f"{self._names[node.value.id]}.{node.attr}")
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        module, _, function = ast.unparse(node.func).rpartition(".")
+        known = f"{self._names.get(module)}.{function}" if module else self._names.get(function, "")
+        if len(node.args) < UNLESS_GIVEN.get(known, 0):
+            self._add_wall()
+        elif function == "time" and module and not node.args and known != "time.time":
+            self.timers.add("loop.time")
+        self.generic_visit(node)
+
+    def _read(self, what: str) -> None:
+        module, _, name = what.rpartition(".")
+        if module == "time" and name in TIMERS:
+            self.timers.add(name)
+        elif (
+            (module == "time" and name in WALL)
+            or (module in {"datetime.datetime", "datetime.date"} and name in DATES)
+            or what in OURS
+        ):
+            self._add_wall()
+
+    def _add_wall(self) -> None:
+        self.wall.add(".".join(self._within))
+
+
+def _clocks_of(text: str) -> _Clocks:
+    found = _Clocks()
+    found.visit(ast.parse(text))
+    return found
+
+
+def test_clocks_are_found() -> None:
+    found = _clocks_of(
+        "import time\nfrom time import monotonic as m, time as t\nfrom datetime import datetime\n"
+        "from apiext.meta import time as words\nfrom apiext.meta.time import now\nfrom email.utils import formatdate\n"
+        "def a(clock=time.time): ...\ndef b(): m()\ndef c(): t()\ndef d(): datetime.now()\ndef e(): words.now()\n"
+        "def f(): now()\ndef g(): time.gmtime()\ndef h(): time.gmtime(5)\ndef i(loop): loop.time()\n"
+        "class J:\n def j(self): formatdate()\ndef k(): formatdate(5)\ndef l(): time.sleep(1)\n"
+    )
+    assert found.wall == {"a", "c", "d", "e", "f", "g", "J.j"}
+    assert found.timers == {"monotonic", "loop.time"}
+
+
+def test_each_reader_of_a_clock_is_listed() -> None:
+    """What is made from the wall clock is of one request, or tests/clocks.yaml says from when and until when it holds.
+
+    A clock is set back, or sleeps: a cached value that has only an end is wrong then.
+    """
+    listed_clocks = yaml.safe_load((ROOT / "tests" / "clocks.yaml").read_text(encoding="utf-8"))
+    wall, timers = dict[str, set[str]](), dict[str, set[str]]()
+    for path in modules():
+        if PACKAGE in path.parents:
+            found = _clocks_of(path.read_text(encoding="utf-8"))
+            if found.wall:
+                wall[name_of(path)] = found.wall
+            for timer in found.timers:
+                timers.setdefault(timer, set()).add(name_of(path))
+    assert {name: set(rows) for name, rows in listed_clocks["wall"].items()} == wall, "see tests/clocks.yaml"
+    assert {name: set(rows) for name, rows in listed_clocks["timers"].items()} == timers, "see tests/clocks.yaml"
+    for name, rows in listed_clocks["wall"].items():
+        for function, said in rows.items():
+            assert len(said) == 1, f"{name}:{function}: one of {sorted(HOLDS)}"
+            assert set(said) <= HOLDS, f"{name}:{function}: one of {sorted(HOLDS)}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import random
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ import yaml
 
 from tests.support.http_client import APPLY, DEFINITIONS, JSON_PATCH, MERGE, TABLE, Client
 from tests.support.processes import Server
-from tests.support.waiting import until
+from tests.support.waiting import pause, until
 
 STRATEGIC = "application/strategic-merge-patch+json"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -492,3 +494,53 @@ def test_a_time_that_is_no_text_is_told_by_its_own_reader(api: Client, way: str)
     assert refused.status == (400 if way == APPLY else 422)
     assert refused.json["message"].endswith(": json: cannot unmarshal number into Go value of type string")
     api.delete(f"{leases}/{name}").expect(200)
+
+
+AGES = {"Age", "Last Seen", "First Seen"}
+
+
+def _ages(table: Any, columns: list[str]) -> dict[str, int]:
+    """Return the seconds that the ages of a row say; what is no age in seconds is left out."""
+    (row,) = table["rows"]
+    shown = {name: cell for name, cell in zip(columns, row["cells"], strict=True) if name in AGES}
+    return {name: int(cell[:-1]) for name, cell in shown.items() if re.fullmatch(r"[0-9]+s", cell)}
+
+
+def _forms(api: Client, path: str, name: str) -> dict[str, dict[str, int]]:
+    """Return the ages of an object as a list, a watch of what is there and a stream of events show them."""
+    chosen = {"fieldSelector": f"metadata.name={name}"}
+    listed = api.get(path, {"Accept": TABLE}, resourceVersion=0, **chosen).expect(200)
+    columns = [column["name"] for column in listed["columnDefinitions"]]
+    with api.watch(path, headers={"Accept": TABLE}, resourceVersion=0, **chosen) as watch:
+        watched = watch.next("ADDED")["object"]
+    with api.watch(path, headers={"Accept": TABLE.replace("application/json", "text/event-stream")}, **chosen) as watch:
+        if watch.headers["content-type"] == "text/event-stream":  # which only this server has
+            streamed = json.loads(next(line for line in watch.lines() if line.startswith(b"data: "))[6:])["object"]
+        else:
+            streamed = watched
+    whole = next(row for row in _whole(api, path)["rows"] if row["object"]["metadata"]["name"] == name)
+    tables = {"list": listed, "watch": watched, "event stream": streamed, "whole list": {"rows": [whole]}}
+    return {form: _ages(table, columns) for form, table in tables.items()}
+
+
+def _whole(api: Client, path: str) -> Any:
+    return api.get(path, {"Accept": TABLE}).expect(200)
+
+
+@pytest.mark.rows("TAB-003", "TAB-005")
+def test_ages_are_those_of_the_request(api: Client) -> None:
+    """Nothing changes meanwhile, so that all that is cached is still there: the ages go on all the same."""
+    with contextlib.ExitStack() as stack:
+        places = [
+            (kind["path"], stack.enter_context(one(api, kind))["metadata"]["name"])
+            for kind in KINDS
+            if not kind.get("on_request") and "Age" in kind["columns"]
+        ]
+        before = {place: _forms(api, *place) for place in places}
+        pause(2.1)
+        after = {place: _forms(api, *place) for place in places}
+    for place, forms in before.items():
+        assert all(forms.values()), place
+        for form, ages in forms.items():
+            grown = {name: after[place][form][name] - seconds for name, seconds in ages.items()}
+            assert all(2 <= more < 60 for more in grown.values()), (place, form, ages, after[place][form])

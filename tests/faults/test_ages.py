@@ -125,7 +125,7 @@ def _events(world: World, path: str) -> list[Table]:
     """Return the rows of a stream of server-sent events, up to the id behind those of its beginning."""
     tables = []
     with world.api.watch(path, headers={"Accept": STREAM}) as watch:
-        for line in watch._response:
+        for line in watch.lines():
             if line.startswith(b"id: "):
                 break
             if line.startswith(b"data: "):

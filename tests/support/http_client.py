@@ -58,6 +58,10 @@ class Watch:
         while line := self._response.readline():
             yield json.loads(line)
 
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines as they are, as of server-sent events."""
+        yield from self._response
+
     def next(self, *kinds: str) -> dict[str, Any]:
         """Return the next event of one of the kinds (any when none is given); AssertionError at the end."""
         for event in self:

@@ -1,6 +1,7 @@
 """Watchers of one collection: shared frames, slices, laggards, bookmarks."""
 
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -439,3 +440,41 @@ async def test_memory_of_frames_and_lists_is_given_back(feed: Feed) -> None:
     for _ in range(2):
         feed.col.tick()
     assert feed.col.segments(view).pending == 250
+
+
+async def test_cached_frames_with_ages_are_those_of_their_second(feed: Feed) -> None:
+    """A watch that begins sees the age of its own second, before or after that of others that began at the state."""
+    second, made = 100, list[int]()
+
+    def frame(kind: str, entry: Entry) -> bytes:
+        made.append(second)
+        return line(kind, entry.name, entry.revision, f"{second}")
+
+    group = replace(watch_group(frame=frame, key="aged"), second=lambda: second)
+    feed.put("n/a", "n/b")
+    for second in (100, 100, 107, 93, 93):
+        sink = RecordingSink()
+        feed.col.watch(group, None, sink, initial=True)
+        await turns()
+        assert [seen.raw for seen in sink.seen] == [f"{second}"] * 2
+    assert made == [100, 100, 107, 107, 93, 93], "once for all watches of a second"
+
+
+async def test_blocks_with_ages_are_those_of_their_second(feed: Feed) -> None:
+    """Under load a block of frames stays cached for watches that lag: they see ages of their own time."""
+    second, made = 100, list[int]()
+
+    def frame(kind: str, entry: Entry) -> bytes:
+        made.append(second)
+        return line(kind, entry.name, entry.revision, f"{second}")
+
+    watcher = feed.col.watch(
+        replace(watch_group(frame=frame, key="aged"), second=lambda: second), None, RecordingSink()
+    )
+    await turns()
+    start = feed.col.history.end
+    feed.put("n/a")
+    block = watcher._group._block
+    for second in (100, 100, 50):
+        assert block(start, start + 1)[1] == line("ADDED", "a", feed.revision, f"{second}")
+    assert made == [100, 50]

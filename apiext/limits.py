@@ -32,6 +32,11 @@ KEEPALIVE = 90.0  # seconds of an idle connection (upstream: IdleTimeout)
 MAX_LINE = 65_536  # bytes of a request line or header
 MAX_HEADERS = 2_000  # header fields of a request: proxies send one for each group of a user (upstream: no bound)
 MAX_HEAD = 1024 * 1024  # bytes of a request head (upstream: DefaultMaxHeaderBytes of Go)
+UNFINISHED_HEADS = (
+    32 * 1024 * 1024
+)  # bytes of memory that unfinished heads take together, or a sixteenth of what there is
+HEAD_PIECE = 4 * 1024  # bytes of a piece of a head that are parsed before its end is there, if it is the first
+STRANGERS = 2_000  # connections without an authenticated request: some 100 MiB with TLS
 HEAD_KEPT = 128 * 1024  # bytes of a request head from which its connection ends: parsers keep the last one in memory
 MAX_INFLIGHT = 400  # reads at a time (upstream: --max-requests-inflight)
 MAX_MUTATING_INFLIGHT = 200  # writes at a time (upstream: --max-mutating-requests-inflight)

@@ -19,7 +19,7 @@ from aiohttp.web_protocol import _ErrInfo
 from apiext import limits
 from apiext.auth.authentication import user_of_certificate, validity, verified_chain
 from apiext.auth.proxies import Holder, Proxies
-from apiext.auth.user import REFUSED, User
+from apiext.auth.user import ANONYMOUS, REFUSED, User
 from apiext.http import refusals, responses
 from apiext.http.exchange import Exchange, Handler, Reply, StreamReply
 from apiext.http.farewells import Farewells
@@ -27,8 +27,9 @@ from apiext.http.fastpath import TAIL, FastPath
 from apiext.http.gate import audit_id
 from apiext.http.heads import Head, Sender
 from apiext.http.memory import Memory
-from apiext.http.repeats import Repeats, is_one_head
+from apiext.http.repeats import HEAD_END, Repeats, is_one_head
 from apiext.http.sinks import UnchunkedSink, WatchSink
+from apiext.http.strangers import Strangers
 from apiext.http.turns import Request, Turns
 from apiext.http.websocket import WebSocketSink
 from apiext.meta import status
@@ -57,6 +58,7 @@ class Service(Protocol):
     proxies: Proxies | None
     farewells: Farewells
     memory: Memory
+    strangers: Strangers
     active: int
 
     def all_done(self) -> None:
@@ -72,6 +74,7 @@ class ApiHandler(Turns):
         "_head",
         "_holder",
         "_large",
+        "_pieces",
         "_repeats",
         "_request",
         "_secure",
@@ -80,6 +83,7 @@ class ApiHandler(Turns):
         "_service",
         "_sink",
         "_sized",
+        "_tail",
         "_valid",
         "certificate_user",
         "is_proxy",
@@ -97,6 +101,8 @@ class ApiHandler(Turns):
         self._sender: Sender | None = None
         self._sent: object = None  # the headers that say so, unless they are large
         self._head = 0  # bytes of a head that is not complete
+        self._pieces: list[bytes] = []  # of them those that are not parsed yet
+        self._tail = b""  # their last three
         self._large = False  # whether so much came that the last head may be large
         self._holder: Holder | None = None  # of the client certificate ...
         self._valid = (0.0, 0.0)  # ... and between which wall clock times it counts
@@ -112,6 +118,7 @@ class ApiHandler(Turns):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set TCP options, find the client certificate's user, and give the first head its time."""
         super().connection_made(transport)
+        self._service.strangers.came(self)
         found = cast("ssl.SSLObject | None", transport.get_extra_info("ssl_object"))
         self._secure = found is not None
         chain = verified_chain(found) if found is not None else ()
@@ -147,6 +154,8 @@ class ApiHandler(Turns):
         self._service.farewells.put(lambda: self._lost(exc))
 
     def _lost(self, exc: BaseException | None) -> None:
+        self._service.strangers.known(self)
+        self._service.strangers.ended(self)
         sink = self._sink
         if sink is not None:
             self._sink = None
@@ -175,9 +184,24 @@ class ApiHandler(Turns):
         """Whether no request has come yet: the first may be on its way."""
         return not self._request_count
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way."""
+        return self._waiter is not None and not self._waiter.done() and not self._messages
+
+    def cut_off(self) -> None:
+        """Close the connection at once, whatever is not sent yet: one over TLS would else wait for its client."""
+        transport = self.transport
+        self.force_close()
+        self._parser = None  # these hold the head; the rest goes soon
+        self._pieces.clear()
+        self._messages.clear()
+        if transport is not None:
+            transport.abort()
+
     def retire(self) -> None:
         """Close the connection now if it is idle, else after the answer that is under way."""
-        if self._waiter is not None and not self._waiter.done() and not self._messages:
+        if self.is_idle:
             self.force_close()
         else:
             self._close = True
@@ -206,6 +230,10 @@ class ApiHandler(Turns):
         ):
             self._take(data)
             return
+        if self._head or len(data) > limits.HEAD_PIECE:
+            data = self._gathered(data)
+            if not data:
+                return
         repeats = self._repeats
         if data.startswith(b"POST "):
             whole = repeats.find(data)
@@ -219,9 +247,14 @@ class ApiHandler(Turns):
             messages, upgraded, tail = [(_ErrInfo(400, error, error.message), EMPTY_PAYLOAD)], False, b""
         size = self._head + len(data)
         self._large = size > limits.HEAD_KEPT
+        if self._head or self._large or not messages:
+            large = self._large and self._head + data.find(HEAD_END) > limits.HEAD_KEPT
+            self._unfinished(data, whole=bool(messages) and not large)
+            if self.transport is None:  # it was the largest
+                return
         self._head = 0 if messages else size
         if self._head > limits.MAX_HEAD:
-            messages = [(_ErrInfo(431, refusals.HeadTooLong(), ""), EMPTY_PAYLOAD)]
+            messages = [_too_long()]
         if len(messages) == 1 and not upgraded:
             whole = repeats.read(data, *messages[0])
             if whole is not None:
@@ -254,9 +287,41 @@ class ApiHandler(Turns):
         whole = (self._request_count, body.total_bytes) != before or self._upgraded
         size = self._head + len(data)
         self._large = self._large or size > limits.HEAD_KEPT
+        if self._head or not whole:
+            self._unfinished(data, whole=whole)
         self._head = 0 if whole else size
         if self._head > limits.MAX_HEAD:
             self.force_close()
+
+    def _gathered(self, data: bytes) -> bytes:
+        """Return the rest of a head once its end is there, and nothing before.
+
+        Parsing it in pieces would cost the processor and two more copies of what may never end.
+        """
+        pieces = self._pieces
+        if HEAD_END in data or HEAD_END in self._tail + data[:3]:
+            self._head -= sum(map(len, pieces))
+            self._tail = b""
+            if pieces:
+                data = b"".join((*pieces, data))
+                pieces.clear()
+            return data
+        pieces.append(data)
+        self._head += len(data)
+        self._tail = (self._tail + data[-3:])[-3:]
+        self._service.strangers.began(self, data, parsed=False)
+        if self._head > limits.MAX_HEAD:
+            pieces.clear()
+            self._queue([_too_long()])
+        return b""
+
+    def _unfinished(self, data: bytes, *, whole: bool) -> None:
+        """Count a head among those of all connections until it is whole, or if it is large until it is answered."""
+        if whole:
+            self._service.strangers.ended(self)
+        else:
+            self._tail = data[-3:]
+            self._service.strangers.began(self, data, parsed=True)
 
     def _answered(self, fast: FastPath, message: Any, payload: StreamReader) -> bool:
         if (
@@ -279,6 +344,7 @@ class ApiHandler(Turns):
             return False
         assert self._parser is not None
         self._request_count += 1
+        self._service.strangers.known(self)
         self._parser.message_consumed()
         self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
         transport.write(reply)
@@ -331,6 +397,12 @@ class ApiHandler(Turns):
                 return kept
         finally:
             request.whole = None  # an idle connection keeps no body
+            if exchange.user is not ANONYMOUS:
+                service.strangers.known(self)
+            if self._large:
+                service.strangers.ended(self)
+                if self._is_large(message):
+                    request.payload.feed_eof()  # the connection ends, and does not wait for a body with it in memory
             if exchange.promised:
                 service.memory.hold(exchange, 0)
             service.active -= 1
@@ -510,6 +582,11 @@ class ApiHandler(Turns):
         """Log a failure, unless it only says that the client went away."""
         if not isinstance(kw.get("exc_info"), ConnectionError):
             log.error(*args, **kw)
+
+
+def _too_long() -> tuple[_ErrInfo, StreamReader]:
+    """Return what stands for the request of a head that is too long."""
+    return _ErrInfo(431, refusals.HeadTooLong(), ""), EMPTY_PAYLOAD
 
 
 def _pieces(parts: Iterable[bytes]) -> Iterator[list[bytes | memoryview]]:

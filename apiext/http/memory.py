@@ -90,15 +90,16 @@ class Memory:
 
     ``room`` is the memory that a control group leaves, by default that of this process; ``total`` the bytes that
     requests may take in all, by default half of what the control group gives, and a quarter of the machine's memory.
-    ``workers`` processes share both.
+    ``workers`` processes share both. ``given`` are the bytes that there are for the whole process.
     """
 
-    __slots__ = ("_room", "_users", "_workers", "promised", "share", "total")
+    __slots__ = ("_room", "_users", "_workers", "given", "promised", "share", "total")
 
     def __init__(self, room: Room | None = None, total: int = 0, workers: int = 1) -> None:
         self._room = room or Room()
         self._workers = workers
         self.total = total or min(self._room.limit() // 2, memory_of_machine() // 4) // workers
+        self.given = min(self._room.limit(), memory_of_machine()) // workers
         self.share = self.total // 4 * 3
         self.promised = 0
         self._users: dict[str, int] = {}

@@ -35,6 +35,7 @@ from apiext.http.plain import Telling
 from apiext.http.renewal import Renewal
 from apiext.http.resources import Resources
 from apiext.http.routes import Routes
+from apiext.http.strangers import Strangers
 from apiext.sockets import everywhere, is_unspecified
 from apiext.telemetry import Telemetry
 from apiext.trust import as_go, load_pair
@@ -122,6 +123,7 @@ class HttpServer:
         self.farewells = Farewells()
         self.memory = Memory(workers=settings.workers)
         self.descriptors = Descriptors(raise_limit(), telemetry.refused_connections.slot())
+        self.strangers = Strangers(self.memory.given)
         self.active = 0
         self.port = 0
         gate = Gate(

@@ -331,6 +331,11 @@ class Serving:
             guard_key=self._guards.key(facts.name),
             guard_revision=permit.revision,
         )
+        if after.unusable and (before is None or not before.unusable):
+            log.warning(
+                "the CA bundle of the conversion webhook of %s cannot be read: requests for its objects are a 500",
+                facts.name,
+            )
         if before is None or not _looks_the_same(before, after):
             self._store.add(after.group_resource, after.namespaced).outdated = [after.outdated]
             self._live.current = self._live.current.with_resource(after)

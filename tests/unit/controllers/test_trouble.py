@@ -16,6 +16,7 @@ from apiext.auth.user import User
 from apiext.catalog.builtin.resources import builtin_resources
 from apiext.controllers.definitions import DEFINITIONS
 from apiext.controllers.migrations import MIGRATIONS
+from apiext.documents.document import Document
 from apiext.etcd import errors
 from apiext.etcd.values import WriteResult
 from apiext.meta.names import GroupResource
@@ -389,3 +390,23 @@ async def test_a_served_definition_that_becomes_unreadable_is_a_warning(
         await until(lambda: (found := one.collection(DEFINITIONS).get("", NAME)) and found.raw == definition.raw)
         await one.established(NAME)
     assert not [record.getMessage() for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.rows("CRD-037")
+async def test_a_bundle_that_cannot_be_read_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with server(FakeEtcd()) as one:
+        wanted = crd()
+        client = {"url": "https://127.0.0.1:1/x", "caBundle": "Z2FyYmFnZQ=="}
+        webhook = {"conversionReviewVersions": ["v1"], "clientConfig": client}
+        wanted["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+        await one.define(wanted)
+        await until(lambda: (it := one.served("widgets.example.com")) is not None and it.unusable)
+
+        def describe(document: Document) -> None:
+            document["metadata"]["generation"] += 1
+            document["spec"]["names"]["shortNames"] = ["w"]
+
+        await one.change("widgets.example.com", describe)
+        await until(lambda: (it := one.served("widgets.example.com")) is not None and it.generation == 2)
+    text = "the CA bundle of the conversion webhook of widgets.example.com cannot be read"
+    assert sum(text in message for message in caplog.messages) == 1

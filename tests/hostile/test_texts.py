@@ -1,0 +1,89 @@
+"""Large texts harm no server whose policies join them, or whose definitions match them with slow patterns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.hostile.harness import Victim, at_once, refusal
+from tests.support.definitions import definition
+from tests.support.http_client import Client
+from tests.support.waiting import until
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+MAPS = "/api/v1/namespaces/default/configmaps"
+SLOW = "[^x]{1000}y"  # no automaton fits: 2 ns for a byte and each of 8,000 instructions
+JOINED = "object.data.map(k, object.metadata.annotations['a'] + k).all(x, x != '')"
+ROWS = "object.data.map(k, bytes(object.metadata.annotations['a'])).size() > 0"
+
+
+def serve(api: Client, plural: str, text: dict[str, Any]) -> str:
+    """Serve objects whose spec.a is a text of a schema; return the path of their collection."""
+    spec = {"type": "object", "properties": {"a": {"type": "string", **text}}}
+    root = {"type": "object", "properties": {"spec": spec}}
+    made = definition("hostile.example.com", plural, schema={"openAPIV3Schema": root})
+    api.post(DEFINITIONS, made).expect(201)
+    path = f"/apis/hostile.example.com/v1/namespaces/default/{plural}"
+    until(lambda: api.get(path).status == 200, f"{plural} are served")
+    return path
+
+
+@pytest.mark.rows("ADM-006", "CEL-011")
+@pytest.mark.parametrize("expression", [JOINED, ROWS], ids=["joined", "bytes"])
+def test_a_policy_that_makes_large_texts(victim: Victim, expression: str) -> None:
+    """A dry run with a text of 200,000 characters and 40,000 names was killed in 2 GiB within five seconds."""
+    api, name = victim.api, f"texts{len(expression)}"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    constraints = {"resourceRules": [rule]}
+    policy = {"matchConstraints": constraints, "validations": [{"expression": expression}]}
+    api.post(POLICIES, {"metadata": {"name": name}, "spec": policy}).expect(201)
+    bound = {"policyName": name, "validationActions": ["Deny"]}
+    api.post(BINDINGS, {"metadata": {"name": name}, "spec": bound}).expect(201)
+    small = {"metadata": {"name": "m"}, "data": {"k": "v"}}  # no annotations are an error
+    until(lambda: api.post(f"{MAPS}?dryRun=All", small).status == 422, "the policy counts")
+    names = dict.fromkeys(map(str, range(40_000)), "")
+    large = {"metadata": {"name": "m", "annotations": {"a": "a" * 200_000}}, "data": names}
+    with victim.attacked():
+        answers = at_once(4, lambda _: api.post(f"{MAPS}?dryRun=All", large))
+    assert {refusal(answer) for answer in answers} <= {422, 429}
+    api.delete(f"{BINDINGS}/{name}")
+    api.delete(f"{POLICIES}/{name}")
+
+
+@pytest.mark.rows("VAL-001", "STR-010")
+def test_texts_under_slow_patterns(victim: Victim) -> None:
+    """One object of 1.4 MB took 15 seconds; eight kept the creates of another definition waiting for a minute."""
+    api = victim.api
+    slow = serve(api, "slows", {"pattern": SLOW})
+    many = serve(api, "manies", {"allOf": [{"pattern": f"{SLOW}{number}"} for number in range(20)]})
+    other = serve(api, "others", {"pattern": "^[a-z]*$"})
+    with victim.attacked():
+        large = {"kind": "Slow", "metadata": {"name": "x"}, "spec": {"a": "ab" * 700_000}}
+        assert refusal(api.post(slow, {**large, "apiVersion": "hostile.example.com/v1"})) == 422
+
+        def write(number: int) -> int:
+            if number < 8:
+                text = {"kind": "Manie", "metadata": {"name": f"m{number}"}, "spec": {"a": "ab" * 7_500}}
+                return refusal(api.post(many, {**text, "apiVersion": "hostile.example.com/v1"}))
+            plain = {"kind": "Other", "metadata": {"name": f"o{number}"}, "spec": {"a": "a" * 20_000}}
+            return api.post(other, {**plain, "apiVersion": "hostile.example.com/v1"}).status
+
+        codes = at_once(10, write)
+    assert codes == [422] * 8 + [201] * 2
+
+
+@pytest.mark.rows("STR-010")
+def test_patterns_that_compile_to_much(victim: Victim) -> None:
+    """Six definitions of 31 KB kept 860 MB."""
+    fields = {f"p{number}": {"type": "string", "pattern": r"\pL" * 400 + str(number)} for number in range(20)}
+    root = {"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}
+
+    def create(number: int) -> int:
+        made = definition("hostile.example.com", f"larges{number}", schema={"openAPIV3Schema": root})
+        return refusal(victim.api.post(DEFINITIONS, made))
+
+    with victim.attacked(stall=2.0):
+        assert set(at_once(6, create)) == {422}

@@ -161,7 +161,9 @@ def test_an_event_is_gone_when_its_time_is_over(tmp_path: Path, own_etcd: Etcd) 
         made = api.post(OLD, event("short")).expect(201)
         key = base64.b64encode(f"{prefix}/events/default/short".encode()).decode()
         lease = own_etcd.call("kv/range", {"key": key})["kvs"][0]["lease"]
-        assert int(own_etcd.call("lease/timetolive", {"ID": lease})["grantedTTL"]) == 90, "30 s, shared for up to 60 s"
+        assert int(own_etcd.call("lease/timetolive", {"ID": lease})["grantedTTL"]) == 31, (
+            "shared for a twentieth of 30 s"
+        )
         with api.watch(OLD, resourceVersion=made["metadata"]["resourceVersion"]) as watch:
             own_etcd.call("lease/revoke", {"ID": lease})  # what etcd does at the end
             assert watch.next("DELETED")["object"]["metadata"]["name"] == "short"

@@ -146,7 +146,7 @@ def test_the_end_of_a_given_certificate_is_reported(etcd: Etcd, tmp_path: Path, 
         certificate.write_bytes(given[1].read_bytes())
         until(lambda: pinned(server) != before, "the kubeconfig is written anew", within=SOON)
         assert pinned(server).decode().split() == shown(server).split()
-        assert ask(server, "/livez") == (200, "ok")
+        until(lambda: ask(server, "/livez") == (200, "ok"), "/livez holds again", within=SOON)
         certificate.write_bytes(given[0].read_bytes() + ca.pem)
         until(lambda: pinned(server) == ca.pem, "it pins the authority of a chain", within=SOON)
 

@@ -78,6 +78,7 @@ GZIP_INLINE = 256 * 1024  # bytes compressed on the loop; above, in the compress
 PUMP_SLICE = 64  # watchers written between two turns of the loop
 SEND_BUFFER = 256 * 1024  # bytes of the kernel's send buffer of a large answer: what one turn of the loop copies
 TLS_WRITE = 128 * 1024  # bytes of a large answer that are encrypted at a time: a write takes and holds all it gets
+WATCHES_OF_A_USER = 20_000  # watches of a user at a time: an operator has some hundred, a kubelet some dozen
 WATCH_SEND_BUFFER = 256 * 1024  # bytes of the kernel's send buffer of a watch
 WATCH_HIGH_WATER = 1024 * 1024  # bytes waiting in a watch's transport before it counts as paused
 WEBSOCKET_PING = 30.0  # seconds between pings of a watch over WebSocket: proxies cut what is silent for a minute

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,7 @@ from apiext.meta.requestinfo import truth
 from apiext.meta.status import StatusError
 from apiext.storage.segments import Segments
 from apiext.storage.store import Entry
-from apiext.telemetry import Telemetry
+from apiext.telemetry import Slot, Telemetry
 from apiext.verbs import api
 from apiext.verbs.call import Body, Call, Outcome, Page
 from apiext.verbs.identity import NO_KIND, expected_kind, no_object, unreadable_body
@@ -85,6 +86,7 @@ class Resources:
         self.min_watch_timeout = min_watch_timeout
         self.memory = memory or Memory()
         self.making = Making(self.memory)
+        self.watches: Counter[str] = Counter()  # by user, those that are open
 
     def answer(self, exchange: Exchange, target: Target) -> Awaitable[Answer]:
         """Answer a request whose verb the endpoint has."""
@@ -159,10 +161,14 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
         return Reply(200, streams.content_type(subject, form))
     assert exchange.labels is not None, "routes name what they found"
     running = telemetry.longrunning.slot(*exchange.labels)
+    watches, user = resources.watches, exchange.user.name
+    if watches[user] >= limits.WATCHES_OF_A_USER:
+        raise status.too_many_requests(f"the user has {limits.WATCHES_OF_A_USER} watches open, and may have no more")
     head = way.head(resources.clock.line(), exchange, streams.content_type(subject, form))
     sink = exchange.connection.open_stream(head, streams.first_columns(subject), way.sink)
     running.value += 1
-    sink.done.add_done_callback(lambda _: running.add(-1))
+    watches[user] += 1
+    sink.done.add_done_callback(lambda _: _ended(running, watches, user))
     try:
         sink.follow(await resources.operations.watch(_call(exchange, target), frames, sink))
     except StatusError as error:
@@ -179,6 +185,14 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
     bookmarks = truth(exchange.query.get("allowWatchBookmarks"))
     sink.end_after(seconds, bookmarks, asyncio.get_running_loop())
     return StreamReply(sink, way.code)
+
+
+def _ended(running: Slot, watches: Counter[str], user: str) -> None:
+    """Count a watch no longer."""
+    running.add(-1)
+    watches[user] -= 1
+    if not watches[user]:
+        del watches[user]
 
 
 @dataclass(frozen=True, slots=True)

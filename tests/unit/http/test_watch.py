@@ -132,6 +132,23 @@ async def test_a_client_that_goes_before_its_watch_is_open_leaves_nothing() -> N
 
 
 @on_uvloop
+async def test_a_user_has_so_many_watches_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WATCHES_OF_A_USER", 1)
+    shelf = Shelf()
+    async with serving(shelf) as server, connected(server) as second:
+        async with connected(server) as first:
+            first.send("GET", WATCH)
+            assert (await first.head())[0] == 200
+            refused = await second.ask("GET", WATCH)
+            assert (refused.code, refused.json["reason"]) == (429, "TooManyRequests")
+            assert refused.headers["Retry-After"] == "1"
+            assert (await second.ask("GET", COLLECTION)).code == 200
+        await until(lambda: not shelf.watches)
+        second.send("GET", WATCH)
+        assert (await second.head())[0] == 200
+
+
+@on_uvloop
 async def test_a_watch_may_be_the_last_of_its_connection() -> None:
     shelf = Shelf()
     async with serving(shelf) as server, connected(server) as client:

@@ -25,6 +25,8 @@ commands:
   completion
            print a script that completes commands and flags: apiext completion bash | zsh | fish
   check    ask a running server whether it is ready: apiext check --url URL [--cafile FILE]
+  conformance
+           test any server of this API by HTTP alone: apiext conformance --server URL
   version  print the version; -o json for JSON
 
 Each command has its own --help; flags without a command are those of serve.
@@ -193,6 +195,7 @@ def config(arguments: Sequence[str]) -> int:
 
 def completion(arguments: Sequence[str]) -> int:
     """Print a script for a shell."""
+    from apiext.conformance.command import parser as conformance_parser
     from apiext.tools import completion as command
     from apiext.tools import envtest, lint, migrate
     from apiext.tools import kubeconfig as kubeconfigs
@@ -207,9 +210,17 @@ def completion(arguments: Sequence[str]) -> int:
         "kubeconfig": command.words_of(kubeconfigs.parser()),
         "completion": command.words_of(command.parser()),
         "check": command.words_of(_check_parser()),
+        "conformance": command.words_of(conformance_parser()),
         "version": command.words_of(_version_parser()),
     }
     return command.run(arguments, {name: words[name] for name in sorted(COMMANDS)})
+
+
+def conformance(arguments: Sequence[str]) -> int:
+    """Run the conformance tests against a server."""
+    from apiext.conformance import command
+
+    return command.run(arguments)
 
 
 COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
@@ -221,6 +232,7 @@ COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "config": config,
     "completion": completion,
     "check": check,
+    "conformance": conformance,
     "version": version,
 }
 

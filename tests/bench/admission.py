@@ -6,10 +6,19 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from apiext.conformance.support.admission import (
+    BINDINGS,
+    MUTATING,
+    POLICIES,
+    VALIDATING,
+    configured,
+    document,
+    stored,
+    webhook,
+)
+from apiext.conformance.support.admission_webhook import allow, in_another_process, patch
 from tests.bench import wire
 from tests.bench.rig import GROUP, PLURAL, Rig, thing
-from tests.support.admission import BINDINGS, MUTATING, POLICIES, VALIDATING, configured, document, stored, webhook
-from tests.support.admission_webhook import allow, in_another_process, patch
 
 CREATES, BATCHES = 1_000, 3
 

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from apiext.conformance.support.conversion_webhook import conversion, in_another_process
+from apiext.conformance.support.definitions import establish
 from tests.bench import wire
 from tests.bench.rig import GROUP, Rig, definition, thing
-from tests.support.conversion_webhook import conversion, in_another_process
-from tests.support.definitions import establish
 
 LISTED, LISTS = 1_000, 8
 READ = 3_000

@@ -12,11 +12,11 @@ from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Event
 from statistics import mean
 
+from apiext.conformance.support.definitions import establish, is_true
+from apiext.conformance.support.http_client import DEFINITIONS
+from apiext.conformance.support.waiting import until
 from tests.bench import admission, cel, conversion, forms, published, schemas, selection, wire
 from tests.bench.rig import PLURAL, Rig, definition, rig, thing
-from tests.support.definitions import establish, is_true
-from tests.support.http_client import DEFINITIONS
-from tests.support.waiting import until
 
 NAMES = 10_000
 GET_ROUNDS = 12_000

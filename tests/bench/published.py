@@ -13,12 +13,12 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
+from apiext.conformance.support.definitions import is_true
+from apiext.conformance.support.http_client import DEFINITIONS
+from apiext.conformance.support.waiting import until
 from tests.bench import wire
 from tests.bench.rig import GROUP, Rig, definition
 from tests.clients import kubectl
-from tests.support.definitions import is_true
-from tests.support.http_client import DEFINITIONS
-from tests.support.waiting import until
 
 Row = tuple[str, float, str] | tuple[str, float, str, float]
 COUNT = 500

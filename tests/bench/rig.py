@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from apiext.conformance.support.definitions import establish
+from apiext.conformance.support.http_client import Client
 from tests.bench import wire
-from tests.support.definitions import establish
-from tests.support.http_client import Client
 from tests.support.processes import Etcd, Server, running_etcd, start_server, stop
 
 _OF_PROCESS = 2  # Linux makes the clock of a process out of its id and this (CPUCLOCK_SCHED)

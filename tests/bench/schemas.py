@@ -11,15 +11,15 @@ from typing import Any
 
 import orjson
 
+from apiext.conformance.support.definitions import is_true
+from apiext.conformance.support.http_client import DEFINITIONS
+from apiext.conformance.support.waiting import until
 from apiext.documents.document import clone
 from apiext.documents.encoding import decode_yaml
 from apiext.schema.compile import compile_schema
 from tests.bench import wire
 from tests.bench.rig import GROUP, Rig, definition
-from tests.support.definitions import is_true
-from tests.support.http_client import DEFINITIONS
 from tests.support.shared import shared
-from tests.support.waiting import until
 
 Row = tuple[str, float, str, float]
 """Workload, figure, unit, goal (0: none)."""

@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from apiext.conformance.support.http_client import DEFINITIONS
+from apiext.conformance.support.waiting import until
 from tests.bench import wire
 from tests.bench.rig import GROUP, Rig, thing
-from tests.support.http_client import DEFINITIONS
-from tests.support.waiting import until
 
 Row = tuple[str, float, str, float]
 """Workload, figure, unit, goal (0: none)."""

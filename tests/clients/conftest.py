@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
+from apiext.conformance.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support.waiting import until
 from tests.clients import kubectl
 from tests.clients.kubectl import Kubectl
 from tests.clients.matrix import pytest_runtest_makereport
-from tests.support.http_client import DEFINITIONS, Client
 from tests.support.processes import PLAIN_FLAGS, Server, named_or_running, running_server
-from tests.support.waiting import until
 
 __all__ = ["pytest_runtest_makereport"]  # for the table of client families
 

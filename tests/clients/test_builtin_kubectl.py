@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
+from apiext.conformance.support.http_client import Client
 from tests.clients.kubectl import Kubectl
-from tests.support.http_client import Client
 from tests.support.processes import Server
 
 WHOAMI = (1, 28)

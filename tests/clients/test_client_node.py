@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 from tests.clients import toolchain
-from tests.support.http_client import Client
 from tests.support.processes import Server
-from tests.support.waiting import until
 
 PROGRAM = toolchain.HERE / "stories" / "with_client_node.mjs"
 VERSIONS = (("1.4.0", 20), ("2.0.1", 22))  # of the client, and the oldest Node.js for it

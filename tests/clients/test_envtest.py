@@ -16,12 +16,12 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 from tests.clients import toolchain
 from tests.conformance.test_tls import Authority
-from tests.support.http_client import Client
 from tests.support.processes import Etcd, free_port, stop
 from tests.support.shared import ROOT
-from tests.support.waiting import until
 
 READY_WITHIN = 20.0  # seconds that envtest waits for /healthz
 STOP_WITHIN = 20.0  # seconds from SIGTERM to SIGKILL

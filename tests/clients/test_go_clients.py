@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from apiext.conformance.support.definitions import establish
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 from tests.clients import toolchain
 from tests.clients.kubectl import MANIFESTS
-from tests.support.definitions import establish
-from tests.support.http_client import Client
 from tests.support.processes import Server
-from tests.support.waiting import until
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 EXTRAS = (

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from apiext.conformance.support.waiting import until
 from tests.clients.kubectl import Kubectl
-from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("clean")
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+from apiext.conformance.support.waiting import until
 from tests.clients.conftest import KUBECTLS
 from tests.clients.kubectl import MANIFESTS, Kubectl
-from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("clean")
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
+from apiext.conformance.support.definitions import fresh_group
+from apiext.conformance.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support.waiting import until
 from tests.clients.kubectl import Kubectl
-from tests.support.definitions import fresh_group
-from tests.support.http_client import DEFINITIONS, Client
 from tests.support.processes import Server
-from tests.support.waiting import until
 
 EXAMPLES = {
     case["name"]: case["definition"]

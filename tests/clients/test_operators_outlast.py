@@ -18,14 +18,14 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from apiext.conformance.support.definitions import establish
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import pause, until
 from tests.clients import kubectl, toolchain
 from tests.clients.conftest import KUBECTLS, secure_client
 from tests.clients.kubectl import MANIFESTS
 from tests.clients.test_python_families import needed
-from tests.support.definitions import establish
-from tests.support.http_client import Client
 from tests.support.processes import Etcd, Server, running_etcd, start_server, stop
-from tests.support.waiting import pause, until
 
 CRONTABS = "/apis/stable.example.com/v1/namespaces/default/crontabs"
 MAPS = "/api/v1/namespaces/default/configmaps"

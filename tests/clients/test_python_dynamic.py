@@ -15,7 +15,7 @@ with warnings.catch_warnings():
     from kubernetes import dynamic
     from kubernetes.dynamic import exceptions
 
-from tests.support.waiting import until
+from apiext.conformance.support.waiting import until
 
 pytestmark = [pytest.mark.usefixtures("clean"), pytest.mark.filterwarnings("ignore::DeprecationWarning")]
 

@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from apiext.conformance.support.definitions import establish
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 from tests.clients import toolchain
 from tests.clients.conftest import secure_client
 from tests.clients.kubectl import MANIFESTS
-from tests.support.definitions import establish
-from tests.support.http_client import Client
 from tests.support.processes import ROOT, Server, start_server, stop
-from tests.support.waiting import until
 
 CRONTABS = "/apis/stable.example.com/v1/namespaces/default/crontabs"
 STEPS = {

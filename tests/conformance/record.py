@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.replay.compare import SIDE_BY_SIDE, differences
-from tests.conformance.replay.normalise import normalise
-from tests.conformance.replay.play import play, session
-from tests.conformance.replay.recorded import REFERENCE, Scenario, load
+from apiext.conformance.replay.compare import SIDE_BY_SIDE, differences
+from apiext.conformance.replay.normalise import normalise
+from apiext.conformance.replay.play import play, session
+from apiext.conformance.replay.recorded import REFERENCE, Scenario, load
 
 
 async def answers(url: str, scenarios: list[Scenario]) -> dict[str, list[dict[str, Any] | None]]:

@@ -9,8 +9,8 @@ import argparse
 import contextlib
 import sys
 
-from tests.conformance.replay import recorded
-from tests.conformance.replay.compare import Player
+from apiext.conformance.replay import recorded
+from apiext.conformance.replay.compare import Player
 from tests.support.processes import REFERENCE_FLAGS, running_server
 
 

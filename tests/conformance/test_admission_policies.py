@@ -9,11 +9,21 @@ from typing import Any
 
 import pytest
 
-from tests.support.admission import BINDINGS, MUTATING, POLICIES, VALIDATING, document, rule, settled, soon, stored
-from tests.support.definitions import Resource, serve
-from tests.support.events import event
-from tests.support.http_client import Client
-from tests.support.waiting import until
+from apiext.conformance.support.admission import (
+    BINDINGS,
+    MUTATING,
+    POLICIES,
+    VALIDATING,
+    document,
+    rule,
+    settled,
+    soon,
+    stored,
+)
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.events import event
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 
 pytestmark = pytest.mark.rows("ADM-020")
 

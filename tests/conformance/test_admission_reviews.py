@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.admission import (
+from apiext.conformance.support.admission import (
     BINDINGS,
     MUTATING,
     POLICIES,
@@ -19,8 +19,8 @@ from tests.support.admission import (
     stored,
     webhook,
 )
-from tests.support.admission_webhook import Webhook, deny, fixtures, patch
-from tests.support.http_client import Client
+from apiext.conformance.support.admission_webhook import Webhook, deny, fixtures, patch
+from apiext.conformance.support.http_client import Client
 
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 ASKED = {"resourceAttributes": {"verb": "get", "resource": "secrets", "namespace": "default"}}

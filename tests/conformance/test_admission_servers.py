@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.admission import MUTATING, VALIDATING, configured, document, rule, webhook
-from tests.support.admission_webhook import Answer, deny, page, running_webhook
-from tests.support.definitions import serve
-from tests.support.http_client import Client
+from apiext.conformance.support.admission import MUTATING, VALIDATING, configured, document, rule, webhook
+from apiext.conformance.support.admission_webhook import Answer, deny, page, running_webhook
+from apiext.conformance.support.definitions import serve
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import prompt, until
 from tests.support.processes import SERVE, Etcd, running_server
-from tests.support.waiting import prompt, until
 
 FLAGS = ["--insecure", "--port=0"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.test_admission_matching import two_versions
-from tests.support.admission import MUTATING, configured, rule, webhook
-from tests.support.admission_webhook import Webhook, fixtures, patch
-from tests.support.conversion_webhook import answer, crontab, serve_crontabs
-from tests.support.definitions import serve
-from tests.support.http_client import Client
+from apiext.conformance.support.admission import MUTATING, configured, rule, webhook
+from apiext.conformance.support.admission_webhook import Webhook, fixtures, patch
+from apiext.conformance.support.conversion_webhook import answer, crontab, serve_crontabs
+from apiext.conformance.support.definitions import serve
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.test_admission_matching import two_versions
 
 running, hook = fixtures()
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.definitions import Resource, serve
-from tests.support.http_client import APPLY, DEFINITIONS, JSON_PATCH, MERGE, Answer, Client
-from tests.support.waiting import until
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.http_client import APPLY, DEFINITIONS, JSON_PATCH, MERGE, Answer, Client
+from apiext.conformance.support.waiting import until
 
 TEXT, NUMBER = {"type": "string"}, {"type": "number"}
 PORT = {

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.admission import BINDINGS, MUTATING, POLICIES, VALIDATING, document, rule, webhook
-from tests.support.admission_webhook import deny, page, patch, running_webhook
+from apiext.conformance.support.admission import BINDINGS, MUTATING, POLICIES, VALIDATING, document, rule, webhook
+from apiext.conformance.support.admission_webhook import deny, page, patch, running_webhook
+from apiext.conformance.support.definitions import Resource, definition, establish, fresh_group, serve
+from apiext.conformance.support.http_client import APPLY, JSON_PATCH, MERGE, TABLE
+from apiext.conformance.support.waiting import until
 from tests.support.audit import Audited, write_policy
-from tests.support.definitions import Resource, definition, establish, fresh_group, serve
-from tests.support.http_client import APPLY, JSON_PATCH, MERGE, TABLE
 from tests.support.processes import Etcd, running_server
-from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.rows("AUD-001"),

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 import pytest
 import yaml
 
-from tests.support.admission_webhook import page, running_webhook
+from apiext.conformance.support.admission_webhook import page, running_webhook
+from apiext.conformance.support.definitions import serve
+from apiext.conformance.support.http_client import MERGE
+from apiext.conformance.support.waiting import until
 from tests.support.audit import Audited, write_policy
-from tests.support.definitions import serve
-from tests.support.http_client import MERGE
 from tests.support.processes import SERVE, Etcd, running_server, start_process, stop
-from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.rows("AUD-001"),

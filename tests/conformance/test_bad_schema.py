@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.definitions import Resource, definition, fresh_group, serve
-from tests.support.http_client import DEFINITIONS, JSON_PATCH, MERGE, Answer, Client
+from apiext.conformance.support.definitions import Resource, definition, fresh_group, serve
+from apiext.conformance.support.http_client import DEFINITIONS, JSON_PATCH, MERGE, Answer, Client
 from tests.support.processes import Server
 from tests.support.strain import strained
 

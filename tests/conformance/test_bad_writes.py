@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.definitions import Resource, serve
-from tests.support.http_client import APPLY, JSON_PATCH, MERGE, Answer, Client
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.http_client import APPLY, JSON_PATCH, MERGE, Answer, Client
 from tests.support.processes import Server
 
 CPU = 1.0  # seconds of the server that one piece of bad input may cost (reliability.md 5.4)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.events import event as one_event
-from tests.support.http_client import Client
+from apiext.conformance.support.events import event as one_event
+from apiext.conformance.support.http_client import Client
 from tests.support.processes import Etcd, running_server
 
 OLD, NEW = "/api/v1/namespaces/default/events", "/apis/events.k8s.io/v1/namespaces/default/events"

@@ -15,7 +15,7 @@ import yaml
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa, utils
 
-from tests.support.http_client import Client
+from apiext.conformance.support.http_client import Client
 from tests.support.processes import Etcd, running_server
 
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"

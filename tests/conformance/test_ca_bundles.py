@@ -12,10 +12,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from tests.support import tls
-from tests.support.definitions import Resource, condition, definition, fresh_group, is_true
-from tests.support.http_client import APPLY, DEFINITIONS, MERGE, Answer, Client
-from tests.support.waiting import until
+from apiext.conformance.support import tls
+from apiext.conformance.support.definitions import Resource, condition, definition, fresh_group, is_true
+from apiext.conformance.support.http_client import APPLY, DEFINITIONS, MERGE, Answer, Client
+from apiext.conformance.support.waiting import until
 
 BAD = base64.b64encode(b"x").decode()
 MALFORMED = "failed to parse certificate: x509: malformed certificate"

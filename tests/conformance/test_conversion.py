@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.conversion_webhook import (
+from apiext.conformance.support.conversion_webhook import (
     CRONTAB_SCHEMAS,
     PREFIX,
     TEXT,
@@ -24,10 +24,10 @@ from tests.support.conversion_webhook import (
     serve_crontabs,
     slowly,
 )
-from tests.support.definitions import fresh_group
-from tests.support.http_client import APPLY, DEFINITIONS, TABLE, Client
+from apiext.conformance.support.definitions import fresh_group
+from apiext.conformance.support.http_client import APPLY, DEFINITIONS, TABLE, Client
+from apiext.conformance.support.waiting import until
 from tests.support.processes import Etcd, Server
-from tests.support.waiting import until
 
 
 @pytest.fixture

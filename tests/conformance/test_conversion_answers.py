@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.conversion_webhook import (
+from apiext.conformance.support.conversion_webhook import (
     BROKEN,
     Webhook,
     answer,
@@ -18,7 +18,7 @@ from tests.support.conversion_webhook import (
     serve_crontabs,
     spoiled,
 )
-from tests.support.http_client import APPLY, DEFINITIONS, Answer, Client
+from apiext.conformance.support.http_client import APPLY, DEFINITIONS, Answer, Client
 from tests.support.processes import Server
 
 

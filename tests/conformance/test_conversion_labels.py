@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from apiext.conformance.support.conversion_webhook import CronTabs, Webhook, answer, crontab, serve_crontabs
+from apiext.conformance.support.http_client import TABLE, Client
 from tests.conformance.test_conversion import move_storage
-from tests.support.conversion_webhook import CronTabs, Webhook, answer, crontab, serve_crontabs
-from tests.support.http_client import TABLE, Client
 from tests.support.processes import Server
 
 METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"

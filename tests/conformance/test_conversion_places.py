@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.support import tls
-from tests.support.conversion_webhook import Webhook, answer, crontab, running_webhook, serve_crontabs
-from tests.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support import tls
+from apiext.conformance.support.conversion_webhook import Webhook, answer, crontab, running_webhook, serve_crontabs
+from apiext.conformance.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support.waiting import until
 from tests.support.processes import SERVE, Server, running_server
-from tests.support.waiting import until
 
 SERVICE = "example-conversion-webhook-server.default"
 

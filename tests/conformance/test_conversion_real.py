@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from apiext.conformance.support.cases import read
+from apiext.conformance.support.conversion_webhook import Webhook, answer, conversion, renamed
+from apiext.conformance.support.definitions import establish
+from apiext.conformance.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support.waiting import until
 from tests.support import shared
-from tests.support.cases import read
-from tests.support.conversion_webhook import Webhook, answer, conversion, renamed
-from tests.support.definitions import establish
-from tests.support.http_client import DEFINITIONS, Client
 from tests.support.processes import Server
-from tests.support.waiting import until
 
 Scenario = dict[str, Any]
 LEFT_OUT = ("uid", "resourceVersion", "creationTimestamp", "managedFields")

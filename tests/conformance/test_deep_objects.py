@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.conversion_webhook import PREFIX, Webhook, answer, renamed, serve_crontabs
-from tests.support.definitions import Resource, serve
-from tests.support.http_client import MERGE, TABLE, Client
+from apiext.conformance.support.conversion_webhook import PREFIX, Webhook, answer, renamed, serve_crontabs
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.http_client import MERGE, TABLE, Client
+from apiext.conformance.support.waiting import until
 from tests.support.processes import Etcd, Server
-from tests.support.waiting import until
 
 ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 MOST = 254

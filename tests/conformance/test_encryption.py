@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.conformance.conftest import MIGRATIONS
-from tests.support.cases import read
-from tests.support.definitions import is_true, serve
-from tests.support.http_client import DEFINITIONS, MERGE, Client
+from apiext.conformance.support.cases import read
+from apiext.conformance.support.definitions import is_true, serve
+from apiext.conformance.support.http_client import DEFINITIONS, MERGE, Client
+from apiext.conformance.support.waiting import until
+from tests.plugin import MIGRATIONS
 from tests.support.processes import SERVE, Etcd, Server, running_etcd, running_server
 from tests.support.shared import ROOT
-from tests.support.waiting import until
 
 RECORDED = read(Path(__file__).with_name("sealed_values.yaml"))
 SECRETS, MAPS = "/api/v1/namespaces/default/secrets", "/api/v1/namespaces/default/configmaps"

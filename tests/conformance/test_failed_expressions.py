@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.definitions import Resource, serve
-from tests.support.http_client import Client
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 from tests.support.processes import Server, running_server
-from tests.support.waiting import until
 
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.http_client import Client
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 from tests.support.processes import Server, running_server
-from tests.support.waiting import until
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"

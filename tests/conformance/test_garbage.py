@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.definitions import Resource, serve
-from tests.support.http_client import MERGE, Client
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.http_client import MERGE, Client
+from apiext.conformance.support.waiting import until
 from tests.support.processes import running_server
-from tests.support.waiting import until
 
 pytestmark = pytest.mark.rows("WRI-018")
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.test_apply_versions import FREE, NUMBER, SCALE, TEXT, schema, versions
-from tests.support.conversion_webhook import Webhook, answer, renamed, serve_crontabs
-from tests.support.definitions import Resource
-from tests.support.http_client import APPLY, JSON_PATCH, MERGE, Answer, Client
+from apiext.conformance.support.conversion_webhook import Webhook, answer, renamed, serve_crontabs
+from apiext.conformance.support.definitions import Resource
+from apiext.conformance.support.http_client import APPLY, JSON_PATCH, MERGE, Answer, Client
+from apiext.conformance.test_apply_versions import FREE, NUMBER, SCALE, TEXT, schema, versions
 from tests.support.processes import Server
 
 ITEM = {"type": "object", "properties": {"name": TEXT, "size": NUMBER}}

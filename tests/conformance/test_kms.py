@@ -16,6 +16,10 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from apiext.conformance.support.cases import read
+from apiext.conformance.support.definitions import serve
+from apiext.conformance.support.http_client import DEFINITIONS, MERGE, Client
+from apiext.conformance.support.waiting import prompt, until
 from tests.conformance.test_encryption import (
     MAPS,
     PLAIN,
@@ -27,13 +31,9 @@ from tests.conformance.test_encryption import (
     remove,
     stored,
 )
-from tests.support.cases import read
-from tests.support.definitions import serve
-from tests.support.http_client import DEFINITIONS, MERGE, Client
 from tests.support.kms_plugin import NOTE, Plugin, message, provider, running_plugin, turned
 from tests.support.kms_plugin import read as decoded
 from tests.support.processes import Etcd, running_etcd, running_server
-from tests.support.waiting import prompt, until
 
 OF_KUBE = read(Path(__file__).with_name("kms_values.yaml"))
 PREFIX = b"k8s:enc:kms:v2:pair:"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.replay import recorded
+from apiext.conformance.replay import recorded
 from tests.support import shared
 from tests.support.shared import ROOT
 

@@ -6,7 +6,7 @@ import secrets
 
 import pytest
 
-from tests.support.http_client import Client
+from apiext.conformance.support.http_client import Client
 from tests.support.processes import Server
 
 GROUP = "/apis/storagemigration.k8s.io"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.admission import (
+from apiext.conformance.support.admission import (
     BASE,
     MUTATING,
     MUTATING_BINDINGS,
@@ -27,10 +27,10 @@ from tests.support.admission import (
     stored,
     webhook,
 )
-from tests.support.admission_webhook import Raw, patch, running_webhook
-from tests.support.definitions import Resource, definition, establish, fresh_group, serve
-from tests.support.events import event
-from tests.support.http_client import Client
+from apiext.conformance.support.admission_webhook import Raw, patch, running_webhook
+from apiext.conformance.support.definitions import Resource, definition, establish, fresh_group, serve
+from apiext.conformance.support.events import event
+from apiext.conformance.support.http_client import Client
 from tests.support.processes import Etcd, Server, running_server
 
 pytestmark = pytest.mark.rows("ADM-020")

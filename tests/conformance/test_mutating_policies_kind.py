@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.http_client import APPLY, TABLE, Client
+from apiext.conformance.support.http_client import APPLY, TABLE, Client
 
 pytestmark = pytest.mark.rows("ADM-020")
 

@@ -10,10 +10,10 @@ from threading import Event
 
 import pytest
 
-from tests.support.definitions import Resource, serve
-from tests.support.http_client import Client
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import pause, until
 from tests.support.processes import Etcd, running_server
-from tests.support.waiting import pause, until
 
 NAMESPACES = "/api/v1/namespaces"
 ROUNDS, WRITERS = 8, 4

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.definitions import definition, fresh_group, serve
-from tests.support.http_client import DEFINITIONS, Answer, Client
+from apiext.conformance.support.definitions import definition, fresh_group, serve
+from apiext.conformance.support.http_client import DEFINITIONS, Answer, Client
 
 JSON = "application/json"
 

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from apiext.conformance.support.http_client import Client
 from tests.support.client_certificates import dialling
-from tests.support.http_client import Client
 from tests.support.processes import Etcd, Server, running_server
 
 NAMESPACE = "/api/v1/namespaces/default"

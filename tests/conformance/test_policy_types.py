@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.admission import POLICIES, document, stored
-from tests.support.cases import Case, case_name, read
-from tests.support.http_client import Client
-from tests.support.waiting import until
+from apiext.conformance.support.admission import POLICIES, document, stored
+from apiext.conformance.support.cases import Case, case_name, read
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 
 ROWS = [Case(row) for row in read(Path(__file__).with_name("policy_types.yaml"))]
 

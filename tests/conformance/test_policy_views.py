@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.admission import (
+from apiext.conformance.support.admission import (
     BINDINGS,
     MUTATING_BINDINGS,
     MUTATING_POLICIES,
@@ -20,8 +20,8 @@ from tests.support.admission import (
     settled,
     stored,
 )
-from tests.support.cases import Case, case_name, read
-from tests.support.http_client import Answer, Client
+from apiext.conformance.support.cases import Case, case_name, read
+from apiext.conformance.support.http_client import Answer, Client
 from tests.support.processes import Server
 
 NAMESPACES = "/api/v1/namespaces"

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from apiext.conformance.support.http_client import Client
 from tests.conformance.test_tls import handshake
 from tests.support.client_certificates import CN, ORG, UID, ClientAuthority, Subject, dialling
-from tests.support.http_client import Client
 from tests.support.processes import SERVE, Etcd, Server, running_server
 from tests.support.shared import ROOT
 

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from tests.support.http_client import APPLY, MERGE, Client
+from apiext.conformance.support.http_client import APPLY, MERGE, Client
+from apiext.conformance.support.waiting import until
 from tests.support.processes import Etcd, Server, running_server
-from tests.support.waiting import until
 
 API = "/apis/rbac.authorization.k8s.io/v1"
 GROUP = "rbac.authorization.k8s.io"

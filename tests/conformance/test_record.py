@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from apiext.conformance.replay.recorded import NOT_YET, REFERENCE, load
 from tests.conformance import record
-from tests.conformance.replay.recorded import NOT_YET, REFERENCE, load
 from tests.support.processes import Server
 
 GROUP = "subresources"

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.definitions import Resource, definition, establish, fresh_group, serve
-from tests.support.http_client import DEFINITIONS, JSON_PATCH, MERGE, Client
+from apiext.conformance.support.definitions import Resource, definition, establish, fresh_group, serve
+from apiext.conformance.support.http_client import DEFINITIONS, JSON_PATCH, MERGE, Client
+from apiext.conformance.support.waiting import prompt, until
 from tests.support.processes import Server
 from tests.support.strain import strained
-from tests.support.waiting import prompt, until
 
 TEXT = {"type": "string"}
 NUMBERS = {"type": "array", "items": {"type": "integer"}}

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.http_client import Client
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 from tests.support.processes import Etcd, running_server
-from tests.support.waiting import until
 
 pytestmark = pytest.mark.rows("AUT-001", "KUB-004")
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cases import Case, case_name, read
-from tests.support.http_client import MERGE, Answer, Client
+from apiext.conformance.support.cases import Case, case_name, read
+from apiext.conformance.support.http_client import MERGE, Answer, Client
 from tests.support.processes import Etcd, running_server
 
 pytestmark = pytest.mark.rows("DEC-002")

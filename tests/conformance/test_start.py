@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.definitions import definition, fresh_group, serve
-from tests.support.http_client import Client
+from apiext.conformance.support.definitions import definition, fresh_group, serve
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import pause, prompt, until
 from tests.support.processes import ROOT, SERVE, Etcd, free_port, running_server, start_process, start_server, stop
-from tests.support.waiting import pause, prompt, until
 
 OWN = ["--insecure", "--port=0"]
 

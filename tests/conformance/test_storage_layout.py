@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.definitions import Resource, definition, establish, fresh_group, is_true, serve
-from tests.support.http_client import APPLY, DEFINITIONS, MERGE, Client
+from apiext.conformance.support.definitions import Resource, definition, establish, fresh_group, is_true, serve
+from apiext.conformance.support.http_client import APPLY, DEFINITIONS, MERGE, Client
+from apiext.conformance.support.waiting import until
 from tests.support.processes import Etcd, Server, running_server
-from tests.support.waiting import until
 
 PREFIX = "/layout"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.definitions import serve
-from tests.support.http_client import MERGE, Client
+from apiext.conformance.support.definitions import serve
+from apiext.conformance.support.http_client import MERGE, Client
 from tests.support.processes import Etcd, running_server
 
 

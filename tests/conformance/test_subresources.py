@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.definitions import Resource, definition, fresh_group, serve
-from tests.support.http_client import DEFINITIONS, JSON_PATCH, MERGE, TABLE, Client
+from apiext.conformance.support.definitions import Resource, definition, fresh_group, serve
+from apiext.conformance.support.http_client import DEFINITIONS, JSON_PATCH, MERGE, TABLE, Client
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.support.http_client import Client
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 from tests.support.processes import Etcd, Server, running_server
-from tests.support.waiting import until
 
 DAY = timedelta(days=1)
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.definitions import definition, establish, fresh_group, serve
-from tests.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support.definitions import definition, establish, fresh_group, serve
+from apiext.conformance.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support.waiting import pause, prompt, until
 from tests.support.processes import Etcd, Server, running_server
-from tests.support.waiting import pause, prompt, until
 
 
 @pytest.fixture

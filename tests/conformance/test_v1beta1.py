@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
+from apiext.conformance.support.definitions import condition, fresh_group, is_true
+from apiext.conformance.support.http_client import APPLY, DEFINITIONS, Answer, Client
+from apiext.conformance.support.waiting import until
 from tests.support import shared
-from tests.support.definitions import condition, fresh_group, is_true
-from tests.support.http_client import APPLY, DEFINITIONS, Answer, Client
 from tests.support.processes import Etcd, Server, running_server
-from tests.support.waiting import until
 
 pytestmark = pytest.mark.differs("apiextensions.k8s.io/v1beta1 is not served any more")
 OLD = DEFINITIONS.replace("/v1/", "/v1beta1/")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.definitions import Resource, condition, definition, establish, fresh_group, is_true
-from tests.support.http_client import DEFINITIONS, TABLE, Answer, Client
+from apiext.conformance.support.definitions import Resource, condition, definition, establish, fresh_group, is_true
+from apiext.conformance.support.http_client import DEFINITIONS, TABLE, Answer, Client
+from apiext.conformance.support.waiting import until
 from tests.support.processes import Etcd, Server, running_server
-from tests.support.waiting import until
 
 PREFIX = "/versions"
 ORDERED = ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v11alpha2", "foo1", "foo10"]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from apiext.conformance.support.waiting import prompt
 from apiext.etcd import datadir, server
 from apiext.etcd.binaries import Binary
 from apiext.etcd.client import Etcd
@@ -21,7 +22,6 @@ from apiext.etcd.datadir import DataDir, DirectoryInUse
 from apiext.etcd.server import EtcdServer, ServerError, flags
 from tests.etcd.conftest import BINARIES
 from tests.etcd.test_calls import until
-from tests.support.waiting import prompt
 
 DURABLE = [binary for binary in BINARIES if binary.durable]
 FRAGILE = [binary for binary in BINARIES if not binary.durable]
@@ -117,7 +117,7 @@ import asyncio, sys
 from pathlib import Path
 from apiext.etcd.client import Etcd
 from apiext.etcd.server import EtcdServer
-from tests.support.waiting import busy
+from apiext.conformance.support.waiting import busy
 async def main():
     server = await EtcdServer.start(Path(sys.argv[1]), binary=sys.argv[2])
     client = Etcd(server.endpoints)

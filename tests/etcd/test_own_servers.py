@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 import yaml
 
+from apiext.conformance.support.definitions import definition
+from apiext.conformance.support.waiting import until
 from apiext.testing import ApiError, Server, ServerNotReady, directories
 from apiext.testing.child import STARTER
 from apiext.tools import kubeconfig
 from apiext.tools.access import from_kubeconfig
-from tests.support.definitions import definition
 from tests.support.processes import running_server
-from tests.support.waiting import until
 
 pytest_plugins = ["pytester"]
 MANIFESTS = Path(__file__).parents[1] / "clients" / "manifests"

@@ -15,10 +15,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from tests.support.definitions import Resource
-from tests.support.http_client import Client
+from apiext.conformance.support.definitions import Resource
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import pause, until
 from tests.support.processes import Etcd, etcd_binary
-from tests.support.waiting import pause, until
 
 MEMBERS = 3
 ELECTION = 1.0  # seconds without a heartbeat until members elect another leader

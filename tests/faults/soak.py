@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.definitions import Resource, definition, establish
-from tests.support.http_client import DEFINITIONS, TABLE, Client
+from apiext.conformance.support.definitions import Resource, definition, establish
+from apiext.conformance.support.http_client import DEFINITIONS, TABLE, Client
+from apiext.conformance.support.waiting import busy, pause
 from tests.support.processes import Server
 from tests.support.strain import memory
-from tests.support.waiting import busy, pause
 
 WARM = 0.4  # of a soak, in which caches with bounds fill, code is loaded and threads are started
 LAG = re.compile(r'^apiext_event_loop_lag_seconds_bucket\{le="([^"]+)"\} (\d+)$', re.M)

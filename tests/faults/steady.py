@@ -15,9 +15,9 @@ from collections import Counter
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.support.definitions import Resource
-from tests.support.http_client import APPLY, MERGE
-from tests.support.waiting import pause
+from apiext.conformance.support.definitions import Resource
+from apiext.conformance.support.http_client import APPLY, MERGE
+from apiext.conformance.support.waiting import pause
 
 NAMESPACES, OBJECTS = 10, 300
 WORKERS = 6

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.support import admission_webhook as hooks
-from tests.support import tls
-from tests.support.admission import MUTATING, VALIDATING, configured, rule, webhook
-from tests.support.admission_webhook import Raw, Webhook, document, fixtures, page, running_webhook
-from tests.support.definitions import Resource, serve
-from tests.support.http_client import Client
+from apiext.conformance.support import admission_webhook as hooks
+from apiext.conformance.support import tls
+from apiext.conformance.support.admission import MUTATING, VALIDATING, configured, rule, webhook
+from apiext.conformance.support.admission_webhook import Raw, Webhook, document, fixtures, page, running_webhook
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import prompt
 from tests.support.processes import Server, free_port
-from tests.support.waiting import prompt
 
 START = 'Internal error occurred: failed calling webhook "v.example.com": '
 CALL = f"{START}failed to call webhook: "

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.cases import Timeless
+from apiext.conformance.support.cases import Timeless
+from apiext.conformance.support.definitions import serve
+from apiext.conformance.support.http_client import TABLE, Client
 from tests.support.clock import MovedClock, library
-from tests.support.definitions import serve
-from tests.support.http_client import TABLE, Client
 from tests.support.processes import ROOT, running_etcd, running_server
 
 HOUR = 3600

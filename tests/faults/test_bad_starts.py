@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from tests.support import tls
+from apiext.conformance.support import tls
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support.waiting import pause, prompt, until
 from tests.support.client_certificates import CN, ClientAuthority
-from tests.support.definitions import Resource, serve
-from tests.support.http_client import DEFINITIONS, Client
 from tests.support.processes import (
     ROOT,
     SERVE,
@@ -33,7 +34,6 @@ from tests.support.processes import (
     start_process,
     stop,
 )
-from tests.support.waiting import pause, prompt, until
 
 OWN = ["--insecure", "--port=0"]
 NO_ETCD = 4  # the exit code

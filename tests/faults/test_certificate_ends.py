@@ -15,11 +15,11 @@ import yaml
 from cryptography import x509
 from cryptography.x509 import verification
 
-from tests.support import tls
+from apiext.conformance.support import tls
+from apiext.conformance.support.waiting import until
 from tests.support.client_certificates import CN, ORG, ClientAuthority, dialling
 from tests.support.faked_time import WallClock, needs_faketime
 from tests.support.processes import Etcd, Server, running_etcd, running_server
-from tests.support.waiting import until
 
 pytestmark = needs_faketime
 DAYS, SOON = timedelta(days=1), 20.0

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.http_client import DEFINITIONS, TABLE, Client
+from apiext.conformance.support.waiting import pause, prompt, until
 from tests.faults.checkers import violations
 from tests.faults.workload import Load
 from tests.support import etcd_reader
-from tests.support.definitions import Resource, serve
-from tests.support.http_client import DEFINITIONS, TABLE, Client
 from tests.support.processes import running_etcd, running_server
-from tests.support.waiting import pause, prompt, until
 
 HOUR = 3600.0
 JUMPS = (HOUR, -HOUR, -0.5)  # each is undone while a definition goes

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.conversion_webhook import (
+from apiext.conformance.support.conversion_webhook import (
     BROKEN,
     CronTabs,
     Webhook,
@@ -25,10 +25,10 @@ from tests.support.conversion_webhook import (
     serve_crontabs,
     slowly,
 )
-from tests.support.definitions import establish, fresh_group, serve
-from tests.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support.definitions import establish, fresh_group, serve
+from apiext.conformance.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support.waiting import prompt, until
 from tests.support.processes import Server, running_server, start_server, stop
-from tests.support.waiting import prompt, until
 
 HELD = ["example.com/hold"]
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.definitions import Resource, definition, establish, fresh_group
-from tests.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support.definitions import Resource, definition, establish, fresh_group
+from apiext.conformance.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support.waiting import pause, until
 from tests.support.processes import running_server
-from tests.support.waiting import pause, until
 
 EVERY = 0.2  # seconds between edits
 SHORT, LONG = 60, 1500  # edits

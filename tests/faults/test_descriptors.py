@@ -8,10 +8,10 @@ import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.support.definitions import serve
-from tests.support.http_client import Client
+from apiext.conformance.support.definitions import serve
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 from tests.support.processes import SERVE, Etcd, running_server
-from tests.support.waiting import until
 
 WATCHES = 450
 

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import pause, until
 from tests.faults import slow_disk
 from tests.faults.checkers import violations
 from tests.faults.small_disk import Disk, small_disk
 from tests.faults.workload import Load
 from tests.support import etcd_reader
-from tests.support.definitions import Resource, serve
-from tests.support.http_client import Client
 from tests.support.processes import (
     ROOT,
     SERVE,
@@ -32,7 +33,6 @@ from tests.support.processes import (
     running_server,
     stop,
 )
-from tests.support.waiting import pause, until
 
 OWN = ["--insecure", "--port=0"]
 SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}

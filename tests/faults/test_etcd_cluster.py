@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import pause, prompt, until
 from tests.faults.checkers import violations
 from tests.faults.members import ELECTION, Member, cluster, leader, written
 from tests.faults.workload import Load
 from tests.support import etcd_reader
-from tests.support.definitions import Resource, serve
-from tests.support.http_client import Client
 from tests.support.processes import running_server, tail
-from tests.support.waiting import pause, prompt, until
 
 WRITERS, WATCHERS = 4, 2
 DIAL = 3.0  # seconds that the server gives a member for its first frame

@@ -22,11 +22,12 @@ from typing import Any
 
 import pytest
 
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import pause, prompt, until
 from tests.faults.checkers import violations
 from tests.faults.workload import Load
 from tests.support import etcd_reader
-from tests.support.definitions import Resource, serve
-from tests.support.http_client import Client
 from tests.support.processes import (
     SERVE,
     Etcd,
@@ -37,7 +38,6 @@ from tests.support.processes import (
     start_process,
     stop,
 )
-from tests.support.waiting import pause, prompt, until
 
 WRITERS, WATCHERS = 6, 3
 SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}

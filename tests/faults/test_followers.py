@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_client import Client
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import pause, until
 from tests.support.processes import ROOT, Etcd, Server, running_etcd, running_server
 from tests.support.strain import strained
-from tests.support.waiting import pause, until
 
 NAMESPACES, SERVICES, SECRETS, ACCOUNTS = (
     "namespaces",

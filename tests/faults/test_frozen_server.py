@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from apiext.conformance.support.definitions import Resource, definition, establish, fresh_group, serve
+from apiext.conformance.support.http_client import DEFINITIONS, JSON_PATCH, Client
+from apiext.conformance.support.waiting import pause, until
 from tests.faults.checkers import violations
 from tests.faults.workload import Load
 from tests.support import etcd_reader
-from tests.support.definitions import Resource, definition, establish, fresh_group, serve
-from tests.support.http_client import DEFINITIONS, JSON_PATCH, Client
 from tests.support.processes import Server, running_etcd, running_server
-from tests.support.waiting import pause, until
 
 SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
 ROUNDS = 2

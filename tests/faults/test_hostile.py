@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.definitions import Resource, definition, serve
-from tests.support.http_client import APPLY, DEFINITIONS, TABLE, Client
+from apiext.conformance.support.definitions import Resource, definition, serve
+from apiext.conformance.support.http_client import APPLY, DEFINITIONS, TABLE, Client
+from apiext.conformance.support.waiting import busy, pause, prompt, until
 from tests.support.processes import Server, running_server
 from tests.support.strain import memory, slowness, spent
-from tests.support.waiting import busy, pause, prompt, until
 
 STRATEGIC = "application/strategic-merge-patch+json"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from apiext.conformance.support.definitions import Resource, condition, serve
+from apiext.conformance.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support.waiting import until
 from tests.support import etcd_reader
-from tests.support.definitions import Resource, condition, serve
-from tests.support.http_client import DEFINITIONS, Client
 from tests.support.processes import Etcd, Server, running_etcd, start_server, stop
-from tests.support.waiting import until
 
 COUNT, HELD, WRITERS = 500, 3, 4
 SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from apiext.conformance.support.definitions import serve
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import pause
 from tests.faults.checkers import violations
 from tests.faults.history import History
 from tests.faults.workload import Load
 from tests.support import etcd_reader
-from tests.support.definitions import serve
 from tests.support.etcd_reader import Event
-from tests.support.http_client import Client
 from tests.support.processes import SERVE, Etcd, Server, free_port, running_etcd, start_server, stop
-from tests.support.waiting import pause
 
 WRITERS, WATCHERS = 8, 4
 MUTANTS = ("dropped-event", "stale-read", "no-revision-compare")

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from apiext.conformance.support.definitions import Resource, definition, establish, serve
+from apiext.conformance.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support.waiting import busy, pause, until
 from tests.faults.steady import Steady
-from tests.support.definitions import Resource, definition, establish, serve
-from tests.support.http_client import DEFINITIONS, Client
 from tests.support.processes import Server, running_server
 from tests.support.strain import memory
-from tests.support.waiting import busy, pause, until
 
 RATE, WATCHERS = 300.0, 200
 WARM = 0.4  # of a run, until caches with bounds are full

@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.definitions import Resource, serve
-from tests.support.http_client import Client
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import prompt, until
 from tests.support.processes import Etcd, Server, running_etcd, running_server
 from tests.support.strain import memory
-from tests.support.waiting import prompt, until
 
 SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
 WATCHERS, WRITERS = 800, 8

@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.conversion_webhook import answer, crontab, failed, running_webhook, serve_crontabs
-from tests.support.definitions import Resource, definition, establish, fresh_group
-from tests.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support.conversion_webhook import answer, crontab, failed, running_webhook, serve_crontabs
+from apiext.conformance.support.definitions import Resource, definition, establish, fresh_group
+from apiext.conformance.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support.waiting import prompt, until
 from tests.support.processes import Etcd, Server, free_port, running_etcd, running_server, start_server, stop
 from tests.support.shared import ROOT
-from tests.support.waiting import prompt, until
 
 TEXT, SIZE = {"type": "string"}, {"type": "integer"}
 OBJECTS, LONG_OBJECTS = 600, 20_000

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from apiext.conformance.support import admission_webhook
+from apiext.conformance.support.admission import VALIDATING, configured, rule, webhook
+from apiext.conformance.support.definitions import Resource
+from apiext.conformance.support.http_client import DEFINITIONS, Client
 from tests.faults import test_migrate
 from tests.faults.test_migrate import define, kept_in, migrate, move, named, stored_versions
-from tests.support import admission_webhook
-from tests.support.admission import VALIDATING, configured, rule, webhook
-from tests.support.definitions import Resource
-from tests.support.http_client import DEFINITIONS, Client
 from tests.support.processes import Etcd, Server
 
 etcd, server, api = test_migrate.etcd, test_migrate.server, test_migrate.api

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from apiext.conformance.support import admission_webhook
+from apiext.conformance.support.admission import VALIDATING, configured, rule, webhook
+from apiext.conformance.support.conversion_webhook import answer, crontab, failed, running_webhook, serve_crontabs
+from apiext.conformance.support.definitions import Resource, condition, definition, establish, fresh_group, is_true
+from apiext.conformance.support.http_client import DEFINITIONS, TABLE, Client
+from apiext.conformance.support.waiting import pause, prompt, until
 from tests.faults.test_migrate import OBJECTS, SIZE, TEXT, Writers, define, migrate, move, schema, stored_versions
-from tests.support import admission_webhook
-from tests.support.admission import VALIDATING, configured, rule, webhook
-from tests.support.conversion_webhook import answer, crontab, failed, running_webhook, serve_crontabs
-from tests.support.definitions import Resource, condition, definition, establish, fresh_group, is_true
-from tests.support.http_client import DEFINITIONS, TABLE, Client
 from tests.support.processes import Etcd, Server, running_etcd, running_server, start_server, stop
-from tests.support.waiting import pause, prompt, until
 
 PATH = "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations"
 running, hook = admission_webhook.fixtures()

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from apiext.conformance.support.definitions import Resource, is_true
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 from tests.faults.test_migrate import command, define, move, stored_versions
 from tests.faults.test_migrations import PATH, api, ask, etcd, over, server, versions_of
-from tests.support.definitions import Resource, is_true
-from tests.support.http_client import Client
 from tests.support.processes import Etcd, Server
 from tests.support.shared import ROOT
-from tests.support.waiting import until
 
 __all__ = ["api", "etcd", "server"]  # fixtures
 OWNERS = "/api/v1/namespaces/default/configmaps"

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import pause, prompt, until
 from tests.faults.checkers import violations
 from tests.faults.members import Member, cluster, leader, written
 from tests.faults.network import Network, network
 from tests.faults.workload import Load
 from tests.support import etcd_reader
-from tests.support.definitions import Resource, serve
-from tests.support.http_client import Client
 from tests.support.processes import Server, running_server
-from tests.support.waiting import pause, prompt, until
 
 WRITERS, WATCHERS = 4, 2
 SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from apiext.conformance.support.definitions import serve
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 from tests.faults.soak import Churn, Minute, growth, lag_of, lags, watched
 from tests.faults.steady import Steady
-from tests.support.definitions import serve
-from tests.support.http_client import Client
 from tests.support.processes import running_server
-from tests.support.waiting import until
 
 RATE, WATCHERS = 60.0, 50
 CALM = Minute(100.0, 80, 12, 10.0, 1.0)

@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.definitions import Resource, serve
-from tests.support.http_client import MERGE, Client
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.http_client import MERGE, Client
+from apiext.conformance.support.waiting import pause, prompt, until
 from tests.support.memory_group import MIB, MemoryGroup, memory_group
 from tests.support.processes import SERVE, Etcd, Server, running_etcd, running_server
 from tests.support.strain import forget_peak, memory, spent
-from tests.support.waiting import pause, prompt, until
 
 SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
 NONE: Mapping[str, str] = {}

@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
+from apiext.conformance.support.definitions import Resource, definition, fresh_group, is_true, serve
+from apiext.conformance.support.http_client import DEFINITIONS, JSON_PATCH, Client
+from apiext.conformance.support.waiting import pause, prompt, until
 from tests.faults.checkers import violations
 from tests.faults.workload import Load
 from tests.support import etcd_reader
 from tests.support.audit import write_policy
-from tests.support.definitions import Resource, definition, fresh_group, is_true, serve
-from tests.support.http_client import DEFINITIONS, JSON_PATCH, Client
 from tests.support.processes import (
     SERVE,
     Etcd,
@@ -33,7 +34,6 @@ from tests.support.processes import (
     start_server,
     stop,
 )
-from tests.support.waiting import pause, prompt, until
 from tests.support.workers import Pinned, number_of, pids
 
 Pin = Callable[[Server, int], Pinned]

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from apiext.conformance.support.waiting import pause
 from tests.faults.history import Delivered, History, Read, Watched, Write
-from tests.support.waiting import pause
 
 COUNTERS = 3
 BROKEN = (OSError, http.client.HTTPException)

@@ -24,11 +24,11 @@ from typing import TypeVar
 import pytest
 import yaml
 
-from tests.support.http_client import Answer, Client
+from apiext.conformance.support.http_client import Answer, Client
+from apiext.conformance.support.waiting import pause, prompt, until
 from tests.support.memory_group import MemoryGroup, memory_group
 from tests.support.processes import SERVE, Etcd, Server, running_etcd, start_server, stop
 from tests.support.strain import memory, spent
-from tests.support.waiting import pause, prompt, until
 
 MEMORY = 512  # MiB of the server
 STALL = 0.5  # seconds of the server's CPU that a GET of another client may wait

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.http_client import APPLY, JSON_PATCH, MERGE, Answer
 from tests.hostile.harness import Victim, at_once, refusal
-from tests.support.definitions import Resource, serve
-from tests.support.http_client import APPLY, JSON_PATCH, MERGE, Answer
 
 SERVICES, CONFIG_MAPS = "/api/v1/namespaces/default/services", "/api/v1/namespaces/default/configmaps"
 STRATEGIC, YAML, PROTOBUF = (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from apiext.conformance.support.waiting import TooLate, pause
 from tests.hostile.harness import Victim, refusal, running_victim
-from tests.support.waiting import TooLate, pause
 
 POOR = (sys.executable, "-m", "tests.hostile.poor_server")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 from tests.hostile.harness import PLAIN, Victim, running_victim
-from tests.support.http_client import Client
-from tests.support.waiting import until
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 INSIDE = f"{RBAC}/namespaces/default"

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from tests.support.http_client import Answer, Client
+from apiext.conformance.support.http_client import Answer, Client
 from tests.support.processes import Server
 
 Event = dict[str, Any]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.waiting import until
+from apiext.conformance.support.waiting import until
 
 MIB = 1 << 20
 _GROUPS = (  # the first is of version 1

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from tests.support.waiting import until
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVE = (sys.executable, "-m", "apiext", "serve")
@@ -123,6 +124,10 @@ class Server:
     def pid(self) -> int:
         """The process to signal."""
         return int(self.ready["pid"])
+
+    def client(self) -> Client:
+        """Return a client of a server on plain http."""
+        return Client(self.url)
 
     def log_tail(self) -> str:
         """Return the end of what the server wrote, for messages of failed tests."""

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.support.http_client import Client
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import prompt
 from tests.support.processes import Server
-from tests.support.waiting import prompt
 
 Found = TypeVar("Found")
 

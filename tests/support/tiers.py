@@ -11,7 +11,8 @@ from tests.support import shared
 
 def tier_of(nodeid: str) -> str:
     """Return the name of the directory, or the file, right below tests/; a package of unit tests is one by itself."""
-    first, _, rest = nodeid.partition("::")[0].removeprefix("tests/").partition("/")
+    path = nodeid.partition("::")[0].removeprefix("tests/").removeprefix("apiext/")
+    first, _, rest = path.partition("/")
     package = rest.rpartition("/")[0].partition("/")[0]
     return f"{first}/{package}" if first == "unit" and package else first
 

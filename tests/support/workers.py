@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.support.http_client import Answer, Client
+from apiext.conformance.support.http_client import Answer, Client
+from apiext.conformance.support.waiting import until
 from tests.support.processes import Server
-from tests.support.waiting import until
 
 _NUMBER = re.compile(r'^apiext_worker_info\{worker="([0-9]+)",of="([0-9]+)"\} 1$', re.MULTILINE)
 

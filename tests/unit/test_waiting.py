@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from tests.support import waiting
-from tests.support.waiting import TooLate, prompt, until
+from apiext.conformance.support import waiting
+from apiext.conformance.support.waiting import TooLate, prompt, until
 
 runs: list[str] = []
 

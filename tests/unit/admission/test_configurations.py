@@ -12,11 +12,11 @@ from apiext.admission.hooks import compile_hooks
 from apiext.admission.policy import compile_binding
 from apiext.catalog.builtin.kinds import kinds
 from apiext.catalog.served import ServedVersion
+from apiext.conformance.support.admission import BINDINGS, MUTATING, POLICIES, VALIDATING, document
+from apiext.conformance.support.cases import Case, case_name, load
 from apiext.documents.document import Document
 from apiext.meta import syntax
 from apiext.meta.fields import FieldError
-from tests.support.admission import BINDINGS, MUTATING, POLICIES, VALIDATING, document
-from tests.support.cases import Case, case_name, load
 
 SERVED: dict[str, ServedVersion] = {
     resource.resource: resource.versions["v1"]

@@ -18,7 +18,7 @@ from apiext.cel.evaluation import Limit
 from apiext.cel.library.authorization import Question, authorizer, resource_check
 from apiext.cel.library.named_formats import FORMATS
 from apiext.cel.values import Fault, equal, size
-from tests.support.waiting import prompt
+from apiext.conformance.support.waiting import prompt
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text()
 JSON = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)

@@ -19,6 +19,7 @@ from apiext.admission.mutations import compile_policy
 from apiext.admission.params import Params
 from apiext.admission.policy import compile_binding
 from apiext.auth.user import User
+from apiext.conformance.support.admission import apply, json_patch
 from apiext.documents import json_patch as patches
 from apiext.documents.document import Document, View
 from apiext.meta import status
@@ -28,7 +29,6 @@ from apiext.schema.budget import DEFAULTS
 from apiext.storage.collection import Collection
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
-from tests.support.admission import apply, json_patch
 from tests.support.strain import turns_beside
 from tests.unit.catalog import samples
 

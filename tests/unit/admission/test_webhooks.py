@@ -19,6 +19,8 @@ from apiext.admission.hooks import MUTATING, VALIDATING, Live, compile_hooks
 from apiext.admission.metrics import Metrics
 from apiext.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
 from apiext.auth.user import User
+from apiext.conformance.support import admission_webhook as hooks
+from apiext.conformance.support.admission import webhook
 from apiext.documents.document import Document, View
 from apiext.meta.names import GroupResource
 from apiext.meta.options import WriteOptions
@@ -28,8 +30,6 @@ from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
 from apiext.storage.store import Entry
 from apiext.webhooks.client import Client
-from tests.support import admission_webhook as hooks
-from tests.support.admission import webhook
 from tests.support.processes import free_port
 from tests.support.strain import turns_beside
 from tests.unit.catalog import samples

@@ -7,10 +7,10 @@ import json
 import pytest
 
 from apiext.audit.policy import LEVELS, PolicyError, load
+from apiext.conformance.support import cases
+from apiext.conformance.support.cases import Case
 from apiext.http.audit import namespace_of
 from apiext.meta import requestinfo
-from tests.support import cases
-from tests.support.cases import Case
 
 pytestmark = pytest.mark.rows("AUD-001")
 

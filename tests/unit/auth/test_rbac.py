@@ -15,8 +15,8 @@ from apiext.auth.authorization import Attributes, Decision, Rule
 from apiext.auth.coverage import TooManyPermissions, described, uncovered
 from apiext.auth.rbac import Policy, Role, binding_in, document_of, role_in, rule_in
 from apiext.auth.user import User, authenticated
-from tests.support.cases import Case, case_name, load
-from tests.support.waiting import prompt
+from apiext.conformance.support.cases import Case, case_name, load
+from apiext.conformance.support.waiting import prompt
 
 pytestmark = pytest.mark.rows("AUT-003")
 

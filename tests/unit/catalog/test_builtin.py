@@ -9,8 +9,8 @@ import pytest
 
 from apiext.catalog.builtin.resources import builtin_resources
 from apiext.catalog.served import Catalog, ServedVersion
+from apiext.conformance.support.cases import Case, case_name, load
 from apiext.crd.encoding import to_storage
-from tests.support.cases import Case, case_name, load
 from tests.unit.catalog.samples import definition
 
 BUILTIN = {served.resource: served for served in builtin_resources()}

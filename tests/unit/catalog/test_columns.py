@@ -18,8 +18,8 @@ from apiext.catalog.columns import (
     custom_columns,
 )
 from apiext.catalog.selectable import selectable_fields
+from apiext.conformance.support.cases import Case, case_name, load
 from apiext.meta.time import Ages, render
-from tests.support.cases import Case, case_name, load
 
 pytestmark = pytest.mark.rows("TAB-002", "TAB-003", "TAB-006", "TAB-007")
 

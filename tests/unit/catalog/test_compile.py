@@ -12,8 +12,8 @@ from apiext.catalog.compile import compile_definition, identity
 from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import ALL_VERBS, TERMINATING_VERBS
 from apiext.catalog.stored import WrongVersion
+from apiext.conformance.support.cases import Case, case_name, load
 from apiext.meta.names import version_priority
-from tests.support.cases import Case, case_name, load
 from tests.unit.catalog.samples import CLOSED, HOOK, OPEN, SCALE, definition, resource, version, widget
 
 

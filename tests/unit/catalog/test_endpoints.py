@@ -9,9 +9,9 @@ import pytest
 
 from apiext.catalog import endpoints
 from apiext.catalog.accessors import AccessorError, nested, with_nested
+from apiext.conformance.support.cases import Case, case_name, load
 from apiext.documents.document import clone
 from apiext.documents.equality import same
-from tests.support.cases import Case, case_name, load
 from tests.unit.catalog.samples import SCALE, widget
 
 ENDPOINTS = {

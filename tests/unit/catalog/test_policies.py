@@ -11,7 +11,7 @@ from apiext.catalog.builtin import admissionregistration, cells
 from apiext.catalog.builtin.kinds import kinds
 from apiext.catalog.compile import storage_version_hash
 from apiext.catalog.served import ServedVersion
-from tests.support.cases import Case, case_name, load
+from apiext.conformance.support.cases import Case, case_name, load
 
 pytestmark = pytest.mark.rows("ADM-020")
 

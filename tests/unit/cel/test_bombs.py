@@ -18,9 +18,9 @@ from hypothesis import strategies
 from apiext.cel.declared import Declared
 from apiext.cel.environment import Environment, Evaluation, Program
 from apiext.cel.library.texts import _last_index_of
-from tests.support.cases import Case, case_name, load
+from apiext.conformance.support.cases import Case, case_name, load
+from apiext.conformance.support.waiting import prompt
 from tests.support.strain import slowness
-from tests.support.waiting import prompt
 
 pytestmark = pytest.mark.rows("CEL-010", "CEL-011")
 TEXT = Declared("string", max_elements=4000)

@@ -14,7 +14,7 @@ from apiext.cel.environment import Environment, Evaluation, Program
 from apiext.cel.parser import parse
 from apiext.cel.planner import Unplannable, plan
 from apiext.cel.source import Issues, Source
-from tests.support.cases import read
+from apiext.conformance.support.cases import read
 from tests.support.shared import shared
 from tests.unit.cel.spec_values import Foreign, same, type_from, value_from
 

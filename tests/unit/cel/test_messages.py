@@ -10,7 +10,7 @@ import pytest
 import apiext.cel
 from apiext.cel.declared import Declared
 from apiext.cel.environment import Environment, Program
-from tests.support.cases import Case, read
+from apiext.conformance.support.cases import Case, read
 
 TEXT = Declared("string", max_elements=50)
 INNER = {"x": Declared("int")}

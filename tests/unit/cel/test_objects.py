@@ -19,7 +19,7 @@ from apiext.cel.objects import Panicked, applied, json_of, mismatches
 from apiext.cel.source import Issues
 from apiext.cel.types import Type
 from apiext.cel.values import Duration, Optional, Timestamp, Uint, Value, elements, is_list, is_map, type_name
-from tests.support.cases import Case, read
+from apiext.conformance.support.cases import Case, read
 
 pytestmark = pytest.mark.rows("CEL-007", "ADM-020")
 TABLE = read(Path(__file__).parent / "cases" / "objects.yaml")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from apiext.cel.environment import Environment, Rejected
-from tests.support.cases import Case, read
+from apiext.conformance.support.cases import Case, read
 from tests.unit.cel import schema_types
 
 pytestmark = pytest.mark.rows("CEL-001", "CEL-006", "CEL-007", "CEL-010", "CEL-013", "CEL-014")

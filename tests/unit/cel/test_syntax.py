@@ -9,7 +9,7 @@ import pytest
 
 from apiext.cel.ast import Entry, Node
 from apiext.cel.base import base
-from tests.support.cases import Case, case_name, load
+from apiext.conformance.support.cases import Case, case_name, load
 from tests.support.shared import shared
 from tests.unit.cel.printer import parse_text, text_of
 

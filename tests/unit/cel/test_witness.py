@@ -17,7 +17,7 @@ from celpy.evaluation import CELEvalError
 
 from apiext.cel.environment import Environment, Program
 from apiext.cel.values import Duration, Map, Timestamp, Uint
-from tests.support.cases import Case, read
+from apiext.conformance.support.cases import Case, read
 from tests.unit.cel.schema_types import declare
 from tests.unit.cel.spec_values import same
 

@@ -9,9 +9,9 @@ import pytest
 
 from apiext import limits
 from apiext.catalog.converted import NeedsConversion
+from apiext.conformance.support.cases import Case, case_name, load
 from apiext.conversion import review
 from apiext.conversion.review import ConversionError
-from tests.support.cases import Case, case_name, load
 
 ASKED: dict[str, Any] = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}
 ORIGINAL: dict[str, Any] = {

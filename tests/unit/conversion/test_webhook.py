@@ -13,13 +13,13 @@ import pytest
 from apiext import limits
 from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import ServedResource
+from apiext.conformance.support.conversion_webhook import Webhook, answer, failed, fixtures, renamed, slowly, spoiled
 from apiext.conversion import pieces, review
 from apiext.conversion.review import CALL, INVALID_OBJECT, ConversionError
 from apiext.conversion.webhook import Converter
 from apiext.storage.store import Entry, Shown, held
 from apiext.webhooks.client import Client
 from apiext.webhooks.target import Target
-from tests.support.conversion_webhook import Webhook, answer, failed, fixtures, renamed, slowly, spoiled
 from tests.unit.catalog.samples import CLOSED, HOOK, OPEN, resource, version, widget
 
 running, hook = fixtures(answer(renamed))

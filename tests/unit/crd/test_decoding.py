@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from apiext.conformance.support.cases import Case, case_name, load
 from apiext.crd.decoding import decode_v1, decode_v1beta1
 from apiext.crd.definition import from_document
 from apiext.crd.empties import may_hold_empty, without_empty
 from apiext.crd.warnings import warnings
 from apiext.documents.encoding import encode
-from tests.support.cases import Case, case_name, load
 from tests.unit.crd.samples import BASE, changed, definition
 
 pytestmark = pytest.mark.rows("CRD-002", "CRD-003", "CRD-004", "CRD-008", "CRD-009")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from apiext.conformance.support.cases import Case, case_name, load
 from apiext.crd.internal_text import versions_text
 from apiext.schema.internal_text import SCHEMA_FIELDS, items_text, schema_text
-from tests.support.cases import Case, case_name, load
 
 CASES = load(__file__, "internal_text")
 ALL, NOTHING = CASES[0], CASES[1]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from apiext.conformance.support.cases import Case, case_name, load
+from apiext.conformance.support.waiting import prompt
 from apiext.crd.conditions import find, is_true, same_condition, with_condition, with_status, without_condition
 from apiext.crd.definition import Names, from_document, names_of
 from apiext.crd.naming import decide_names
-from tests.support.cases import Case, case_name, load
-from tests.support.waiting import prompt
 
 pytestmark = pytest.mark.rows("CND-001", "CND-002", "CND-003", "CND-004")
 

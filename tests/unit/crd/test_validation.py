@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from apiext import limits
+from apiext.conformance.support.cases import Case, case_name, load
 from apiext.crd import validation
 from apiext.crd.decoding import decode_v1beta1
 from apiext.crd.definition import ESTABLISHED
 from apiext.crd.rules_of_conversion import address_errors
 from apiext.crd.rules_of_parts import stored_version_errors
-from tests.support.cases import Case, case_name, load
 from tests.unit.crd.samples import BASE, changed, definition, expected, texts
 
 pytestmark = pytest.mark.rows(

@@ -8,8 +8,8 @@ import pytest
 
 from apiext.catalog.builtin.resources import builtin_resources
 from apiext.catalog.compile import compile_definition
+from apiext.conformance.support.cases import Case, case_name, load
 from apiext.discovery import openapi_v2, openapi_v3
-from tests.support.cases import Case, case_name, load
 from tests.support.shared import shared
 from tests.unit.discovery.messages import open_api
 from tests.unit.discovery.served import GADGETS, GROUP, WIDGETS, catalog, definition

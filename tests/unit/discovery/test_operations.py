@@ -9,9 +9,9 @@ import pytest
 from apiext.catalog.builtin.resources import builtin_resources
 from apiext.catalog.compile import compile_definition
 from apiext.catalog.served import Catalog
+from apiext.conformance.support.cases import Case, case_name, load
 from apiext.discovery import openapi_v2, openapi_v3, types
 from apiext.discovery.operations import path_items
-from tests.support.cases import Case, case_name, load
 from tests.unit.discovery.served import GADGETS, GROUP, WIDGETS, catalog, definition
 
 VERSION = "1.37"

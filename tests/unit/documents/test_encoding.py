@@ -7,6 +7,8 @@ import orjson
 import pytest
 
 from apiext import limits
+from apiext.conformance.support.cases import Case, case_name, load
+from apiext.conformance.support.waiting import prompt
 from apiext.documents.encoding import (
     DecodeError,
     decode_beyond,
@@ -19,8 +21,6 @@ from apiext.documents.encoding import (
     json_kind,
     pretty,
 )
-from tests.support.cases import Case, case_name, load
-from tests.support.waiting import prompt
 
 
 @pytest.mark.rows("ERR-11", "DEC-001")

@@ -11,10 +11,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiext.conformance.support.waiting import prompt
 from apiext.documents.member_order import in_order_of_members
 from apiext.documents.places import short
 from apiext.documents.quotes import go_quote
-from tests.support.waiting import prompt
 
 Members = list[tuple[str, Any]]
 """An object's members in order, a name as often as it is written."""

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from apiext import limits
+from apiext.conformance.support.cases import Case, case_name, load
+from apiext.conformance.support.waiting import prompt
 from apiext.documents import json_patch, jsonpath, merge_patch
 from apiext.documents.document import clone
-from tests.support.cases import Case, case_name, load
-from tests.support.waiting import prompt
 
 
 @pytest.mark.rows("WRI-007")

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from apiext.conformance.support.cases import Case, case_name, load
 from apiext.documents.document import clone
 from apiext.documents.strategic_merge import StrategicPatchError, apply, left_over
-from tests.support.cases import Case, case_name, load
 
 pytestmark = pytest.mark.rows("KUB-003")
 

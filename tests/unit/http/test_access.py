@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from apiext import limits
+from apiext.conformance.support.waiting import prompt
 from apiext.http.access import AccessLog
-from tests.support.waiting import prompt
 
 
 def lines_of(raw: bytes) -> list[dict[str, Any]]:

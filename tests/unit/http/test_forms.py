@@ -11,10 +11,10 @@ import pytest
 from apiext import limits
 from apiext.auth.authentication import Credentials
 from apiext.auth.user import authenticated
+from apiext.conformance.support.waiting import prompt
 from apiext.http import eventstream, websocket
 from apiext.http.sinks import NO_COLUMNS
 from apiext.meta import status
-from tests.support.waiting import prompt
 from tests.unit.http.support import COLLECTION, Client, Shelf, connected, on_uvloop, serving, until
 
 WATCH = f"{COLLECTION}?watch=true"

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from apiext import limits
+from apiext.conformance.support import cases
 from apiext.managedfields import path
 from apiext.managedfields.manager import ApplyError, BadApply
 from apiext.managedfields.merging import merge
@@ -12,7 +13,6 @@ from apiext.managedfields.schemas import list_of
 from apiext.managedfields.typed import TypeFault, check
 from apiext.managedfields.types import NUMERIC, STRING, MapType, Type
 from apiext.managedfields.updater import Conflicts
-from tests.support import cases
 from tests.unit.managedfields.support import applied, configuration, owners_of, updated
 
 CASES = cases.load(__file__, "applies")

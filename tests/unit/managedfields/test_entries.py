@@ -7,12 +7,12 @@ import orjson
 import pytest
 
 from apiext.catalog import endpoints
+from apiext.conformance.support.waiting import prompt
 from apiext.managedfields import entries, manager, scale
 from apiext.managedfields.entries import APPLY, UPDATE, Manager, Owned
 from apiext.managedfields.manager import LAST_APPLIED, BadApply
 from apiext.managedfields.updater import Conflicts
 from apiext.verbs import ownership
-from tests.support.waiting import prompt
 from tests.unit.managedfields.support import BASE, applied, configuration, owners_of, updated, writer
 
 LATER = "2026-01-02T00:00:00Z"

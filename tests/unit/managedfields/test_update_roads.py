@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiext.conformance.support.waiting import prompt
 from apiext.documents.document import Document, View
 from apiext.managedfields import manager, recurring, typed, updater
 from apiext.managedfields.comparison import compare
@@ -16,7 +17,6 @@ from apiext.managedfields.schemas import PRESERVE, merge_type
 from apiext.managedfields.typed import TypeFault, check
 from apiext.managedfields.types import equal
 from apiext.managedfields.updater import Write
-from tests.support.waiting import prompt
 from tests.unit.managedfields.support import BASE, NOW, SCHEMA, TYPE, OneVersion, applied, owners_of, updated, writer
 from tests.unit.managedfields.test_apply_laws import NAMES, NUMBERS, SPECS
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext import limits
+from apiext.conformance.support.cases import Case, case_name, load
+from apiext.conformance.support.waiting import prompt
 from apiext.meta.options import DeleteOptions, ListOptions, OptionsError, WriteOptions
 from apiext.meta.requestinfo import parse, truth
 from apiext.meta.selectors import FieldSelector, LabelSelector, SelectorError
-from tests.support.cases import Case, case_name, load
-from tests.support.waiting import prompt
 
 
 @pytest.mark.rows("SRV-001", "AUT-004", "RV-015", "RV-016", "SEL-006")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from apiext.catalog.admission_cel import compiled, environment
 from apiext.cel.environment import Program
+from apiext.conformance.support.waiting import prompt
 from apiext.schema.definitions import definition_errors
 from apiext.schema.forms import Forms
 from apiext.schema.options import STRICT
@@ -20,7 +21,6 @@ from apiext.schema.patience import Patience, TooLong, briefly
 from apiext.schema.rules_check import Check
 from apiext.schema.rules_of_structure import unsupported
 from apiext.schema.traverse import subschemas
-from tests.support.waiting import prompt
 
 pytestmark = pytest.mark.rows("SCH-014", "CEL-018")
 

@@ -9,8 +9,8 @@ import pytest
 
 from apiext.cel import regexes, times
 from apiext.cel.library import named_formats, network, quantities, semver, urls
+from apiext.conformance.support.waiting import prompt
 from apiext.schema.formats import CHECKS
-from tests.support.waiting import prompt
 
 pytestmark = pytest.mark.rows("VAL-006")
 PARTS = [

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from apiext import limits
 from apiext.cel import effort
+from apiext.conformance.support.cases import Case, case_name, load
 from apiext.schema.compile import compile_schema
 from apiext.schema.held import keeps
 from apiext.schema.parse import parse
 from apiext.schema.patience import Patience, TooLong, briefly, current, working
 from apiext.schema.rules import Run, Scope, scope_of
 from apiext.schema.timing import evaluations
-from tests.support.cases import Case, case_name, load
 
 RULES = {
     "integer": ["self < 3", "self >= 0", "self != oldSelf", "10 / self > 2"],

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from apiext import limits
+from apiext.conformance.support.waiting import prompt
 from apiext.schema.compile import compile_schema
-from tests.support.waiting import prompt
 
 pytestmark = pytest.mark.rows("VAL-003")
 _CUT = "<nil>: Invalid value: too many errors: the rest is not shown"

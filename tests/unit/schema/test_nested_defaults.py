@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from apiext import limits
+from apiext.conformance.support.waiting import prompt
 from apiext.schema.budget import DEFAULTS
 from apiext.schema.compile import CompiledSchema, compile_schema
 from apiext.schema.definitions import definition_errors, ratchets
-from tests.support.waiting import prompt
 
 pytestmark = pytest.mark.rows("NUL-004", "DEF-005")
 

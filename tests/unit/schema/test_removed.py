@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext import limits
+from apiext.conformance.support.waiting import prompt
 from apiext.documents.document import clone
 from apiext.documents.places import short
 from apiext.schema.compile import CompiledSchema, compile_schema
-from tests.support.waiting import prompt
 
 pytestmark = pytest.mark.rows("PRU-001", "PRU-008")
 

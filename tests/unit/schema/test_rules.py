@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from apiext.cel.environment import PER_CALL_LIMIT
+from apiext.conformance.support.cases import Case, case_name, load
 from apiext.documents.document import clone
 from apiext.meta import fields
 from apiext.meta.fields import FieldError
@@ -20,7 +21,6 @@ from apiext.schema.options import STRICT
 from apiext.schema.parse import parse
 from apiext.schema.patience import Patience, Stopped, working
 from apiext.schema.rules import Run, scope_of
-from tests.support.cases import Case, case_name, load
 
 ROOT = "spec.validation.openAPIV3Schema"
 

@@ -10,6 +10,7 @@ import pytest
 
 from apiext import limits
 from apiext.cel import regexes
+from apiext.conformance.support.waiting import prompt
 from apiext.schema import rules_of_schema
 from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors
@@ -18,7 +19,6 @@ from apiext.schema.parse import parse
 from apiext.schema.patience import Patience, Stopped, working
 from apiext.schema.report import Reporter
 from apiext.schema.validate import passes
-from tests.support.waiting import prompt
 
 pytestmark = pytest.mark.rows("VAL-001", "SCH-014", "STR-010")
 SECOND = 1.0

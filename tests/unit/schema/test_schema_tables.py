@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from apiext.cel import regexes
+from apiext.conformance.support.cases import Case, case_name, load
 from apiext.documents.document import clone
 from apiext.schema import field_paths, formats, patterns
 from apiext.schema.compile import compile_schema
@@ -16,7 +17,6 @@ from apiext.schema.definitions import definition_errors, format_warnings, ratche
 from apiext.schema.options import Options, has_defaults, has_extensions
 from apiext.schema.parse import parse
 from apiext.schema.patience import TooLong, briefly
-from tests.support.cases import Case, case_name, load
 
 
 def table(name: str) -> Any:

@@ -8,9 +8,9 @@ import jsonschema
 import pytest
 from hypothesis import given
 
+from apiext.conformance.support.cases import Case, case_name, load
 from apiext.schema import validate
 from apiext.schema.parse import parse
-from tests.support.cases import Case, case_name, load
 from tests.unit.schema.strategies import VALUES, schemas
 
 # draft 4 has boolean exclusive bounds, as OpenAPI does; that 1.0 is an integer came later

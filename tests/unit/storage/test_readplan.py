@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiext.conformance.support.cases import Case, case_name, load
 from apiext.storage import continuation
 from apiext.storage.continuation import BadToken, Continuation
 from apiext.storage.readplan import ListAsk, ReadPlan, parse_revision, plan
-from tests.support.cases import Case, case_name, load
 
 
 @pytest.mark.rows("RV-003", "RV-005", "RV-006", "RV-007")

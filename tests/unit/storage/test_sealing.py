@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiext.conformance.support.cases import Case
+from apiext.conformance.support.cases import load as load_cases
 from apiext.meta.names import GroupResource
 from apiext.storage.ciphers import AES_CBC, AES_GCM, IDENTITY, OPERATIONS, SECRETBOX, CipherSealings, Provider, Rule
 from apiext.storage.sealing import PLAIN, Sealing, Secret, Unsealable
 from apiext.storage.sealing_config import ConfigurationError, hash_of, load, parse
-from tests.support.cases import Case
-from tests.support.cases import load as load_cases
 
 SECRETS = GroupResource("", "secrets")
 KEY = "/registry/secrets/default/a"

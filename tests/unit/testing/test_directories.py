@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from apiext.conformance.support.waiting import until
 from apiext.testing import directories
-from tests.support.waiting import until
 
 WAIT = "import sys; sys.stdin.read()"
 HOLD = f"""

@@ -17,7 +17,7 @@ import pytest
 
 from apiext import __main__ as program
 from apiext import cli
-from tests.support import tls
+from apiext.conformance.support import tls
 
 
 def test_the_usage_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from apiext.auth.user import SUPERUSER
 from apiext.catalog.compile import compile_definition
+from apiext.conformance.support.definitions import definition
 from apiext.verbs import threads
 from apiext.verbs.call import Call
-from tests.support.definitions import definition
 
 SCHEMA = {"type": "object", "properties": {f"p{number}": {"type": "string", "default": "x"} for number in range(50)}}
 RAW = b'{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a","uid":"u"},"other":1}\n'

@@ -14,12 +14,12 @@ import pytest
 from apiext import limits
 from apiext.auth.user import SUPERUSER
 from apiext.catalog.compile import compile_definition
+from apiext.conformance.support.definitions import definition
+from apiext.conformance.support.waiting import prompt
 from apiext.documents.document import Document
 from apiext.meta.status import StatusError
 from apiext.verbs import decoding, threads
 from apiext.verbs.call import Call
-from tests.support.definitions import definition
-from tests.support.waiting import prompt
 
 pytestmark = pytest.mark.rows("CEL-011")
 NUMBERS = {"type": "array", "items": {"type": "integer"}}

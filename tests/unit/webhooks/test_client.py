@@ -17,6 +17,9 @@ from typing import Any
 import pytest
 
 from apiext import limits
+from apiext.conformance.support import admission_webhook as hooks
+from apiext.conformance.support import tls
+from apiext.conformance.support.waiting import prompt
 from apiext.webhooks import errors
 from apiext.webhooks.breaker import Breaker
 from apiext.webhooks.client import Client, refusal
@@ -25,10 +28,7 @@ from apiext.webhooks.resolver import Resolver
 from apiext.webhooks.target import Target, target_of
 from apiext.webhooks.trust import Contexts
 from apiext.webhooks.wire import Answer
-from tests.support import admission_webhook as hooks
-from tests.support import tls
 from tests.support.processes import free_port
-from tests.support.waiting import prompt
 
 REVIEW = b'{"apiVersion":"v1","kind":"Test","request":{"uid":"1"}}'
 

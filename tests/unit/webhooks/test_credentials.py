@@ -18,14 +18,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from apiext.conformance.support import tls
+from apiext.conformance.support.admission_webhook import running_webhook
 from apiext.webhooks.client import Authenticated, Client
 from apiext.webhooks.credentials import Credentials, CredentialsError, Users, users_of
 from apiext.webhooks.errors import CallError, Unreachable
 from apiext.webhooks.resolver import ResolverError, read_map
 from apiext.webhooks.target import target_of
 from apiext.webhooks.trust import context_of
-from tests.support import tls
-from tests.support.admission_webhook import running_webhook
 from tests.support.processes import free_port
 
 pytestmark = pytest.mark.rows("ADM-008")

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from apiext.conformance.support import admission_webhook as hooks
 from apiext.webhooks import errors, proxy
 from apiext.webhooks.client import Client
 from apiext.webhooks.proxy import Proxy, proxy_of, tunnel
 from apiext.webhooks.target import target_of
-from tests.support import admission_webhook as hooks
 from tests.support.processes import free_port
 
 pytestmark = pytest.mark.rows("VER-010")

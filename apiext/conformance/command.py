@@ -1,0 +1,151 @@
+"""``apiext conformance``: run the conformance tests against a server."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+EXIT_USAGE = 2
+HERE = Path(__file__).parent
+_NEEDED = "/apis/apiextensions.k8s.io/v1"
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    found = argparse.ArgumentParser(
+        prog="apiext conformance",
+        description="Test any server of the Kubernetes custom-resource API, by HTTP alone. It makes definitions, "
+        "objects and namespaces of its own and deletes them; do not run it against a cluster that matters.",
+        epilog="Exit codes: 0 every area that the server has ran and nothing failed, 1 a test failed, "
+        f"{EXIT_USAGE} the server cannot be tested.",
+    )
+    found.add_argument("--server", metavar="URL", help="the server under test (default: that of the kubeconfig)")
+    found.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig whose current context names server and user")
+    found.add_argument("--token", default="", help="bearer token")
+    found.add_argument(
+        "--ca-file", default="", metavar="FILE", help="CA of an https server; without one it is not verified"
+    )
+    found.add_argument(
+        "-k", dest="only", default="", metavar="EXPRESSION", help="only tests whose names match, as pytest's -k"
+    )
+    found.add_argument("--junit", default="", metavar="FILE", help="write a JUnit report, too")
+    found.add_argument("--list", action="store_true", help="list the tests, and run none")
+    return found
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    asked = parser().parse_args(list(arguments))
+    if importlib.util.find_spec("pytest") is None:
+        return _refuse("pytest is not installed: pip install 'apiext[conformance]'")
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apiext-conformance-")))
+        try:
+            access = _access(asked, directory)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return _refuse(f"--kubeconfig {asked.kubeconfig}: {error}")
+        if not access["--server"] and not asked.list:
+            return _refuse("name a server by --server or --kubeconfig")
+        if not asked.list and (fault := _why_not(access)):
+            return _refuse(fault)
+        return _pytest(asked, access)
+
+
+def _refuse(text: str) -> int:
+    print(f"apiext conformance: {text}", file=sys.stderr)
+    return EXIT_USAGE
+
+
+def _access(asked: argparse.Namespace, directory: Path) -> Mapping[str, str]:
+    """Return the plugin's options that name the server and the user; files of a kubeconfig lie in ``directory``."""
+    found = {"--server": asked.server or "", "--server-token": asked.token, "--server-ca": asked.ca_file}
+    if not asked.kubeconfig:
+        return found
+    import base64
+
+    import yaml
+
+    document = yaml.safe_load(Path(asked.kubeconfig).read_bytes())
+    context = _named(document["contexts"], document["current-context"], "context")
+    cluster = _named(document["clusters"], context["cluster"], "cluster")
+    user = _named(document["users"], context["user"], "user") if context.get("user") else {}
+
+    def file(source: Mapping[str, Any], name: str) -> str:
+        if data := source.get(f"{name}-data"):
+            path = directory / name
+            path.write_bytes(base64.b64decode(data))
+            path.chmod(0o600)
+            return str(path)
+        given = source.get(name, "")
+        return str(Path(asked.kubeconfig).parent / given) if given else ""
+
+    found["--server"] = found["--server"] or cluster["server"].rstrip("/")
+    found["--server-token"] = found["--server-token"] or user.get("token", "")
+    found["--server-ca"] = found["--server-ca"] or file(cluster, "certificate-authority")
+    found["--server-cert"] = file(user, "client-certificate")
+    found["--server-key"] = file(user, "client-key")
+    return found
+
+
+def _named(entries: Sequence[Mapping[str, Any]], name: str, kind: str) -> Mapping[str, Any]:
+    for entry in entries:
+        if entry["name"] == name:
+            found: Mapping[str, Any] = entry[kind]
+            return found
+    raise ValueError(f"there is no {kind} {name}")
+
+
+def _why_not(access: Mapping[str, str]) -> str:
+    """Return why a server cannot be tested, an empty text for one that can."""
+    from apiext.conformance.plugin import PARTS, target
+
+    url = access["--server"]
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        return f"--server {url}: expected http://HOST:PORT or https://HOST:PORT"
+    try:
+        answer = target(*(access.get(f"--server{part}", "") for part in PARTS)).client().get(_NEEDED)
+        if answer.status in (401, 403):
+            return f"{url} answers {answer.status}: name a user who may do everything by --token or --kubeconfig"
+        resources = answer.json["resources"] if answer.status == 200 else []
+        if any(resource["name"] == "customresourcedefinitions" for resource in resources):
+            return ""
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"{url} cannot be reached: {error}"
+    return f"{url} is no server of custom resources: its discovery does not name apiextensions.k8s.io/v1"
+
+
+def _pytest(asked: argparse.Namespace, access: Mapping[str, str]) -> int:
+    import pytest
+
+    from apiext.conformance.plugin import Report
+
+    options = ["-c", str(HERE / "harness.ini"), f"--rootdir={HERE}", "-p", "apiext.conformance.plugin"]
+    options += [f"{name}={value}" for name, value in access.items() if value]
+    options += ["-k", asked.only] if asked.only else []
+    options += [f"--junit-xml={asked.junit}"] if asked.junit else []
+    options += ["--collect-only"] if asked.list else []
+    holder = Holder()
+    code = int(pytest.main([*options, str(HERE)], plugins=[holder]))
+    report = holder.report
+    if isinstance(report, Report) and not asked.list:
+        total = report.total
+        print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
+    return min(code, 1) if code != EXIT_USAGE else EXIT_USAGE
+
+
+class Holder:
+    """Keeps the report of a run for its last line, which pytest's own would follow otherwise."""
+
+    def __init__(self) -> None:
+        self.report: object = None
+
+    def pytest_unconfigure(self, config: Any) -> None:
+        """Take the report before its plug-in goes."""
+        self.report = config.pluginmanager.get_plugin("conformance-report")

@@ -1,0 +1,54 @@
+"""Fixtures of all conformance tests; a plugin gives them the fixture ``server``, a Target or a value like one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apiext.conformance.areas import area_of
+from apiext.conformance.support.http_client import Client
+
+
+@pytest.fixture(scope="session")
+def foreign(server: Any) -> bool:
+    """Whether the server is of another make."""
+    return bool(server.client().get("/version").expect(200)["compiler"] != "python")
+
+
+@pytest.fixture
+def api(request: pytest.FixtureRequest, server: Any) -> Client:
+    """A client of the server; of the obliging one for rows of a kind that is served on request."""
+    rows = request.node.callspec.params.values() if hasattr(request.node, "callspec") else ()
+    on_request = any(isinstance(row, dict) and row.get("on_request") for row in rows)
+    client: Client = (request.getfixturevalue("obliging") if on_request else server).client()
+    return client
+
+
+@pytest.fixture(autouse=True)
+def _judged(request: pytest.FixtureRequest) -> None:
+    """Skip a test whose subject differs by decision, or that needs what the server does not serve."""
+    mark = request.node.get_closest_marker("differs")
+    if mark and request.config.getoption("--server") and request.getfixturevalue("foreign"):
+        pytest.skip(f"kube-apiserver differs, see docs/DIFFERENCES.md: {mark.args[0]}")
+    if not request.config.getoption("--server") or not request.module.__name__.startswith("apiext.conformance."):
+        return
+    needs = list(area_of(request.module.__name__.rpartition(".")[2]).needs)
+    needs += [path for mark in request.node.iter_markers("needs") for path in mark.args]
+    if needs:
+        served = request.getfixturevalue("served")
+        if missing := [path for path in needs if not served(path)]:
+            pytest.skip(f"the server does not serve {', '.join(missing)}")
+
+
+@pytest.fixture(scope="session")
+def served(server: Any) -> Any:
+    """Return whether the server answers a GET of a path with 200; each path is asked for once."""
+    known: dict[str, bool] = {}
+
+    def asked(path: str) -> bool:
+        if path not in known:
+            known[path] = server.client().get(path).status == 200
+        return known[path]
+
+    return asked

@@ -1,0 +1,140 @@
+"""The pytest plugin of ``apiext conformance``: one server, named by --server, is the subject of every test."""
+
+from __future__ import annotations
+
+import ssl
+from collections import Counter, defaultdict
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from apiext.conformance.areas import area_of, areas
+from apiext.conformance.support import http_client
+from apiext.conformance.support.target import Target
+
+pytest_plugins = ["apiext.conformance.fixtures"]
+_AREA = "conformance area"
+PARTS = ("", "-token", "-ca", "-cert", "-key")
+"""What the names of the options add to --server, in the order of the arguments of ``target``."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options by which the server is named."""
+    parser.addoption("--server", metavar="URL", help="the server under test")
+    parser.addoption("--server-token", default="", help="bearer token")
+    parser.addoption("--server-ca", default="", help="CA bundle of an https server; without one it is not verified")
+    parser.addoption("--server-cert", default="", help="client certificate")
+    parser.addoption("--server-key", default="", help="key of the client certificate")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register markers and the report."""
+    config.addinivalue_line("markers", "rows(*ids): numbered behaviours that the test shows")
+    config.addinivalue_line("markers", "differs(why): kube-apiserver answers otherwise")
+    config.addinivalue_line("markers", "needs(*paths): paths that the server must serve for the test")
+    config.pluginmanager.register(Report(), "conformance-report")
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest) -> Target:
+    """The server that --server names."""
+    return named(request.config)
+
+
+@pytest.fixture(scope="session")
+def reference_server(server: Target) -> Target:
+    """The same server: the recorded scenarios make what they need."""
+    return server
+
+
+@pytest.fixture(scope="session")
+def obliging(server: Target) -> Target:
+    """The same server, for kinds that are served on request; tests of them are skipped where it has none."""
+    if not server.serves("/apis/storagemigration.k8s.io/v1beta1"):
+        pytest.skip("the server does not serve storagemigration.k8s.io/v1beta1")
+    return server
+
+
+def named(config: pytest.Config) -> Target:
+    """Return the server that the options name."""
+    return target(*(config.getoption(f"--server{part}") or "" for part in PARTS))
+
+
+def target(url: str, token: str, ca: str, certificate: str, key: str) -> Target:
+    """Return the server that options name."""
+    tls = None
+    if url.startswith("https:"):
+        tls = ssl.create_default_context(cafile=ca or None)
+        if not ca:
+            tls.check_hostname = False
+            tls.verify_mode = ssl.CERT_NONE
+        if certificate:
+            tls.load_cert_chain(certificate, key)
+    return Target(url, {"Authorization": f"Bearer {token}"} if token else {}, tls)
+
+
+class Report:
+    """Counts verdicts by area, and prints the table, the reasons of skips and the last line."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, Counter[str]] = defaultdict(Counter)
+        self._reasons: dict[str, Counter[str]] = defaultdict(Counter)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Note the area of a test, and with a failure the last request and its answer."""
+        report = yield
+        module = item.nodeid.partition("::")[0].rpartition("/")[2].removesuffix(".py")
+        report.user_properties.append((_AREA, area_of(module).name))
+        if report.failed and http_client.exchanges:
+            report.sections.append(("last requests and answers", "\n\n".join(http_client.exchanges)))
+        return report
+
+    def pytest_runtest_setup(self) -> None:
+        """Forget the requests of the test before."""
+        http_client.exchanges.clear()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a verdict: of a test that ran, was skipped, or failed in its set-up or clean-up."""
+        area = str(dict(report.user_properties).get(_AREA, ""))
+        if report.failed:
+            self._counts[area]["failed"] += 1
+        elif report.skipped:
+            self._counts[area]["skipped"] += 1
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            self._reasons[area][reason.removeprefix("Skipped: ")] += 1
+        elif report.when == "call":
+            self._counts[area]["passed"] += 1
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Fail a whole run of which an area did not run although the server has it."""
+        if exitstatus == 0 and not session.config.option.keyword and self._idle_areas(session):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _idle_areas(self, session: pytest.Session) -> list[str]:
+        """Return the areas of which no test ran although the server serves their paths."""
+        if session.config.getoption("collectonly"):
+            return []
+        client = named(session.config).client()
+        idle = [it for it in areas() if not self._counts[it.name]["passed"] + self._counts[it.name]["failed"]]
+        return [it.name for it in idle if all(client.get(path).status == 200 for path in it.needs)]
+
+    @pytest.hookimpl
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print the table by area, and why tests were skipped."""
+        write = terminalreporter.write_line
+        write("")
+        write(f"{'area':32} {'passed':>7} {'failed':>7} {'skipped':>8}")
+        for area in areas():
+            counts = self._counts.get(area.name, Counter())
+            write(f"{area.name:32} {counts['passed']:7} {counts['failed']:7} {counts['skipped']:8}")
+        for area_name, reasons in self._reasons.items():
+            for reason, count in reasons.most_common():
+                write(f"skipped in {area_name}: {count}: {reason}")
+
+    @property
+    def total(self) -> Counter[str]:
+        """The verdicts of all areas."""
+        return sum(self._counts.values(), Counter())

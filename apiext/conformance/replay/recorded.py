@@ -1,0 +1,127 @@
+"""Knows the recorded files, which behaviour rows their steps show, and the list of steps that do not pass yet."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).resolve().parents[1]
+REFERENCE = HERE / "reference"
+NOT_YET = HERE / "not_yet.yaml"
+DECIDED = HERE / "decided.yaml"
+ROWS = HERE / "rows.yaml"
+
+CANON = "uniq0000"
+USER_AGENT = "golden/1.0"
+WITHOUT = "without "
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One recorded scenario; ``id`` is ``group/name``."""
+
+    group: str
+    name: str
+    steps: list[dict[str, Any]]
+    differs: str | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def id(self) -> str:
+        """How tests and the list name it."""
+        return f"{self.group}/{self.name}"
+
+    def piece_of(self, index: int) -> str:
+        """Return the piece of the project that a step most likely waits for: what it sends, or follows from."""
+        own = str(self.notes.get("piece", self.group))
+        applied = any("apply-patch" in str(step.get("headers")) for step in self.steps[: index + 1])
+        return "apply" if own == "server" and applied else own
+
+    def rows_of(self, index: int) -> list[str]:
+        """Return the rows that a step shows: those of the patterns its name matches, else the general ones."""
+        name = self.steps[index]["name"]
+        found: list[str] = []
+        for pattern, rows in self.notes.get("steps", {}).items():
+            if re.search(pattern, name):
+                found += [row for row in rows if row not in found]
+        return found or list(self.notes.get("rows", []))
+
+    def rows(self, not_yet: Mapping[str, Mapping[str, str]]) -> list[str]:
+        """Return the rows shown by compared steps, less those of steps listed as not passing yet."""
+        shown: set[str] = set()
+        open_ = {entry["row"] for key, entry in not_yet.items() if key.startswith(WITHOUT)}
+        for index, step in enumerate(self.steps):
+            if step.get("answer") is None or self.excuse(index):
+                continue
+            (open_ if f"{self.id}/{index}" in not_yet else shown).update(self.rows_of(index))
+        return sorted(shown - open_)
+
+    def excuse(self, index: int) -> str | None:
+        """Return why a product may answer a step in its own way, if the recording says so."""
+        return self.steps[index].get("differs") or self.differs
+
+
+def load() -> Iterator[Scenario]:
+    """Yield every recorded scenario in file order."""
+    notes = yaml.safe_load(ROWS.read_text(encoding="utf-8"))
+    for path in sorted(REFERENCE.glob("*.json")):
+        for recorded in json.loads(path.read_text(encoding="utf-8"))["scenarios"]:
+            known = notes.get(path.stem, {}).get(recorded["name"], {})
+            yield Scenario(path.stem, recorded["name"], recorded["steps"], recorded.get("differs"), known)
+
+
+@cache
+def _decisions() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = yaml.safe_load(DECIDED.read_text(encoding="utf-8"))
+    return found
+
+
+def decided(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return a recorded answer as this server gives it where docs/DIFFERENCES.md has another code for its message."""
+    body = answer.get("body")
+    message = body.get("message") if isinstance(body, dict) else None
+    if not isinstance(body, dict) or not isinstance(message, str):
+        return answer
+    for one in _decisions():
+        if answer["status"] == one["status"] and re.search(one["message"], message):
+            status = {**body, "code": one["ours"], "reason": one["reason"]}
+            return {**answer, "status": one["ours"], "body": status}
+    return answer
+
+
+def not_yet() -> dict[str, dict[str, str]]:
+    """Return what does not pass yet: ``group/scenario/step-index``, or ``without FIELD``, → ``{row, piece}``."""
+    return yaml.safe_load(NOT_YET.read_text(encoding="utf-8")) or {}
+
+
+def compatibility() -> dict[str, str]:
+    """Return the words of a tag in the code → the recorded step, by name, that shows what is kept for compatibility."""
+    found: dict[str, str] = yaml.safe_load((HERE / "upstream.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def left_out(entries: Mapping[str, object]) -> frozenset[str]:
+    """Return the names of the fields that the list leaves out of every comparison."""
+    return frozenset(key.removeprefix(WITHOUT) for key in entries if key.startswith(WITHOUT))
+
+
+def write_not_yet(entries: Mapping[str, Mapping[str, str]]) -> None:
+    """Write the list in the order of the recordings, one line for each entry."""
+    lines = [
+        "# Steps of the recorded scenarios that do not pass yet: group/scenario/step-index, its row, the piece",
+        "# that will bring it. A step that differs and is not listed fails the run; so does a listed step that passes.",
+        "# `without FIELD` leaves entries of that name out of all comparisons, at any depth.",
+        "# `python -m tests.conformance.shrink` takes out what passes now.",
+    ]
+    lines += [
+        f"{json.dumps(key)}: {{row: {json.dumps(entry['row'])}, piece: {json.dumps(entry['piece'])}}}"
+        for key, entry in entries.items()
+    ]
+    NOT_YET.write_text("\n".join(lines if entries else [*lines, "{}"]) + "\n", encoding="utf-8")

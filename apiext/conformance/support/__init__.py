@@ -1,0 +1,1 @@
+"""What conformance tests share: a client, definitions to test with, webhooks, waiting."""

@@ -1,0 +1,46 @@
+"""Knows how tables of cases are kept: YAML lists beside the tests, each row a named case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+class Case(dict[str, Any]):
+    """One row: its keys are attributes too, a missing one is None."""
+
+    def __getattr__(self, key: str) -> Any:
+        return self.get(key)
+
+
+class Timeless(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML whose dates stay the strings they were written as."""
+
+
+Timeless.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read(path: Path) -> Any:
+    """Return a YAML document of plain values; dates are strings."""
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=Timeless)
+
+
+def load(test_file: str, name: str) -> list[Case]:
+    """Return the cases of ``cases/<name>.yaml`` beside a test; a name used twice is an error."""
+    path = Path(test_file).parent / "cases" / f"{name.removesuffix('.yaml')}.yaml"
+    rows = [Case(row) for row in read(path)]
+    names = [row["name"] for row in rows]
+    if doubles := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"{path.name}: cases of one name: {sorted(doubles)}")
+    return rows
+
+
+def case_name(case: Mapping[str, Any]) -> str:
+    """Return what pytest shows for a case."""
+    return str(case["name"])

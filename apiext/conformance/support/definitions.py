@@ -1,0 +1,122 @@
+"""Knows small definitions to test with, each in a group of its own so that tests never meet."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from apiext.conformance.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support.waiting import until
+
+SPEC_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "properties": {
+                "color": {"type": "string"},
+                "size": {"type": "integer", "minimum": 0},
+                "note": {"type": "string", "default": "none"},
+            },
+        },
+        "status": {"type": "object", "properties": {"phase": {"type": "string"}}},
+    },
+}
+
+
+def fresh_group() -> str:
+    """Return an API group that no other test has."""
+    return f"t{secrets.token_hex(5)}.example.com"
+
+
+def definition(group: str, plural: str = "widgets", *, scope: str = "Namespaced", **version: Any) -> dict[str, Any]:
+    """Return a definition with one version v1; ``version`` adds to it or replaces parts of it."""
+    singular = plural.removesuffix("s")
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": scope,
+            "names": {"plural": plural, "singular": singular, "kind": singular.capitalize(), "shortNames": []},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": SPEC_SCHEMA},
+                    **version,
+                }
+            ],
+        },
+    }
+
+
+def condition(document: dict[str, Any], kind: str) -> dict[str, Any] | None:
+    """Return a condition of an object's status."""
+    found = (document.get("status") or {}).get("conditions") or []
+    return next((it for it in found if it["type"] == kind), None)
+
+
+def is_true(document: dict[str, Any], kind: str) -> bool:
+    """Return whether a condition is there with status True."""
+    found = condition(document, kind)
+    return bool(found) and found["status"] == "True"  # type: ignore[index]
+
+
+def establish(api: Client, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Create a definition, wait until it is established and served, and return it."""
+    api.post(DEFINITIONS, wanted).expect(201)
+    path = f"{DEFINITIONS}/{wanted['metadata']['name']}"
+    spec = wanted["spec"]
+    served = [it["name"] for it in spec["versions"] if it["served"]]
+
+    def established() -> dict[str, Any] | None:
+        seen: dict[str, Any] = api.get(path).expect(200)
+        return seen if is_true(seen, "Established") else None
+
+    found = until(established, f"{path} is established", within=10)
+    listed = [f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1" for version in served]
+    # an aggregator before the server learns of it a moment later
+    until(lambda: all(api.get(it).status != 404 for it in listed), f"{path} is served", within=10)
+    return found
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A custom resource that is served, and where."""
+
+    api: Client
+    group: str
+    plural: str
+    kind: str
+    version: str = "v1"
+    namespaced: bool = True
+
+    def path(self, name: str = "", namespace: str | None = "default") -> str:
+        """Return the path of the collection, or of an object; no namespace means all."""
+        inside = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        return f"/apis/{self.group}/{self.version}{inside}/{self.plural}" + (f"/{name}" if name else "")
+
+    def make(self, name: str, **spec: Any) -> dict[str, Any]:
+        """Return an object to send."""
+        return {
+            "apiVersion": f"{self.group}/{self.version}",
+            "kind": self.kind,
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+
+    def create(self, name: str, namespace: str | None = "default", **spec: Any) -> dict[str, Any]:
+        """Create an object and return it as stored."""
+        created: dict[str, Any] = self.api.post(self.path("", namespace), self.make(name, **spec)).expect(201)
+        return created
+
+
+def serve(api: Client, plural: str = "widgets", *, scope: str = "Namespaced", **version: Any) -> Resource:
+    """Define a resource in a fresh group and return it established."""
+    wanted = definition(fresh_group(), plural, scope=scope, **version)
+    made = establish(api, wanted)
+    return Resource(api, made["spec"]["group"], plural, made["spec"]["names"]["kind"], "v1", scope == "Namespaced")

@@ -1,0 +1,192 @@
+"""Knows plain HTTP: one request, one answer, and watches read line by line."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+exchanges: deque[str] = deque(maxlen=3)
+"""The last requests of this process with their answers, for the report of a failure."""
+_SHOWN = 2_000  # characters of a body that a report shows
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back: status, headers (lower-case names, repeated ones joined by newlines) and the body."""
+
+    status: int
+    headers: dict[str, str]
+    raw: bytes
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.raw.decode("utf-8")
+
+    @property
+    def json(self) -> Any:
+        """The body as a JSON value."""
+        return json.loads(self.raw)
+
+    @property
+    def warnings(self) -> list[str]:
+        """The Warning headers."""
+        return self.headers.get("warning", "").split("\n") if "warning" in self.headers else []
+
+    def expect(self, status: int) -> Any:
+        """Return the JSON body of an answer that must have this status."""
+        assert self.status == status, f"{self.status} instead of {status}: {self.raw[:1000]!r}"
+        return self.json
+
+
+class Watch:
+    """An open watch; iterating yields its events, closing it hangs up."""
+
+    def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+        self._connection, self._response = connection, response
+        self.status = response.status
+        self.headers = _headers(response)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        while line := self._response.readline():
+            yield json.loads(line)
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines as they are, as of server-sent events."""
+        yield from self._response
+
+    def next(self, *kinds: str) -> dict[str, Any]:
+        """Return the next event of one of the kinds (any when none is given); AssertionError at the end."""
+        for event in self:
+            if not kinds or event["type"] in kinds:
+                return event
+        raise AssertionError("the watch ended")
+
+    def read(self) -> bytes:
+        """Return the rest of the stream."""
+        return self._response.read()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._response.close()
+        self._connection.close()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Client:
+    """A client of one server; each call is a connection of its own."""
+
+    def __init__(self, url: str, headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None) -> None:
+        self.url = url.rstrip("/")
+        self._parts = urlsplit(self.url)
+        self._headers = dict(headers or {})
+        self._tls = tls
+
+    def _connect(self, timeout: float) -> http.client.HTTPConnection:
+        host, port = self._parts.hostname or "127.0.0.1", self._parts.port
+        if self._parts.scheme == "https":
+            return http.client.HTTPSConnection(host, port, timeout=timeout, context=self._tls)
+        return http.client.HTTPConnection(host, port, timeout=timeout)
+
+    def _send(
+        self, method: str, path: str, body: Any, headers: Mapping[str, str], timeout: float, query: Mapping[str, object]
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        if query:
+            path += ("&" if "?" in path else "?") + urlencode({name: str(value) for name, value in query.items()})
+        sent = {**self._headers, **headers}
+        if body is not None and not isinstance(body, bytes):
+            body = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+            if not any(name.lower() == "content-type" for name in sent):
+                sent["Content-Type"] = "application/json"
+        connection = self._connect(timeout)
+        try:
+            connection.putrequest(method, path, skip_host="Host" in sent, skip_accept_encoding=True)
+            for name, value in sent.items():
+                connection.putheader(name, value)
+            if body is not None and "Transfer-Encoding" not in sent:
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body)
+            return connection, connection.getresponse()
+        except BaseException:
+            connection.close()
+            raise
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = 30.0,
+        **query: Any,
+    ) -> Answer:
+        """Send one request; a body that is not bytes or text is sent as JSON."""
+        connection, response = self._send(method, path, body, headers or {}, timeout, query)
+        try:
+            answer = Answer(response.status, _headers(response), response.read())
+            exchanges.append(_shown(method, path, body, headers or {}, query, answer))
+            return answer
+        finally:
+            response.close()
+            connection.close()
+
+    def get(self, path: str, headers: Mapping[str, str] | None = None, **query: Any) -> Answer:
+        """GET."""
+        return self.request("GET", path, headers=headers, **query)
+
+    def post(self, path: str, body: Any, headers: Mapping[str, str] | None = None, **query: Any) -> Answer:
+        """POST."""
+        return self.request("POST", path, body, headers, **query)
+
+    def put(self, path: str, body: Any, headers: Mapping[str, str] | None = None, **query: Any) -> Answer:
+        """PUT."""
+        return self.request("PUT", path, body, headers, **query)
+
+    def patch(self, path: str, body: Any, kind: str = MERGE, **query: Any) -> Answer:
+        """PATCH with a media type."""
+        return self.request("PATCH", path, body, {"Content-Type": kind}, **query)
+
+    def delete(self, path: str, body: Any = None, **query: Any) -> Answer:
+        """DELETE."""
+        return self.request("DELETE", path, body, **query)
+
+    def watch(self, path: str, timeout: float = 30.0, headers: Mapping[str, str] | None = None, **query: Any) -> Watch:
+        """Open a watch; reading it fails after ``timeout`` seconds of silence."""
+        return Watch(*self._send("GET", path, None, headers or {}, timeout, {"watch": "true", **query}))
+
+
+def _shown(
+    method: str, path: str, body: Any, headers: Mapping[str, str], query: Mapping[str, object], answer: Answer
+) -> str:
+    """Return a request and its answer as a report shows them."""
+    sent = body if isinstance(body, bytes | str | None) else json.dumps(body)
+    asked = f"{path}{'?' if query else ''}{urlencode({name: str(value) for name, value in query.items()})}"
+    lines = [f"{method} {asked}", *(f"{name}: {value}" for name, value in headers.items() if name != "Authorization")]
+    lines += [str(sent)[:_SHOWN]] if sent is not None else []
+    return "\n".join([*lines, f"-> {answer.status}", answer.raw[:_SHOWN].decode("utf-8", "replace")])
+
+
+def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for given, value in response.getheaders():
+        name = given.lower()
+        found[name] = f"{found[name]}\n{value}" if name in found else value
+    return found

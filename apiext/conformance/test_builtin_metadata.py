@@ -1,0 +1,104 @@
+"""What is told of the metadata of built-in kinds; compared with a real server."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import pytest
+
+from apiext.conformance.support.http_client import MERGE, Client
+from apiext.conformance.test_builtin_kinds import EACH, KINDS, one
+
+FAULTS: list[dict[str, Any]] = [
+    {"labels": {"a b": "c"}},
+    {"finalizers": ["unqualified"]},
+    {"finalizers": ["example.com/a b"]},
+    {"uid": "another"},
+    {"generateName": "A_"},
+]
+
+
+def told(api: Client, place: str) -> list[int]:
+    """Return how often each fault of its metadata is told of an object that is changed."""
+    counts = []
+    for fault in FAULTS:
+        answer = api.request("PATCH", place, {"metadata": fault}, {"Content-Type": MERGE}, dryRun="All")
+        fields = [cause["field"].partition("[")[0] for cause in answer.json.get("details", {}).get("causes", ())]
+        assert set(fields) <= {f"metadata.{name}" for name in fault}, answer.json
+        assert answer.status == (422 if fields else 200), answer.json
+        counts.append(len(fields))
+    return counts
+
+
+@EACH
+@pytest.mark.rows("WRI-003", "WRI-004", "SRV-012")
+def test_faults_are_told_as_often_as_upstream_does(api: Client, kind: dict[str, Any]) -> None:
+    with one(api, kind) as made:
+        place = f"{kind['path']}/{made['metadata']['name']}"
+        assert told(api, place) == kind["judged"]
+        if "judged_status" in kind:
+            assert told(api, f"{place}/status") == kind["judged_status"]
+
+
+@pytest.mark.rows("NSP-004", "WRI-004")
+def test_a_namespace_is_judged_twice_by_itself(api: Client) -> None:
+    name = f"k-{secrets.token_hex(4)}"
+    place = f"/api/v1/namespaces/{name}"
+    api.post("/api/v1/namespaces", {"metadata": {"name": name}}).expect(201)
+    assert (told(api, place), told(api, f"{place}/status")) == ([4, 2, 2, 2, 1], [3, 1, 1, 2, 0])
+    api.delete(place).expect(200)
+
+
+@pytest.mark.rows("WRI-004", "SRV-012")
+def test_what_a_write_of_a_status_leaves(api: Client) -> None:
+    (kind,) = (kind for kind in KINDS if kind["path"].endswith("/validatingadmissionpolicies"))
+    left = {
+        "labels": {"a": "b"},
+        "annotations": {"a": "b"},
+        "finalizers": ["example.com/a"],
+        "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "b"}],
+        "generation": 7,
+        "deletionTimestamp": "2026-11-21T04:05:11Z",
+    }
+    unsettled = {name: value for name, value in kind.items() if name != "settles"}  # a server may have no controllers
+    with one(api, unsettled) as made:
+        before = made["metadata"]
+        place = f"{kind['path']}/{before['name']}/status"
+        sent = {"metadata": {**left, "generateName": "k-"}}
+        after = api.request("PATCH", place, sent, {"Content-Type": MERGE}).expect(200)["metadata"]
+    assert {key: after.get(key) for key in left} == {key: before.get(key) for key in left}
+    assert after["generateName"] == "k-"
+
+
+# upstream: they are judged for all resources once the kind is content
+@pytest.mark.rows("WRI-003", "SRV-012")
+@pytest.mark.parametrize(
+    ("about", "fields"), [("elsewhere", ["involvedObject.namespace"]), ("default", ["metadata.annotations"])]
+)
+def test_a_new_core_event_is_judged_before_its_metadata(api: Client, about: str, fields: list[str]) -> None:
+    event = {
+        "metadata": {"generateName": "e-", "annotations": {"a b": "c"}},
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": about},
+    }
+    refused = api.post("/api/v1/namespaces/default/events", event).expect(422)
+    assert [cause["field"] for cause in refused["details"]["causes"]] == fields
+
+
+@pytest.mark.rows("WRI-014")
+def test_an_outdated_annotation_of_an_account_is_warned_of_once(api: Client) -> None:
+    path, name = "/api/v1/namespaces/default/serviceaccounts", f"sa-{secrets.token_hex(4)}"
+    mark = "kubernetes.io/enforce-mountable-secrets"
+    instead = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+    warned = [f'299 - "metadata.annotations[{mark}]: {instead}"']
+    account = {"metadata": {"name": name, "annotations": {mark: "false"}}}
+    assert api.post(path, account, dryRun="All").warnings == warned
+    plain = api.post(path, {"metadata": {"name": name}})
+    assert (plain.status, plain.warnings) == (201, [])
+    place = f"{path}/{name}"
+    assert api.put(place, account).warnings == warned
+    for again in api.put(place, account), api.patch(place, {"metadata": {"annotations": {mark: "true"}}}):
+        assert (again.status, again.warnings) == (200, [])
+    assert api.patch(place, {"metadata": {"annotations": {mark: None}}}).warnings == []
+    assert api.patch(place, {"metadata": {"annotations": {mark: ""}}}).warnings == warned
+    api.delete(place).expect(200)

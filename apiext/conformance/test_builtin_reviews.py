@@ -1,0 +1,256 @@
+"""Questions about access and users: answered, never stored; acting as somebody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apiext.conformance.support.http_client import TABLE, Client
+
+AUTHORIZATION = "/apis/authorization.k8s.io/v1"
+AUTHENTICATION = "/apis/authentication.k8s.io/v1"
+JSON = "application/json"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+ASKED = {"verb": "get", "resource": "secrets", "namespace": "default"}
+
+
+def ask(api: Client, path: str, kind: str, spec: dict[str, Any]) -> Any:
+    return api.post(path, {"kind": kind, "spec": spec})
+
+
+@pytest.mark.rows("KUB-004", "AUT-003")
+def test_access_reviews_are_answered(api: Client) -> None:
+    own = ask(
+        api, f"{AUTHORIZATION}/selfsubjectaccessreviews", "SelfSubjectAccessReview", {"resourceAttributes": ASKED}
+    )
+    assert own.expect(201)["status"] == {"allowed": True}
+    assert own.json["spec"] == {"resourceAttributes": ASKED}
+    path = {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}, "user": "joe", "groups": ["a"]}
+    others = ask(api, f"{AUTHORIZATION}/subjectaccessreviews", "SubjectAccessReview", path).expect(201)
+    assert others["status"] == {"allowed": True}
+    local = f"{AUTHORIZATION}/namespaces/default/localsubjectaccessreviews"
+    here = ask(api, local, "LocalSubjectAccessReview", {"resourceAttributes": ASKED, "user": "joe"}).expect(201)
+    (owner,) = here["metadata"].pop("managedFields")
+    assert "f:resourceAttributes" in owner["fieldsV1"]["f:spec"]
+    assert (here["status"], here["metadata"]) == ({"allowed": True}, {"namespace": "default"})
+    rules = ask(api, f"{AUTHORIZATION}/selfsubjectrulesreviews", "SelfSubjectRulesReview", {"namespace": "default"})
+    assert rules.expect(201)["status"] == {
+        "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+        "incomplete": False,
+    }
+    assert (rules.json["metadata"], rules.json["spec"]) == ({}, {}), "another object than the one that was sent"
+
+
+WRONG = [
+    ("selfsubjectaccessreviews", "SelfSubjectAccessReview", {}, 422,
+     "is invalid: spec: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be"),
+    ("selfsubjectaccessreviews", "SelfSubjectAccessReview",
+     {"resourceAttributes": ASKED, "nonResourceAttributes": {"path": "/x"}}, 422,
+     'spec: Invalid value: {"Path":"/x","Verb":""}: exactly one of nonResourceAttributes or resourceAttributes'),
+    ("subjectaccessreviews", "SubjectAccessReview", {"resourceAttributes": ASKED}, 422,
+     'spec.user: Invalid value: "": at least one of user or group must be specified'),
+    ("namespaces/other/localsubjectaccessreviews", "LocalSubjectAccessReview",
+     {"resourceAttributes": ASKED, "user": "a"}, 422,
+     'spec.resourceAttributes.namespace: Invalid value: "default": must match metadata.namespace'),
+    ("namespaces/other/localsubjectaccessreviews", "LocalSubjectAccessReview",
+     {"resourceAttributes": {}, "user": "a"}, 422,
+     'spec.resourceAttributes.namespace: Invalid value: "": must match metadata.namespace'),
+    ("namespaces/default/localsubjectaccessreviews", "LocalSubjectAccessReview",
+     {"nonResourceAttributes": {"path": "/x"}, "user": "a"}, 422, "disallowed on this kind of request"),
+    ("selfsubjectaccessreviews", "SelfSubjectAccessReview",
+     {"resourceAttributes": {"fieldSelector": {"rawSelector": "a=b", "requirements": [{"key": "a", "operator": "X"}]}}},
+     422, 'is invalid: spec.resourceAttributes.fieldSelector.rawSelector: Invalid value: "a=b": may not specified at'
+     " the same time as requirements"),
+    ("subjectaccessreviews", "SubjectAccessReview", {"user": "a", "resourceAttributes": {"labelSelector": {}}}, 422,
+     "is invalid: spec.resourceAttributes.labelSelector.requirements: Required value: when"
+     " spec.resourceAttributes.labelSelector is specified, requirements or rawSelector is required"),
+    ("selfsubjectaccessreviews", "SelfSubjectAccessReview", {"resourceAttributes": {"fieldSelector": {"requirements": [
+        {"key": "", "operator": "Exists", "values": ["x"]}, {"key": "a b", "operator": "NotIn"}]}}}, 422,
+     "is invalid: [spec.resourceAttributes.fieldSelector.requirements[0].key: Required value: must be specified,"
+     " spec.resourceAttributes.fieldSelector.requirements[0].values: Forbidden: may not be specified when `operator` is"
+     " 'Exists' or 'DoesNotExist', spec.resourceAttributes.fieldSelector.requirements[1].values: Required value: must"
+     " be specified when `operator` is 'In' or 'NotIn']"),
+    ("subjectaccessreviews", "SubjectAccessReview", {"resourceAttributes": {"labelSelector": {"requirements": [
+        {"key": "a/b/c", "operator": "Nope"}, {"key": "a", "operator": "In", "values": ["b c"]}]}}}, 422,
+     'is invalid: [spec.user: Invalid value: "": at least one of user or group must be specified,'
+     ' spec.resourceAttributes.labelSelector.requirements[0].key: Invalid value: "a/b/c": a valid label key must'),
+    ("selfsubjectrulesreviews", "SelfSubjectRulesReview", {}, 400, "no namespace on request"),
+    ("selfsubjectaccessreviews", "SelfSubjectAccessReview", {"resourceAttributes": 1}, 400,
+     "json: cannot unmarshal number into Go struct field SelfSubjectAccessReviewSpec.spec.resourceAttributes"),
+]  # fmt: skip
+
+
+@pytest.mark.rows("ERR-09", "ERR-11")
+@pytest.mark.parametrize(("path", "kind", "spec", "code", "says"), WRONG, ids=[f"{it[1]}-{it[4][:30]}" for it in WRONG])
+def test_questions_that_are_none(api: Client, path: str, kind: str, spec: dict[str, Any], code: int, says: str) -> None:
+    assert says in ask(api, f"{AUTHORIZATION}/{path}", kind, spec).expect(code)["message"]
+
+
+FIELDS, LABELS = "fieldSelector", "labelSelector"
+MISFITS: list[tuple[dict[str, Any], str]] = [
+    ({"extra": "x"}, "string into Go struct field SubjectAccessReviewSpec.spec.extra of type map[string]v1.ExtraValue"),
+    ({"extra": {"k": "x"}}, "string into Go struct field SubjectAccessReviewSpec.spec.extra of type v1.ExtraValue"),
+    ({"extra": {"k": [1]}}, "number into Go struct field SubjectAccessReviewSpec.spec.extra of type string"),
+    ({FIELDS: {"requirements": ["x"]}}, "string into Go struct field FieldSelectorAttributes.spec.resourceAttributes."
+     "fieldSelector.requirements of type v1.FieldSelectorRequirement"),
+    ({FIELDS: {"requirements": [{"operator": 1}]}}, "number into Go struct field FieldSelectorRequirement."
+     "spec.resourceAttributes.fieldSelector.requirements.operator of type v1.FieldSelectorOperator"),
+    ({LABELS: {"requirements": [{"operator": 1}]}}, "number into Go struct field LabelSelectorRequirement."
+     "spec.resourceAttributes.labelSelector.requirements.operator of type v1.LabelSelectorOperator"),
+]  # fmt: skip
+
+
+@pytest.mark.rows("ERR-09")
+@pytest.mark.parametrize(("given", "says"), MISFITS, ids=[it[1][-40:] for it in MISFITS])
+def test_wrong_types_are_told_by_the_names_of_go(api: Client, given: dict[str, Any], says: str) -> None:
+    spec = given if "extra" in given else {"resourceAttributes": given}
+    refused = ask(api, f"{AUTHORIZATION}/subjectaccessreviews", "SubjectAccessReview", spec).expect(400)
+    assert refused["message"].endswith(f"json: cannot unmarshal {says}")
+
+
+IGNORED = "spec.resourceAttributes.{} ignored due to parse error"
+PARTLY = "spec.resourceAttributes.{} partially ignored due to parse error"
+SELECTORS: list[tuple[dict[str, Any], str]] = [
+    ({FIELDS: {"rawSelector": "a=b"}, LABELS: {"rawSelector": "a in (b)"}}, ""),
+    ({FIELDS: {"rawSelector": "a=b=c"}}, IGNORED.format(FIELDS)),
+    ({FIELDS: {"rawSelector": "a"}}, IGNORED.format(FIELDS)),
+    ({FIELDS: {"requirements": [{"key": "a", "operator": "NotIn", "values": ["x"]}]}}, ""),
+    ({FIELDS: {"requirements": [{"key": "a", "operator": "Exists"}]}}, IGNORED.format(FIELDS)),
+    ({FIELDS: {"requirements": [{"key": "a", "operator": "Nope", "values": ["x"]}]}}, IGNORED.format(FIELDS)),
+    ({FIELDS: {"requirements": [{"key": "a", "operator": "In", "values": ["x", "y"]}]}}, IGNORED.format(FIELDS)),
+    ({FIELDS: {"requirements": [{"key": "a", "operator": "In", "values": ["x"]}, {"key": "a", "operator": "Exists"}]}},
+     PARTLY.format(FIELDS)),
+    ({LABELS: {"requirements": [{"key": "a", "operator": "Exists"}]}}, ""),
+    ({LABELS: {"requirements": [{"key": "a", "operator": "Nope"}]}}, IGNORED.format(LABELS)),
+    ({LABELS: {"requirements": [{"key": "a", "operator": "In", "values": ["x"]}, {"key": "a", "operator": "Nope"}]}},
+     PARTLY.format(LABELS)),
+    ({LABELS: {"rawSelector": "a b"}, FIELDS: {"rawSelector": "a=\\b"}},
+     f"{IGNORED.format(FIELDS)}; {IGNORED.format(LABELS)}"),
+]  # fmt: skip
+
+
+@pytest.mark.rows("AUT-003")
+@pytest.mark.parametrize(("selectors", "error"), SELECTORS)
+def test_selectors_that_nobody_can_read_are_told_of(api: Client, selectors: dict[str, Any], error: str) -> None:
+    spec = {"resourceAttributes": {**ASKED, **selectors}}
+    found = ask(api, f"{AUTHORIZATION}/selfsubjectaccessreviews", "SelfSubjectAccessReview", spec).expect(201)
+    assert found["status"] == {"allowed": True, **({"evaluationError": error} if error else {})}
+    of_joe = ask(api, f"{AUTHORIZATION}/subjectaccessreviews", "SubjectAccessReview", {**spec, "user": "joe"})
+    assert of_joe.expect(201)["status"] == found["status"]
+
+
+# upstream: answers that are not stored are no tables
+@pytest.mark.rows("KUB-004", "ERR-11")
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        (f"{AUTHORIZATION}/selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+        ("/api/v1/namespaces/default/serviceaccounts/tabled/token", "TokenRequest"),
+    ],
+)
+def test_an_answer_is_no_table(api: Client, path: str, kind: str) -> None:
+    api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "tabled"}})
+    body = {"kind": kind, "spec": {"resourceAttributes": ASKED} if "Access" in kind else {"audiences": ["a"]}}
+    answer = api.request("POST", path, body, {"Content-Type": JSON, "Accept": TABLE})
+    assert "only the following media types are accepted" in answer.expect(406)["message"]
+    answer = api.request("POST", path, body, {"Content-Type": JSON, "Accept": f"{TABLE},{JSON}"})
+    assert answer.expect(201)["kind"] == kind
+
+
+@pytest.mark.rows("AUT-003", "ERR-14")
+def test_nothing_of_a_review_is_stored(api: Client) -> None:
+    path = f"{AUTHORIZATION}/selfsubjectaccessreviews"
+    for method in ("GET", "DELETE", "PUT"):
+        assert api.request(method, path).status == 405, method
+        assert api.request(method, f"{path}/a").expect(404)["details"] == {}, method
+    named = {"kind": "SelfSubjectAccessReview", "metadata": {"name": "a"}, "spec": {"resourceAttributes": ASKED}}
+    refused = api.post(path, named).expect(422)
+    assert refused["message"].startswith('.authorization.k8s.io "" is invalid: metadata: Invalid value: {')
+    assert "kind" not in refused["details"]  # upstream: of no kind
+    own = refused["message"].partition("Invalid value: ")[2]
+    assert own.startswith('{"name":"a","managedFields":[{"manager":"')
+    assert own.endswith('"fieldsV1":{"f:spec":{"f:resourceAttributes":{".":{},"f:namespace":{},"f:resource":{},'
+                        '"f:verb":{}}}}}]}: must be empty')  # fmt: skip
+    local = {**named, "kind": "LocalSubjectAccessReview", "spec": {"resourceAttributes": ASKED, "user": "a"}}
+    refused = api.post(f"{AUTHORIZATION}/namespaces/default/localsubjectaccessreviews", local).expect(422)
+    assert refused["message"].endswith(": must be empty except for namespace")
+    entry = {it["name"]: it for it in api.get(AUTHORIZATION).expect(200)["resources"]}["selfsubjectaccessreviews"]
+    assert entry["verbs"] == ["create"]
+
+
+@pytest.mark.rows("NEG-002", "KUB-004")
+def test_reviews_in_protobuf(api: Client) -> None:
+    # SelfSubjectAccessReview{metadata{}, spec{resourceAttributes{verb: get}}, status{}} in its envelope
+    raw = b"\x0a\x00" + b"\x12\x07" + b"\x0a\x05" + b"\x12\x03get" + b"\x1a\x00"
+    meta = b"\x0a\x17authorization.k8s.io/v1" + b"\x12\x17SelfSubjectAccessReview"
+    body = b"k8s\x00" + b"\x0a" + bytes([len(meta)]) + meta + b"\x12" + bytes([len(raw)]) + raw
+    path = f"{AUTHORIZATION}/selfsubjectaccessreviews"
+    shown = api.request("POST", path, body, {"Content-Type": PROTOBUF}).expect(201)
+    assert (shown["spec"], shown["status"]) == ({"resourceAttributes": {"verb": "get"}}, {"allowed": True})
+    answer = api.request("POST", path, body, {"Content-Type": PROTOBUF, "Accept": PROTOBUF})
+    assert answer.raw.startswith(b"k8s\x00")
+    assert b"\x08\x01" in answer.raw, "status.allowed, field 1, is true"
+
+
+@pytest.mark.rows("AUT-005")
+def test_who_am_i_and_who_else(api: Client) -> None:
+    path = f"{AUTHENTICATION}/selfsubjectreviews"
+    body = {"kind": "SelfSubjectReview"}
+    own = api.post(path, body).expect(201)
+    assert own["status"]["userInfo"]["username"] == "admin"
+    assert "system:authenticated" in own["status"]["userInfo"]["groups"]
+    assert own["metadata"]["creationTimestamp"]
+    as_joe = {
+        "Impersonate-User": "joe",
+        "Impersonate-Group": "devs",
+        "Impersonate-Uid": "7",
+        "Impersonate-Extra-A%2fb": "c",
+    }
+    assert api.request("POST", path, body, as_joe).expect(201)["status"]["userInfo"] == {
+        "username": "joe", "uid": "7", "groups": ["devs", "system:authenticated"], "extra": {"a/b": ["c"]},
+    }  # fmt: skip
+    account = api.request("POST", path, body, {"Impersonate-User": "system:serviceaccount:default:sa"}).expect(201)
+    assert account["status"]["userInfo"]["groups"] == [
+        "system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated",
+    ]  # fmt: skip
+    refused = api.request("POST", path, body, {"Impersonate-Group": "devs"}).expect(400)
+    assert "without impersonating a user" in refused["message"]
+
+
+@pytest.mark.rows("AUT-001")
+def test_tokens_are_looked_at(api: Client) -> None:
+    path = f"{AUTHENTICATION}/tokenreviews"
+    empty = ask(api, path, "TokenReview", {}).expect(400)
+    assert empty["message"] == "token is required for TokenReview in authentication"
+
+
+@pytest.mark.differs("the test server has no authentication: every token is the admin's")
+@pytest.mark.rows("AUT-001")
+def test_tokens_are_looked_at_without_authentication(api: Client) -> None:
+    path = f"{AUTHENTICATION}/tokenreviews"
+    known = ask(api, path, "TokenReview", {"token": "x"}).expect(201)["status"]
+    assert (known["authenticated"], known["user"]["username"]) == (True, "admin")
+    assert known["audiences"] == ["https://kubernetes.default.svc"]
+    elsewhere = ask(api, path, "TokenReview", {"token": "x", "audiences": ["https://elsewhere"]}).expect(201)["status"]
+    assert elsewhere == {"user": {}, "error": "invalid bearer token"}
+    ours = {"token": "x", "audiences": ["https://elsewhere", "https://kubernetes.default.svc"]}
+    assert ask(api, path, "TokenReview", ours).expect(201)["status"]["audiences"] == ["https://kubernetes.default.svc"]
+
+
+@pytest.mark.rows("KUB-004", "WRI-001")
+def test_a_question_is_no_object_with_a_past(api: Client) -> None:
+    past = {"uid": "x", "deletionTimestamp": "2020-01-01T00:00:00Z", "deletionGracePeriodSeconds": 3}
+    question = {"metadata": past, "spec": {"resourceAttributes": ASKED, "user": "joe"}}
+    answered = api.post(f"{AUTHORIZATION}/subjectaccessreviews", question).expect(201)["metadata"]
+    assert past.keys().isdisjoint(answered)
+    accounts, account = "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"generateName": "asked-"}}
+    place = f"{accounts}/{api.post(accounts, account).expect(201)['metadata']['name']}"
+    refused = api.post(f"{place}/token", {"metadata": {"uid": "x"}, "spec": {}})
+    api.delete(place).expect(200)
+    # who asks for a token says which account is meant
+    assert (
+        "the UID in the token request (x) does not match the UID of the service account"
+        in refused.expect(409)["message"]
+    )

@@ -1,0 +1,77 @@
+"""Objects that fit into the store only without the account of who owns what (WRI-023)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from apiext.conformance.support.definitions import Resource, serve
+from apiext.conformance.support.http_client import APPLY, MERGE
+
+pytestmark = pytest.mark.rows("WRI-023")
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"spec": {"type": "object", "additionalProperties": {"type": "string"}}},
+}
+LARGEST = 3 << 19  # bytes of a request to etcd
+TOO_LARGE = "etcdserver: request is too large"
+
+
+@pytest.fixture(scope="module")
+def wide(request: pytest.FixtureRequest) -> Resource:
+    return serve(request.getfixturevalue("server").client(), schema={"openAPIV3Schema": SCHEMA})
+
+
+def members(count: int) -> dict[str, str]:
+    """Return members whose names make up nearly all of their size: each is as long again in managedFields."""
+    return {f"{number:05}-{'k' * 60}": "v" for number in range(count)}
+
+
+MUCH, LITTLE = 12_000, 4_000  # both with their owners are over 1.5 MiB, where etcd ends, and below 2, where gRPC does
+
+
+def owners(document: dict[str, Any]) -> list[str]:
+    return [entry["manager"] for entry in document["metadata"].get("managedFields", [])]
+
+
+def test_a_create_goes_through_without_owners(wide: Resource) -> None:
+    small = wide.create("small", **members(LITTLE))
+    assert len(owners(small)) == 1
+    large = wide.create("large", **members(MUCH))
+    assert owners(large) == []
+    assert wide.api.get(wide.path("large")).expect(200) == large
+
+
+def test_an_update_and_a_patch_go_through_without_owners(wide: Resource) -> None:
+    made = wide.create("growing", **members(LITTLE))
+    assert owners(made)
+    replaced = wide.api.put(wide.path("growing"), {**made, "spec": members(MUCH)}).expect(200)
+    assert owners(replaced) == []
+    made = wide.create("patched", **members(LITTLE))
+    patched = wide.api.patch(wide.path("patched"), {"spec": members(MUCH)}, MERGE).expect(200)
+    assert owners(patched) == []
+    assert len(patched["spec"]) == MUCH
+
+
+def test_an_apply_does_not(wide: Resource) -> None:
+    body = wide.make("applied", **members(MUCH))
+    for _ in range(2):
+        answer = wide.api.patch(wide.path("applied"), body, APPLY, fieldManager="m")
+        assert answer.expect(500)["message"] == TOO_LARGE
+        assert wide.api.get(wide.path("applied")).status == 404
+    made = wide.create("both", **members(LITTLE))
+    answer = wide.api.patch(wide.path("both"), {**body, "metadata": {"name": "both"}}, APPLY, fieldManager="m")
+    assert answer.expect(500)["message"] == TOO_LARGE
+    assert wide.api.get(wide.path("both")).expect(200) == made
+
+
+def test_what_fits_into_etcd_beside_its_key_is_stored(wide: Resource) -> None:
+    made = wide.create("brim", pad="")
+    del made["metadata"]["managedFields"], made["metadata"]["resourceVersion"]
+    room = LARGEST - len(json.dumps(made, separators=(",", ":"))) - 400  # for the rest of the transaction
+    assert len(wide.create("full", pad="x" * room)["spec"]["pad"]) == room
+    answer = wide.api.post(wide.path(), wide.make("over", pad="x" * (room + 10_000)))
+    assert answer.expect(500)["message"] == TOO_LARGE

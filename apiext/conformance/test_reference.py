@@ -1,0 +1,67 @@
+"""Each recorded scenario of the reference server is one test: the same requests must get the same answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from apiext.conformance.replay import recorded
+from apiext.conformance.replay.compare import Player
+from apiext.conformance.replay.recorded import Scenario
+from apiext.conformance.support.target import Target
+
+SCENARIOS = list(recorded.load())
+NOT_YET = recorded.not_yet()
+
+
+@pytest.fixture(scope="session")
+def player(request: pytest.FixtureRequest, reference_server: Target) -> Player:
+    """Plays the selected scenarios, several at a time."""
+    chosen = {
+        item.callspec.params["scenario"].id: item.callspec.params["scenario"]
+        for item in request.session.items
+        if getattr(item, "originalname", "") == "test_scenario" and hasattr(item, "callspec")
+    }
+    return Player(reference_server.url, chosen.values(), recorded.left_out(NOT_YET))
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(it, id=it.id.replace(" ", "-"), marks=pytest.mark.rows(*it.rows(NOT_YET))) for it in SCENARIOS],
+)
+def test_scenario(player: Player, scenario: Scenario) -> None:
+    found = player.differences(scenario)
+    listed = {int(key.rpartition("/")[2]) for key in NOT_YET if key.startswith(f"{scenario.id}/")}
+    unexpected = [diff for index, diff in found.items() if index not in listed]
+    passing = sorted(listed - found.keys())
+    assert not unexpected, f"{len(unexpected)} of {len(scenario.steps)} steps differ:\n" + "\n".join(unexpected[:5])
+    assert not passing, (
+        f"steps {passing} are in not_yet.yaml and pass: take them out with python -m tests.conformance.shrink"
+    )
+
+
+def test_what_is_left_out_is_still_in_the_way(player: Player) -> None:
+    if player.count < len(SCENARIOS):
+        pytest.skip("only some of the scenarios were chosen")
+    assert bool(player.spared) == bool(recorded.left_out(NOT_YET)), "take `without …` out of not_yet.yaml"
+
+
+def test_list_names_recorded_steps() -> None:
+    steps = {f"{scenario.id}/{index}" for scenario in SCENARIOS for index in range(len(scenario.steps))}
+    assert not {key for key in NOT_YET if not key.startswith(recorded.WITHOUT)} - steps
+    assert all(set(entry) == {"row", "piece"} for entry in NOT_YET.values())
+
+
+def test_compatibility_is_shown_by_recorded_steps() -> None:
+    steps = {f"{scenario.id}/{step['name']}" for scenario in SCENARIOS for step in scenario.steps}
+    shown = recorded.compatibility()
+    assert not {tag for tag, step in shown.items() if step not in steps}
+
+
+def test_every_step_shows_a_row() -> None:
+    rowless = [
+        f"{scenario.id}/{index}"
+        for scenario in SCENARIOS
+        for index, step in enumerate(scenario.steps)
+        if step.get("answer") is not None and not scenario.rows_of(index)
+    ]
+    assert not rowless

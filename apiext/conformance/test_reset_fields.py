@@ -1,0 +1,127 @@
+"""Which fields a write through each endpoint changes and owns, by kind and method; compared with a real server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from apiext.conformance.support.definitions import serve
+from apiext.conformance.support.http_client import APPLY, JSON_PATCH, MERGE, Client
+
+FILE = Path(__file__).with_name("reset_fields.yaml")
+CASES: list[dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+SCALE = {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}
+SUBRESOURCES: dict[str, Any] = {
+    "custom": {},
+    "custom with status": {"status": {}},
+    "custom with scale": {"scale": SCALE},
+    "custom with both": {"status": {}, "scale": SCALE},
+}
+PART = {"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}}
+SCHEMA = {"type": "object", "properties": {"spec": PART, "status": PART, "extra": {"type": "string"}}}
+METADATA = {"labels": {"l": "b"}, "annotations": {"a": "b"}, "finalizers": ["example.com/f"]}
+BEFORE: dict[str, Any] = {
+    "custom": {"spec": {"n": 1, "s": "a"}, "status": {"n": 1, "s": "a"}, "extra": "a"},
+    "namespace": {"spec": {"finalizers": ["kubernetes"]}},
+    "service": {"spec": {"type": "LoadBalancer", "ports": [{"name": "a", "port": 80}], "selector": {"a": "b"}}},
+}
+AFTER: dict[str, Any] = {
+    "custom": {"spec": {"n": 2, "s": "b"}, "status": {"n": 2, "s": "b"}, "extra": "b"},
+    "namespace": {
+        "spec": {"finalizers": ["kubernetes", "example.com/y"]},
+        "status": {"conditions": [{"type": "B", "status": "True"}]},
+    },
+    "service": {
+        "spec": {"type": "LoadBalancer", "ports": [{"name": "b", "port": 81}], "selector": {"a": "c"}},
+        "status": {"loadBalancer": {"ingress": [{"hostname": "b.example.com"}]}},
+    },
+}
+REPLICAS = {"spec": {"replicas": 5}, "status": {"replicas": 9}}
+
+
+def made(api: Client, kind: str) -> tuple[str, dict[str, Any]]:
+    """Create an object; return its path and what stands for it in a body."""
+    own = BEFORE[kind.split(maxsplit=1)[0]]
+    if kind == "namespace":
+        listing, about = "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace"}
+        name: dict[str, Any] = {"generateName": "reset-"}
+    elif kind == "service":
+        listing, about = "/api/v1/namespaces/default/services", {"apiVersion": "v1", "kind": "Service"}
+        name = {"generateName": "reset-"}
+    else:
+        widgets = serve(api, schema={"openAPIV3Schema": SCHEMA}, subresources=SUBRESOURCES[kind])
+        listing, about = widgets.path(), {"apiVersion": f"{widgets.group}/v1", "kind": "Widget"}
+        name = {"name": "a"}
+    found = api.post(f"{listing}?fieldManager=base", {**about, "metadata": name, **own}).expect(201)
+    metadata = {"name": found["metadata"]["name"]}
+    if "namespace" in found["metadata"]:
+        metadata["namespace"] = found["metadata"]["namespace"]
+    return f"{listing}/{metadata['name']}", {**about, "metadata": metadata}
+
+
+def written(api: Client, case: dict[str, Any]) -> dict[str, Any]:
+    """Write everything through an endpoint; return the parts that changed and those that the writer owns."""
+    path, about = made(api, case["of"])
+    before = api.get(path).expect(200)
+    wanted = AFTER[case["of"].split(maxsplit=1)[0]]
+    if case["at"] == "scale":
+        wanted, about = REPLICAS, {**about, "apiVersion": "autoscaling/v1", "kind": "Scale"}
+    body = {**about, **wanted, "metadata": {**about["metadata"], **METADATA}}
+    place = f"{path}/{case['at']}" if case["at"] else path
+    if case["by"] == "put":
+        body["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"]
+        answer = api.put(f"{place}?fieldManager=me", body)
+    elif case["by"] == "json":
+        parts = [(f"/metadata/{key}", value) for key, value in METADATA.items()]
+        parts += [(f"/{key}", value) for key, value in wanted.items()]
+        change = [{"op": "add", "path": to, "value": value} for to, value in parts]
+        answer = api.patch(f"{place}?fieldManager=me", change, JSON_PATCH)
+    else:
+        kind = MERGE if case["by"] == "merge" else APPLY
+        answer = api.patch(f"{place}?fieldManager=me{'' if kind == MERGE else '&force=true'}", body, kind)
+    answer.expect(200)
+    after = api.get(path).expect(200)
+    owned = [entry["fieldsV1"] for entry in after["metadata"]["managedFields"] if entry["manager"] == "me"]
+    found = {
+        "changes": [part for part in parts_of(before, after) if at(before, part) != at(after, part)],
+        "owns": sorted({part for fields in owned for part in named(fields)}),
+    }
+    api.patch(path, {"metadata": {"finalizers": None}}, MERGE).expect(200)
+    api.delete(path)
+    return found
+
+
+def parts_of(*documents: dict[str, Any]) -> list[str]:
+    """Return the names of parts: below metadata its members that matter, else the members of objects."""
+    names = {f"metadata.{name}" for name in (*METADATA, "generation")}
+    for document in documents:
+        for key in document.keys() - {"metadata", "apiVersion", "kind"}:
+            below = document[key]
+            names |= {f"{key}.{name}" for name in below} if isinstance(below, dict) else {key}
+    return sorted(names)
+
+
+def at(document: dict[str, Any], part: str) -> str:
+    """Return a part as JSON."""
+    key, _, below = part.partition(".")
+    found = document.get(key)
+    return json.dumps(found.get(below) if below and isinstance(found, dict) else found, sort_keys=True)
+
+
+def named(fields: dict[str, Any]) -> list[str]:
+    """Return the parts that managed fields name."""
+    found = []
+    for key, below in fields.items():
+        inner = [name for name in below if name.startswith("f:")]
+        found += [f"{key[2:]}.{name[2:]}" for name in inner] or [key[2:]]
+    return found
+
+
+@pytest.mark.rows("SSA-001", "SRV-006")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['of']} {case['at']} {case['by']}")
+def test_what_a_write_changes_and_owns(api: Client, case: dict[str, Any]) -> None:
+    assert written(api, case) == {"changes": case["changes"], "owns": case["owns"]}

@@ -1,0 +1,59 @@
+"""Rules that construct messages of protobuf: refusals, values and failures, compared with a real server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from apiext.conformance.support.definitions import definition, fresh_group, serve
+from apiext.conformance.support.http_client import DEFINITIONS, Client
+
+CASES: list[dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("rules_messages.yaml").read_text(encoding="utf-8")
+)
+AT_ONCE = 15  # rules of one definition, as their costs add up
+
+
+def holder(rule: str) -> dict[str, Any]:
+    """Return the schema of an object with a rule."""
+    items = {"type": "array", "maxItems": 3, "items": {"type": "string", "maxLength": 3}}
+    fields = {"n": {"type": "integer"}, "s": {"type": "string"}, "l": items}
+    return {"type": "object", "properties": fields, "x-kubernetes-validations": [{"rule": rule}]}
+
+
+@pytest.mark.rows("CEL-001", "CEL-005", "CEL-010")
+@pytest.mark.parametrize("start", range(0, len(CASES), 30))
+def test_what_is_refused(api: Client, start: int) -> None:
+    wanted = definition(fresh_group())
+    for case in CASES[start : start + 30]:
+        schema = {"type": "object", "properties": {"spec": holder(case["rule"])}}
+        wanted["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": schema}
+        answer = api.post(f"{DEFINITIONS}?dryRun=All", wanted)
+        if "refused" in case:
+            assert case["refused"] in answer.expect(422)["details"]["causes"][0]["message"], case
+        else:
+            answer.expect(201)
+
+
+GOOD = [case for case in CASES if "refused" not in case]
+
+
+@pytest.mark.rows("CEL-001", "CEL-007", "CEL-020")
+@pytest.mark.parametrize("start", range(0, len(GOOD), AT_ONCE))
+def test_what_comes_of_the_others(api: Client, start: int) -> None:
+    rules = {f"p{number}": case for number, case in enumerate(GOOD[start : start + AT_ONCE])}
+    fields = {name: holder(case["rule"]) for name, case in rules.items()}
+    spec = {"type": "object", "properties": fields}
+    widgets = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})
+    for name, case in rules.items():
+        made = widgets.make("a") | {"spec": {name: {"n": 1, "s": "x", "l": ["a"]}}}
+        answer = api.post(f"{widgets.path()}?dryRun=All", made)
+        if case.get("is", True) and "fails" not in case:
+            answer.expect(201)
+            continue
+        (cause,) = answer.expect(422)["details"]["causes"]
+        told = f"failed rule: {case['rule']}" if "fails" not in case else case["fails"]
+        assert told in cause["message"], case

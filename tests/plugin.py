@@ -1,0 +1,84 @@
+"""The pytest plugin of the project: the option --server, servers to test against, the count of behaviour rows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+
+from apiext.conformance.support.http_client import Client
+from tests.clients.matrix import Families
+from tests.support.behaviour import BehaviourRows
+from tests.support.overdue import Overdue
+from tests.support.processes import (
+    PLAIN_FLAGS,
+    REFERENCE_FLAGS,
+    Etcd,
+    Server,
+    named_or_running,
+    running_etcd,
+    running_server,
+)
+from tests.support.tiers import Tiers
+
+MIGRATIONS = "/apis/storagemigration.k8s.io/v1beta1"
+pytest_plugins = ["apiext.conformance.fixtures"]
+
+hypothesis.settings.register_profile(
+    "ci", derandomize=True, deadline=None, print_blob=True, database=None, max_examples=100
+)
+hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--server", metavar="URL", help="test this running server instead of starting one")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    asyncio.set_event_loop(None)  # else looptime's look for a loop makes one that nobody closes
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job's; programs under test would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.pluginmanager.register(BehaviourRows(), "behaviour-rows")
+    config.pluginmanager.register(Families(), "client-families")
+    config.pluginmanager.register(Overdue(), "overdue")
+    config.pluginmanager.register(Tiers(), "tiers")
+
+
+@pytest.fixture(scope="session")
+def own_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    """An etcd that tests may read and write behind the server's back."""
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as etcd:
+        yield etcd
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with default admission on plain http, over an etcd child of its own; or the one of --server."""
+    with named_or_running(request.config.getoption("--server"), PLAIN_FLAGS, tmp_path_factory.mktemp("server")) as it:
+        yield it
+
+
+@pytest.fixture(scope="session")
+def reference_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server set up as the recorded one was; or the one of --server."""
+    url = request.config.getoption("--server")
+    with named_or_running(url, REFERENCE_FLAGS, tmp_path_factory.mktemp("reference")) as it:
+        yield it
+
+
+@pytest.fixture(scope="session")
+def obliging(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of what only --runtime-config turns on, where no controller changes that; or the one of --server."""
+    if url := request.config.getoption("--server"):
+        if Client(url).get(MIGRATIONS).status == 404:
+            pytest.skip("the server of --server does not serve storagemigration.k8s.io/v1beta1")
+        yield Server(url)
+        return
+    flags = ["--insecure", "--port=0", "--runtime-config=storagemigration.k8s.io/v1beta1=true", "--controllers=*,-svm"]
+    with running_server(flags, tmp_path_factory.mktemp("obliging")) as started:
+        yield started

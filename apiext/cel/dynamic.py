@@ -6,7 +6,7 @@ from typing import Any
 from apiext.cel.effort import spend
 from apiext.cel.go_values import show, show_raw
 from apiext.cel.raw import Native
-from apiext.cel.values import Fault, Value, View, elements, equal, is_list, is_map
+from apiext.cel.values import Fault, Value, View, elements, equal, is_list, is_map, kept
 
 _PLAIN = frozenset((str, int, bool, float, type(None), Fault))  # a fault is that of a composed variable
 
@@ -55,7 +55,7 @@ class DynamicList(View):
     def add(self, other: Value) -> Value:
         """Return both lists as one."""
         spend(len(self.raw) + len(other))
-        return [*self.items(), *elements(other)]
+        return kept([*self.items(), *elements(other)])
 
 
 class DynamicMap(View):

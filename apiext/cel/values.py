@@ -232,6 +232,15 @@ def element(value: Value, index: int) -> Value:
     return value[index] if type(value) is list else value.get(index)
 
 
+_VIEW = 6  # elements that a view of an object or list takes the memory of, beside its place in a list
+
+
+def kept(made: list[Value]) -> list[Value]:
+    """Return a list that was just made; reckon with the views among its elements. Raises Cancelled."""
+    spend(_VIEW * sum(isinstance(value, View) for value in made))
+    return made
+
+
 def size(value: Value) -> int | None:
     """Return the size of a value, None when it has none."""
     kind = type(value)

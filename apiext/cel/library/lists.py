@@ -17,6 +17,7 @@ from apiext.cel.values import (
     elements,
     equal,
     is_list,
+    kept,
     no_overload,
     type_name,
     unlike,
@@ -106,7 +107,7 @@ def _slice(values: Value, start: int, end: int) -> Value:
     if size < end:
         return Fault(f"cannot slice({start}, {end}), list is length {size}")
     spend(end - start)
-    return [element(values, at) for at in range(start, end)]
+    return kept([element(values, at) for at in range(start, end)])
 
 
 def _flatten(values: Value, depth: int = 1) -> Value:
@@ -127,7 +128,7 @@ def _flatten(values: Value, depth: int = 1) -> Value:
             made.append(value)
         else:
             waiting.pop()
-    return made
+    return kept(made)
 
 
 def _sort(values: Value) -> Value:
@@ -152,7 +153,7 @@ def _sort_by(values: Value, keys: Value) -> Value:
     if any(type(key) is Fault or type_name(key) != kind for key in named):
         return Fault("list elements must have the same type")
     pairs = sorted(zip(named, elements(values), strict=True), key=cmp_to_key(_order))
-    return [value for _, value in pairs]
+    return kept([value for _, value in pairs])
 
 
 def _range(count: int) -> Value:
@@ -166,7 +167,7 @@ def _range(count: int) -> Value:
 
 def _reverse(values: Value) -> Value:
     spend(len(values))
-    return list(elements(values))[::-1]
+    return kept(list(elements(values))[::-1])
 
 
 def _distinct(values: Value) -> Value:

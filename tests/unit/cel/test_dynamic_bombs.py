@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -147,3 +148,19 @@ def test_a_loop_over_large_texts_ends_soon(text: str) -> None:
         took = time.thread_time() - began
         assert found.error == effort.CANCELLED, found
         assert took < 6.0 or took < 6.0 * slowness()[0]
+
+
+@pytest.mark.parametrize("made", ["o.objects + o.objects", "o.objects.slice(0, 1000)", "o.objects.reverse()",
+                                  "[o.objects].flatten()"])  # fmt: skip
+def test_lists_of_objects_count_their_views(made: str) -> None:
+    """A view takes 64 bytes, a place in a list 8; five million of them were 300 MB."""
+    data = {"many": [1] * 60_000, "objects": [{"a": 1}] * 1_000}
+    program = ENV.compile(f"o.many.map(i, {made}).size() > 0")
+    assert isinstance(program, Program), program.text
+    tracemalloc.start()
+    try:
+        found = program.evaluate({"o": dynamic(data), "row": b""})
+        assert found.error == effort.CANCELLED, found
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()

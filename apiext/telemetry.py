@@ -318,9 +318,6 @@ class Telemetry:
             "Gauge of deprecated APIs that have been requested.",
             ("group", "version", "resource", "subresource", "removed_release"),
         )
-        self.objects = Family(
-            "apiserver_storage_objects", "gauge", "Number of stored objects at the time of the scrape.", ("resource",)
-        )
         self.resource_objects = Family(
             "apiserver_resource_objects",
             "gauge",
@@ -355,7 +352,6 @@ class Telemetry:
             self.refused_connections,
             self.authentications,
             self.deprecated,
-            self.objects,
             self.resource_objects,
             self.etcd_seconds,
             *self._more,

@@ -77,12 +77,14 @@ FAMILIES = {
     "apiserver_watch_events_sizes": "histogram",
     "apiserver_request_body_size_bytes": "histogram",
     "apiserver_requested_deprecated_apis": "gauge",
-    "apiserver_storage_objects": "gauge",
     "apiserver_resource_objects": "gauge",
     "apiserver_storage_list_total": "counter",
     "apiserver_storage_list_fetched_objects_total": "counter",
     "apiserver_storage_list_evaluated_objects_total": "counter",
     "apiserver_storage_list_returned_objects_total": "counter",
+    "apiserver_storage_list_duration_seconds": "histogram",
+    "apiserver_watch_cache_initialization_duration_seconds": "histogram",
+    "apiserver_watch_events_dispatch_duration_seconds": "histogram",
     "apiextensions_apiserver_validation_ratcheting_seconds": "histogram",
     "etcd_request_duration_seconds": "histogram",
     "authentication_attempts": "counter",
@@ -105,7 +107,10 @@ NAMED = {
     "apiserver_watch_events_total": {"group", "version", "resource"},
     "apiserver_request_body_size_bytes_count": {"group", "resource", "verb"},
     "apiserver_requested_deprecated_apis": {"group", "version", "resource", "subresource", "removed_release"},
-    "apiserver_storage_list_total": {"group", "resource"},
+    "apiserver_storage_list_total": {"group", "resource", "storage", "index"},
+    "apiserver_storage_list_duration_seconds_count": {"streamed", "group", "resource"},
+    "apiserver_watch_cache_initialization_duration_seconds_count": {"group", "resource"},
+    "apiserver_watch_events_dispatch_duration_seconds_count": {"group", "resource", "stage"},
 }
 Sample = tuple[dict[str, str], float]
 

@@ -356,4 +356,4 @@ def test_bookmarks_of_definitions_are_empty_definitions(api: Client) -> None:
     assert bookmark["spec"] == {"group": "", "names": names, "scope": "", "versions": None}
     assert bookmark["status"] == {"conditions": None, "acceptedNames": names, "storedVersions": None}
     line = api.request("GET", asked, None, {"Accept": TABLE}).raw.splitlines()[0]
-    assert json.loads(line)["object"]["rows"][0]["cells"] == ["", "0001-01-01T00:00:00Z"]
+    assert json.loads(line)["object"]["rows"][0]["cells"] == ["", "", "", "0001-01-01T00:00:00Z", "", "", "", False]

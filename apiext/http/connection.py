@@ -28,7 +28,7 @@ from apiext.http.gate import audit_id
 from apiext.http.heads import Head, Sender
 from apiext.http.memory import Memory
 from apiext.http.repeats import HEAD_END, Repeats, is_one_head
-from apiext.http.sinks import UnchunkedSink, WatchSink
+from apiext.http.sinks import GzipSink, UnchunkedSink, WatchSink
 from apiext.http.strangers import Strangers
 from apiext.http.turns import Request, Turns
 from apiext.http.websocket import WebSocketSink
@@ -556,7 +556,11 @@ class ApiHandler(Turns):
             raise ConnectionResetError("the client is gone")
         set_option(transport, socket.SOL_SOCKET, "SO_SNDBUF", limits.WATCH_SEND_BUFFER)
         transport.set_write_buffer_limits(high=limits.WATCH_HIGH_WATER)
-        if kind is WatchSink and self._request is not None and self._request.message.version < HttpVersion11:
+        if (
+            kind in (WatchSink, GzipSink)
+            and self._request is not None
+            and self._request.message.version < HttpVersion11
+        ):
             kind = UnchunkedSink
         sink = self._sink = kind(transport, head, columns, self._loop.create_future())
         if isinstance(sink, WebSocketSink):

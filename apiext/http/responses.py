@@ -78,9 +78,9 @@ def head(
     return b"".join(lines)
 
 
-def stream_head(content_type: str, date: bytes, audit_id: str, warnings: Sequence[str]) -> bytes:
-    """Return the head of an answer in chunks."""
-    extra = "".join(f"Warning: {value}\r\n" for value in warning_values(warnings))
+def stream_head(content_type: str, date: bytes, audit_id: str, warnings: Sequence[str], more: bytes = b"") -> bytes:
+    """Return the head of an answer in chunks; ``more`` are further header lines."""
+    extra = more.decode() + "".join(f"Warning: {value}\r\n" for value in warning_values(warnings))
     text = f"Audit-Id: {audit_id}\r\nContent-Type: {content_type}\r\n{extra}Transfer-Encoding: chunked\r\n\r\n"
     return REASONS[200] + _CACHE + date + text.encode("utf-8", "replace")
 

@@ -283,8 +283,6 @@ class HttpServer:
     def _gauges(self, telemetry: Telemetry) -> None:
         telemetry.inflight.slot("readOnly").value = self._gate.running[False]
         telemetry.inflight.slot("mutating").value = self._gate.running[True]
-        telemetry.objects.clear()
         telemetry.resource_objects.clear()
         for found, count in self._operations.counts():
-            telemetry.objects.slot(str(found)).value = count
             telemetry.resource_objects.slot(found.group, found.resource).value = count

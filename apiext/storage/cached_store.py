@@ -10,6 +10,7 @@ from apiext import limits
 from apiext.etcd.client import Etcd, WatchHandle, prefix_end
 from apiext.etcd.errors import Closed, EtcdError
 from apiext.meta.names import GroupResource
+from apiext.storage import metrics
 from apiext.storage.backfill import Backfills
 from apiext.storage.collection import Collection, Decoder
 from apiext.storage.compaction import Compactor
@@ -430,7 +431,8 @@ class CachedStore:
 
     async def _fill(self, col: Collection) -> None:
         """Read a collection at one revision while events of later ones are kept for it."""
-        pause = _FIRST_PAUSE
+        pause, asked = _FIRST_PAUSE, perf_counter()
+        labels = (col.resource.group, col.resource.resource)
         while not col.dropped:
             await self._valid.wait()
             epoch = self._epoch
@@ -444,8 +446,10 @@ class CachedStore:
                 reached = await self._progress.reach(revision)
                 if reached and epoch == self._epoch and sealing is col.sealing and not col.dropped:
                     col.announce(col.load(state, broken, revision))
+                    metrics.INITIALIZATION.observe(perf_counter() - asked, *labels)
                     return
             except StoreError as error:
+                metrics.INITIALIZATION_ERRORS.slot(*labels).value += 1
                 log.warning("%s could not be read: %s", col.resource, error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE)

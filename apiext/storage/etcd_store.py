@@ -2,6 +2,7 @@
 
 import asyncio
 from functools import lru_cache
+from time import perf_counter
 
 from apiext import limits
 from apiext.etcd import errors
@@ -132,7 +133,7 @@ class EtcdStore:
         ``start`` is relative to the prefix; ``limit`` 0 reads all. Raises Compacted, FutureRevision, Unavailable, which
         Overloaded is: what is still to come would not fit into memory.
         """
-        state = State()
+        state, began = State(), perf_counter()
         state.revision = revision
         low, end = (prefix + start).encode(), prefix_end(prefix.encode())
         size = min(limit or limits.ETCD_FIRST_PAGE, limits.ETCD_PAGE)
@@ -153,7 +154,7 @@ class EtcdStore:
         if page.more:
             state.remaining = page.count - seen
             state.following = page.kvs[-1].key.decode()[len(prefix) :] + "\0"
-        metrics.listed(col.resource, len(state.entries), len(state.broken))
+        metrics.listed(col.resource, began, len(state.entries), len(state.broken))
         return state
 
     async def whole(self, col: Collection, revision: int) -> tuple[Snapshot, dict[str, Broken], int]:

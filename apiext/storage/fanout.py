@@ -5,6 +5,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Container, Hashable, Sequence
 from functools import partial
+from time import perf_counter
 
 from apiext import limits
 from apiext.storage.beginnings import Beginnings
@@ -15,6 +16,7 @@ from apiext.storage.snapshot import Piece
 from apiext.storage.staging import Staging
 from apiext.storage.store import Entry
 from apiext.storage.watching import Sink, Values, WatchGroup, elsewhere, event_of
+from apiext.telemetry import Distribution
 from apiext.turn import Turn
 
 __all__ = ["Fanout", "Group", "Sink", "WatchGroup", "Watcher"]
@@ -116,7 +118,7 @@ class Group:
 
     __slots__ = (
         "_at", "_blocks", "_blocks_second", "_data", "_due", "_fanout", "_initial", "_places", "_ready", "_staging",
-        "_start", "_synced", "_todo", "cursor", "members", "queued", "spec",
+        "_start", "_synced", "_todo", "began", "cursor", "members", "queued", "spec",
     )  # fmt: skip
 
     def __init__(self, fanout: "Fanout", spec: WatchGroup) -> None:
@@ -133,6 +135,7 @@ class Group:
         self._start = 0
         self._synced: dict[Watcher, None] = {}
         self._todo: list[Watcher | None] = []
+        self.began = 0.0  # perf_counter at the first change that no pass has delivered
         self.cursor = fanout.history.end
         self.members: dict[Watcher, None] = {}
         self.queued = False
@@ -301,6 +304,10 @@ class Group:
         self._at = stop
         if stop == len(self._todo):
             self._over()
+            if self.began:
+                if self._fanout.delays is not None:
+                    self._fanout.delays.observe(perf_counter() - self.began)
+                self.began = 0.0
         return stop - start
 
     def _over(self) -> None:
@@ -440,7 +447,8 @@ class Group:
 class Fanout:
     """All groups of one collection."""
 
-    def __init__(self, history: History, progress: Reached, pump: Pump) -> None:
+    def __init__(self, history: History, progress: Reached, pump: Pump, delays: Distribution | None = None) -> None:
+        self.delays = delays
         self.history = history
         self.progress = progress
         self.pump = pump
@@ -449,7 +457,7 @@ class Fanout:
 
     def publish(self, change: Change) -> None:
         """Append a change to the history and wake who may want it."""
-        history = self.history
+        history, now = self.history, 0.0
         position = history.end
         history.append(change)
         namespace = change.entry.namespace
@@ -462,6 +470,8 @@ class Fanout:
             route = spec.route
             if values is not None and route and elsewhere(route, change, values) and group.skip(position):
                 continue
+            if not group.began:
+                group.began = now = now or perf_counter()
             self.pump.add(group)
 
     def attach(self, spec: WatchGroup, sink: Sink, bookmarks: bool, cursor: int) -> tuple[Group, Watcher]:

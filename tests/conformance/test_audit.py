@@ -1,4 +1,4 @@
-"""The audit log: what events say of each kind of request, as kube-apiserver v1.36 writes them."""
+"""The audit log: what events say of each kind of request, as kube-apiserver v1.37 writes them."""
 
 from __future__ import annotations
 

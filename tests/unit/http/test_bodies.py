@@ -246,7 +246,6 @@ async def test_metrics() -> None:
     for line in (
         f'apiserver_longrunning_requests{{verb="WATCH",{where},scope="namespace",component="apiserver"}} 1',
         'apiserver_watch_events_total{group="example.com",version="v1",resource="widgets"} 1',
-        'apiserver_storage_objects{resource="widgets.example.com"} 2',
         'apiserver_current_inflight_requests{request_kind="readOnly"} 1',
         "# TYPE apiserver_request_duration_seconds histogram",
         "# TYPE apiserver_request_sli_duration_seconds histogram",

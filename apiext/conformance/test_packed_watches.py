@@ -1,0 +1,117 @@
+"""Watches that begin with the state are compressed for clients that take gzip; other watches are not."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from apiext.conformance.support.definitions import serve
+from apiext.conformance.support.http_client import Client
+
+FIRST = {"allowWatchBookmarks": "true", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def opened(api: Client) -> Iterator[Open]:
+    """A function that returns the answer to a watch."""
+    with contextlib.ExitStack() as connections:
+
+        def ask(path: str, query: dict[str, str], accepts: str, **headers: str) -> Any:
+            connection = http.client.HTTPConnection(urlsplit(api.url).netloc, timeout=20)
+            connections.callback(connection.close)
+            sent = {"Accept-Encoding": accepts} if accepts else {}
+            target = f"{path}?{urlencode({'watch': 'true', **query})}"
+            connection.putrequest("GET", target, skip_accept_encoding=True)
+            for name, value in {**sent, **headers}.items():
+                connection.putheader(name, value)
+            connection.endheaders()
+            return connections.enter_context(connection.getresponse())
+
+        yield ask
+
+
+class Events:
+    """The events of a compressed watch, read by one decompressor as simple clients do."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+        self._inflate = zlib.decompressobj(31)
+        self._text = b""
+
+    def next(self) -> Any:
+        while b"\n" not in self._text:
+            piece = self._answer.read1(65536)
+            assert piece, "the stream has ended"
+            self._text += self._inflate.decompress(piece)
+        line, _, self._text = self._text.partition(b"\n")
+        return json.loads(line)
+
+    def rest(self) -> bytes:
+        self._text += self._inflate.decompress(self._answer.read())
+        assert self._inflate.eof, "the member is not complete"
+        return self._text
+
+
+@pytest.mark.rows("RV-013", "RV-021")
+@pytest.mark.parametrize("query", [FIRST, {"allowWatchBookmarks": "true", "resourceVersion": "0"}])
+def test_a_watch_that_begins_with_the_state_is_compressed(api: Client, opened: Open, query: dict[str, str]) -> None:
+    widgets = serve(api)
+    widgets.create("a")
+    answer = opened(widgets.path(), {**query, "timeoutSeconds": "3"}, "deflate, gzip")
+    assert (answer.status, answer.headers["Content-Encoding"]) == (200, "gzip")
+    assert answer.headers["Vary"] == "Accept-Encoding"
+    events = Events(answer)
+    assert [events.next()["type"], events.next()["type"]] == ["ADDED", "BOOKMARK"]
+    for name in ("b", "c"):
+        widgets.create(name)
+        assert events.next()["object"]["metadata"]["name"] == name
+    events.rest()
+
+
+@pytest.mark.rows("RV-013", "RV-021", "TAB-005")
+def test_a_compressed_table_has_its_columns_once(api: Client, opened: Open) -> None:
+    widgets = serve(api)
+    widgets.create("a")
+    widgets.create("b")
+    answer = opened(widgets.path(), {**FIRST, "timeoutSeconds": "1"}, "gzip", Accept=TABLE)
+    events = [json.loads(line) for line in Events(answer).rest().splitlines()]
+    assert [bool(event["object"]["columnDefinitions"]) for event in events[:3]] == [True, False, False]
+
+
+@pytest.mark.rows("RV-021")
+def test_watchers_of_one_group_are_sent_the_same_events(api: Client, opened: Open) -> None:
+    widgets = serve(api)
+    watches = [Events(opened(widgets.path(), {**FIRST, "timeoutSeconds": "5"}, "gzip")) for _ in range(5)]
+    assert {events.next()["type"] for events in watches} == {"BOOKMARK"}
+    for name in ("a", "b"):
+        widgets.create(name)
+        assert {events.next()["object"]["metadata"]["name"] for events in watches} == {name}
+
+
+@pytest.mark.rows("RV-021")
+@pytest.mark.parametrize(("query", "accepts"), [
+    (FIRST, ""),
+    (FIRST, "br, deflate"),
+    ({"allowWatchBookmarks": "true", "resourceVersion": "1"}, "gzip"),
+    ({"resourceVersion": "0"}, "gzip"),
+    ({"allowWatchBookmarks": "true", "sendInitialEvents": "false", "resourceVersionMatch": "NotOlderThan"}, "gzip"),
+])  # fmt: skip
+def test_other_watches_are_plain(api: Client, opened: Open, query: dict[str, str], accepts: str) -> None:
+    widgets = serve(api)
+    made = widgets.create("a")["metadata"]["resourceVersion"]
+    if query.get("resourceVersion") == "1":
+        query = {**query, "resourceVersion": made}
+    answer = opened(widgets.path(), {**query, "timeoutSeconds": "1"}, accepts)
+    assert (answer.status, answer.headers["Content-Encoding"]) == (200, None)
+    assert all(json.loads(line)["type"] for line in answer.read().splitlines())

@@ -201,7 +201,10 @@ class Generator(Writer):
                 if val.declared.kind == "map" and key.kind == "string":
                     return self.load(f"{val.text}[{key.text}]", val.declared.element)
         name = self.let(f"_lookup({self.value(val).text}, {self.value(key).text})")
-        return Val(name, self.kind_of(qualifier.id))
+        kind = self.kind_of(qualifier.id)
+        if kind != "any":  # a list made of a nullable field's elements may hold a null
+            self.odd_if(f"{name} is None")
+        return Val(name, kind)
 
     def select(self, val: Val, declared: Declared, key: object) -> Val | None:
         """Write a selection by a constant from declared data, None when it has no code here."""
@@ -351,7 +354,9 @@ class Generator(Writer):
                 scope[variable] = self.load(text, inner)
             else:
                 if declared is None:
-                    self.odd_if(f"type({text}) is _Fault")
+                    # a list made of a nullable field's elements may hold a null
+                    null = f" or {text} is None" if kind != "any" else ""
+                    self.odd_if(f"type({text}) is _Fault{null}")
                 scope[variable] = Val(text, kind)
         if not isinstance(step.condition, Constant):
             go_on = self.truth(self.emit(step.condition))

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from apiext.cel.go_values import show
 from apiext.cel.values import Broken, Duration, Fault, Timestamp, Uint, Value, View
 
 _GO_NAMES: dict[type, str] = {
@@ -46,12 +45,11 @@ def raw_of(value: Value) -> Any:
     return Native(value)
 
 
-def key_of_raw(raw: Any, *, empty: bool = False) -> object:
-    """Return what decoded data is found by in a Go map, which may be empty. Raises Broken when it has no hash."""
+def key_of_raw(raw: Any) -> object:
+    """Return the key of decoded data in a Go map. Raises Broken when it has no hash."""
     value = raw.value if type(raw) is Native else raw
     if type(value) in _UNHASHABLE:
-        name = go_name(raw)
-        raise Broken(f"hash of unhashable type: {name}" if empty else f"runtime error: hash of unhashable type {name}")
+        raise Broken(f"runtime error: hash of unhashable type {go_name(raw)}")
     if type(value) is Timestamp and value.offset:
         return object()  # upstream's has a zone of its own, and so equals no other
     return type(raw), type(value), value
@@ -63,5 +61,5 @@ def key_of_object(raw: Any, names: tuple[str, ...]) -> object:
         return object()  # upstream's is an error value, equal to no other
     values = [raw.get(name) for name in names]
     if len(values) > 3:
-        return " ".join("<nil>" if value is None else show(value) for value in values)
+        return repr(values)  # upstream: %#v, which has a form for every value
     return tuple(map(key_of_raw, values))

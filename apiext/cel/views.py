@@ -1,6 +1,7 @@
 """Decoded JSON of the caller seen as values of declared types, converted when it is read."""
 
 from collections.abc import Callable, Iterator
+from math import isnan
 from typing import Any
 
 from apiext.cel.base64_url import read_base64
@@ -9,7 +10,7 @@ from apiext.cel.declared import Declared
 from apiext.cel.dynamic import dynamic
 from apiext.cel.effort import spend
 from apiext.cel.escaping import escape, unescape
-from apiext.cel.raw import go_name, key_of_object, key_of_raw, raw_of
+from apiext.cel.raw import go_name, key_of_object, raw_of
 from apiext.cel.times import (
     parse_date,
     parse_date_time,
@@ -21,6 +22,7 @@ from apiext.cel.values import (
     Duration,
     Fault,
     Timestamp,
+    Uint,
     Value,
     View,
     elements,
@@ -179,42 +181,81 @@ class ListView(DeclaredView):
         return True
 
     def add(self, other: Value) -> Value:
-        """Return both lists as one, its elements read as those of this one."""
+        """Return a plain list of the elements of both."""
         spend(len(self) + len(other))
-        return self._of(self.raw + [raw_of(value) for value in elements(other)])
+        return [*self.items(), *elements(other)]
 
-    def _of(self, raw: list[Any]) -> "ListView":
-        return type(self)(raw, self.declared)
+
+_NO_SCALARS = "listSet operations are only supported on lists of scalar values"
+
+
+def _key_of_element(value: Value) -> object:
+    """Return the key of an element of a set, or the fault of an element that is a list or a map."""
+    kind = type(value)
+    if kind is str or kind is int:
+        return value
+    if kind is Timestamp:  # upstream: an equal time in another zone is another key, one in minutes equals no other
+        return object() if value.offset % 3600 else (kind, value.ns, value.offset)
+    if kind is float:
+        return object() if isnan(value) else (kind, value)
+    if kind in (bool, bytes, Duration, Uint) or value is None:
+        return kind, value
+    return Fault(_NO_SCALARS) if is_list(value) or is_map(value) else object()
+
+
+def _same_sets(mine: Iterator[Value], other: Value) -> bool | Fault:
+    known, seen = set(), set()
+    for value in mine:
+        key = _key_of_element(value)
+        if type(key) is Fault:
+            return key
+        known.add(key)
+    for value in elements(other):
+        key = _key_of_element(value)
+        if type(key) is Fault:
+            return key
+        if key not in known:
+            return False
+        seen.add(key)
+    return len(seen) == len(known)
+
+
+def _union(mine: Iterator[Value], other: Value) -> "SetValues | Fault":
+    made, seen = list(mine), set()
+    for value in made:
+        key = _key_of_element(value)
+        if type(key) is Fault:
+            return key
+        seen.add(key)
+    for value in elements(other):
+        key = _key_of_element(value)
+        if type(key) is Fault:
+            return key
+        if key not in seen:
+            seen.add(key)
+            made.append(value)
+    return SetValues(made)
 
 
 class SetView(ListView):
-    """A list of declared elements in which the order does not count; they are compared as they were decoded."""
+    """A list of declared elements in which the order does not count."""
 
     __slots__ = ()
     go_type = "*common.unstructuredSetList"
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare as sets of the same size. Raises Broken."""
+        """Compare as sets of the same size."""
         if not is_list(other):
             return no_overload()
         if len(self.raw) != len(other):
             return False
         spend(len(other) + 1)
-        mine = set(map(key_of_raw, self.raw))
-        return all(key_of_raw(raw_of(value)) in mine for value in elements(other))
+        return _same_sets(self.items(), other)
 
     def add(self, other: Value) -> Value:
-        """Return this list and what the other has more. Raises Broken."""
+        """Return the elements of this list, and those of the other that it lacks."""
         spend(len(self) + len(other))
-        made = list(self.raw)
-        seen = set(map(key_of_raw, made))
-        for value in elements(other):
-            raw = raw_of(value)
-            key = key_of_raw(raw, empty=not seen)
-            if key not in seen:
-                seen.add(key)
-                made.append(raw)
-        return self._of(made)
+        return _union(self.items(), other)
 
 
 class KeyedView(ListView):
@@ -223,8 +264,9 @@ class KeyedView(ListView):
     __slots__ = ()
     go_type = "*common.unstructuredMapList"
 
-    def _key(self, raw: Any) -> object:
-        return key_of_object(raw, tuple(escape(name) or name for name in self.declared.list_keys))
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(escape(name) or name for name in self.declared.list_keys)
 
     def same(self, other: Value) -> bool | Fault:
         """Compare objects of the same keys, in any order. Raises Broken."""
@@ -234,30 +276,119 @@ class KeyedView(ListView):
             return False
         spend(len(other) + 1)
         assert self.declared.element is not None
-        mine = {self._key(raw): raw for raw in self.raw}
+        names, seen = self._names, set()
+        mine = {key_of_object(raw, names): raw for raw in self.raw}
         for value in elements(other):
-            key = self._key(raw_of(value))
+            key = key_of_object(raw_of(value), names)
             if key not in mine:
                 return False
             one = view(mine[key], self.declared.element)
             found = equal_directly(one, value)
             if found is not True:
                 return found
-        return True
+            seen.add(key)
+        return len(seen) == len(mine)
 
     def add(self, other: Value) -> Value:
         """Return this list with the other's objects in place of those of the same keys, the rest behind."""
         spend(len(self) + len(other))
-        made = list(self.raw)
-        places = {self._key(raw): at for at, raw in enumerate(made)}
+        return _merged(self.items(), other, self._names)
+
+
+def _merged(mine: Iterator[Value], other: Value, names: tuple[str, ...]) -> "KeyedValues":
+    made = list(mine)
+    places = {_key_of_fields(value, names): at for at, value in enumerate(made)}
+    for value in elements(other):
+        at = places.get(_key_of_fields(value, names))  # keys of what is added behind are not looked for, as upstream
+        if at is None:
+            made.append(value)
+        else:
+            made[at] = value
+    return KeyedValues(made, names)
+
+
+def _key_of_fields(value: Value, names: tuple[str, ...]) -> object:
+    """Return the key of an element of a list of type map: the values of its key fields, None for a missing one."""
+    found = [value.find(name) if is_map(value) else None for name in names]
+    keys = [_key_of_element(entry[1]) if type(entry) is tuple else None for entry in found]
+    return tuple(object() if type(key) is Fault else key for key in keys)
+
+
+class ValueList(View):
+    """The sum of two lists of which the first has a list type: a list of values that keeps this type."""
+
+    __slots__ = ("values",)
+    is_list, is_map = True, False
+
+    def __init__(self, values: list[Value]) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def items(self) -> Iterator[Value]:
+        """Yield the elements."""
+        return iter(self.values)
+
+    def get(self, index: int) -> Value:
+        """Return an element; the index is in range."""
+        return self.values[index]
+
+
+class SetValues(ValueList):
+    """The sum of two sets."""
+
+    __slots__ = ()
+    go_type = "*common.refValSetList"
+
+    def same(self, other: Value) -> bool | Fault:
+        """Compare as sets of the same size."""
+        if not is_list(other):
+            return no_overload()
+        if len(self) != len(other):
+            return False
+        spend(len(other) + 1)
+        return _same_sets(self.items(), other)
+
+    def add(self, other: Value) -> Value:
+        """Return the elements of this list, and those of the other that it lacks."""
+        spend(len(self) + len(other))
+        return _union(self.items(), other)
+
+
+class KeyedValues(ValueList):
+    """The sum of two lists of type map; ``names`` are their keys, escaped."""
+
+    __slots__ = ("names",)
+    go_type = "*common.refValMapList"
+
+    def __init__(self, values: list[Value], names: tuple[str, ...]) -> None:
+        super().__init__(values)
+        self.names = names
+
+    def same(self, other: Value) -> bool | Fault:
+        """Compare objects of the same keys, in any order."""
+        if not is_list(other):
+            return no_overload()
+        if len(self) != len(other):
+            return False
+        spend(len(other) + 1)
+        seen = set()
+        mine = {_key_of_fields(value, self.names): value for value in self.values}
         for value in elements(other):
-            raw = raw_of(value)
-            at = places.get(self._key(raw))  # keys of what is added behind are not looked for, as upstream
-            if at is None:
-                made.append(raw)
-            else:
-                made[at] = raw
-        return self._of(made)
+            key = _key_of_fields(value, self.names)
+            if key not in mine:
+                return False
+            found = equal_directly(mine[key], value)
+            if found is not True:
+                return found
+            seen.add(key)
+        return len(seen) == len(mine)
+
+    def add(self, other: Value) -> Value:
+        """Return this list with the other's objects in place of those of the same keys, the rest behind."""
+        spend(len(self) + len(other))
+        return _merged(self.items(), other, self.names)
 
 
 _LISTS: dict[str, type[ListView]] = {"set": SetView, "map": KeyedView}

@@ -44,3 +44,17 @@ def test_as_recorded(case: Case) -> None:
     assert ENV.estimate(program.checked)[1] == case.static
     for found in (program.interpret({"self": RECORDED["data"]}), program.evaluate({"self": RECORDED["data"]})):
         assert (found.value, found.error, found.cost) == (case.get("value"), case.get("error"), case.cost)
+
+
+LIST_TYPES: dict[str, Any] = read(Path(__file__).parent / "cases" / "list_types.yaml")
+
+
+@pytest.mark.rows("CEL-007")
+@pytest.mark.parametrize("case", [Case(row) for row in LIST_TYPES["cases"]], ids=lambda case: case.text)
+def test_list_types(case: Case) -> None:
+    declared = schema_types.declare(LIST_TYPES["schema"])
+    assert declared is not None
+    program = Environment({"self": declared[0]}).compile(case.text)
+    assert not isinstance(program, Rejected)
+    for found in (program.interpret({"self": LIST_TYPES["data"]}), program.evaluate({"self": LIST_TYPES["data"]})):
+        assert (found.value, found.error, found.cost) == (case.get("value"), case.get("error"), case.cost)

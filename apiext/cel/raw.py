@@ -61,5 +61,5 @@ def key_of_object(raw: Any, names: tuple[str, ...]) -> object:
         return object()  # upstream's is an error value, equal to no other
     values = [raw.get(name) for name in names]
     if len(values) > 3:
-        return repr(values)  # upstream: %#v, which has a form for every value
+        return repr(values)  # as %#v in Go, which has a form for every value
     return tuple(map(key_of_raw, values))

@@ -194,7 +194,7 @@ def _key_of_element(value: Value) -> object:
     kind = type(value)
     if kind is str or kind is int:
         return value
-    if kind is Timestamp:  # upstream: an equal time in another zone is another key, one in minutes equals no other
+    if kind is Timestamp:  # Go compares the zones, too, and shares those of whole hours only
         return object() if value.offset % 3600 else (kind, value.ns, value.offset)
     if kind is float:
         return object() if isnan(value) else (kind, value)

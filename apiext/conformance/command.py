@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import importlib.util
 import sys
@@ -11,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+import yaml
 
 EXIT_USAGE = 2
 HERE = Path(__file__).parent
@@ -48,12 +51,12 @@ def run(arguments: Sequence[str]) -> int:
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apiext-conformance-")))
         try:
-            access = _access(asked, directory)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            return _refuse(f"--kubeconfig {asked.kubeconfig}: {error}")
+            access = read_access(asked, directory)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+            return _refuse(f"--kubeconfig {asked.kubeconfig}: {' '.join(str(error).split())}")
         if not access["--server"] and not asked.list:
             return _refuse("name a server by --server or --kubeconfig")
-        if not asked.list and (fault := _why_not(access)):
+        if not asked.list and (fault := why_not(access)):
             return _refuse(fault)
         return _pytest(asked, access)
 
@@ -63,15 +66,11 @@ def _refuse(text: str) -> int:
     return EXIT_USAGE
 
 
-def _access(asked: argparse.Namespace, directory: Path) -> Mapping[str, str]:
+def read_access(asked: argparse.Namespace, directory: Path) -> Mapping[str, str]:
     """Return the plugin's options that name the server and the user; files of a kubeconfig lie in ``directory``."""
     found = {"--server": asked.server or "", "--server-token": asked.token, "--server-ca": asked.ca_file}
     if not asked.kubeconfig:
         return found
-    import base64
-
-    import yaml
-
     document = yaml.safe_load(Path(asked.kubeconfig).read_bytes())
     context = _named(document["contexts"], document["current-context"], "context")
     cluster = _named(document["clusters"], context["cluster"], "cluster")
@@ -87,6 +86,10 @@ def _access(asked: argparse.Namespace, directory: Path) -> Mapping[str, str]:
         return str(Path(asked.kubeconfig).parent / given) if given else ""
 
     found["--server"] = found["--server"] or cluster["server"].rstrip("/")
+    if not found["--server-token"] and (foreign := sorted(user.keys() & {"exec", "auth-provider"})):
+        raise ValueError(f"users of {foreign[0]} are not supported; name one by --token")
+    if path := user.get("tokenFile"):
+        user = {"token": (Path(asked.kubeconfig).parent / path).read_text(encoding="utf-8").strip(), **user}
     found["--server-token"] = found["--server-token"] or user.get("token", "")
     found["--server-ca"] = found["--server-ca"] or file(cluster, "certificate-authority")
     found["--server-cert"] = file(user, "client-certificate")
@@ -102,7 +105,7 @@ def _named(entries: Sequence[Mapping[str, Any]], name: str, kind: str) -> Mappin
     raise ValueError(f"there is no {kind} {name}")
 
 
-def _why_not(access: Mapping[str, str]) -> str:
+def why_not(access: Mapping[str, str]) -> str:
     """Return why a server cannot be tested, an empty text for one that can."""
     from apiext.conformance.plugin import PARTS, target
 

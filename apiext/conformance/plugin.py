@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import ssl
 from collections import Counter, defaultdict
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
 
 from apiext.conformance.areas import area_of, areas
+from apiext.conformance.replay.recorded import LEFT_OUT
 from apiext.conformance.support import http_client
 from apiext.conformance.support.target import Target
 
@@ -34,6 +37,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "differs(why): kube-apiserver answers otherwise")
     config.addinivalue_line("markers", "needs(*paths): paths that the server must serve for the test")
     config.pluginmanager.register(Report(), "conformance-report")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    return True
 
 
 @pytest.fixture(scope="session")
@@ -80,6 +92,8 @@ class Report:
     def __init__(self) -> None:
         self._counts: dict[str, Counter[str]] = defaultdict(Counter)
         self._reasons: dict[str, Counter[str]] = defaultdict(Counter)
+        self._steps: dict[str, Counter[str]] = defaultdict(Counter)
+        self.idle: list[str] = []
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
@@ -106,24 +120,27 @@ class Report:
             self._reasons[area][reason.removeprefix("Skipped: ")] += 1
         elif report.when == "call":
             self._counts[area]["passed"] += 1
+        if report.when == "call":
+            self._steps[area].update(str(value) for name, value in report.user_properties if name == LEFT_OUT)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Fail a whole run of which an area did not run although the server has it."""
-        if exitstatus == 0 and not session.config.option.keyword and self._idle_areas(session):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if exitstatus == 0 and not session.config.option.keyword and not session.config.option.collectonly:
+            self.idle = self.idle_areas(named(session.config).serves)
+            if self.idle:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    def _idle_areas(self, session: pytest.Session) -> list[str]:
+    def idle_areas(self, serves: Callable[[str], bool]) -> list[str]:
         """Return the areas of which no test ran although the server serves their paths."""
-        if session.config.getoption("collectonly"):
-            return []
-        client = named(session.config).client()
         idle = [it for it in areas() if not self._counts[it.name]["passed"] + self._counts[it.name]["failed"]]
-        return [it.name for it in idle if all(client.get(path).status == 200 for path in it.needs)]
+        return [it.name for it in idle if all(serves(path) for path in it.needs)]
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Print the table by area, and why tests were skipped."""
+        """Print the table by area, and why tests were skipped; nothing where no test is to run."""
+        if terminalreporter.config.option.collectonly:
+            return
         write = terminalreporter.write_line
         write("")
         write(f"{'area':32} {'passed':>7} {'failed':>7} {'skipped':>8}")
@@ -133,6 +150,11 @@ class Report:
         for area_name, reasons in self._reasons.items():
             for reason, count in reasons.most_common():
                 write(f"skipped in {area_name}: {count}: {reason}")
+        for area_name, steps in self._steps.items():
+            for step in steps:
+                write(f"left out in {area_name}: {step}")
+        for area_name in self.idle:
+            write(f"no test of {area_name} ran, though the server has it")
 
     @property
     def total(self) -> Counter[str]:

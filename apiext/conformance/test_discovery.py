@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import socket
 import threading
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -180,9 +178,8 @@ def test_where_the_aggregated_document_is(api: Client, path: str, kind: str) -> 
 @pytest.mark.rows("DIS-101")
 @pytest.mark.parametrize("host", [b"\xfc", b"a b", b"a/b", "é".encode(), b'"'])
 def test_a_host_that_is_none_is_refused(api: Client, host: bytes) -> None:
-    where = urlsplit(api.url)
-    with socket.create_connection((where.hostname, where.port), 10) as connection:
-        connection.sendall(b"GET /api HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n")
+    with api.dial() as connection:
+        connection.sendall(b"GET /api HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n" + api.fields + b"\r\n")
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.endswith(b"400 Bad Request: malformed Host header")
@@ -339,10 +336,9 @@ def test_documents_while_definitions_come_and_go(api: Client, foreign: bool) -> 
     paths = ["/apis", "/openapi/v2", "/openapi/v3"]
 
     def ask(path: str) -> None:
-        client = Client(api.url)
         while not over.is_set():
             for accept in ("application/json", KUBECTL):
-                codes.add(client.get(path, {"Accept": accept}).status)
+                codes.add(api.get(path, {"Accept": accept}).status)
 
     askers = [threading.Thread(target=ask, args=(path,)) for path in paths]
     for asker in askers:

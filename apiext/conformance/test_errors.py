@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-from urllib.parse import urlsplit
-
 import pytest
 
 from apiext.conformance.support.definitions import serve
@@ -210,11 +207,9 @@ NOT_SERVED = [
 @pytest.mark.rows("ERR-14")
 @pytest.mark.parametrize("path", NOT_SERVED)
 def test_a_kept_connection_outlives_what_is_not_served(api: Client, path: str) -> None:
-    where = urlsplit(api.url)
-    assert where.hostname is not None
-    connection = http.client.HTTPConnection(where.hostname, where.port, timeout=20)
+    connection = api.connect(20)
     for asked, code in (("/api", 200), *[(f"{path}?resourceVersion=0", 404)] * 3, ("/api", 200)):
-        connection.request("GET", asked)
+        connection.request("GET", asked, headers=api.headers)
         socket = connection.sock
         answer = connection.getresponse()
         answer.read()

@@ -403,7 +403,7 @@ def test_many_who_ask_at_once_get_the_same(api: Client, lag: float) -> None:
     found: list[Any] = []
 
     def ask() -> None:
-        answer = Client(api.url).get(f"/openapi/v3/apis/{widgets.group}/v1")
+        answer = api.get(f"/openapi/v3/apis/{widgets.group}/v1")
         found.append((answer.status, answer.headers.get("etag"), answer.raw))
 
     askers = [threading.Thread(target=ask) for _ in range(20)]

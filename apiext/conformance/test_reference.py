@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 
 from apiext.conformance.replay import recorded
 from apiext.conformance.replay.compare import Player
-from apiext.conformance.replay.recorded import Scenario
+from apiext.conformance.replay.look import look, namespaces, namespaces_of
+from apiext.conformance.replay.recorded import LEFT_OUT, Scenario
 from apiext.conformance.support.target import Target
 
 SCENARIOS = list(recorded.load())
@@ -14,22 +17,27 @@ NOT_YET = recorded.not_yet()
 
 
 @pytest.fixture(scope="session")
-def player(request: pytest.FixtureRequest, reference_server: Target) -> Player:
-    """Plays the selected scenarios, several at a time."""
+def player(request: pytest.FixtureRequest, reference_server: Target) -> Iterator[Player]:
+    """Plays the selected scenarios, several at a time, in namespaces that it makes for them."""
     chosen = {
         item.callspec.params["scenario"].id: item.callspec.params["scenario"]
         for item in request.session.items
         if getattr(item, "originalname", "") == "test_scenario" and hasattr(item, "callspec")
     }
-    return Player(reference_server.url, chosen.values(), recorded.left_out(NOT_YET))
+    api = reference_server.client()
+    access = (getattr(reference_server, "headers", {}), getattr(reference_server, "tls", None))
+    with namespaces(api, namespaces_of(chosen.values())):
+        yield Player(reference_server.url, chosen.values(), recorded.left_out(NOT_YET), access, look(api))
 
 
 @pytest.mark.parametrize(
     "scenario",
     [pytest.param(it, id=it.id.replace(" ", "-"), marks=pytest.mark.rows(*it.rows(NOT_YET))) for it in SCENARIOS],
 )
-def test_scenario(player: Player, scenario: Scenario) -> None:
+def test_scenario(player: Player, scenario: Scenario, record_property: Callable[[str, object], None]) -> None:
     found = player.differences(scenario)
+    for index, why in player.without_steps(scenario).items():
+        record_property(LEFT_OUT, f"{scenario.id}, step {scenario.steps[index]['name']!r}: {why}")
     listed = {int(key.rpartition("/")[2]) for key in NOT_YET if key.startswith(f"{scenario.id}/")}
     unexpected = [diff for index, diff in found.items() if index not in listed]
     passing = sorted(listed - found.keys())
@@ -49,6 +57,11 @@ def test_list_names_recorded_steps() -> None:
     steps = {f"{scenario.id}/{index}" for scenario in SCENARIOS for index in range(len(scenario.steps))}
     assert not {key for key in NOT_YET if not key.startswith(recorded.WITHOUT)} - steps
     assert all(set(entry) == {"row", "piece"} for entry in NOT_YET.values())
+
+
+def test_circumstances_name_recorded_steps() -> None:
+    steps = {f"{scenario.id}/{step['name']}" for scenario in SCENARIOS for step in scenario.steps}
+    assert not [row.steps.pattern for row in recorded.circumstances() if not any(map(row.steps.search, steps))]
 
 
 def test_compatibility_is_shown_by_recorded_steps() -> None:

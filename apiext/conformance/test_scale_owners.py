@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from apiext.conformance.support.admission import MUTATING, VALIDATING, configured, rule, webhook
-from apiext.conformance.support.admission_webhook import running_webhook
+from apiext.conformance.support.admission_webhook import Webhook, fixtures
 from apiext.conformance.support.definitions import Resource, definition, establish, fresh_group, serve
 from apiext.conformance.support.http_client import APPLY, JSON_PATCH, MERGE, Answer, Client
 
+running, hook = fixtures()
 INTEGER = {"type": "integer"}
 PATHS = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
 SCALE = {"apiVersion": "autoscaling/v1", "kind": "Scale"}
@@ -125,23 +125,22 @@ def test_a_number_that_the_stored_version_has_no_place_for(api: Client) -> None:
 
 
 @pytest.mark.rows("SRV-010", "ADM-007")
-def test_who_is_told_of_the_owners_of_a_scale(widgets: Resource, tmp_path: Path) -> None:
+def test_who_is_told_of_the_owners_of_a_scale(widgets: Resource, hook: Webhook) -> None:
     make(widgets, "a", replicas=2)
     api, path = widgets.api, f"{widgets.path('a')}/scale"
-    with running_webhook(tmp_path) as hook:
 
-        def told(of: str) -> list[Any]:
-            named = webhook("w", hook.client_config("/w"), rule(widgets, "widgets/scale"))
-            with configured(api, of, named):
-                hook.forget()
-                api.patch(path, {"spec": {"replicas": 3 if of == MUTATING else 4}}, MERGE, fieldManager="k").expect(200)
-                (request,) = hook.requests("/w")
-                return [request[name]["metadata"].get("managedFields") for name in ("oldObject", "object")]
+    def told(of: str) -> list[Any]:
+        named = webhook("w", hook.client_config("/w"), rule(widgets, "widgets/scale"))
+        with configured(api, of, named):
+            hook.forget()
+            api.patch(path, {"spec": {"replicas": 3 if of == MUTATING else 4}}, MERGE, fieldManager="k").expect(200)
+            (request,) = hook.requests("/w")
+            return [request[name]["metadata"].get("managedFields") for name in ("oldObject", "object")]
 
-        # upstream: only who may change a Scale sees its owners
-        (before,), (after,) = told(MUTATING)
-        assert [(it["manager"], it["apiVersion"]) for it in (before, after)] == [
-            ("maker", "autoscaling/v1"),
-            ("k", "autoscaling/v1"),
-        ]
-        assert told(VALIDATING) == [None, None]
+    # upstream: only who may change a Scale sees its owners
+    (before,), (after,) = told(MUTATING)
+    assert [(it["manager"], it["apiVersion"]) for it in (before, after)] == [
+        ("maker", "autoscaling/v1"),
+        ("k", "autoscaling/v1"),
+    ]
+    assert told(VALIDATING) == [None, None]

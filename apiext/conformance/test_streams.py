@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import aiohttp
 import pytest
@@ -28,9 +28,8 @@ class Events:
     """An EventSource: yields (id, event) and keeps the last id as browsers do."""
 
     def __init__(self, api: Client, path: str, last: str = "", accept: str = EVENTS, **query: object) -> None:
-        parts = urlsplit(api.url)
-        self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=20)
-        headers = {"Accept": accept} | ({"Last-Event-ID": last} if last else {})
+        self._connection = api.connect(20)
+        headers = {**api.headers, "Accept": accept} | ({"Last-Event-ID": last} if last else {})
         self._connection.request("GET", f"{path}?{urlencode({'watch': 'true', **query})}", headers=headers)
         self.response = self._connection.getresponse()
         self.last = last
@@ -129,13 +128,12 @@ def test_clients_of_http_1_0_know_no_chunks(api: Client, accept: str) -> None:
     for name in "ab":
         made = {"metadata": {"name": f"{name}.{label}", "labels": {"of": label}}}
         api.post(path, {"apiVersion": "v1", "kind": "ConfigMap", **made}).expect(201)
-    parts = urlsplit(api.url)
 
     def asked(seconds: str) -> socket.socket:
         query = {"watch": "true", "labelSelector": f"of={label}", "resourceVersion": "0", "timeoutSeconds": seconds}
-        line = socket.create_connection((parts.hostname, parts.port), timeout=20)
+        line = api.dial(20)
         fields = f"Host: x\r\nConnection: keep-alive\r\nAccept: {accept};stream=watch\r\n"
-        line.sendall(f"GET {path}?{urlencode(query)} HTTP/1.0\r\n{fields}\r\n".encode())
+        line.sendall(f"GET {path}?{urlencode(query)} HTTP/1.0\r\n{fields}".encode() + api.fields + b"\r\n")
         return line
 
     with asked("30") as line:
@@ -157,9 +155,8 @@ def test_clients_of_http_1_0_know_no_chunks(api: Client, accept: str) -> None:
 @pytest.mark.parametrize(("connection", "kept"), [("", False), ("close", False), ("Keep-Alive", True)])
 def test_clients_of_http_1_0_are_answered_in_their_version(api: Client, connection: str, kept: bool) -> None:
     """RFC 9112, C.2.2: the connection ends, and nothing has to be said of that, unless its client wants to go on."""
-    parts = urlsplit(api.url)
-    field = f"Connection: {connection}\r\n" if connection else ""
-    with socket.create_connection((parts.hostname, parts.port), timeout=20) as line, line.makefile("rb") as answers:
+    field = (f"Connection: {connection}\r\n" if connection else "") + api.fields.decode()
+    with api.dial(20) as line, line.makefile("rb") as answers:
         for path, code in (("default", 200), ("none", 404)) if kept else (("none", 404),):
             line.sendall(f"GET /api/v1/namespaces/{path} HTTP/1.0\r\n{field}\r\n".encode())
             assert answers.readline().startswith(b"HTTP/1.0 %d " % code)
@@ -236,10 +233,12 @@ async def dialled(
     api: Client, path: str, *protocols: str, headers: dict[str, str] | None = None, **query: str
 ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
     url = f"{api.url}{path}?{urlencode({'watch': 'true', **query})}"
-    headers = {"Origin": api.url} | (headers or {})
+    headers = {"Origin": api.url} | api.headers | (headers or {})
     async with (
         aiohttp.ClientSession() as session,
-        session.ws_connect(url, protocols=protocols, headers=headers, autoping=False, max_msg_size=0) as line,
+        session.ws_connect(
+            url, ssl=api.tls or True, protocols=protocols, headers=headers, autoping=False, max_msg_size=0
+        ) as line,
     ):
         yield line
 
@@ -329,9 +328,8 @@ class Raw:
     """A socket on which anything can be said."""
 
     def __init__(self, api: Client, target: str, headers: bytes, more: bytes = b"") -> None:
-        parts = urlsplit(api.url)
-        self.line = socket.create_connection((parts.hostname or "", parts.port or 80), timeout=10)
-        self.line.sendall(f"GET {target} HTTP/1.1\r\n".encode() + headers + more)
+        self.line = api.dial()
+        self.line.sendall(f"GET {target} HTTP/1.1\r\n".encode() + api.fields + headers + more)
         self.received = b""
 
     def until(self, text: bytes) -> bytes:

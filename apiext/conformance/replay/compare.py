@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import difflib
 import json
+import ssl
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from apiext.conformance.replay.look import FOREIGN, Look
 from apiext.conformance.replay.normalise import normalise
 from apiext.conformance.replay.play import play, session
-from apiext.conformance.replay.recorded import Scenario, decided
+from apiext.conformance.replay.recorded import Scenario, circumstances, decided
 
 SIDE_BY_SIDE = 6
+_WHOLE = 80  # lines up to which both answers are shown whole
+_SHOWN = 2_000  # characters of a request that are shown
 
 
 def _lines(answer: Any) -> str:
@@ -26,7 +30,9 @@ def difference(wanted: Any, got: Any) -> str:
     wanted, got = _lines(wanted), _lines(got)
     if wanted == got:
         return ""
-    diff = difflib.unified_diff(wanted.splitlines(), got.splitlines(), "recorded", "got", lineterm="", n=3)
+    before, after = wanted.splitlines(), got.splitlines()
+    context = _WHOLE if max(len(before), len(after)) <= _WHOLE else 3
+    diff = difflib.unified_diff(before, after, "recorded", "got", lineterm="", n=context)
     return "\n".join(line[:400] for line in diff)
 
 
@@ -38,25 +44,51 @@ def without(value: Any, names: Collection[str]) -> Any:
 
 
 def differences(
-    scenario: Scenario, answers: list[dict[str, Any] | None], left_out: Collection[str] = ()
+    scenario: Scenario,
+    answers: list[dict[str, Any] | None],
+    left_out: Collection[str] = (),
+    spared: Collection[int] = (),
+    undecided: bool = False,
 ) -> dict[int, str]:
-    """Return the diff of every step whose answer differs without the recording allowing it."""
+    """Return the diff of every step whose answer differs without the recording allowing it.
+
+    Steps whose index is ``spared`` are not compared; an ``undecided`` server may also give the recorded answer where
+    decided.yaml has another.
+    """
     found = {}
     for index, step in enumerate(scenario.steps):
         wanted, got = step.get("answer"), answers[index]
-        if wanted is None or scenario.excuse(index):
+        if wanted is None or index in spared or scenario.excuse(index):
             continue
-        if diff := difference(without(decided(wanted), left_out), without(got, left_out)):
-            found[index] = f"step {index} {step['name']!r} {step.get('method', '')} {step.get('path', '')}\n{diff}"
+        diff = difference(without(decided(wanted), left_out), without(got, left_out))
+        if diff and not (undecided and not difference(without(wanted, left_out), without(got, left_out))):
+            found[index] = f"step {index} {step['name']!r} {_request(step)}\n{diff}"
     return found
+
+
+def _request(step: Mapping[str, Any]) -> str:
+    """Return the request of a step as a report shows it."""
+    lines = [f"{step.get('method', '')} {step.get('path', '')}"]
+    lines += [f"{name}: {value}" for name, value in (step.get("headers") or {}).items()]
+    body = step.get("raw", step.get("body"))
+    lines += [] if body is None else [body if isinstance(body, str) else json.dumps(body)]
+    return "\n".join(line[:_SHOWN] for line in lines)
 
 
 class Player:
     """Plays scenarios side by side on a thread of its own, so that each test finds its answers ready."""
 
-    def __init__(self, url: str, scenarios: Iterable[Scenario], left_out: Collection[str] = ()) -> None:
-        self._url = url
+    def __init__(
+        self,
+        url: str,
+        scenarios: Iterable[Scenario],
+        left_out: Collection[str] = (),
+        access: tuple[Mapping[str, str], ssl.SSLContext | None] = ({}, None),
+        seen: Look | None = None,
+    ) -> None:
+        self._url, self._access = url, access
         self._left_out = left_out
+        self._look = seen or Look()
         self.spared = 0  # steps that pass only because of what is left out
         self._results: dict[str, Future[dict[int, str]]] = {}
         self._scenarios = list(scenarios)
@@ -74,17 +106,30 @@ class Player:
         """Return step index → diff for a scenario, waiting for its turn."""
         return self._results[scenario.id].result(timeout=600)
 
+    def without_steps(self, scenario: Scenario) -> dict[int, str]:
+        """Return step index → why the step cannot hold on this server."""
+        return {
+            index: row.why
+            for index, step in enumerate(scenario.steps)
+            for row in circumstances()
+            if row.where in self._look.facts and row.steps.search(f"{scenario.id}/{step['name']}")
+        }
+
     async def _play_all(self) -> None:
         turns = asyncio.Semaphore(SIDE_BY_SIDE)
-        async with session() as http, asyncio.TaskGroup() as tasks:
+        foreign = FOREIGN in self._look.facts
+        async with session(*self._access) as http, asyncio.TaskGroup() as tasks:
 
             async def one(scenario: Scenario) -> None:
                 result = self._results[scenario.id]
                 async with turns:
                     try:
-                        answers = normalise(await play(http, self._url, scenario))
-                        found = differences(scenario, answers, self._left_out)
-                        self.spared += len(differences(scenario, answers)) - len(found)
+                        played = await play(http, self._url, scenario, manager=self._look.manager)
+                        for index in (spared := self.without_steps(scenario)):
+                            played.replies[index] = None
+                        answers = normalise(played)
+                        found = differences(scenario, answers, self._left_out, spared, foreign)
+                        self.spared += len(differences(scenario, answers, (), spared, foreign)) - len(found)
                         result.set_result(found)
                     except Exception as failure:
                         result.set_exception(failure)

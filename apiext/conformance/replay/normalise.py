@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from apiext.conformance.replay.play import Played, Reply, counts
-from apiext.conformance.replay.recorded import CANON, USER_AGENT
+from apiext.conformance.replay.recorded import CANON, SERVER_MANAGER, USER_AGENT
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
@@ -78,6 +78,9 @@ class _Answers:
 
     def __init__(self, played: Played) -> None:
         self.label = played.label
+        self.manager = (
+            re.compile(rf'(\\*"manager\\*": ?\\*"){re.escape(played.manager)}(?=\\*")') if played.manager else None
+        )
         self.sent = "\n".join(played.sent)
         asked = json.dumps(played.scenario.steps)
         self.given_uids = set(_UUID.findall(asked))
@@ -91,7 +94,9 @@ class _Answers:
     # ------------------------------------------------------------------ parsing
 
     def canonical(self, text: str) -> str:
-        """Put the canonical label back where the run's own stood."""
+        """Put the canonical label and the recorded name of the server's writes where the run's own stood."""
+        if self.manager:
+            text = self.manager.sub(rf"\g<1>{SERVER_MANAGER}", text)
         return text.replace(self.label, CANON).replace(self.label.capitalize(), CANON.capitalize())
 
     def parse(self, reply: Reply, step: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import io
 import json
 import random
 import re
+import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -60,6 +61,8 @@ class Played:
 
     scenario: Scenario
     label: str
+    manager: str = ""
+    """Name under which the server itself writes the status of definitions."""
     replies: list[Reply | None] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
 
@@ -82,9 +85,11 @@ def at_path(value: Any, path: str) -> Any:
 class Play:
     """One run of one scenario."""
 
-    def __init__(self, http: aiohttp.ClientSession, url: str, scenario: Scenario, patience: float) -> None:
+    def __init__(
+        self, http: aiohttp.ClientSession, url: str, scenario: Scenario, patience: float, manager: str
+    ) -> None:
         self.http, self.url, self.patience = http, url.rstrip("/"), patience
-        self.played = Played(scenario, fresh_label())
+        self.played = Played(scenario, fresh_label(), manager)
         self.variables: dict[str, str] = {}
         self.streams: dict[str, Stream] = {}
         self.definitions: list[str] = []
@@ -318,17 +323,20 @@ def _has_items(document: Any, wanted: Mapping[str, Any]) -> bool:
 _DOCUMENT_CHECKS = {"cond": _has_condition, "path": _has_value, "items": _has_items}
 
 
-def session() -> aiohttp.ClientSession:
-    """Return a client that adds no headers of its own and keeps no limits."""
+def session(headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
+    """Return a client that adds only the headers given and keeps no limits; ``tls`` verifies an https server."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0),
+        connector=aiohttp.TCPConnector(limit=0, ssl=tls or True, force_close=True),  # else a server may close one first
+        headers=headers,
         skip_auto_headers=["Accept", "Accept-Encoding", "Content-Type"],
         timeout=aiohttp.ClientTimeout(total=90),
         read_bufsize=2**22,
     )
 
 
-async def play(http: aiohttp.ClientSession, url: str, scenario: Scenario, patience: float = 15.0) -> Played:
-    """Play one scenario; ``patience`` bounds each of its waits, in seconds."""
+async def play(
+    http: aiohttp.ClientSession, url: str, scenario: Scenario, patience: float = 15.0, manager: str = ""
+) -> Played:
+    """Play one scenario; ``patience`` bounds each of its waits, in seconds; ``manager`` as in Played."""
     async with asyncio.TaskGroup() as tasks:
-        return await Play(http, url, scenario, patience).run(tasks)
+        return await Play(http, url, scenario, patience, manager).run(tasks)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -16,11 +16,16 @@ HERE = Path(__file__).resolve().parents[1]
 REFERENCE = HERE / "reference"
 NOT_YET = HERE / "not_yet.yaml"
 DECIDED = HERE / "decided.yaml"
+CIRCUMSTANCES = HERE / "circumstances.yaml"
 ROWS = HERE / "rows.yaml"
 
 CANON = "uniq0000"
 USER_AGENT = "golden/1.0"
+SERVER_MANAGER = "refserver"
+"""Name under which the recorded server wrote the status of definitions."""
 WITHOUT = "without "
+LEFT_OUT = "left out"
+"""Name of the property of a test's report that names a step which was not compared, and why."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,21 @@ def decided(answer: dict[str, Any]) -> dict[str, Any]:
             status = {**body, "code": one["ours"], "reason": one["reason"]}
             return {**answer, "status": one["ours"], "body": status}
     return answer
+
+
+class Circumstance(NamedTuple):
+    """Steps that the recorded server answered as it did only because of how it ran."""
+
+    steps: re.Pattern[str]
+    where: str
+    why: str
+
+
+@cache
+def circumstances() -> list[Circumstance]:
+    """Return the rows of circumstances.yaml."""
+    rows = yaml.safe_load(CIRCUMSTANCES.read_text(encoding="utf-8"))
+    return [Circumstance(re.compile(row["steps"]), row["where"], row["why"]) for row in rows]
 
 
 def not_yet() -> dict[str, dict[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -92,31 +93,44 @@ class Watch:
 
 
 class Client:
-    """A client of one server; each call is a connection of its own."""
+    """A client of one server; each call is a connection of its own, so that threads may share a client."""
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.url = url.rstrip("/")
         self._parts = urlsplit(self.url)
-        self._headers = dict(headers or {})
-        self._tls = tls
+        self.headers = dict(headers or {})
+        self.tls = tls
 
-    def _connect(self, timeout: float) -> http.client.HTTPConnection:
+    @property
+    def fields(self) -> bytes:
+        """The header fields that each request carries, as lines of a request that a test writes itself."""
+        return "".join(f"{name}: {value}\r\n" for name, value in self.headers.items()).encode()
+
+    def dial(self, timeout: float = 10.0) -> socket.socket:
+        """Return a connection on which a test sends bytes of its own; inside TLS where the server has that."""
+        port = self._parts.port or (443 if self.tls else 80)
+        line = socket.create_connection((self._parts.hostname or "", port), timeout)
+        return self.tls.wrap_socket(line, server_hostname=self._parts.hostname) if self.tls else line
+
+    def connect(self, timeout: float) -> http.client.HTTPConnection:
+        """Return a connection for several requests; none is sent yet."""
         host, port = self._parts.hostname or "127.0.0.1", self._parts.port
         if self._parts.scheme == "https":
-            return http.client.HTTPSConnection(host, port, timeout=timeout, context=self._tls)
+            return http.client.HTTPSConnection(host, port, timeout=timeout, context=self.tls)
         return http.client.HTTPConnection(host, port, timeout=timeout)
 
     def _send(
         self, method: str, path: str, body: Any, headers: Mapping[str, str], timeout: float, query: Mapping[str, object]
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        path = self._parts.path + path
         if query:
             path += ("&" if "?" in path else "?") + urlencode({name: str(value) for name, value in query.items()})
-        sent = {**self._headers, **headers}
+        sent = {**self.headers, **headers}
         if body is not None and not isinstance(body, bytes):
             body = body.encode() if isinstance(body, str) else json.dumps(body).encode()
             if not any(name.lower() == "content-type" for name in sent):
                 sent["Content-Type"] = "application/json"
-        connection = self._connect(timeout)
+        connection = self.connect(timeout)
         try:
             connection.putrequest(method, path, skip_host="Host" in sent, skip_accept_encoding=True)
             for name, value in sent.items():

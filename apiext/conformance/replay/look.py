@@ -1,0 +1,110 @@
+"""Looks at a server before the recorded scenarios are played: how does it differ from the recorded one?"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from apiext.conformance.replay.recorded import Scenario
+from apiext.conformance.support.definitions import Resource, definition, establish, fresh_group
+from apiext.conformance.support.http_client import DEFINITIONS, Client
+from apiext.conformance.support.waiting import pause, until
+
+NAMESPACES = "/api/v1/namespaces"
+FOREIGN = "another make"
+_NAMED = re.compile(r"/namespaces/([a-z0-9][a-z0-9-]*)/")
+_COLLECTOR = 4.0  # seconds that a garbage collector is given to finish a deletion
+_CONTROLLER = 10.0  # seconds that a server's controller is given to finish the deletion of namespaces
+
+
+@dataclass(frozen=True)
+class Look:
+    """Facts of a server.
+
+    ``facts`` are the words that ``where`` of circumstances.yaml uses; ``manager`` is the manager of the server's own
+    writes to the status of definitions.
+    """
+
+    manager: str = ""
+    facts: frozenset[str] = frozenset()
+
+
+def look(api: Client) -> Look:
+    """Look at a server by means of a definition that is deleted again."""
+    group = fresh_group()
+    establish(api, definition(group))
+    widgets = Resource(api, group, "widgets", "Widget")
+    path = f"{DEFINITIONS}/widgets.{group}"
+    try:
+        made = api.get(path).expect(200)
+        entries = made["metadata"].get("managedFields", [])
+        manager = next((it["manager"] for it in entries if it.get("subresource") == "status"), "")
+        missing = api.post(widgets.path("", f"no-{secrets.token_hex(4)}"), widgets.make("a"), dryRun="All")
+        collected = _collected(widgets)
+    finally:
+        api.delete(path)
+    version = api.get("/version")
+    told = version.json if version.status == 200 else {}
+    truths = {
+        "namespace lifecycle": missing.status == 404,
+        "garbage collector": collected,
+        "v1beta1": api.get("/apis/apiextensions.k8s.io/v1beta1").status == 200,
+        "aggregator": api.get("/apis/apiregistration.k8s.io/v1").status == 200,
+        FOREIGN: told.get("compiler") != "python",
+    }
+    return Look(manager, frozenset(name for name, holds in truths.items() if holds))
+
+
+def _collected(widgets: Resource) -> bool:
+    """Return whether a controller finishes a deletion in the foreground."""
+    api, path = widgets.api, widgets.path("a")
+    api.post(widgets.path(), widgets.make("a")).expect(201)
+    api.delete(path, propagationPolicy="Foreground").expect(200)
+    end = time.monotonic() + _COLLECTOR
+    while api.get(path).status == 200 and time.monotonic() < end:
+        pause(0.1)
+    return api.patch(path, {"metadata": {"finalizers": None}}).status == 404
+
+
+def namespaces_of(scenarios: Iterable[Scenario]) -> Collection[str]:
+    """Return the namespaces in whose collections the scenarios write."""
+    paths = [step.get("path", "") for scenario in scenarios for step in scenario.steps]
+    return sorted({name for path in paths for name in _NAMED.findall(path)})
+
+
+@contextmanager
+def namespaces(api: Client, names: Iterable[str]) -> Iterator[None]:
+    """Create namespaces that are not there, and delete those at the end; nothing where the server has none."""
+    made = []
+    if api.get(NAMESPACES).status == 200:
+        for name in names:
+            until(lambda name=name: not _is_ending(api, name), f"namespace {name} is gone")  # type: ignore[misc]
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            if api.post(NAMESPACES, body).status == 201:
+                made.append(name)
+    try:
+        yield
+    finally:
+        for name in made:
+            api.delete(f"{NAMESPACES}/{name}")
+        _finalize(api, made)
+
+
+def _is_ending(api: Client, name: str) -> bool:
+    answer = api.get(f"{NAMESPACES}/{name}")
+    return answer.status == 200 and "deletionTimestamp" in answer.json["metadata"]
+
+
+def _finalize(api: Client, names: Sequence[str]) -> None:
+    """Finish the deletion of namespaces where no controller does, as with a kube-apiserver that runs alone."""
+    with suppress(AssertionError):
+        until(lambda: not any(_is_ending(api, name) for name in names), "the namespaces are gone", within=_CONTROLLER)
+        return
+    for name in names:
+        left = api.get(f"{NAMESPACES}/{name}")
+        if left.status == 200:
+            api.put(f"{NAMESPACES}/{name}/finalize", {**left.json, "spec": {"finalizers": []}})

@@ -1,0 +1,206 @@
+"""``apiext conformance``: servers that it refuses, forms of a kubeconfig, exit codes, the table and the last line."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.server
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from apiext.conformance import command
+from apiext.conformance.areas import area_of, areas
+from apiext.conformance.command import HERE
+from apiext.conformance.plugin import Report
+
+V1 = "/apis/apiextensions.k8s.io/v1"
+SERVED = {"kind": "APIResourceList", "resources": [{"name": "customresourcedefinitions"}]}
+
+
+@contextlib.contextmanager
+def serving(answers: dict[str, tuple[int, Any]]) -> Iterator[tuple[str, list[str]]]:
+    """Run a server of fixed answers, 404 elsewhere; yields its URL and the Authorization headers that it got."""
+    users: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            users.append(self.headers.get("Authorization", ""))
+            status, body = answers.get(self.path, (404, {}))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", users
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Return the one sentence with which the command refuses to run."""
+    assert command.run(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("apiext conformance: ")
+    assert shown.err.count("\n") == 1
+    return shown.err
+
+
+def test_a_server_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--server or --kubeconfig" in refused(capsys)
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://x", "http://", "no server"])
+def test_a_server_is_named_by_its_url(capsys: pytest.CaptureFixture[str], url: str) -> None:
+    assert "expected http://HOST:PORT or https://HOST:PORT" in refused(capsys, f"--server={url}")
+
+
+def test_a_server_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "cannot be reached" in refused(capsys, "--server=http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (404, {}, "does not name apiextensions.k8s.io/v1"),
+        (500, {}, "does not name apiextensions.k8s.io/v1"),
+        (200, {"kind": "APIResourceList", "resources": []}, "does not name apiextensions.k8s.io/v1"),
+        (200, b"<html>", "cannot be reached"),
+        (200, [], "cannot be reached"),
+        (401, {}, "name a user"),
+        (403, {}, "name a user"),
+    ],
+)
+def test_a_server_of_something_else(capsys: pytest.CaptureFixture[str], status: int, body: Any, said: str) -> None:
+    with serving({V1: (status, body)}) as (url, _):
+        assert said in refused(capsys, f"--server={url}")
+
+
+def test_a_token_is_sent() -> None:
+    with serving({V1: (200, SERVED)}) as (url, users):
+        assert command.why_not({"--server": url, "--server-token": "secret"}) == ""
+        assert users == ["Bearer secret"]
+
+
+def kubeconfig(directory: Path, user: dict[str, Any], **cluster: Any) -> Path:
+    path = directory / "kubeconfig"
+    document = {
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "other", "cluster": {}}, {"name": "c", "cluster": {"server": "https://x:1/", **cluster}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def access(path: Path, directory: Path, *more: str) -> dict[str, str]:
+    asked = command.parser().parse_args([f"--kubeconfig={path}", *more])
+    return dict(command.read_access(asked, directory))
+
+
+def test_a_kubeconfig_names_server_and_token(tmp_path: Path) -> None:
+    found = access(kubeconfig(tmp_path, {"token": "t"}), tmp_path)
+    assert (found["--server"], found["--server-token"], found["--server-ca"]) == ("https://x:1", "t", "")
+    (tmp_path / "token").write_text("from a file\n")
+    found = access(kubeconfig(tmp_path, {"tokenFile": "token"}), tmp_path)
+    assert found["--server-token"] == "from a file"
+
+
+def test_options_go_before_a_kubeconfig(tmp_path: Path) -> None:
+    given = ("--token=mine", "--server=http://y:2", "--ca-file=ca")
+    found = access(kubeconfig(tmp_path, {"token": "t"}), tmp_path, *given)
+    assert (found["--server"], found["--server-token"], found["--server-ca"]) == ("http://y:2", "mine", "ca")
+
+
+def test_certificates_of_a_kubeconfig(tmp_path: Path) -> None:
+    inside = {name: base64.b64encode(name.encode()).decode() for name in ("client-certificate-data", "client-key-data")}
+    found = access(kubeconfig(tmp_path, inside, **{"certificate-authority": "pki/ca.crt"}), tmp_path)
+    assert found["--server-ca"] == str(tmp_path / "pki/ca.crt")
+    assert Path(found["--server-cert"]).read_text() == "client-certificate-data"
+    assert Path(found["--server-key"]).read_text() == "client-key-data"
+    assert Path(found["--server-key"]).stat().st_mode & 0o777 == 0o600
+    files = {"client-certificate": "a.crt", "client-key": os.path.abspath("/b.key")}
+    found = access(kubeconfig(tmp_path, files), tmp_path)
+    assert (found["--server-cert"], found["--server-key"]) == (str(tmp_path / "a.crt"), "/b.key")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "just text", "[1]", "{", "{contexts: [], current-context: x}", "{contexts: [{name: x}], current-context: x}"],
+)
+def test_a_kubeconfig_that_is_none(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str) -> None:
+    (tmp_path / "config").write_text(text)
+    assert "--kubeconfig" in refused(capsys, f"--kubeconfig={tmp_path / 'config'}")
+
+
+def test_a_kubeconfig_that_is_not_there_or_asks_a_program(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "nowhere" in refused(capsys, f"--kubeconfig={tmp_path / 'nowhere'}")
+    path = kubeconfig(tmp_path, {"exec": {"command": "aws"}})
+    assert "exec" in refused(capsys, f"--kubeconfig={path}")
+    assert access(path, tmp_path, "--token=t")["--server-token"] == "t"
+
+
+def verdict(area: str, outcome: str, when: str = "call", **more: Any) -> Any:
+    properties = [("conformance area", area), *more.pop("properties", [])]
+    flags = {name: name == outcome for name in ("failed", "skipped", "passed")}
+    return SimpleNamespace(user_properties=properties, when=when, longrepr=more.get("longrepr"), **flags)
+
+
+def test_the_table_names_each_area_and_the_reasons() -> None:
+    report = Report()
+    lines: list[str] = []
+    report.pytest_runtest_logreport(verdict("Objects", "passed", "setup"))
+    report.pytest_runtest_logreport(verdict("Objects", "passed", properties=[("left out", "a/b, step 'c': why")]))
+    report.pytest_runtest_logreport(verdict("Objects", "passed", "teardown"))
+    report.pytest_runtest_logreport(verdict("Objects", "failed"))
+    skip = ("file", 1, "Skipped: the server does not serve /metrics")
+    report.pytest_runtest_logreport(verdict("Health and metrics", "skipped", "setup", longrepr=skip))
+    config = SimpleNamespace(option=SimpleNamespace(collectonly=False))
+    report.pytest_terminal_summary(SimpleNamespace(write_line=lines.append, config=config))
+    rows = {line[:32].strip(): line[32:].split() for line in lines if line[:1].isupper()}
+    assert list(rows) == [area.name for area in areas()]
+    assert (rows["Objects"], rows["Health and metrics"]) == (["1", "1", "0"], ["0", "0", "1"])
+    assert "skipped in Health and metrics: 1: the server does not serve /metrics" in lines
+    assert "left out in Objects: a/b, step 'c': why" in lines
+    assert dict(report.total) == {"passed": 1, "failed": 1, "skipped": 1}
+
+
+def test_an_area_that_the_server_has_must_run() -> None:
+    report = Report()
+    for area in areas():
+        if area.name not in ("Objects", "Admission webhooks"):
+            report.pytest_runtest_logreport(verdict(area.name, "passed"))
+    served = {"/api/v1/namespaces"}
+    assert report.idle_areas(served.__contains__) == ["Objects"]
+    session = SimpleNamespace(
+        config=SimpleNamespace(option=SimpleNamespace(keyword="", collectonly=False), getoption=lambda _: ""),
+        exitstatus=0,
+    )
+    with serving({}) as (url, _):
+        session.config.getoption = {"--server": url}.get
+        report.pytest_sessionfinish(session, 0)  # type: ignore[arg-type]
+    assert (session.exitstatus, report.idle) == (1, ["Objects"])
+
+
+def test_each_test_module_has_an_area() -> None:
+    modules = {path.stem for path in HERE.glob("test_*.py")}
+    assert {area_of(module).name for module in modules} == {area.name for area in areas()}
+    listed = [module for area in areas() for module in area.modules]
+    assert sorted(listed) == sorted(modules)

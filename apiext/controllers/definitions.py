@@ -163,11 +163,6 @@ class Definitions:
         """Return the groups of all stored definitions."""
         return list(self._groups)
 
-    def of_group(self, group: str) -> list[Facts]:
-        """Return the definitions of a group, those that changed longest ago first."""
-        found = (self.get(name) for name in self._groups.get(group, ()))
-        return sorted((facts for facts in found if facts is not None), key=lambda facts: facts.revision)
-
     def _changed(self, change: Change) -> None:
         name = change.entry.name
         group = self._groups.setdefault(group_of(name), {})

@@ -1,18 +1,54 @@
 """The NamesAccepted condition: which names the definitions of a group get (CND-001…003)."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
 
 from apiext.catalog.stored import Unreadable
-from apiext.controllers.definitions import Definitions, Facts
+from apiext.controllers.definitions import Definitions, Facts, group_of
 from apiext.controllers.statuses import Statuses
 from apiext.crd.conditions import find, same_condition, with_condition, with_status
-from apiext.crd.definition import NAMES_ACCEPTED, CustomResourceDefinition, Names
-from apiext.crd.naming import decide_names
+from apiext.crd.definition import NAMES_ACCEPTED, Names
+from apiext.crd.naming import NameIndex, decide_names, is_decided
 from apiext.crd.rules_of_parts import name_errors
 from apiext.documents.document import Document
 
 log = logging.getLogger(__name__)
+
+
+Due = tuple[bool, int, str]
+"""False for a definition whose names were taken away by hand, then the revision, then the name: the order of turns."""
+
+
+class _Run:
+    """How far one run through the undecided definitions of a group has come: each has its turn once."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._marks = [0, 0]  # by the first value of Due: definitions of these revisions or older had their turn
+        self.later: list[Due] = []
+
+    def has_passed(self, due: Due) -> bool:
+        """Tell whether a definition has had its turn, or nothing about it had changed when its turn was."""
+        late, revision, name = due
+        return name in self._names or revision <= self._marks[late]
+
+    def changes(self, due: Due) -> None:
+        """Take note that a definition is about to change, which does not give it another turn."""
+        if self.has_passed(due):
+            self._names.add(due[2])
+
+    def takes(self, due: Due, now: int) -> bool:
+        """Give a definition its turn unless it has had it; ``now`` is the revision of the cache."""
+        if self.has_passed(due):
+            self.later.append(due)
+            return False
+        late, revision, name = due
+        self._names.add(name)
+        self._marks[late] = revision
+        if late:
+            self._marks[False] = max(self._marks[False], now)
+        return True
 
 
 class Naming:
@@ -22,6 +58,9 @@ class Naming:
     definitions: whoever sees the later definition sees the earlier one too, and an acceptance in between makes the
     other's write fail. Before them come those whose names were taken away by hand: whoever sees the names free sees
     that, too, unless it has only just started.
+
+    A definition is decided when it changed, or when a name that it requests was taken or freed: other changes of its
+    group cannot change the outcome. One that such a change reaches after its turn has its turn in the next run.
     """
 
     def __init__(self, definitions: Definitions, statuses: Statuses, clock: Callable[[], str]) -> None:
@@ -29,6 +68,11 @@ class Naming:
         self._statuses = statuses
         self._clock = clock
         self._had: dict[str, Names] = {}  # what a definition has, or had and still asks for
+        self._index = NameIndex()
+        self._undecided: dict[str, Due] = {}
+        self._due: set[str] = set()  # of the undecided: those whose outcome may have changed
+        self._queues: dict[str, list[Due]] = {}  # group → heap, with turns that are not due any more
+        self._runs: dict[str, _Run] = {}  # group → the run under way
 
     def notice(self, name: str) -> None:
         """Remember which names a definition had; to be told of each change, and of all definitions at the start."""
@@ -39,35 +83,83 @@ class Naming:
             self._had[name] = facts.outline.names
         elif self._had.get(name) != facts.outline.names:
             self._had.pop(name, None)  # it asks for others
+        self._put(name, facts)
+
+    def everything(self) -> Iterable[str]:
+        """Return all groups, and look at each undecided definition again."""
+        for name in self._undecided:
+            self._enqueue(name)
+        return self._definitions.groups()
 
     async def reconcile(self, group: str) -> None:
         """Write what is not decided yet; a name that became free is a change that asks again."""
-        passed: set[str] = set()
-        while True:
-            facts = self._next(group, passed)
-            if facts is None:
-                return
-            passed.add(facts.name)
-            if not await self._decide(facts):
-                return  # somebody came between: that change asks again, and those behind wait for it
+        for name in list(self._definitions.collection.broken):  # no change tells of what cannot be read any more
+            self._put(name, None)
+        run = self._runs[group] = _Run()
+        try:
+            while (due := self._next(group, run)) is not None:
+                if not await self._have_turn(due):
+                    return  # somebody came between: that change asks again, and those behind wait for it
+        finally:
+            del self._runs[group]
+            for due in run.later:
+                self._queue(group, due)
 
-    def _next(self, group: str, passed: set[str]) -> Facts | None:
-        """Return the definition to decide next, by what is stored now."""
-        open_ones = [
-            facts
-            for facts in self._definitions.of_group(group)
-            if facts.name not in passed and not _is_decided(facts.outline)
-        ]
-        # upstream: who changed is decided before those who wait for what the change made free
-        robbed = (facts for facts in open_ones if self._had.get(facts.name) == facts.outline.names)
-        return next(robbed, open_ones[0] if open_ones else None)
+    def _put(self, name: str, facts: Facts | None) -> None:
+        before, run = self._undecided.pop(name, None), self._runs.get(group_of(name))
+        if before is not None and run is not None:
+            run.changes(before)
+        self._due.discard(name)
+        if facts is not None and not is_decided(facts.outline):
+            # upstream: who changed is decided before those who wait for what the change made free
+            robbed = self._had.get(name) == facts.outline.names
+            self._undecided[name] = (not robbed, facts.revision, name)
+        for other in self._index.put(name, group_of(name), facts.outline if facts is not None else None):
+            self._enqueue(other)
+        self._enqueue(name)
+
+    def _enqueue(self, name: str) -> None:
+        """Give an undecided definition a turn."""
+        due = self._undecided.get(name)
+        if due is not None and name not in self._due:
+            self._due.add(name)
+            self._queue(group_of(name), due)
+
+    def _queue(self, group: str, due: Due) -> None:
+        heappush(self._queues.setdefault(group, []), due)
+
+    def _next(self, group: str, run: _Run) -> Due | None:
+        """Take the definition to decide next out of the queue of a group."""
+        queue = self._queues.get(group, [])
+        while queue:
+            due = heappop(queue)
+            name = due[2]
+            if name in self._due and self._undecided[name] == due and run.takes(due, self._revision):
+                self._due.remove(name)
+                return due
+        self._queues.pop(group, None)
+        return None
+
+    async def _have_turn(self, due: Due) -> bool:
+        """Decide a definition; False, and it has another turn, if another writer changed it meanwhile."""
+        name, done = due[2], False
+        try:
+            facts = self._definitions.get(name)
+            done = facts is None or await self._decide(facts)
+        finally:
+            if not done:
+                self._enqueue(name)
+        return done
+
+    @property
+    def _revision(self) -> int:
+        return self._definitions.collection.revision
 
     async def _decide(self, facts: Facts) -> bool:
         entry = self._definitions.entry(facts.name)
         if entry is None or entry.revision != facts.revision:
             return False
-        group = [other.outline for other in self._definitions.of_group(facts.outline.group)]
-        naming = decide_names(facts.outline, group)
+        naming = decide_names(facts.outline, self._index.taken(facts.outline.group))
         same = same_condition(find(facts.outline.conditions, NAMES_ACCEPTED), naming.names_condition)
         if same and naming.accepted == facts.outline.accepted:
             return True
@@ -87,7 +179,3 @@ class Naming:
         except Unreadable as error:  # others made it; those behind it need not wait
             log.warning("the stored definition %s cannot be named: %s", facts.name, error)
             return True
-
-
-def _is_decided(definition: CustomResourceDefinition) -> bool:
-    return definition.names == definition.accepted and definition.is_true(NAMES_ACCEPTED)

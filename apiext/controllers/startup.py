@@ -205,7 +205,7 @@ class Controllers:
     def _keys(self, loop: str) -> Callable[[], Iterable[str]]:
         if loop == "namespaces":
             return self._namespaces.terminating
-        return self._definitions.groups if loop == "naming" else self._definitions.names
+        return self._naming.everything if loop == "naming" else self._definitions.names
 
     def _defined(self, name: str) -> None:
         """A definition came, changed or went."""

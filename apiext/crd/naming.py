@@ -1,6 +1,6 @@
 """Which requested names a definition gets (CND-001…003): a pure function of it and its group's accepted names."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from apiext.crd.conditions import condition, find
@@ -19,15 +19,82 @@ class Naming:
     established_condition: View
 
 
-def accepted_names(definitions: Iterable[CustomResourceDefinition]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the resource names and the kinds that the definitions of one group have (CND-001)."""
-    resources: set[str] = set()
-    kinds: set[str] = set()
-    for definition in definitions:
-        names = definition.accepted
-        resources.update((names.plural, names.singular, *names.short_names))
-        kinds.update((names.kind, names.list_kind))
-    return frozenset(resources), frozenset(kinds)
+Name = tuple[bool, str]
+"""Whether it is a kind or list kind, and the name: kinds and resource names do not conflict with each other."""
+
+
+def distinct_names(names: Names) -> set[Name]:
+    """Return the names that no other definition of the group may have (CND-001)."""
+    resources = (names.plural, names.singular, *names.short_names)
+    return {*((False, name) for name in resources), (True, names.kind), (True, names.list_kind)}
+
+
+class NameIndex:
+    """Counts the accepted names of each group, and knows which undecided definitions request a name.
+
+    A change of one definition costs as much as it has names, however many definitions its group has.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[str, CustomResourceDefinition]] = {}
+        self._taken: dict[str, dict[Name, int]] = {}  # group → name → how many definitions have it
+        self._requested: dict[str, dict[Name, dict[str, None]]] = {}  # group → name → undecided definitions
+
+    def taken(self, group: str) -> Container[Name]:
+        """Return the names that definitions of a group have; it changes with ``put``."""
+        return self._taken.get(group, ())
+
+    def put(self, name: str, group: str, definition: CustomResourceDefinition | None) -> list[str]:
+        """Replace a definition, None for one that is gone; its accepted names count in ``group``.
+
+        Return the other undecided definitions that request a name which this change took or freed.
+        """
+        before, had, has = self._known.pop(name, None), set[Name](), set[Name]()
+        if before is not None:
+            had = distinct_names(before[1].accepted)
+            self._forget_requests(name, before[1])
+        if definition is not None:
+            self._known[name] = (group, definition)
+            has = distinct_names(definition.accepted)
+        changed = [
+            *self._count(before[0] if before is not None else group, had - has, -1),
+            *self._count(group, has - had, 1),
+        ]
+        requested = self._requested.get(group, {})
+        woken = {other: None for one in changed for other in requested.get(one, ())}
+        if definition is not None and not is_decided(definition):
+            wanted = self._requested.setdefault(definition.group, {})
+            for one in distinct_names(definition.names):
+                wanted.setdefault(one, {})[name] = None
+        return list(woken)
+
+    def _count(self, group: str, names: set[Name], more: int) -> Iterator[Name]:
+        """Count names of a group; yield those that no definition had before, or has now."""
+        taken = self._taken.setdefault(group, {})
+        for one in names:
+            count = taken.get(one, 0) + more
+            if count:
+                taken[one] = count
+            else:
+                del taken[one]
+            if count == max(more, 0):
+                yield one
+        if not taken:
+            del self._taken[group]
+
+    def _forget_requests(self, name: str, definition: CustomResourceDefinition) -> None:
+        requested = self._requested.get(definition.group, {})
+        for one in distinct_names(definition.names):
+            others = requested.get(one)
+            if others is not None and others.pop(name, self) is None and not others:
+                del requested[one]
+        if not requested:
+            self._requested.pop(definition.group, None)
+
+
+def is_decided(definition: CustomResourceDefinition) -> bool:
+    """Tell whether a definition has the names that it requests, and its conditions say so."""
+    return definition.names == definition.accepted and definition.is_true(NAMES_ACCEPTED)
 
 
 _SCALARS = (  # field of Names, whether it is a kind, the reason of its conflict; short names come between
@@ -39,17 +106,18 @@ _SCALARS = (  # field of Names, whether it is a kind, the reason of its conflict
 )
 
 
-def decide_names(definition: CustomResourceDefinition, group: Iterable[CustomResourceDefinition]) -> Naming:
-    """Return the names that the definition gets among those of its group (itself included), and its conditions."""
-    resources, kinds = accepted_names(group)
+def decide_names(definition: CustomResourceDefinition, taken: Container[Name]) -> Naming:
+    """Return the names that the definition gets, and its conditions.
+
+    ``taken`` are the names that the definitions of its group have, those of this definition included.
+    """
     requested, accepted = definition.names, definition.accepted
     names = accepted
     conflict: tuple[str, str] | None = None
     for name, is_kind, reason in _SCALARS:
-        taken = kinds if is_kind else resources
         wanted, had = getattr(requested, name), getattr(accepted, name)
         fresh = [wanted] if isinstance(wanted, str) else _fresh(wanted, had)
-        used = [f"{go_quote(value)} is already in use" for value in fresh if value != had and value in taken]
+        used = [f"{go_quote(value)} is already in use" for value in fresh if value != had and (is_kind, value) in taken]
         if used and wanted != had:
             conflict = (reason, aggregate(used))
         else:

@@ -10,8 +10,8 @@ import pytest
 from apiext.conformance.support.cases import Case, case_name, load
 from apiext.conformance.support.waiting import prompt
 from apiext.crd.conditions import find, is_true, same_condition, with_condition, with_status, without_condition
-from apiext.crd.definition import Names, from_document, names_of
-from apiext.crd.naming import decide_names
+from apiext.crd.definition import CustomResourceDefinition, Names, from_document, names_of
+from apiext.crd.naming import NameIndex, Naming, decide_names
 
 pytestmark = pytest.mark.rows("CND-001", "CND-002", "CND-003", "CND-004")
 
@@ -34,13 +34,21 @@ def _definition(requested: str, accepted: str, conditions: list[dict[str, Any]] 
 _NONE = "- - - - -"
 
 
+def _decide(asking: CustomResourceDefinition, group: list[CustomResourceDefinition]) -> Naming:
+    """Return the outcome for a definition among those of its group, itself included."""
+    index = NameIndex()
+    for number, definition in enumerate(group):
+        index.put(str(number), "example.com", definition)
+    return decide_names(asking, index.taken("example.com"))
+
+
 @pytest.mark.parametrize("case", load(__file__, "naming"), ids=case_name)
 def test_naming(case: Case) -> None:
     established = {"type": "Established", **case.established} if case.established else None
     asking = _definition(case.asks, case.has or _NONE, [established] if established else None)
     group = [_definition(names, names) for names in case.others or ()]
     definitions = [from_document(document) for document in (*group, asking)]
-    naming = decide_names(definitions[-1], definitions)
+    naming = _decide(definitions[-1], definitions)
     assert naming.accepted == names_of(_names(case.gets))
     assert [naming.names_condition[key] for key in ("status", "reason", "message")] == case.names
     assert [naming.established_condition[key] for key in ("status", "reason", "message")] == case.then
@@ -52,7 +60,7 @@ def test_categories_never_conflict() -> None:
     one["status"]["acceptedNames"]["categories"] = ["all"]
     two["spec"]["names"]["categories"] = ["all"]
     definitions = [from_document(one), from_document(two)]
-    naming = decide_names(definitions[1], definitions)
+    naming = _decide(definitions[1], definitions)
     assert naming.accepted.categories == ("all",)
     assert naming.names_condition["status"] == "True"
 
@@ -63,7 +71,7 @@ def test_short_names_are_compared_in_time_that_grows_with_their_number() -> None
         place["shortNames"] = [*(f"s{number}" for number in range(30_000)), *last]
     asking = from_document(document)
     began = time.process_time()
-    naming = decide_names(asking, [asking])
+    naming = _decide(asking, [asking])
     prompt(time.process_time() - began, 0.5)  # each looked for among all takes ten times as long
     assert naming.accepted.short_names[-1] == "more"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from apiext.admission.attributes import Attributes
 from apiext.admission.calls import Authorizer
-from apiext.catalog.served import LiveCatalog
+from apiext.catalog.served import Catalog, LiveCatalog, ServedVersion
 from apiext.cel.library.authorization import Question
 from apiext.documents.document import View
 from apiext.documents.equality import same
@@ -65,26 +65,32 @@ class OwnerPermissions:
         """Yield what a user must be allowed to do: update the finalizers of each resource that the kind may mean."""
         api_version, kind = owner.get("apiVersion") or "", owner.get("kind") or ""
         group, _, version = api_version.rpartition("/")
-        found = [
-            (served.group, served.resource, served.namespaced)
-            for served in self._catalog.current.resources.values()
-            if served.group == group and version in served.versions and served.versions[version].kind == kind
-        ]
+        known = self._catalog.current.remember("resources of kinds", _resources_of_kinds)
+        found = known.get((group, version, kind), ())
         if not found:
             raise _forbidden(
                 attributes,
                 f"cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion "
                 f'{api_version} Kind {kind}: no matches for kind "{kind}" in version "{api_version}"',
             )
-        for of_group, resource, namespaced in found:
+        for served in found:
             yield Question(
                 verb="update",
-                group=of_group,
-                resource=resource,
+                group=served.group,
+                resource=served.resource,
                 subresource="finalizers",
-                namespace=(attributes.namespace or "") if namespaced else "",
+                namespace=(attributes.namespace or "") if served.namespaced else "",
                 name=owner.get("name") or "",
             )
+
+
+def _resources_of_kinds(catalog: Catalog) -> Mapping[tuple[str, str, str], Sequence[ServedVersion]]:
+    """Return group, version and kind of owners → the resources that they may mean."""
+    found: dict[tuple[str, str, str], list[ServedVersion]] = {}
+    for resource in catalog.resources.values():
+        for served in resource.versions.values():
+            found.setdefault((served.group, served.version, served.kind), []).append(served)
+    return found
 
 
 def _forbidden(attributes: Attributes, text: str) -> status.StatusError:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from apiext import limits
+from apiext.catalog.frozen_map import FrozenMap
 from apiext.catalog.stored import Unreadable
 from apiext.documents.document import Document, View
 from apiext.managedfields.fieldset import EMPTY, FieldSet
@@ -290,10 +291,14 @@ class ServedResource:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Catalog:
-    """Everything served at one moment. ``number`` grows with each change; discovery is computed from this value."""
+    """Everything served at one moment. ``number`` grows with each change; discovery is computed from this value.
 
-    resources: Mapping[tuple[str, str], ServedResource] = field(default_factory=dict)
+    ``builtin_groups`` are the groups of the server itself.
+    """
+
+    resources: FrozenMap[tuple[str, str], ServedResource] = field(default_factory=FrozenMap)
     number: int = 0
+    builtin_groups: frozenset[str] = frozenset()
     _cache: dict[str, Any] = field(default_factory=dict)  # documents computed lazily from this value
 
     def resource(self, group: str, resource: str) -> ServedResource | None:
@@ -307,17 +312,20 @@ class Catalog:
 
     def with_resource(self, served: ServedResource) -> "Catalog":
         """Return the catalog with the resource added or replaced."""
-        return replace(
-            self,
-            resources={**self.resources, (served.group, served.resource): served},
-            number=self.number + 1,
-            _cache={},
-        )
+        resources = self.resources.put((served.group, served.resource), served)
+        own = self.builtin_groups | {served.group} if served.builtin else self.builtin_groups
+        return Catalog(resources, self.number + 1, own)
+
+    def with_state(self, served: ServedResource) -> "Catalog":
+        """Return the catalog with a resource replaced by one that no document shows otherwise.
+
+        It keeps its number, and the documents computed from it.
+        """
+        return replace(self, resources=self.resources.put((served.group, served.resource), served))
 
     def without_resource(self, group: str, resource: str) -> "Catalog":
-        """Return the catalog without the resource."""
-        kept = {key: value for key, value in self.resources.items() if key != (group, resource)}
-        return replace(self, resources=kept, number=self.number + 1, _cache={})
+        """Return the catalog without the resource, which is no built-in one."""
+        return Catalog(self.resources.without((group, resource)), self.number + 1, self.builtin_groups)
 
     def groups(self) -> dict[str, list[str]]:
         """Return the established groups and their versions, preferred version first (DIS-104)."""

@@ -340,9 +340,7 @@ class Serving:
             self._store.add(after.group_resource, after.namespaced).outdated = [after.outdated]
             self._live.current = self._live.current.with_resource(after)
         elif before.guard_revision != after.guard_revision or before.generation != after.generation:
-            # Discovery cannot tell: keep the catalog's number, and the documents computed from it.
-            resources = {**self._live.current.resources, (after.group, after.resource): after}
-            self._live.current = replace(self._live.current, resources=resources)
+            self._live.current = self._live.current.with_state(after)  # discovery cannot tell
         else:
             return
         if before is not None:

@@ -32,20 +32,15 @@ def pages(catalog: Catalog) -> Mapping[str, PathItem]:
             "/version/", "getCodeVersion", "get the version information for this server", "version", _VERSION
         ),
     }
-    for group in own_groups(catalog):
+    for group in catalog.builtin_groups:
         if group != CORE:
             found[f"apis/{group}"] = _group(group)
     return dict(sorted(found.items()))
 
 
-def own_groups(catalog: Catalog) -> set[str]:
-    """Return the groups of the server itself."""
-    return {group for (group, _), resource in catalog.resources.items() if resource.builtin and resource.established}
-
-
 def resources(catalog: Catalog, group: str, version: str) -> list[PathItem]:
     """Return the path of a group-version's list of resources; none for groups of definitions, as upstream."""
-    if group not in own_groups(catalog) or version not in published(catalog).get(group, ()):
+    if group not in catalog.builtin_groups or version not in published(catalog).get(group, ()):
         return []
     path = f"/apis/{group}/{version}/" if group else f"/api/{version}/"
     identity = operation_id("get", group, version, "APIResources")

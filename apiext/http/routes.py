@@ -280,12 +280,7 @@ BUILT: Mapping[str, Built] = {
 
 def is_builtin(catalog: Catalog, group: str) -> bool:
     """Whether a group is the server's own: its unknown paths are a Status, those of others plain text (recorded)."""
-    built_in: frozenset[str] = catalog.remember("http.builtin groups", _builtin_groups)
-    return group in built_in
-
-
-def _builtin_groups(catalog: Catalog) -> frozenset[str]:
-    return frozenset(group for (group, _), served in catalog.resources.items() if served.builtin)
+    return group in catalog.builtin_groups
 
 
 def _check_route(exchange: Exchange, info: RequestInfo, target: Target) -> None:

@@ -15,7 +15,7 @@ from statistics import mean
 from apiext.conformance.support.definitions import establish, is_true
 from apiext.conformance.support.http_client import DEFINITIONS
 from apiext.conformance.support.waiting import until
-from tests.bench import admission, cel, conversion, forms, published, schemas, selection, wire
+from tests.bench import admission, cel, conversion, forms, many, published, schemas, selection, wire
 from tests.bench.rig import PLURAL, Rig, definition, rig, thing
 
 NAMES = 10_000
@@ -453,6 +453,12 @@ def judged(bench: Rig) -> Iterator[Figure]:
     yield from itertools.starmap(Figure, admission.rows(bench))
 
 
+def many_definitions(bench: Rig) -> Iterator[Figure]:
+    """Definitions at 100, 1,000 and 5,000 of one group."""
+    for row in many.rows(bench):
+        yield Figure(*row)
+
+
 Measure = Callable[[Rig], Iterator[Figure]]
 MEASURES: dict[str, Measure] = {
     "start": start,
@@ -470,6 +476,7 @@ MEASURES: dict[str, Measure] = {
     "convert": converted,
     "admission": judged,
     "documents": documents,
+    "many": many_definitions,
 }
 
 

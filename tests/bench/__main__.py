@@ -1,13 +1,16 @@
-"""`scripts/bench [--only NAME …] [--write]`: prints each figure beside its goal; --write keeps them in docs."""
+"""Measure requests: `scripts/bench` prints figures beside goals, `--against REV` their ratio to another revision."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
+import signal
 import sys
 from datetime import UTC, datetime
 
+from tests.bench import against
 from tests.bench.measures import MEASURES, Figure, run
 from tests.bench.rig import SPIN_REFERENCE, interpreter, spin
 from tests.support.shared import ROOT
@@ -31,12 +34,63 @@ def table(figures: list[Figure]) -> list[str]:
     return rows
 
 
+def compare(asked: argparse.Namespace) -> None:
+    """Print the cost of requests in one tree over their cost in another."""
+    with contextlib.ExitStack() as stack:
+        ours = stack.enter_context(against.checkout(asked.tree)) if asked.tree else ROOT
+        theirs = stack.enter_context(against.checkout(asked.against))
+        trees = against.Tree(ours), against.Tree(theirs, asked.python)
+        print(
+            f"{asked.tree or 'this checkout'} against {asked.against}: CPU and memory of the server with its etcd, "
+            f"{asked.rounds} rounds of {asked.requests} requests a kind; load {os.getloadavg()[0]:.1f}",
+            flush=True,
+        )
+        kinds = [kind for kind in against.KINDS if not asked.only or kind in asked.only]
+        ratios: dict[str, against.Ratio] = {}
+        done = 1
+        try:
+            for so_far in against.compare(*trees, kinds, asked.rounds, asked.requests):
+                ratios, done = so_far, done + 1
+        finally:  # an interrupted comparison has results, too
+            print(*against.lines(ratios), f"{done} rounds; load {os.getloadavg()[0]:.1f}", sep="\n")
+
+
+def arguments() -> argparse.Namespace:
+    """Return the command line."""
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    parser.add_argument(
+        "--only", action="extend", nargs="+", default=[], metavar="NAME",
+        help=f"{', '.join(MEASURES)}; with --against: {', '.join(against.KINDS)}",
+    )  # fmt: skip
+    parser.add_argument("--write", action="store_true", help="put the figures into docs/PERFORMANCE.md")
+    group = parser.add_argument_group("comparison of two revisions")
+    group.add_argument("--against", metavar="REV", help="print the cost of this checkout over that of a revision")
+    group.add_argument("--tree", metavar="REV", help="compare this revision instead of the checkout as it is")
+    group.add_argument(
+        "--python",
+        default=sys.executable,
+        metavar="FILE",
+        help="run the other revision with this interpreter, of an environment with its dependencies",
+    )
+    group.add_argument("--rounds", type=int, default=30, help="restarts of both servers, at least 2 (default: 30)")
+    group.add_argument("--requests", type=int, default=30, help="requests of each kind in a round (default: 30)")
+    asked = parser.parse_args()
+    if unknown := set(asked.only) - set(against.KINDS if asked.against else MEASURES):
+        parser.error(f"unknown names: {', '.join(sorted(unknown))}")
+    if asked.tree and not asked.against:
+        parser.error("--tree needs --against")
+    if asked.rounds < 2 or asked.requests < 1:
+        parser.error("at least 2 rounds of 1 request are needed")
+    return asked
+
+
 def main() -> int:
     """Run and print; the exit code does not judge figures."""
-    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
-    parser.add_argument("--only", action="append", choices=MEASURES, metavar="NAME", help=", ".join(MEASURES))
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/PERFORMANCE.md")
-    asked = parser.parse_args()
+    asked = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped and worktrees removed
+    if asked.against:
+        compare(asked)
+        return 0
     spun = spin()
     about = [
         f"{datetime.now(UTC):%Y-%m-%d}, {interpreter()}, {platform.system()} {platform.machine()}, "

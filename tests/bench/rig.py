@@ -8,7 +8,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from apiext.conformance.support.definitions import establish
 from apiext.conformance.support.http_client import Client
 from tests.bench import wire
-from tests.support.processes import Etcd, Server, running_etcd, start_server, stop
+from tests.support.processes import ROOT, SERVE, Etcd, Server, running_etcd, start_server, stop
 
 _OF_PROCESS = 2  # Linux makes the clock of a process out of its id and this (CPUCLOCK_SCHED)
 SPIN = 5_000_000  # rounds of the loop
@@ -41,6 +41,25 @@ def spin() -> float:
 def pace() -> float:
     """Return how much longer a loop takes than on the machine of the goals, on average over some 50 ms."""
     return _loop(SPIN * 2 // 5) * 5 / 2 / SPIN_REFERENCE
+
+
+def cpu_of(pid: int) -> float:
+    """Return the seconds of CPU, user and system, that a process has used, in nanoseconds' resolution."""
+    return time.clock_gettime((~pid << 3) | _OF_PROCESS)
+
+
+def rss_of(pid: int) -> float:
+    """Return the resident memory of a process in MiB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("no VmRSS")
+
+
+def process_tree(pid: int) -> list[int]:
+    """Return a process and all its descendants, as /proc lists them."""
+    children = [int(it) for path in Path(f"/proc/{pid}/task").glob("*/children") for it in path.read_text().split()]
+    return [pid, *(it for child in children for it in process_tree(child))]
 
 
 def interpreter() -> str:
@@ -95,10 +114,14 @@ class Rig:
     """A running server, and what there is to know about its process."""
 
     server: Server
-    etcd: Etcd
+    etcd: Etcd | None
+    """None if the server runs an etcd of its own."""
     directory: Path
     flags: list[str]
     env: dict[str, str]
+    command: Sequence[str] = SERVE
+    root: Path = ROOT
+    """Working directory of the server."""
     rules: bool = False
     paces: list[float] = field(default_factory=list)
     """What ``pace`` found at each look at the CPU."""
@@ -124,16 +147,13 @@ class Rig:
 
         It looks at the pace as well, so that what is measured has some right before and right after it.
         """
-        used = time.clock_gettime((~self.server.pid << 3) | _OF_PROCESS)
+        used = cpu_of(self.server.pid)
         self.paces.append(pace())
         return used
 
     def rss(self) -> float:
         """Return the resident memory of the server process in MiB."""
-        for line in Path(f"/proc/{self.server.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) / 1024
-        raise AssertionError("no VmRSS")
+        return rss_of(self.server.pid)
 
     def define(self) -> None:
         """Establish the definition that is measured with, and see whether its CEL rules are held."""
@@ -151,7 +171,7 @@ class Rig:
         assert self.server.process is not None
         stop(self.server.process)
         began = time.perf_counter()
-        self.server = start_server(self.directory, self.flags, env=self.env)
+        self.server = start_server(self.directory, self.flags, command=self.command, env=self.env, root=self.root)
         return time.perf_counter() - began
 
 

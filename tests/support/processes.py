@@ -143,14 +143,23 @@ def tail(path: Path, size: int = 3000) -> str:
 
 
 def start_server(
-    directory: Path, flags: Sequence[str] = (), *, command: Sequence[str] = SERVE, env: dict[str, str] | None = None
+    directory: Path,
+    flags: Sequence[str] = (),
+    *,
+    command: Sequence[str] = SERVE,
+    env: dict[str, str] | None = None,
+    root: Path = ROOT,
 ) -> Server:
-    """Start a server over ``directory`` and return once its ready file is there; AssertionError with its log else."""
+    """Start a server over ``directory`` and return once its ready file is there; AssertionError with its log else.
+
+    ``root`` is the working directory of the process: ``python -m`` looks for modules there first.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     ready_file, log_file = directory / "ready.json", directory / "server.log"
     ready_file.unlink(missing_ok=True)
     with log_file.open("ab") as log:
-        process = start_process([*command, *flags, f"--data-dir={directory}", f"--ready-file={ready_file}"], log, env)
+        arguments = [*command, *flags, f"--data-dir={directory}", f"--ready-file={ready_file}"]
+        process = start_process(arguments, log, env, root)
     server = Server("", process, {}, log_file)
     try:
         server.ready = until(lambda: _ready(server, ready_file), "the server is ready", START_WITHIN, every=0.005)
@@ -161,10 +170,12 @@ def start_server(
     return server
 
 
-def start_process(command: Sequence[str], log: IO[bytes], env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
-    """Start a command from the project's root with no stdin."""
+def start_process(
+    command: Sequence[str], log: IO[bytes], env: dict[str, str] | None = None, root: Path = ROOT
+) -> subprocess.Popen[bytes]:
+    """Start a command with no stdin, from the project's root unless another directory is given."""
     return subprocess.Popen(
-        list(command), stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=ROOT, env={**os.environ, **(env or {})}
+        list(command), stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=root, env={**os.environ, **(env or {})}
     )
 
 

@@ -1,0 +1,57 @@
+"""The comparison of two source trees finds equal ones equal, and one that does more work dearer."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.bench.against import KINDS, Ratio, Tree, compare
+from tests.support.processes import ROOT, etcd_binary
+
+OURS = Tree(ROOT)
+
+pytestmark = pytest.mark.skipif(etcd_binary() is None, reason="no etcd")
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Iterator[Tree]:
+    """Yield a copy of the sources."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "apiext", tmp_path / "apiext", ignore=ignored)
+    yield Tree(tmp_path)
+    shutil.rmtree(tmp_path)
+
+
+def ratios(ours: Tree, theirs: Tree, kinds: Sequence[str], rounds: int) -> dict[str, Ratio]:
+    """Return the ratios after the last round."""
+    *_, last = compare(ours, theirs, kinds, rounds, 30)
+    return last
+
+
+def is_one(found: Ratio, errors: float) -> bool:
+    """Report whether a ratio is 1 within some of its errors, and the error small enough to mean anything."""
+    return abs(found.value - 1) <= errors * found.error and found.error < 0.3
+
+
+def test_equal_trees_cost_the_same(copy: Tree) -> None:
+    found = ratios(OURS, copy, ["start", "RSS", "create", "GET"], 5)
+    assert {
+        kind: it for kind, it in found.items() if not is_one(it, 6)
+    } == {}  # a mean of five: one of 300 is outside 6
+
+
+def test_a_tree_that_does_more_is_dearer(copy: Tree) -> None:
+    package = copy.root / "apiext" / "__init__.py"
+    with package.open("a") as text:
+        text.write("\nsum(range(100_000_000))\n")
+    found = ratios(copy, OURS, ["start"], 3)["start"]
+    assert found.value > 1.5, found
+
+
+@pytest.mark.long
+def test_equal_trees_cost_the_same_in_every_kind(copy: Tree) -> None:
+    found = ratios(OURS, copy, KINDS, 30)
+    assert {kind: it for kind, it in found.items() if not is_one(it, 4)} == {}

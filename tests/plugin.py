@@ -43,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     asyncio.set_event_loop(None)  # else looptime's look for a loop makes one that nobody closes
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job's; programs under test would inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.addinivalue_line("markers", "has(*facts): what a look at the server must find for the test")
     config.pluginmanager.register(BehaviourRows(), "behaviour-rows")
     config.pluginmanager.register(Families(), "client-families")
     config.pluginmanager.register(Overdue(), "overdue")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from apiext.conformance.areas import area_of
+from apiext.conformance.replay.look import Look, look
 from apiext.conformance.support.http_client import Client
 
 
@@ -32,10 +33,16 @@ def _judged(request: pytest.FixtureRequest) -> None:
     mark = request.node.get_closest_marker("differs")
     if mark and request.config.getoption("--server") and request.getfixturevalue("foreign"):
         pytest.skip(f"kube-apiserver differs, see docs/DIFFERENCES.md: {mark.args[0]}")
+    for row in request.node.callspec.params.values() if hasattr(request.node, "callspec") else ():
+        why = row.get("differs") if isinstance(row, dict) else None
+        if why and request.config.getoption("--server") and request.getfixturevalue("foreign"):
+            pytest.skip(f"kube-apiserver differs, see docs/DIFFERENCES.md: {why}")
     if not request.config.getoption("--server") or not request.module.__name__.startswith("apiext.conformance."):
         return
     needs = list(area_of(request.module.__name__.rpartition(".")[2]).needs)
     needs += [path for mark in request.node.iter_markers("needs") for path in mark.args]
+    if absent := [fact for mark in request.node.iter_markers("has") for fact in mark.args if fact not in seen(request)]:
+        pytest.skip(f"a look at the server found no {', '.join(absent)}")
     if "hook" in request.fixturenames:
         needs.append("/apis/admissionregistration.k8s.io/v1")
         if not getattr(request.getfixturevalue("server"), "is_local", True):
@@ -44,6 +51,17 @@ def _judged(request: pytest.FixtureRequest) -> None:
         serves = request.getfixturevalue("serves")
         if missing := [path for path in needs if not serves(path)]:
             pytest.skip(f"the server does not serve {', '.join(missing)}")
+
+
+def seen(request: pytest.FixtureRequest) -> frozenset[str]:
+    """Return the facts of the server; a definition is made for that the first time."""
+    return frozenset(request.getfixturevalue("facts").facts)
+
+
+@pytest.fixture(scope="session")
+def facts(server: Any) -> Look:
+    """What a look at the server tells."""
+    return look(server.client())
 
 
 @pytest.fixture(scope="session")

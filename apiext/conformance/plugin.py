@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import ssl
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 import pytest
 
 from apiext.conformance.areas import area_of, areas
-from apiext.conformance.replay.recorded import LEFT_OUT
+from apiext.conformance.replay.recorded import LEFT_OUT, decision
 from apiext.conformance.support import http_client
 from apiext.conformance.support.target import Target
 
@@ -35,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register markers and the report."""
     config.addinivalue_line("markers", "rows(*ids): numbered behaviours that the test shows")
     config.addinivalue_line("markers", "differs(why): kube-apiserver answers otherwise")
+    config.addinivalue_line("markers", "has(*facts): what a look at the server must find for the test")
     config.addinivalue_line("markers", "needs(*paths): paths that the server must serve for the test")
     config.pluginmanager.register(Report(), "conformance-report")
 
@@ -86,6 +88,33 @@ def target(url: str, token: str, ca: str, certificate: str, key: str) -> Target:
     return Target(url, {"Authorization": f"Bearer {token}"} if token else {}, tls)
 
 
+_BUILT_IN = re.compile(
+    r"(?P<core>/api)(?:/|$)|/apis/(?P<group>(?!apiextensions)[a-z.]+\.k8s\.io|apps|autoscaling|batch|policy)/"
+)
+_CORE = "/api/v1"
+_served: dict[str, bool] = {}
+
+
+def _missing_root(paths: Iterable[str], config: pytest.Config) -> str:
+    """Return the root of a built-in group that a test asked for and that the server does not have, else nothing."""
+    for found in filter(None, map(_BUILT_IN.match, sorted(paths))):
+        root = _CORE if found["core"] else f"/apis/{found['group']}"
+        if root not in _served:
+            _served[root] = named(config).serves(root)
+        if not _served[root]:
+            return root
+    return ""
+
+
+def _decision(config: pytest.Config) -> str:
+    """Return why the last answer of a server of another make differs from ours by decided.yaml, else nothing."""
+    for answer in http_client.answers:
+        one = decision(answer.status, answer.text)
+        if one and named(config).version.get("compiler") != "python":
+            return f"kube-apiserver differs, see docs/DIFFERENCES.md: {one['status']} where {one['why']}"
+    return ""
+
+
 class Report:
     """Counts verdicts by area, and prints the table, the reasons of skips and the last line."""
 
@@ -101,13 +130,19 @@ class Report:
         report = yield
         module = item.nodeid.partition("::")[0].rpartition("/")[2].removesuffix(".py")
         report.user_properties.append((_AREA, area_of(module).name))
-        if report.failed and http_client.exchanges:
+        if report.failed and (root := _missing_root(http_client.paths, item.config)):
+            report.outcome, report.longrepr = "skipped", (str(item.path), 0, f"the server does not serve {root}")
+        elif report.failed and (why := _decision(item.config)):
+            report.outcome, report.longrepr = "skipped", (str(item.path), 0, why)
+        elif report.failed and http_client.exchanges:
             report.sections.append(("last requests and answers", "\n\n".join(http_client.exchanges)))
         return report
 
     def pytest_runtest_setup(self) -> None:
         """Forget the requests of the test before."""
         http_client.exchanges.clear()
+        http_client.answers.clear()
+        http_client.paths.clear()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a verdict: of a test that ran, was skipped, or failed in its set-up or clean-up."""

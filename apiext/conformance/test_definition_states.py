@@ -117,7 +117,7 @@ def test_preconditions_of_every_delete_of_a_definition_are_told_alike(api: Clien
         stored = api.get(path).expect(200)["metadata"]
         for name, given, words in (("uid", "x", "UID"), ("resourceVersion", "1", "ResourceVersion")):
             refused = api.delete(path, {"preconditions": {name: given}}).expect(409)
-            text = f"Precondition failed: {words} in precondition: {given}, {words} in object meta: {stored[name]}"
+            text = f"precondition failed: {words} in precondition: {given}, {words} in object meta: {stored[name]}"
             assert refused["message"] == prefix + text, turn
             assert refused["details"]["kind"] == "customresourcedefinitions"
         assert api.delete(path, {"preconditions": {"uid": stored["uid"]}}).status == 200

@@ -26,9 +26,11 @@ def holder(rule: str) -> dict[str, Any]:
 
 @pytest.mark.rows("CEL-001", "CEL-005", "CEL-010")
 @pytest.mark.parametrize("start", range(0, len(CASES), 30))
-def test_what_is_refused(api: Client, start: int) -> None:
+def test_what_is_refused(api: Client, start: int, foreign: bool) -> None:
     wanted = definition(fresh_group())
     for case in CASES[start : start + 30]:
+        if foreign and case.get("differs"):
+            continue
         schema = {"type": "object", "properties": {"spec": holder(case["rule"])}}
         wanted["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": schema}
         answer = api.post(f"{DEFINITIONS}?dryRun=All", wanted)

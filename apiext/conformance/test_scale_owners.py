@@ -89,8 +89,8 @@ def test_an_apply_to_a_scale_that_nobody_owns(widgets: Resource) -> None:
 @pytest.mark.parametrize(
     ("body", "code", "text"),
     [
-        ({"spec": {"foo": 1}}, 500, ".spec.foo: field not declared in schema"),
-        ({"spec": {"replicas": "x"}}, 500, ".spec.replicas: expected numeric (int or float), got string"),
+        ({"spec": {"foo": 1}}, 400, ".spec.foo: field not declared in schema"),
+        ({"spec": {"replicas": "x"}}, 400, ".spec.replicas: expected numeric (int or float), got string"),
         ({"metadata": {"managedFields": [{}]}}, 400, "metadata.managedFields must be nil"),
     ],
 )

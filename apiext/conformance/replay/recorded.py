@@ -88,6 +88,17 @@ def _decisions() -> list[dict[str, Any]]:
     return found
 
 
+def decision(status: int, text: str) -> dict[str, Any] | None:
+    """Return the row of decided.yaml about an answer, a Status in JSON; None if there is none."""
+    if status not in {one["status"] for one in _decisions()}:
+        return None
+    try:
+        message = str(json.loads(text)["message"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return next((one for one in _decisions() if status == one["status"] and re.search(one["message"], message)), None)
+
+
 def decided(answer: dict[str, Any]) -> dict[str, Any]:
     """Return a recorded answer as this server gives it where docs/DIFFERENCES.md has another code for its message."""
     body = answer.get("body")

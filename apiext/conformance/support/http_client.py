@@ -21,6 +21,10 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 exchanges: deque[str] = deque(maxlen=3)
 """The last requests of this process with their answers, for the report of a failure."""
+answers: deque[Answer] = deque(maxlen=1)
+"""The last answer of this process."""
+paths: set[str] = set()
+"""Paths of all requests of this process since the set was cleared."""
 _SHOWN = 2_000  # characters of a body that a report shows
 
 
@@ -122,6 +126,7 @@ class Client:
     def _send(
         self, method: str, path: str, body: Any, headers: Mapping[str, str], timeout: float, query: Mapping[str, object]
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        paths.add(path)
         path = self._parts.path + path
         if query:
             path += ("&" if "?" in path else "?") + urlencode({name: str(value) for name, value in query.items()})
@@ -156,6 +161,7 @@ class Client:
         connection, response = self._send(method, path, body, headers or {}, timeout, query)
         try:
             answer = Answer(response.status, _headers(response), response.read())
+            answers.append(answer)
             exchanges.append(_shown(method, path, body, headers or {}, query, answer))
             return answer
         finally:

@@ -171,5 +171,5 @@ def test_namespaces_are_stored_as_they_are_shown() -> None:
     assert orjson.loads(raw) == document
     fresh = builtin_resources()[1].versions["v1"]
     assert namespace.view(raw, 3) == fresh.view(raw, 3) == fresh.view(raw, 3)
-    assert [column.cell(document) for column in namespace.columns] == ["a", "Active", "<unknown>"]
+    assert [column.cell(document) for column in namespace.columns] == ["a", "Active", "0001-01-01T00:00:00Z"]
     assert namespace.selectable["status.phase"](document) == "Active"

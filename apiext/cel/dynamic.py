@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from apiext.cel.effort import spend
+from apiext.cel.effort import spend, spend_equality
 from apiext.cel.go_values import show, show_raw
 from apiext.cel.raw import Native
 from apiext.cel.values import Fault, Value, View, elements, equal, is_list, is_map, kept
@@ -49,7 +49,7 @@ class DynamicList(View):
             return False
         if len(self.raw) != len(other):
             return False
-        spend(len(self.raw) + 1)
+        spend_equality(len(self.raw))
         return all(equal(a, b) is True for a, b in zip(self.items(), elements(other), strict=True))
 
     def add(self, other: Value) -> Value:
@@ -86,7 +86,7 @@ class DynamicMap(View):
         """Compare entry by entry."""
         if not is_map(other) or len(self) != len(other):
             return False
-        spend(len(self.raw) + 1)
+        spend_equality(len(self.raw))
         for key in self.raw:
             theirs = other.find(key)
             if theirs is None or type(theirs) is Fault or equal(dynamic(self.raw[key]), theirs[1]) is not True:

@@ -18,6 +18,8 @@ MOST_TIME = 2_500_000  # elements that all evaluations under a limit may take as
 _CHARACTERS = 10  # of a text that count as one element, as in costs
 _WIDE = 4  # bytes of a character of a text that is not ASCII
 _FEW = 1_000  # characters that need not be reckoned with
+_COMPARED = 2  # elements of this allowance that an element takes which is compared or added: about a microsecond
+_MANY = 100  # elements from which the equality of two lists or maps counts: its cost bounds shorter ones
 _SCANNED = 500  # characters that are looked through in the time of an element
 
 
@@ -105,3 +107,15 @@ def take_scan(characters: int) -> None:
     """Reckon with characters that are compared or looked through, a block at a time. Raises Cancelled."""
     if characters >= _FEW:
         take_time(characters // _SCANNED)
+
+
+def take_elements(elements: int) -> None:
+    """Reckon with elements that are compared with each other, or added. Raises Cancelled."""
+    take_time(elements * _COMPARED)
+
+
+def spend_equality(elements: int) -> None:
+    """Reckon with the elements of two lists or maps that are compared. Raises Cancelled."""
+    spend(elements + 1)
+    if elements >= _MANY:
+        take_elements(elements)

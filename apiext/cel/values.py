@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from apiext.cel.effort import spend, take_scan
+from apiext.cel.effort import spend, spend_equality, take_scan
 from apiext.cel.types import Type
 
 Scalar: TypeAlias = "bool | int | Uint | float | str | bytes | None"
@@ -307,14 +307,14 @@ def order_of(one: Value, other: Value) -> int:
 def _equal_lists(one: Value, other: Value) -> bool:
     if not is_list(other) or len(one) != len(other):
         return False
-    spend(len(one) + 1)
+    spend_equality(len(one))
     return all(equal(a, b) is not False for a, b in zip(one, elements(other), strict=True))
 
 
 def _equal_maps(one: Value, other: Value) -> bool:
     if not is_map(other) or len(one) != len(other):
         return False
-    spend(len(one) + 1)
+    spend_equality(len(one))
     for key, value in one.entries.values():
         found = other.find(key)
         if found is None or type(found) is Fault or equal(value, found[1]) is False:

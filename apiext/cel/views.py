@@ -8,7 +8,7 @@ from apiext.cel.base64_url import read_base64
 from apiext.cel.constructed import alike_raw
 from apiext.cel.declared import Declared
 from apiext.cel.dynamic import dynamic
-from apiext.cel.effort import spend
+from apiext.cel.effort import spend, spend_equality
 from apiext.cel.escaping import escape, unescape
 from apiext.cel.raw import go_name, key_of_object, raw_of
 from apiext.cel.times import (
@@ -173,7 +173,7 @@ class ListView(DeclaredView):
             return no_overload()
         if len(self.raw) != len(other):
             return False
-        spend(len(other) + 1)
+        spend_equality(len(other))
         for one, two in zip(self.items(), elements(other), strict=True):
             found = equal_directly(one, two)
             if found is not True:
@@ -249,7 +249,7 @@ class SetView(ListView):
             return no_overload()
         if len(self.raw) != len(other):
             return False
-        spend(len(other) + 1)
+        spend_equality(len(other))
         return _same_sets(self.items(), other)
 
     def add(self, other: Value) -> Value:
@@ -274,7 +274,7 @@ class KeyedView(ListView):
             return no_overload()
         if len(self.raw) != len(other):
             return False
-        spend(len(other) + 1)
+        spend_equality(len(other))
         assert self.declared.element is not None
         names, seen = self._names, set()
         mine = {key_of_object(raw, names): raw for raw in self.raw}
@@ -428,7 +428,7 @@ class MapView(DeclaredView):
             return no_overload()
         if len(self) != len(other):
             return False
-        spend(len(other) + 1)
+        spend_equality(len(other))
         plain = _PLAIN.get(_kind_of_values(self)) if _kind_of_values(self) == _kind_of_values(other) else None
         for key, raw in self.raw.items():
             if plain is not None and type(raw) is plain and type(other.raw.get(key)) is plain:
@@ -485,7 +485,7 @@ class ObjectView(DeclaredView):
             return no_overload()
         if len(self) != len(other):
             return False
-        spend(len(other) + 1)
+        spend_equality(len(other))
         known = self.declared.properties
         for name, raw in self.raw.items():
             if name not in known:

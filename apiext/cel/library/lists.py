@@ -3,7 +3,7 @@
 from functools import cmp_to_key
 
 from apiext.cel.arithmetic import add
-from apiext.cel.effort import spend
+from apiext.cel.effort import spend, take_elements
 from apiext.cel.macros import LISTS
 from apiext.cel.overloads import Implement, Library, Overload, row
 from apiext.cel.values import (
@@ -38,6 +38,7 @@ _EXAMPLES = {
 
 
 def _is_sorted(values: Value) -> Value:
+    take_elements(len(values))
     before = None
     for at, value in enumerate(elements(values)):
         if type(value) is Fault or type(value) not in COMPARABLE:
@@ -52,6 +53,7 @@ def _is_sorted(values: Value) -> Value:
 
 def _extreme(name: str, replace_when: int) -> Implement:
     def run(values: Value) -> Value:
+        take_elements(len(values))
         best, first = None, True
         for value in elements(values):
             if type(value) is Fault or type(value) not in COMPARABLE:
@@ -65,6 +67,7 @@ def _extreme(name: str, replace_when: int) -> Implement:
 
 def _sum(zero: Value) -> Implement:
     def run(values: Value) -> Value:
+        take_elements(len(values))
         total = zero
         for value in elements(values):
             total = value if type(value) is Fault else add(total, value)

@@ -30,6 +30,7 @@ from apiext.managedfields.types import Type
 from apiext.meta import objectmeta
 from apiext.meta.fields import FieldError
 from apiext.meta.names import version_priority
+from apiext.schema import list_types
 from apiext.schema.compile import CompiledSchema
 from apiext.schema.rules_of_structure import is_structural
 
@@ -181,6 +182,7 @@ def _version(
         slow=schema.slow,
         tell=schema.tell,
         merge_type=_merge_type(definition, source),
+        owns_items=lambda: schema.cold or list_types.matters(schema().root),
         empty={"apiVersion": f"{definition.group}/{version.name}", "kind": names.kind},
         complete=_completion(schema),
         settle=_settling(schema),

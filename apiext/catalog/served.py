@@ -122,8 +122,9 @@ class ServedVersion:
     webhook or an apply made in this version. ``schema()`` reads the OpenAPI schema, which nobody keeps; ``cold()``
     tells that reading an object takes long, since its schema is compiled then or in ``prepare()``; ``slow(size)`` that
     work on an object of so many bytes may take long, by what was told to ``tell(size, long)`` before. ``merge_type()``
-    tells how its fields are owned, ``empty`` is an object that has none, ``complete(document)`` defaults in place what
-    an apply made, ``settle(document)`` prunes and coerces what policies made and keeps its nulls. ``named(document)``
+    tells how its fields are owned, ``owns_items()`` whether items of its lists may have an owner each, ``empty`` is an
+    object that has none, ``complete(document)`` defaults in place what an apply made,
+    ``settle(document)`` prunes and coerces what policies made and keeps its nulls. ``named(document)``
     fills in what follows from a name that was generated.
     ``read_apart(document)`` are the paths of values of a body that look for no field twice. ``internal(document)`` is
     an object as it comes back from upstream's internal form, in which owners see it. ``converts`` tells that ``view``,
@@ -173,6 +174,7 @@ class ServedVersion:
     name_messages: Callable[[str], list[str]] = dns1123_subdomain
     accept: Callable[[Document], Document] = _same
     merge_type: Callable[[], Type] = lambda: merge_type(None)
+    owns_items: Callable[[], bool] = lambda: True
     empty: View = field(default_factory=dict)
     complete: Callable[[Document], Document] = _same
     read_apart: Callable[[View], Sequence[str]] = lambda document: ()

@@ -12,14 +12,13 @@ that need less than ``limits.UNWEIGHED`` are not weighed: the limits on their nu
 """
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from apiext import limits
 from apiext.auth.user import User
 from apiext.http.messages import short_messages
-from apiext.http.negotiation import JSON, PROTOBUF, YAML
+from apiext.http.negotiation import PROTOBUF, YAML
 from apiext.meta import status
 from apiext.meta.status import StatusError
 from apiext.storage.room import Room
@@ -30,11 +29,37 @@ _BUSY = "the server has too little memory left for this request; try again"
 _NEVER = "the request needs about %d MiB of memory, and the server gives one request at most %d MiB"
 _MACHINE = Path("/proc/meminfo")
 _TOTAL = re.compile(r"MemTotal: +(\d+) kB")
-_STRETCH = 256 * 1024  # bytes of a body that are looked at between two turns of the loop: a millisecond
+_STRETCH = 256 * 1024  # bytes of a body that are looked at between two turns of the loop: half a millisecond
 _BYTE = 8  # bytes of memory for each byte of a body: as sent, decoded, encoded, and as answered
-_VALUE = 550  # bytes of memory for each value in it: a text, a member of an object, its path in a set of fields
-_CONTAINER: Mapping[str, int] = {JSON: 1_400, STRATEGIC: 5_600}
-"""Encoding of a body → bytes of memory for each object or list in it; those of JSON where there is no row."""
+_MERGED = (
+    2.8  # times the memory of a body that a strategic merge patch takes: it keeps copies of the lists that it merges
+)
+_SHORT = 600  # bytes of memory for each short text, message or number of a protobuf body
+_LONG = 300  # bytes of memory for each _LONG_BYTES of it besides, which a longer message or text may hold
+_LONG_BYTES = 16
+
+
+class Prices(NamedTuple):
+    """Bytes of memory for the signs of a JSON text (measured in docs/decisions/0030), and for each node of YAML.
+
+    Two quotes make a string, a colon a member, a bracket or brace a list or an object, a comma another value.
+    """
+
+    quote: int
+    comma: int
+    other: int
+    node: int
+
+
+ITEMS = Prices(quote=250, comma=110, other=270, node=800)
+"""Of objects whose lists may have an owner for each item: built-in kinds, list types ``map`` and ``set``, applies."""
+
+WHOLE = Prices(quote=80, comma=40, other=270, node=400)
+"""Of custom objects whose lists have one owner each."""
+
+_ALL = bytes(range(256))
+_NO_SIGN = _ALL.translate(None, b'{[:,"')  # a text without these bytes is counted in a fraction of the time
+_NO_NODE = _ALL.translate(None, b"{[:,?-\n")
 
 
 class Holder(Protocol):
@@ -44,36 +69,40 @@ class Holder(Protocol):
     promised: int
 
 
-async def weight(raw: bytes, encoding: str) -> int:
+async def weight(raw: bytes, encoding: str, prices: Prices = ITEMS) -> int:
     """Return about how many bytes of memory it takes to decode, validate and answer a body, at most.
 
-    An object with long lists that are maps takes as much; others take half of it or less.
+    Objects whose lists and members have an owner for each item take as much; others take half of it or less.
     """
-    values = containers = 0
+    if encoding == APPLY:  # its writer owns each item
+        prices = ITEMS
+    need = 0
     turn = Turn()
     for at in range(0, len(raw), _STRETCH):
-        some = _counted(raw, at, at + _STRETCH, encoding)
-        values, containers = values + some[0], containers + some[1]
-        if len(raw) > _STRETCH:
+        piece = raw if len(raw) <= _STRETCH else raw[at : at + _STRETCH]
+        if encoding in {APPLY, YAML}:
+            need += len(piece.translate(None, _NO_NODE)) * prices.node
+        elif encoding == PROTOBUF:
+            need += short_messages(piece) * _SHORT
+        else:
+            need += _of_json(piece, prices)
+        if turn.over:
             await turn.give()
-    if encoding in {YAML, APPLY}:
+    if encoding in {APPLY, YAML}:
+        most = limits.MAX_YAML_NODES * prices.node
         aliased = b"*" in raw and b"&" in raw  # aliases repeat what they stand for
-        values = limits.MAX_YAML_NODES if aliased else min(values, limits.MAX_YAML_NODES)
-        containers = min(containers, limits.MAX_YAML_NODES)
-    return len(raw) * _BYTE + values * _VALUE + containers * _CONTAINER.get(encoding, _CONTAINER[JSON])
+        need = most if aliased else min(need, most)
+    elif encoding == PROTOBUF:  # one of more messages is refused before it is decoded
+        need = min(need, limits.MAX_CONTAINERS * _SHORT) + len(raw) // _LONG_BYTES * _LONG
+    elif encoding == STRATEGIC:
+        need = int(need * _MERGED)
+    return len(raw) * _BYTE + need
 
 
-def _counted(raw: bytes, start: int, end: int, encoding: str) -> tuple[int, int]:
-    """Return how many values, and how many objects and lists, a piece of a body has at most."""
-    if encoding == PROTOBUF:
-        short = short_messages(raw[start:end])
-        return short, short + (min(end, len(raw)) - start) // 16
-    values = raw.count(b",", start, end)
-    containers = raw.count(b"{", start, end) + raw.count(b"[", start, end)
-    if encoding in {YAML, APPLY}:
-        values += raw.count(b"\n", start, end)
-        containers += raw.count(b"- ", start, end)
-    return values, containers
+def _of_json(raw: bytes, prices: Prices) -> int:
+    signs = raw.translate(None, _NO_SIGN)
+    quotes, commas = signs.count(b'"'), signs.count(b",")
+    return quotes * prices.quote + commas * prices.comma + (len(signs) - quotes - commas) * prices.other
 
 
 def memory_of_machine(path: Path = _MACHINE) -> int:

@@ -17,7 +17,7 @@ from apiext.documents.errors import OverflowingNumber
 from apiext.http import eventstream, lists, negotiation, protobuf, representations, streams, websocket
 from apiext.http.exchange import Answer, Exchange, Reply, StreamReply
 from apiext.http.making import Making
-from apiext.http.memory import Memory, weight
+from apiext.http.memory import ITEMS, WHOLE, Memory, weight
 from apiext.http.negotiation import JSON, PROTOBUF, YAML, Wanted
 from apiext.http.operations import Operations
 from apiext.http.representations import Subject
@@ -36,6 +36,7 @@ from apiext.verbs.call import Body, Call, Outcome, Page
 from apiext.verbs.identity import NO_KIND, expected_kind, no_object, unreadable_body
 
 _decoding = ThreadPoolExecutor(limits.DECODING_THREADS, "decoding")
+_decoding_yaml = ThreadPoolExecutor(1, "decoding-yaml")  # its parser may hold the interpreter for the length of a text
 _DEFINITIONS = "customresourcedefinitions"
 _SOON = 0.001  # seconds
 _IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first event of a watch (recorded)
@@ -406,11 +407,14 @@ async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
 async def _weigh(resources: Resources, exchange: Exchange, target: Target, raw: bytes, encoding: str) -> None:
     """Have the memory promised that a write takes, 429 or 413 before its body is decoded (http.memory)."""
     info = exchange.info
-    need = await weight(raw, encoding) if len(raw) > limits.UNWEIGHED else 0
+    served = target.served
+    need = 0
+    if len(raw) > limits.UNWEIGHED:
+        need = await weight(raw, encoding, ITEMS if served.owns_items() else WHOLE)
     if info.name and info.verb != "delete":  # what takes much memory can be deleted
-        entry = resources.operations.cached(target.served.stored_resource, info.namespace or "", info.name)
+        entry = resources.operations.cached(served.stored_resource, info.namespace or "", info.name)
         if entry is not None and entry.size > limits.UNWEIGHED:
-            need += await weight(entry.raw, JSON)
+            need += await weight(entry.raw, JSON, ITEMS if served.owns_items() else WHOLE)
     if need or exchange.promised:
         resources.memory.hold(exchange, need)
 
@@ -443,7 +447,8 @@ async def _body(target: Target, encoding: str, raw: bytes) -> Body:
 async def _decoded(encoding: str, raw: bytes, decode: Decode) -> tuple[Document, list[str]]:
     if len(raw) < limits.DECODE_OFF_LOOP.get(encoding, limits.MAX_BODY):
         return decode(raw)
-    return await asyncio.get_running_loop().run_in_executor(_decoding, decode, raw)
+    threads = _decoding_yaml if encoding == YAML else _decoding
+    return await asyncio.get_running_loop().run_in_executor(threads, decode, raw)
 
 
 def _from_json(raw: bytes) -> tuple[Document, list[str]]:

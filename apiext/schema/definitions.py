@@ -1,8 +1,9 @@
 """Everything that is wrong with the schema of a definition, and what its writer is warned of."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from apiext import limits
+from apiext.cel.literals import string_literals
 from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
 from apiext.meta.fields import FieldError, first_told, forbidden, invalid
@@ -50,14 +51,29 @@ def definition_errors(schema: View, path: str, options: Options = STRICT) -> lis
 
 
 def _too_much_to_match(schema: View) -> bool:
-    """Tell whether the programs of all patterns of a schema are larger together than MAX_PATTERN_PROGRAMS."""
-    found = (node.get("pattern") for node in subschemas(schema))
+    """Tell whether the programs of all patterns of a schema and its rules exceed MAX_PATTERN_PROGRAMS together."""
+    nodes = list(subschemas(schema))
+    found = [node.get("pattern") for node in nodes] + list(_texts_of_matching_rules(nodes))
     left = limits.MAX_PATTERN_PROGRAMS
     for pattern in dict.fromkeys(one for one in found if one and isinstance(one, str)):
         left -= patterns.size(pattern)
         if left < 0:
             return True
     return False
+
+
+def _texts_of_matching_rules(nodes: Iterable[View]) -> Iterator[str]:
+    """Yield the string literals of rules that match patterns, which stand for their constant patterns.
+
+    Rules that exceed the limit of all rules' length have none: they are refused before they are compiled.
+    """
+    rules = [rule for node in nodes for rule in node.get(_RULES) or () if isinstance(rule, Mapping)]
+    texts = [text for rule in rules for text in (rule.get("rule"), rule.get("messageExpression"))]
+    written = [text for text in texts if isinstance(text, str)]
+    if sum(map(len, written)) <= limits.MAX_RULE_TEXT:
+        for text in dict.fromkeys(written):
+            if "matches" in text or "find" in text:
+                yield from string_literals(text)
 
 
 def _rule_errors(schema: View, path: str, broken: list[str], options: Options) -> list[FieldError]:

@@ -9,7 +9,7 @@ import pytest
 
 from apiext import limits
 from apiext.auth.user import User
-from apiext.http.memory import STRATEGIC, Memory, weight
+from apiext.http.memory import APPLY, ITEMS, STRATEGIC, WHOLE, Memory, Prices, weight
 from apiext.http.negotiation import JSON, PROTOBUF, YAML
 from apiext.meta.fields import Errors, FieldError, required
 from apiext.meta.status import StatusError
@@ -58,19 +58,55 @@ def test_workers_share_the_memory() -> None:
     assert of_four.total == one.total // 4
 
 
+def listed(item: str, count: int) -> bytes:
+    """Return a list of items; N stands for their numbers."""
+    return f"[{','.join(item.replace('N', f'{number:x}') for number in range(count))}]".encode()
+
+
+@pytest.mark.parametrize(
+    ("item", "count", "encoding", "prices", "measured"),
+    [
+        ('{"name":"pN","port":12345}', 65_000, JSON, ITEMS, 164),
+        ('{"name":"pN","port":12345},{"port":12345,"protocol":"TCP"}', 45_000, STRATEGIC, ITEMS, 603),
+        ('"N":""', 240_000, JSON, ITEMS, 159),
+        ('{"k":"N"}', 190_000, JSON, ITEMS, 303),
+        ('"N"', 370_000, JSON, ITEMS, 221),
+        ('"N":{}', 190_000, APPLY, WHOLE, 188),
+        ("{}", 390_000, JSON, ITEMS, 103),
+        ('{"a":1}', 330_000, JSON, WHOLE, 248),
+        ('{"k":"N"}', 190_000, JSON, WHOLE, 124),
+        ('"N":""', 240_000, JSON, WHOLE, 111),
+        ('"N"', 370_000, JSON, WHOLE, 62),
+        ("{}", 390_000, JSON, WHOLE, 59),
+        ("1", 1_400_000, JSON, WHOLE, 41),
+    ],
+)
+async def test_a_body_weighs_what_it_was_measured_to_take(
+    item: str, count: int, encoding: str, prices: Prices, measured: int
+) -> None:
+    """``measured`` are MiB at the peak of a fresh server (docs/decisions/0030)."""
+    found = await weight(listed(item, count), encoding, prices) / 2**20
+    assert measured <= found <= 2.3 * measured
+
+
 @pytest.mark.parametrize(
     ("raw", "encoding", "least"),
     [
-        (b"[" + b"{}," * 1_000 + b"{}]", JSON, 1_000 * 1_000),
-        (b"[" + b"{}," * 1_000 + b"{}]", STRATEGIC, 1_000 * 5_000),
         (b"x:\n" + b"- a\n" * 1_000, YAML, 1_000 * 500),
-        (b"\x0a\x00" * 1_000, PROTOBUF, 1_000 * 1_000),
+        (b"- " * 200 + b"a", YAML, 200 * 500),
+        (b"\x0a\x00" * 1_000, PROTOBUF, 1_000 * 500),
         (b"x" * 1_000_000, JSON, 1_000_000),
         (b"a: &a [b]\nc: [*a]", YAML, limits.MAX_YAML_NODES * 500),
     ],
 )
 async def test_what_a_body_weighs(raw: bytes, encoding: str, least: int) -> None:
     assert least <= await weight(raw, encoding) <= 20 * least
+
+
+async def test_what_is_refused_when_it_is_decoded_weighs_no_more_than_what_is_not() -> None:
+    most = limits.MAX_CONTAINERS * 1_000
+    assert await weight(b"\x0a\x00" * 1_400_000, PROTOBUF) < most
+    assert await weight(b"- a\n" * 700_000, YAML) < most
 
 
 async def test_a_long_text_weighs_little() -> None:

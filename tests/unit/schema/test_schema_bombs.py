@@ -298,6 +298,21 @@ def test_the_patterns_of_a_schema_are_weighed_together() -> None:
     assert texts == ["S: Forbidden: must not have patterns with more than 500000 instructions of RE2 in all"]
     stored = replace(STRICT, limited_rules=False)
     assert definition_errors(schema(9), "S", stored) == []
+
+
+@pytest.mark.parametrize("call", ["self.a.matches(PATTERN)", "matches(self.a, PATTERN)", "self.a.find(PATTERN) == ''"])
+def test_the_patterns_of_rules_are_weighed_with_those_of_the_schema(call: str) -> None:
+    """Rules kept programs that the limit on patterns did not count."""
+
+    def schema(count: int) -> dict[str, Any]:
+        patterns = [r"r'" + r"\pL" * 50 + f"{number}'" for number in range(count)]
+        rules = [{"rule": call.replace("PATTERN", pattern)} for pattern in patterns]
+        text = {"type": "string", "maxLength": 10}
+        return {"type": "object", "properties": {"a": text}, "required": ["a"], "x-kubernetes-validations": rules}
+
+    assert definition_errors(schema(3), "S") == []
+    texts = [str(error) for error in definition_errors(schema(20), "S")]
+    assert texts == ["S: Forbidden: must not have patterns with more than 500000 instructions of RE2 in all"]
     same = {f"p{number}": {"type": "string", "pattern": r"\pL" * 50} for number in range(20)}
     assert definition_errors({"type": "object", "properties": same}, "S") == []
 

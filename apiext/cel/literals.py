@@ -1,0 +1,20 @@
+"""The string literals of an expression, without its syntax."""
+
+from collections.abc import Iterator
+
+from apiext.cel.lexer import STRING, tokenize
+from apiext.cel.source import Issues, Source
+from apiext.cel.unescape import UnescapeError, unescape
+
+
+def string_literals(text: str) -> Iterator[str]:
+    """Yield the values of the string literals of an expression; those that cannot be read are left out."""
+    tokens = tokenize(text, Issues(Source(text)))
+    for kind, token in zip(tokens.kinds, tokens.texts, strict=True):
+        if kind == STRING:
+            try:
+                value = unescape(token, False)
+            except UnescapeError:
+                continue
+            if isinstance(value, str):
+                yield value

@@ -347,7 +347,7 @@ class SetValues(ValueList):
             return no_overload()
         if len(self) != len(other):
             return False
-        spend(len(other) + 1)
+        spend_equality(len(other))
         return _same_sets(self.items(), other)
 
     def add(self, other: Value) -> Value:
@@ -372,7 +372,7 @@ class KeyedValues(ValueList):
             return no_overload()
         if len(self) != len(other):
             return False
-        spend(len(other) + 1)
+        spend_equality(len(other))
         seen = set()
         mine = {_key_of_fields(value, self.names): value for value in self.values}
         for value in elements(other):

@@ -85,9 +85,11 @@ class _Announcing:
         """Return the request target as it was sent, and the address of the client."""
         return self._inner.origin()
 
-    def open_stream(self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink) -> WatchSink:
+    def open_stream(
+        self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink, unread: int = limits.WATCH_HIGH_WATER
+    ) -> WatchSink:
         """Return the sink of a watch."""
         if not issubclass(kind, WebSocketSink):
             start, end, rest = head.partition(b"\r\n")
             head = b"".join((start, end, self._lines, rest))
-        return self._inner.open_stream(head, columns, kind)
+        return self._inner.open_stream(head, columns, kind, unread)

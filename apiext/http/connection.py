@@ -549,13 +549,18 @@ class ApiHandler(Turns):
         peer = transport.get_extra_info("peername") if transport is not None else None
         return request.message.path if request is not None else "", shown(peer[0]) if isinstance(peer, tuple) else ""
 
-    def open_stream(self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink) -> WatchSink:
-        """Return the sink of a watch on this connection, with buffers that notice a slow client early (http.md 4.4)."""
+    def open_stream(
+        self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink, unread: int = limits.WATCH_HIGH_WATER
+    ) -> WatchSink:
+        """Return the sink of a watch on this connection, with buffers that notice a slow client early (http.md 4.4).
+
+        ``unread`` are the bytes from which on what the client has not read pauses the watch.
+        """
         transport = self.transport
         if transport is None:
             raise ConnectionResetError("the client is gone")
-        set_option(transport, socket.SOL_SOCKET, "SO_SNDBUF", limits.WATCH_SEND_BUFFER)
-        transport.set_write_buffer_limits(high=limits.WATCH_HIGH_WATER)
+        set_option(transport, socket.SOL_SOCKET, "SO_SNDBUF", min(limits.WATCH_SEND_BUFFER, unread))
+        transport.set_write_buffer_limits(high=unread)
         if (
             kind in (WatchSink, GzipSink)
             and self._request is not None

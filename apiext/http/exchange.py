@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from apiext import limits
 from apiext.audit.events import Trail
 from apiext.auth.user import ANONYMOUS, User
 from apiext.http.heads import Head
@@ -26,7 +27,9 @@ class Connection(Protocol):
     def origin(self) -> tuple[str, str]:
         """Return the request target as it was sent, and the address of the client."""
 
-    def open_stream(self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink) -> WatchSink:
+    def open_stream(
+        self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink, unread: int = limits.WATCH_HIGH_WATER
+    ) -> WatchSink:
         """Return the sink of a watch; ``columns`` go into its first event if that is a Table."""
 
 

@@ -167,7 +167,10 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
     if watches[user] >= limits.WATCHES_OF_A_USER:
         raise status.too_many_requests(f"the user has {limits.WATCHES_OF_A_USER} watches open, and may have no more")
     head = way.head(resources.clock.line(), exchange, streams.content_type(subject, form))
-    sink = exchange.connection.open_stream(head, streams.first_columns(subject), way.sink)
+    unread = min(limits.WATCH_HIGH_WATER, limits.UNREAD_OF_A_USER // (watches[user] + 1))
+    sink = exchange.connection.open_stream(
+        head, streams.first_columns(subject), way.sink, max(unread, limits.WATCH_LOW_WATER)
+    )
     running.value += 1
     watches[user] += 1
     sink.done.add_done_callback(lambda _: _ended(running, watches, user))

@@ -12,6 +12,7 @@ An attack looks like this; README.md says how to choose one:
 from __future__ import annotations
 
 import contextlib
+import json
 import ssl
 import threading
 import time
@@ -190,7 +191,7 @@ def at_once(count: int, send: Callable[[int], Found]) -> list[Found]:
 def refusal(answer: Answer) -> int:
     """Return the code of a precise refusal: a Status of 4xx that says why."""
     assert 400 <= answer.status < 500, f"{answer.status}: {answer.raw[:500]!r}"
-    told = yaml.safe_load(answer.raw)  # JSON is YAML
+    told = json.loads(answer.raw) if answer.raw[:1] == b"{" else yaml.safe_load(answer.raw)
     assert (told["kind"], told["status"], told["code"]) == ("Status", "Failure", answer.status)
     assert told["reason"], told
     assert told["message"], told

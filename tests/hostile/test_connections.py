@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from apiext.conformance.support.waiting import pause, until
 from tests.hostile.harness import Victim
-from tests.support.waiting import pause, until
 
 
 @contextlib.contextmanager

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from apiext.conformance.support.definitions import definition
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 from tests.hostile.harness import Victim, at_once, refusal
-from tests.support.definitions import definition
-from tests.support.http_client import Client
-from tests.support.waiting import until
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"

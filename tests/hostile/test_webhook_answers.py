@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from apiext.conformance.support.admission_webhook import Exchange, Raw, in_another_process, page
+from apiext.conformance.support.waiting import until
 from tests.hostile.harness import Victim, at_once
-from tests.support.admission_webhook import Exchange, Raw, in_another_process, page
-from tests.support.waiting import until
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 MAPS = "/api/v1/namespaces/default/configmaps?dryRun=All"

@@ -1,3 +1,0 @@
-"""Moved to apiext.conformance.support.admission."""
-
-from apiext.conformance.support.admission import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""Moved to apiext.conformance.support.admission_webhook."""
-
-from apiext.conformance.support.admission_webhook import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""Moved to apiext.conformance.support.conversion_webhook."""
-
-from apiext.conformance.support.conversion_webhook import *  # noqa: F403

@@ -1,3 +1,0 @@
-"""Moved to apiext.conformance.support.definitions."""
-
-from apiext.conformance.support.definitions import *  # noqa: F403

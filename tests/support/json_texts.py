@@ -1,3 +1,0 @@
-"""Moved to apiext.conformance.support.json_texts."""
-
-from apiext.conformance.support.json_texts import *  # noqa: F403

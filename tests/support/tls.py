@@ -1,3 +1,0 @@
-"""Moved to apiext.conformance.support.tls."""
-
-from apiext.conformance.support.tls import *  # noqa: F403

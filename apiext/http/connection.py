@@ -83,6 +83,7 @@ class ApiHandler(Turns):
         "_service",
         "_sink",
         "_sized",
+        "_stale",
         "_tail",
         "_valid",
         "certificate_user",
@@ -102,7 +103,8 @@ class ApiHandler(Turns):
         self._sent: object = None  # the headers that say so, unless they are large
         self._head = 0  # bytes of a head that is not complete
         self._pieces: list[bytes] = []  # of them those that are not parsed yet
-        self._tail = b""  # their last three
+        self._tail = b""  # the last three bytes that came, whoever takes them
+        self._stale = False  # whether the parser may think that reading is paused when it is not
         self._large = False  # whether so much came that the last head may be large
         self._holder: Holder | None = None  # of the client certificate ...
         self._valid = (0.0, 0.0)  # ... and between which wall clock times it counts
@@ -175,8 +177,12 @@ class ApiHandler(Turns):
             self._sink.resume()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """Read on if reading was paused: aiohttp asks for it behind each piece of a body."""
-        if self._reading_paused:
+        """Read on if reading was paused: aiohttp asks for it behind each piece of a body.
+
+        A parser that was told to pause by the end of a body, as by its last chunk, stops in the next body instead.
+        """
+        self._stale = self._stale or (self._reading_paused and not resume_parser)
+        if self._reading_paused or (self._stale and resume_parser):
             super().resume_reading(resume_parser)
 
     @property
@@ -234,6 +240,7 @@ class ApiHandler(Turns):
             data = self._gathered(data)
             if not data:
                 return
+        self._keep_tail(data)
         repeats = self._repeats
         if data.startswith(b"POST "):
             whole = repeats.find(data)
@@ -274,9 +281,14 @@ class ApiHandler(Turns):
 
         Who sends a head behind a request that is under way, or trailers behind its body, that have no end, is cut off.
         """
+        if self._pieces:  # writing was paused between two of them
+            data = self._joined(data)
+        self._keep_tail(data)
         body = self._request.payload if self._request is not None else EMPTY_PAYLOAD
+        if self._messages:
+            body = self._messages[-1][1]
         self._alone = self.is_new and is_one_head(data)
-        before = self._request_count, body.total_bytes
+        before = self._request_count, body.total_bytes, body.is_eof()
         waited_for = self._close and not body.is_eof()
         self._close = self._close and not waited_for
         self._repeats.pass_by(data)
@@ -284,10 +296,10 @@ class ApiHandler(Turns):
         self._close = self._close or waited_for
         if self._messages and isinstance(self._messages[-1][0], _ErrInfo) and not body.is_eof():
             body.set_exception(web.RequestPayloadError("what follows is no body"))  # else it would be waited for
-        whole = (self._request_count, body.total_bytes) != before or self._upgraded
+        whole = (self._request_count, body.total_bytes, body.is_eof()) != before or self._upgraded
         size = self._head + len(data)
         self._large = self._large or size > limits.HEAD_KEPT
-        if self._head or not whole:
+        if self._head or (data and not whole):
             self._unfinished(data, whole=whole)
         self._head = 0 if whole else size
         if self._head > limits.MAX_HEAD:
@@ -298,29 +310,34 @@ class ApiHandler(Turns):
 
         Parsing it in pieces would cost the processor and two more copies of what may never end.
         """
-        pieces = self._pieces
         if HEAD_END in data or HEAD_END in self._tail + data[:3]:
-            self._head -= sum(map(len, pieces))
-            self._tail = b""
-            if pieces:
-                data = b"".join((*pieces, data))
-                pieces.clear()
-            return data
-        pieces.append(data)
+            return self._joined(data) if self._pieces else data
+        self._keep_tail(data)
+        self._pieces.append(data)
         self._head += len(data)
-        self._tail = (self._tail + data[-3:])[-3:]
         self._service.strangers.began(self, data, parsed=False)
         if self._head > limits.MAX_HEAD:
-            pieces.clear()
+            self._pieces.clear()
             self._queue([_too_long()])
         return b""
+
+    def _joined(self, data: bytes) -> bytes:
+        """Return what was kept back of a head, and what came now."""
+        pieces = self._pieces
+        self._head -= sum(map(len, pieces))
+        data = b"".join((*pieces, data))
+        pieces.clear()
+        return data
+
+    def _keep_tail(self, data: bytes) -> None:
+        """Keep the last bytes that came: the end of a head may be cut into pieces, also behind another request."""
+        self._tail = data[-3:] if len(data) > 2 else (self._tail + data)[-3:]
 
     def _unfinished(self, data: bytes, *, whole: bool) -> None:
         """Count a head among those of all connections until it is whole, or if it is large until it is answered."""
         if whole:
             self._service.strangers.ended(self)
         else:
-            self._tail = data[-3:]
             self._service.strangers.began(self, data, parsed=True)
 
     def _answered(self, fast: FastPath, message: Any, payload: StreamReader) -> bool:

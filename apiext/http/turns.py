@@ -77,7 +77,8 @@ class Turns(web.RequestHandler):
                 await asyncio.sleep(0)
                 began = monotonic()
             message, payload = self._messages.popleft()
-            if self._parser is not None:
+            late = not payload.is_eof()
+            if self._parser is not None and not late:
                 self._parser.message_consumed()
             if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
                 self._resume_reading_if_drained()
@@ -87,6 +88,9 @@ class Turns(web.RequestHandler):
             except BaseException:
                 self.force_close()
                 raise
+            if late and self._parser is not None:  # the parser counts it since its body was complete
+                self._parser.message_consumed()
+                self.data_received(b"")
         if not self._force_close:
             self._task_handler = None
             if self.transport is not None:

@@ -164,7 +164,7 @@ COSTLY: dict[str, tuple[Send, int]] = {
         201,
     ),
     "ports": (service(ports=[{"name": port["name"], "port": port["port"]} for port in PORTS]), 201),
-    "ports of nodes": (service(type="NodePort", ports=PORTS), 422),
+    "ports of nodes": (service(type="NodePort", ports=PORTS), 201),
     "ports of nodes that nobody names": (
         service(type="NodePort", ports=[{"name": port["name"], "port": port["port"]} for port in PORTS]),
         500,

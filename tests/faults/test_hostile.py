@@ -153,7 +153,7 @@ COSTLY: dict[str, tuple[Send, int]] = {
     "retained": (retained, 200),
     "unknown below a long name": (dry(lambda it: it.make("a", objects={LONG: dict.fromkeys(KEYS[:3_000], 1)})), 201),
     "wrong below a long name": (dry(lambda it: it.make("a", lists={LONG * 10: [""] * 400_000 + [1]})), 422),
-    "applied below a long name": (misapplied, 500),
+    "applied below a long name": (misapplied, 400),
     "twice above a long name": (twice, 201),
     "enumeration of a long name": (
         defined({"type": "object", "properties": {LONG: {"type": "integer", "enum": [0] * 5_000}}}),

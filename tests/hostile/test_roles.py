@@ -17,7 +17,7 @@ JOE = {"Impersonate-User": "joe"}
 WIDE = 20_000  # resources, and as many names, of one rule
 RULES = 10_000  # in each of the other roles
 ROLES = 3
-GROUPS = 550_000
+GROUPS = 300_000
 pytestmark = pytest.mark.rows("AUT-003")
 
 

@@ -39,6 +39,7 @@ class Unreadable(ValueError):
 
     def __init__(self, text: str, stored: View) -> None:
         super().__init__(text)
+        self.stored = stored
         metadata = stored.get("metadata")
         names = metadata if isinstance(metadata, dict) else {}
         name = "/".join(str(names[part]) for part in ("namespace", "name") if part in names)

@@ -15,6 +15,7 @@ from apiext.documents.document import Document, View
 from apiext.meta.fields import aggregate
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.store import Guard, OutOfSpace, StoreError
+from apiext.storage.values import custom_object
 
 IN_PROGRESS = condition(TERMINATING, "True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
 _FAILED = "InstanceDeletionFailed"
@@ -96,7 +97,7 @@ class Finalizing:
         if known is not None and known[0] == facts.uid:
             return known[2]
         self._close(facts.name)
-        collection = self._store.add(facts.resource, facts.outline.namespaced)
+        collection = self._store.add(facts.resource, facts.outline.namespaced, custom_object)
         await collection.wait_ready()
         await self._store.fresh()
         emptied = Emptied(

@@ -37,6 +37,7 @@ from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
 from apiext.storage.collection import Collection
 from apiext.storage.store import Entry, Guard, RevisionChanged, StoreError, Unavailable
+from apiext.storage.values import custom_object
 from apiext.turn import Turn
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.delete import delete
@@ -116,7 +117,7 @@ class Garbage:
         if served is None:
             self.dependents.forget(resource)
         else:
-            self.dependents.follow(self._verbs.store.add(resource, served.namespaced))
+            self.dependents.follow(self._verbs.store.add(resource, served.namespaced, custom_object))
 
     # -- one object
 

@@ -45,6 +45,7 @@ from apiext.meta.status import StatusError
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.storage.store import Entry, StoreError, Unavailable
+from apiext.storage.values import custom_object
 from apiext.verbs import api, threads
 from apiext.verbs.call import Call, Verbs
 
@@ -208,7 +209,7 @@ class Migrations:
         if served is None:
             await self._missing(asked, f"{_UNHANDLED}: unable to obtain GVR from discovery")
             return
-        collection = store.add(served.stored_resource, served.namespaced)
+        collection = store.add(served.stored_resource, served.namespaced, custom_object)
         await collection.wait_ready()
         entry = self._definition(asked)
         plan = plan_of(await asyncio.to_thread(self._marks.decode, entry)) if entry is not None else None

@@ -16,6 +16,7 @@ from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.store import Entry, Guard, KeyExists, StoreError
+from apiext.storage.values import custom_object
 
 NAMESPACES = GroupResource("", "namespaces")
 ALWAYS = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -154,7 +155,7 @@ class Namespaces:
             now = self._live.current.resource(resource.group, resource.resource)
             if now is None or not now.namespaced:
                 continue  # it went while we waited for another, and may have come back in cluster scope
-            collection = self._store.add(resource, namespaced=True)
+            collection = self._store.add(resource, namespaced=True, decoder=custom_object)
             await collection.wait_ready()
             if resource in sweeps and sweeps[resource].collection is collection:
                 continue

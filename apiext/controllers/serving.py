@@ -18,6 +18,7 @@ from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.history import Change
 from apiext.storage.store import Entry, Guard, NotReady, StoreError, Unavailable
+from apiext.storage.values import custom_object
 
 log = logging.getLogger(__name__)
 
@@ -337,7 +338,7 @@ class Serving:
                 facts.name,
             )
         if before is None or not _looks_the_same(before, after):
-            self._store.add(after.group_resource, after.namespaced).outdated = [after.outdated]
+            self._store.add(after.group_resource, after.namespaced, custom_object).outdated = [after.outdated]
             self._live.current = self._live.current.with_resource(after)
         elif before.guard_revision != after.guard_revision or before.generation != after.generation:
             self._live.current = self._live.current.with_state(after)  # discovery cannot tell

@@ -27,12 +27,14 @@ _UNANSWERED = b']},"response":{"uid":"","convertedObjects":null,"result":{"metad
 class ConversionError(Exception):
     """Objects could not be converted; the text is the message of the 500 that a client reads (VER-008).
 
-    ``failure`` is the name by which metrics count it (VER-013).
+    ``failure`` is the name by which metrics count it (VER-013). ``need`` is the first object that could not be
+    converted, None where the error is not about a certain object.
     """
 
     def __init__(self, text: str, failure: str) -> None:
         super().__init__(text)
         self.failure = failure
+        self.need: NeedsConversion | None = None
 
 
 CALL = "conversion_webhook_call_failure"

@@ -311,6 +311,7 @@ class _Flight:
         """Raise what went wrong about an object, if that is known by now."""
         error = self.failures.get(need.key) or self.error
         if error is not None:
+            error.need = need
             raise error
 
 

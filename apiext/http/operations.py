@@ -4,11 +4,12 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol
 
 from apiext.catalog.served import LiveCatalog
+from apiext.catalog.stored import Unreadable
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
 from apiext.storage.fanout import Sink, Watcher
 from apiext.storage.store import Entry
-from apiext.verbs import api
+from apiext.verbs import api, converting
 from apiext.verbs.call import Body, Call, Outcome, Page, Verbs
 from apiext.verbs.watch import Frames
 
@@ -41,6 +42,12 @@ class Operations(Protocol):
 
     async def list(self, call: Call) -> Page:
         """Return a page of a collection."""
+
+    def unshown(self, call: Call, entry: Entry, error: Unreadable) -> Exception:
+        """Return the error of a read of an object that its version cannot show."""
+
+    async def unshown_list(self, call: Call, page: Page, error: Unreadable) -> Exception:
+        """Return the error of a list with such objects."""
 
     async def watch(self, call: Call, frames: Frames, sink: Sink) -> Watcher:
         """Send changes to a sink from now on."""
@@ -86,7 +93,7 @@ class VerbOperations:
         collection = self._verbs.store.collection(resource)
         if collection is None or not collection.ready:
             return None
-        return collection.get(namespace, name)
+        return collection.cached(namespace, name)
 
     def counts(self) -> Iterable[tuple[GroupResource, int]]:
         """Return how many objects of each resource the cache holds."""
@@ -102,6 +109,14 @@ class VerbOperations:
     def list(self, call: Call) -> Coroutine[Any, Any, Page]:
         """Return a page of a collection."""
         return api.list_objects(self._verbs, call)
+
+    def unshown(self, call: Call, entry: Entry, error: Unreadable) -> Exception:
+        """Return the error of a read of an object that its version cannot show."""
+        return converting.undecodable(self._verbs, call, (entry,), error)
+
+    def unshown_list(self, call: Call, page: Page, error: Unreadable) -> Coroutine[Any, Any, Exception]:
+        """Return the error of a list with such objects."""
+        return converting.unshown(self._verbs, call, page.listed(), error)
 
     def watch(self, call: Call, frames: Frames, sink: Sink) -> Coroutine[Any, Any, Watcher]:
         """Register the sink; raises StatusError before anything is written."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from apiext import limits
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
+from apiext.catalog.stored import Unreadable
 from apiext.documents.document import Document
 from apiext.documents.encoding import DecodeError, decode_beyond, decode_json, decode_yaml, root_members
 from apiext.documents.errors import OverflowingNumber
@@ -33,6 +34,7 @@ from apiext.storage.store import Entry
 from apiext.telemetry import Slot, Telemetry
 from apiext.verbs import api
 from apiext.verbs.call import Body, Call, Outcome, Page
+from apiext.verbs.errors import Undecodable
 from apiext.verbs.identity import NO_KIND, expected_kind, no_object, unreadable_body
 
 _decoding = ThreadPoolExecutor(limits.DECODING_THREADS, "decoding")
@@ -99,18 +101,30 @@ async def _get(resources: Resources, exchange: Exchange, target: Target) -> Answ
     subject = _subject(resources, exchange, target, judged=False)
     if truth(exchange.query.get("export")):
         raise status.bad_request("the export parameter, deprecated since v1.14, is no longer supported")
-    entry = await resources.operations.get(_call(exchange, target))
+    call = _call(exchange, target)
+    entry = await resources.operations.get(call)
     representations.check_include(subject.wanted, subject.include)
     if not subject.wanted.plain and entry.size > limits.UNWEIGHED:
         resources.memory.hold(exchange, await weight(entry.raw, JSON))
-    return await _stored(subject, entry)
+    try:
+        return await _stored(subject, entry)
+    except Unreadable as error:
+        raise resources.operations.unshown(call, entry, error) from error
 
 
 async def _list(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     subject = _subject(resources, exchange, target, judged=False)
-    page = await resources.operations.list(_call(exchange, target))
+    call = _call(exchange, target)
+    page = await resources.operations.list(call)
     representations.check_include(subject.wanted, subject.include)
-    if subject.wanted.plain and page.segments is not None and not target.served.typed:
+    try:
+        return await _page(resources, exchange, subject, page)
+    except Unreadable as error:
+        raise await resources.operations.unshown_list(call, page, error) from error
+
+
+async def _page(resources: Resources, exchange: Exchange, subject: Subject, page: Page) -> Reply:
+    if subject.wanted.plain and page.segments is not None and not subject.served.typed:
         return await _segments(resources, exchange, subject, page.segments, page)
     with resources.making.held(page):
         if page.convert is not None or page.count <= limits.SEGMENT:
@@ -177,7 +191,7 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
     try:
         sink.follow(await resources.operations.watch(_call(exchange, target), frames, sink))
     except StatusError as error:
-        if error.code not in _IN_STREAM:
+        if error.code not in _IN_STREAM and not isinstance(error, Undecodable):
             sink.discard()
             raise
         sink.end(streams.error_frame(subject, error, form))

@@ -311,8 +311,8 @@ class DeleteOptions:
         found: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": f"{GROUP}/v1"}
         return found | {name: value for name, value in given.items() if value is not None}
 
-    def errors(self) -> list[FieldError]:
-        """Return what is wrong with the options (WRI-018)."""
+    def errors(self, *, collection: bool = False) -> list[FieldError]:
+        """Return the validation errors of the options, of a delete or of a deletecollection (WRI-018)."""
         found: list[FieldError] = []
         policy = self.propagation_policy
         if self.orphan_dependents is not None and policy is not None:
@@ -320,9 +320,26 @@ class DeleteOptions:
             found.append(invalid("propagationPolicy", policy, text))
         if policy is not None and policy not in _POLICIES:
             found.append(not_supported("propagationPolicy", policy, (*_POLICIES, "nil")))
-        return found + _dry_run_errors(self.dry_run_values)
+        found += _dry_run_errors(self.dry_run_values)
+        if self.ignore_store_read_error:
+            together = {
+                "propagationPolicy": policy is not None,
+                "orphanDependents": self.orphan_dependents is not None,
+                "gracePeriodSeconds": self.grace_period_seconds is not None,
+                "preconditions": self.has_preconditions or (self.uid or self.resource_version) is not None,
+            }
+            found += [
+                invalid(IGNORE_READ_ERROR, True, f"cannot be set together with .{name}")
+                for name, given in together.items()
+                if given
+            ]
+            if collection and not found:
+                text = "is not allowed with DELETECOLLECTION, try again after removing the option"
+                found.append(invalid(IGNORE_READ_ERROR, True, text))
+        return found
 
 
+IGNORE_READ_ERROR = "ignoreStoreReadErrorWithClusterBreakingPotential"
 _TOP = ("DeleteOptions", "")
 _WITHIN = ("Preconditions", "preconditions.")
 _Members = Mapping[str, tuple[str, type, str]]  # member → option, type, Go's type

@@ -230,8 +230,8 @@ class CachedStore:
             state = await self._store.read(col, prefix, revision, start=after, limit=limit)
         finally:
             self._took("list", col, began)
-        for key, broken in state.broken.items():
-            raise col.fault(key, broken, listed=True)
+        if state.broken:
+            raise col.faults(state.broken)
         return Slice(state.entries, revision, state.remaining, state.following)
 
     async def watch(
@@ -281,6 +281,19 @@ class CachedStore:
         """
         key = relative(namespace, name)
         last = col.known(key)
+        revision = await self._delete(col, key, expected, guard)
+        if last is None or last.revision != expected:
+            last = await self._before(col, key, revision)
+        return last.with_revision(revision)
+
+    async def delete_unread(self, col: Collection, namespace: str, name: str, expected: int) -> None:
+        """Delete an object, which may be one that cannot be read, at the revision expected.
+
+        Raises as ``delete``, and Malformed if another value that cannot be read is there now.
+        """
+        await self._delete(col, relative(namespace, name), expected, None)
+
+    async def _delete(self, col: Collection, key: str, expected: int, guard: Guard | None) -> int:
         began = perf_counter()
         try:
             result = await self._store.delete(col.prefix + key, expected, guard)
@@ -290,9 +303,7 @@ class CachedStore:
             raise await refusal(col, key, result, expected, guard)
         if not self._shows(col, key, result.revision, None):
             await self._progress.reach(result.revision)
-        if last is None or last.revision != expected:
-            last = await self._before(col, key, result.revision)
-        return last.with_revision(result.revision)
+        return result.revision
 
     async def _before(self, col: Collection, key: str, revision: int) -> Entry:
         """Return what a deletion deleted; an empty object if that can no longer be read, since it did happen."""

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
+from heapq import nsmallest
 from sys import intern
 
 from apiext import limits
@@ -30,7 +31,7 @@ from apiext.storage.sealing import (
 )
 from apiext.storage.segments import Segments
 from apiext.storage.snapshot import Piece, Slice, Snapshot, batches, pieces_of, size_of
-from apiext.storage.store import Entry, FutureRevision, Malformed, NotReady, NotSealed, Sealed, Viewer
+from apiext.storage.store import Entry, Fault, FutureRevision, Malformed, NotReady, NotSealed, Sealed, Viewer
 from apiext.storage.values import Broken, differences, entry_of, json_object, secret_of
 from apiext.storage.waiting import EarlyChange, Waiting
 from apiext.storage.watching import Sink, WatchGroup
@@ -56,6 +57,7 @@ class Collection:
         self.resource = resource
         self.namespaced = namespaced
         self.prefix = prefix
+        self._path = f"{resource.group}/{resource.resource}" if resource.group else resource.resource
         self.ready = False
         self.taking = False  # whether changes are shown as they come
         self.dropped = False
@@ -92,17 +94,27 @@ class Collection:
         """Wait until the collection is filled; returns also when it was dropped meanwhile."""
         await self._filled.wait()
 
-    def get(self, namespace: str, name: str) -> Entry | None:
-        """Return the object as cached; raises Malformed for one that cannot be read (RV-020)."""
+    def get(self, namespace: str, name: str, *, listed: bool = False, stale: bool = False) -> Entry | None:
+        """Return the object as cached; raises Malformed for one that cannot be read (RV-020).
+
+        ``listed``: the error is that of a list. ``stale``: of such an object the last readable state is returned, if
+        this server has seen one.
+        """
         key = f"{namespace}/{name}" if namespace else name
         entry = self._state.index.get(key)
         if entry is None:
-            self._readable(key, f"{key}\0")
+            if not self.ready:
+                raise NotReady(f"{self.resource} is not in the cache")
+            broken = self.broken.get(key)
+            if broken is not None:
+                if stale and broken.last is not None:
+                    return broken.last
+                raise self.faults({key: broken}) if listed else self.fault(key, broken)
         return entry
 
     def cached(self, namespace: str, name: str) -> Entry | None:
-        """Return the object as ``get`` does, None also while that cannot be told: for who asks the store then."""
-        return self.get(namespace, name) if self.ready else self.known(relative(namespace, name))
+        """Return the cached object, None if the caller must read the store: nothing is cached that can be read."""
+        return self.known(relative(namespace, name))
 
     def entries(self, namespace: str | None = None) -> Sequence[Entry]:
         """Return the objects in key order (RV-008); raises Malformed if one cannot be read."""
@@ -120,9 +132,10 @@ class Collection:
         return self._state.count(low, high) + sum(low <= key and (not high or key < high) for key in self.broken)
 
     def page(self, namespace: str | None, start: str, limit: int) -> Slice:
-        """Return at most ``limit`` (0: all) objects from ``start`` on, as it stands in a token (RV-005)."""
-        low, high = bounds(namespace)
-        self._readable(low, high)
+        """Return at most ``limit`` (0: all) objects from ``start`` on, as it stands in a token (RV-005).
+
+        Raises Malformed for a page that begins, contains or ends with an object that cannot be read.
+        """
         pieces, remaining, following = self._cut(namespace, start, limit)
         found: list[Entry] = []
         for chunk, first, stop in pieces:
@@ -136,8 +149,9 @@ class Collection:
         """
         narrowed = await self._indexes.narrow(terms) if len(self._state) >= limits.INDEX_FROM else None
         low, high = bounds(namespace)
-        self._readable(low, high)
-        revision, entries = self.revision, self._state.index
+        if not (limit and self.ready):
+            self._readable(low, high, start)
+        revision, entries, unreadable = self.revision, self._state.index, self._broken_between(low + start, high)
         keys = None
         if narrowed is not None:
             known, keys = narrowed
@@ -150,36 +164,58 @@ class Collection:
             found = await pick(((inside, found),), None, terms, limit) if terms or limit else found
         else:
             found = await pick(batches(self._state.pieces(low + start, high)), keys, terms, limit)
-        following = ""
+        following = last = ""
         if limit and len(found) == limit:
             last = relative(found[-1].namespace, found[-1].name)
-            following = f"{last[len(low) :]}\0" if last < end else ""
+            following = f"{last[len(low) :]}\0" if last < max(end, *unreadable, "") else ""
+        if unreadable and (met := {key: it for key, it in unreadable.items() if not last or key < last}):
+            raise self.faults(met)  # upstream: those behind the last object of a page are for the next one
         return Slice(found, revision, 0, following)
 
     def segments(self, viewer: Viewer, namespace: str | None = None, start: str = "", limit: int = 0) -> Segments:
         """Return the bytes of the same page as ``page``; ``remaining`` and ``next`` are those of the page."""
-        low, high = bounds(namespace)
-        self._readable(low, high)
         self._listed = 2
         pieces, remaining, following = self._cut(namespace, start, limit)
         return Segments(pieces, viewer, remaining, following)
 
     def _cut(self, namespace: str | None, start: str, limit: int) -> tuple[list[Piece], int, str]:
         low, high = bounds(namespace)
+        if not limit:
+            self._readable(low, high, start)
         pieces = self._state.pieces(low + start, high, limit)
-        if not limit or not pieces:
+        if not limit:
             return pieces, 0, ""
-        remaining = self._state.count(low + start, high) - size_of(pieces)
-        chunk, _, stop = pieces[-1]
-        return pieces, remaining, f"{chunk.keys[stop - 1][len(low) :]}\0" if remaining else ""
+        size = size_of(pieces)
+        last = f"{pieces[-1][0].keys[pieces[-1][2] - 1]}\0" if size == limit else high
+        self._readable(low, last, start)
+        if size < limit:
+            return pieces, 0, ""
+        remaining = self._state.count(low + start, high) - size + len(self._broken_between(last, high))
+        return pieces, remaining, last[len(low) :] if remaining else ""
 
-    def _readable(self, low: str, high: str) -> None:
+    def _broken_between(self, low: str, high: str) -> dict[str, Broken]:
+        return {key: it for key, it in self.broken.items() if low <= key and (not high or key < high)}
+
+    def _readable(self, low: str, high: str, start: str = "") -> None:
         if not self.ready:
             raise NotReady(f"{self.resource} is not in the cache")
-        if self.broken:
-            for key, broken in self.broken.items():
-                if low <= key and (not high or key < high):
-                    raise self.fault(key, broken, listed=high != f"{low}\0")
+        if self.broken and (broken := self._broken_between(low + start, high)):
+            raise self.faults(broken)
+
+    def with_last_states(self, namespace: str | None, start: str = "") -> list[Entry] | None:
+        """Return the objects in key order, with the last readable state of those that cannot be read.
+
+        None if all can be read. Raises Malformed if this server has never seen a readable state of one.
+        """
+        low, high = bounds(namespace)
+        broken = self._broken_between(low + start, high)
+        if not broken:
+            return None
+        found = {key: it.last for key, it in broken.items() if it.last is not None}
+        if len(found) < len(broken):
+            raise self.faults({key: it for key, it in broken.items() if it.last is None})
+        found |= {relative(it.namespace, it.name): it for it in self._state.entries(low + start, high)}
+        return [found[key] for key in sorted(found)]
 
     def unchanged_since(self, revision: int) -> bool:
         """Tell whether the state is also that of the earlier revision."""
@@ -229,7 +265,8 @@ class Collection:
         ``start`` is ignored. ``announce``: a bookmark that marks the end of those, as ``bookmarks`` when None
         (RV-009, RV-012, RV-013). ``selected``: the initial ones if ``select`` found them already; Compacted, too.
         """
-        self._readable(*bounds(group.namespace) if initial else ("\0", "\0"))  # who begins with it must see all of it
+        # a watcher that begins with the state must see all of it
+        self._readable(*bounds(group.namespace) if initial and selected is None else ("\0", "\0"))
         history = self.history
         if start is not None and not initial and start > self.revision:
             raise FutureRevision(start, self.revision)
@@ -360,11 +397,20 @@ class Collection:
             return Broken(revision, NOT_ENCRYPTED, last, sealed=True)
         return Broken(revision, str(error), last)
 
-    def fault(self, key: str, broken: Broken, *, listed: bool = False) -> Malformed:
-        """Return the error of reading such a value, alone or among others."""
-        if broken.sealed:
-            return Sealed(self.prefix + key, broken.reason, broken.revision, listed)
-        return Malformed(key, broken.reason, broken.revision)
+    def fault(self, key: str, broken: Broken) -> Malformed:
+        """Return the error of reading such a value alone."""
+        return self._malformed({key: broken}, listed=False)
+
+    def faults(self, broken: Mapping[str, Broken]) -> Malformed:
+        """Return the error of a list that contains such values; the first limits.FAULTS_TOLD in key order are named."""
+        return self._malformed({key: broken[key] for key in nsmallest(limits.FAULTS_TOLD, broken)}, listed=True)
+
+    def _malformed(self, broken: Mapping[str, Broken], *, listed: bool) -> Malformed:
+        found = [
+            Fault(self.prefix + key, f"/{self._path}/{key}", it.revision, it.reason, it.sealed)
+            for key, it in broken.items()
+        ]
+        return (Sealed if found[0].sealed else Malformed)(found, self.resource, listed=listed)
 
     def known(self, key: str) -> Entry | None:
         """Return the cached entry of a key within the collection."""
@@ -427,7 +473,7 @@ class Collection:
         if broken.lacking and self.waiting is not None:
             self.waiting.lack(key, broken.reason)
         else:
-            log.warning("%s %s at revision %d cannot be read: %s", self.resource, key, broken.revision, broken.reason)
+            log.warning("%s at revision %d cannot be read: %s", self.prefix + key, broken.revision, broken.reason)
 
     def lacking(self) -> list[str]:
         """Return the keys of values that cannot be read because a plug-in does not open their keys."""

@@ -11,6 +11,7 @@ import orjson
 
 from apiext import limits
 from apiext.documents.encoding import encode
+from apiext.meta.names import GroupResource
 from apiext.storage.keys import relative
 from apiext.storage.shelf import Shelf, can_be_shelved
 
@@ -326,25 +327,45 @@ class FutureRevision(StoreError):
         self.again = again
 
 
-class Malformed(StoreError):
-    """A stored value is not a JSON object, so its object and every list with it cannot be read (RV-020, ETC-006)."""
+class Fault(NamedTuple):
+    """Why a stored value cannot be read: its etcd key, that key below the prefix, the value's revision, the reason.
 
-    def __init__(self, key: str, reason: str, revision: int = 0) -> None:
-        super().__init__(key, reason, revision)
-        self.key = key
-        self.reason = reason
-        self.revision = revision
+    ``sealed``: the value cannot be decrypted, so its encoding is unknown.
+    """
+
+    key: str
+    place: str
+    revision: int
+    reason: str
+    sealed: bool = False
 
     def __str__(self) -> str:
-        return f"{self.key} cannot be read: {self.reason}"
+        if self.sealed:  # upstream: transformers know no revision
+            return f"data from the storage is not transformable revision=0: {self.reason}"
+        return f"object not decodable revision={self.revision}: {self.reason}"
+
+
+class Malformed(StoreError):
+    """Stored values cannot be read, so neither can their objects nor a list that contains them (RV-020, ETC-006).
+
+    ``faults`` has at least one, in key order, at most limits.FAULTS_TOLD. ``listed``: a list met them; a read of one
+    object otherwise.
+    """
+
+    def __init__(self, faults: Sequence[Fault], resource: GroupResource, *, listed: bool = False) -> None:
+        super().__init__(faults, resource)
+        self.faults = faults
+        self.resource = resource
+        self.listed = listed
+        self.key, _, self.revision, self.reason, _ = faults[0]
+
+    def __str__(self) -> str:
+        more = f" (and {len(self.faults) - 1} more)" if len(self.faults) > 1 else ""
+        return f"{self.key} cannot be read: {self.reason}{more}"
 
 
 class Sealed(Malformed):
-    """A stored value that no key opens; ``listed``: it was met among others, so its key has to be told (OPS-003)."""
-
-    def __init__(self, key: str, reason: str, revision: int = 0, listed: bool = False) -> None:
-        super().__init__(key, reason, revision)
-        self.listed = listed
+    """The first of the values is one that no key decrypts (OPS-003)."""
 
 
 class TooLarge(StoreError):

@@ -6,8 +6,9 @@ from typing import Any
 
 import orjson
 
+from apiext import limits
 from apiext.documents import cbor
-from apiext.documents.encoding import encode
+from apiext.documents.encoding import decode_json, encode, json_kind
 from apiext.storage.history import Change
 from apiext.storage.sealing import PLAIN, SealedEntry, Secret
 from apiext.storage.store import Entry
@@ -26,12 +27,33 @@ class Broken:
 
 def json_object(value: bytes) -> bytes:
     """Return the value if it is a JSON object, its JSON if it is one in CBOR; ValueError says why not."""
+    return _parsed(value)[0]
+
+
+def custom_object(value: bytes) -> bytes:
+    """Return the value of a custom resource as ``json_object`` does; ValueError also for an object without a kind."""
+    raw, document = _parsed(value, null_is_empty=True)
+    kind = document.get("kind")
+    if not kind or kind.__class__ is not str:
+        shown = value[: limits.FAULT_BYTES].decode("utf-8", "replace")
+        raise ValueError(f"Object 'Kind' is missing in '{shown}'")
+    return raw
+
+
+def _parsed(value: bytes, *, null_is_empty: bool = False) -> tuple[bytes, dict[str, Any]]:
+    """Return a stored value as JSON, and parsed; raises ValueError with Go's text if it is no object."""
     if value.startswith(cbor.SELF_DESCRIBED):
         value = encode(cbor.decode(value)) + b"\n"
-    document: Any = orjson.loads(value)
-    if not isinstance(document, dict):
-        raise ValueError("the value is not a JSON object")  # noqa: TRY004 - what decoders raise
-    return value
+    try:
+        document: Any = orjson.loads(value)
+    except orjson.JSONDecodeError:  # Go's text is in the error; Go also reads some values that orjson refuses
+        document = decode_json(value)[0]
+        value = encode(document) + b"\n"
+    if isinstance(document, dict):
+        return value, document
+    if document is None and null_is_empty:
+        return value, {}
+    raise ValueError(f"json: cannot unmarshal {json_kind(document)} into Go value of type map[string]interface {{}}")
 
 
 def secret_of(entry: Entry) -> Secret:

@@ -240,7 +240,7 @@ def delete_options(call: Call, document: Document | None) -> DeleteOptions:
         raise status.bad_request(str(error)) from error
     if call.trail is not None and document is not None:
         call.trail.options(document)
-    _refuse(found.kind, found.errors())
+    _refuse(found.kind, found.errors(collection=call.verb == "deletecollection"))
     return found
 
 

@@ -4,17 +4,22 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
+
+import orjson
 
 from apiext import limits
+from apiext.catalog.answers import Question
 from apiext.catalog.converted import Converted, NeedsConversion
 from apiext.catalog.served import ServedVersion
-from apiext.catalog.stored import WrongVersion
+from apiext.catalog.stored import Unreadable, WrongVersion
 from apiext.conversion.review import ConversionError
-from apiext.documents.document import Document
+from apiext.documents.document import Document, View
 from apiext.meta import status
 from apiext.storage.indexes import chosen_of
-from apiext.storage.store import Entry, Made, Ready, held
-from apiext.verbs import threads
+from apiext.storage.store import Entry, Fault, Made, Ready, held
+from apiext.turn import Turn
+from apiext.verbs import errors, threads
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.selection import Selection, by_name
 
@@ -30,6 +35,69 @@ class Needed(NeedsConversion):
     def __init__(self, text: bytes, api_version: str, key: Hashable, keep: Keep, doing: str) -> None:
         super().__init__(text, api_version, key, keep)
         self.doing = doing
+
+
+class FailedConversion(status.StatusError):
+    """An object that a write read cannot be shown; ``raw`` are its stored bytes."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, error: status.StatusError, raw: bytes) -> None:
+        super().__init__(error.code, error.reason, error.message, error.details)
+        self.raw = raw
+
+
+def undecodable(
+    verbs: Verbs, call: Call, entries: Sequence[Entry], error: Exception, *, listed: bool = False
+) -> Exception:
+    """Return the error of a read that met a stored object which its version cannot show, and which the error is about.
+
+    The error itself is returned if it is about none of the entries: about what a write would store, or a definition.
+    """
+    if isinstance(error, FailedConversion):
+        raw = error.raw
+    elif isinstance(error, ConversionError) and isinstance(error.need, Question):
+        raw = error.need.raw
+    else:
+        raw = b""
+    entry = next((one for one in entries if one.raw == raw or _is_about(error, one)), None)
+    if entry is None:
+        return status.unknown(str(error)) if isinstance(error, ConversionError) else error
+    return errors.undecodable([fault_of(verbs, call, entry, error)], call.served.group_resource, listed=listed)
+
+
+def fault_of(verbs: Verbs, call: Call, entry: Entry, error: Exception) -> Fault:
+    """Return why an entry cannot be shown."""
+    keys, resource = verbs.store.keys, call.served.stored_resource
+    key = keys.object(resource, entry.namespace, entry.name)
+    return Fault(key, key[len(keys.root) - 1 :], entry.revision, str(error))
+
+
+def _is_about(error: Exception, entry: Entry) -> bool:
+    """Tell whether an object cannot be read for itself: a definition that cannot be read raises the same exception."""
+    return isinstance(error, Unreadable) and _identity(error.stored) == _identity(orjson.loads(entry.raw))
+
+
+def _identity(document: View) -> tuple[Any, Any, Any]:
+    metadata = document.get("metadata")
+    names = metadata if isinstance(metadata, dict) else {}
+    return document.get("kind"), names.get("namespace"), names.get("name")
+
+
+async def unshown(verbs: Verbs, call: Call, entries: Sequence[Entry], error: Unreadable) -> Exception:
+    """Return the error of a list that contains objects which its version cannot show, all of them named."""
+    found, turn = list[Fault](), Turn()
+    for entry in entries:
+        await turn.give()
+        try:
+            entry.shown(call.served.view)
+        except Unreadable as fault:
+            if not _is_about(fault, entry):
+                return fault
+            found.append(fault_of(verbs, call, entry, fault))
+            if len(found) == limits.FAULTS_TOLD:
+                break
+    return errors.undecodable(found, call.served.group_resource, listed=True) if found else error
 
 
 @contextmanager
@@ -55,25 +123,35 @@ async def _answer(verbs: Verbs, call: Call, need: NeedsConversion) -> None:
                 await verbs.converter.answer(call.resource, [need])
     except TimeoutError as error:
         raise status.timeout(threads.OVER) from error
+    except status.StatusError as error:
+        if isinstance(need, Question):
+            raise FailedConversion(error, need.raw) from error
+        raise
 
 
-async def made(verbs: Verbs, call: Call, entries: Sequence[Entry]) -> Sequence[Made]:
+async def made(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bool = True) -> Sequence[Made]:
     """Return what the call's version shows of entries; 500 when the webhook fails."""
     assert verbs.converter is not None
-    with explained():
+    try:
         return await verbs.converter.made(call.resource, call.served.view, entries)
+    except Unreadable as error:
+        if listed:
+            raise await unshown(verbs, call, entries, error) from error
+        raise undecodable(verbs, call, entries, error) from error
+    except ConversionError as error:
+        raise undecodable(verbs, call, entries, error, listed=listed) from error
 
 
-async def shown(verbs: Verbs, call: Call, entries: Sequence[Entry]) -> Sequence[Entry]:
+async def shown(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bool = True) -> Sequence[Entry]:
     """Return entries that the call's version shows without waiting; 500 when the webhook fails."""
     if not call.served.converts or verbs.converter is None:
         return entries
-    return held(entries, call.served.view, await made(verbs, call, entries))
+    return held(entries, call.served.view, await made(verbs, call, entries, listed=listed))
 
 
 async def shown_one(verbs: Verbs, call: Call, entry: Entry) -> Entry:
     """Return one such entry."""
-    return (await shown(verbs, call, (entry,)))[0]
+    return (await shown(verbs, call, (entry,), listed=False))[0]
 
 
 class Stage:

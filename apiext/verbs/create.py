@@ -10,7 +10,7 @@ from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.options import WriteOptions
 from apiext.storage.collection import Collection
-from apiext.storage.store import Entry, GuardChanged, KeyExists, StoreError, TooLarge
+from apiext.storage.store import Entry, GuardChanged, KeyExists, Malformed, StoreError, TooLarge
 from apiext.verbs import escalation, identity, judging, metadata, ownership, threads
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.errors import as_status, translated
@@ -147,8 +147,12 @@ async def _commit(
     if call.verb == "patch":
         new = await threads.run(call, accepted, call, new)
     if attributes.dry_run:
+        namespace = new["metadata"].get("namespace", "")
         with translated():
-            existing = await verbs.store.current(collection, new["metadata"].get("namespace", ""), name)
+            try:
+                existing = await verbs.store.current(collection, namespace, name)
+            except Malformed as error:  # upstream: no conflict, though the create would meet one
+                existing = Entry(namespace, name, error.revision, b"")
         if existing is not None:
             raise KeyExists(existing)
         if not await holds(verbs, call):

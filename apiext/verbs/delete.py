@@ -1,30 +1,41 @@
 """Deletes: preconditions, finalizers, propagation, resources that go in their own way, whole collections."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from apiext.admission.attributes import NAMESPACES
+from apiext.auth.authorization import Attributes
+from apiext.catalog.stored import Unreadable
 from apiext.crd import conditions
 from apiext.documents.document import Document, View
+from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
 from apiext.storage.collection import Collection
-from apiext.storage.store import Entry, Guard, GuardChanged, RevisionChanged, StoreError
+from apiext.storage.store import Entry, Guard, GuardChanged, Malformed, RevisionChanged, StoreError
 from apiext.turn import Turn
 from apiext.verbs import converting, identity, metadata, threads
 from apiext.verbs.call import Call, Outcome, Page, Verbs
-from apiext.verbs.errors import as_status, invalid_object, of_store, translated
+from apiext.verbs.converting import FailedConversion
+from apiext.verbs.errors import Undecodable, as_status, invalid_object, of_store, translated
 from apiext.verbs.guarded import check_deadline, guard_of, refresh
 from apiext.verbs.objects import attributes_of, collection_of, with_hidden
 from apiext.verbs.write import StaleError
 
+log = logging.getLogger(__name__)
+
+UNSAFE_VERB = "unsafe-delete-ignore-read-errors"
+UNSAFE_DELETE = "apiserver.k8s.io/unsafe-delete-ignore-read-error"
 DEFINITIONS = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 
 
 async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
     """Delete one object, or mark it when finalizers hold it (WRI-016…019, DEL-001, NSP-005)."""
+    if options.ignore_store_read_error:
+        return await _delete_undecodable(verbs, call, options)
     identity.check_segment(call.name)
     collection = collection_of(verbs, call)
     namespace, newest = call.namespace or "", _marker(call) is not _mark
@@ -55,12 +66,68 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
     raise status.not_found(call.served.group_resource, call.name)
 
 
+async def _delete_undecodable(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
+    """Delete an object that cannot be read, without admission; 409 for one that can (KEP 3926)."""
+    call.annotations[UNSAFE_DELETE] = ""
+    _authorize_unsafe(verbs, call)
+    identity.check_segment(call.name)
+    collection = collection_of(verbs, call)
+    namespace, resource = call.namespace or "", call.served.group_resource
+    key = verbs.store.keys.object(call.served.stored_resource, namespace, call.name)
+    while True:
+        with translated():
+            try:
+                entry = await verbs.store.current(collection, namespace, call.name)
+            except Malformed as error:
+                revision, reason = error.revision, error.reason
+            else:
+                if entry is None:
+                    raise status.not_found(resource, call.name)
+                try:
+                    await _decoded(verbs, call, entry)
+                except Undecodable as fault:
+                    revision, reason = entry.revision, fault.fault.reason
+                else:
+                    text = "unsafe deletion is not allowed because the object is decodable from storage"
+                    raise status.conflict(resource, call.name, invalid_object(key, text))
+            if options.dry_run:
+                break
+            try:
+                await verbs.store.delete_unread(collection, namespace, call.name, revision)
+            except (RevisionChanged, Malformed):  # another writer came between: look again
+                check_deadline(verbs, call)
+                continue
+        log.warning("%s at revision %d was deleted by %s without reading it: %s", key, revision, call.user.name, reason)
+        break
+    details = {"name": call.name, "kind": call.served.kind}  # upstream: there is no object to tell the rest of
+    return Outcome(200, document=status.success(details))
+
+
+def _authorize_unsafe(verbs: Verbs, call: Call) -> None:
+    """403 for a user who may delete the object but not without reading it."""
+    served = call.served
+    place = (served.resource, "", call.namespace or "", call.name)
+    decision = verbs.authorizer(Attributes(call.user, UNSAFE_VERB, "", served.group, served.version, *place))
+    if not decision.allowed:
+        text = f"not permitted to do {go_quote(UNSAFE_VERB)}, reason: {decision.reason}"
+        raise status.forbidden(served.group_resource, call.name, text)
+
+
+async def _decoded(verbs: Verbs, call: Call, entry: Entry) -> Document:
+    """Return the object as the call's version shows it."""
+    call.size = max(call.size, len(entry.raw))
+    try:
+        return await threads.run(call, call.served.decode, entry.raw, entry.revision)
+    except (Unreadable, FailedConversion) as error:
+        raise converting.undecodable(verbs, call, (entry,), error) from error
+
+
 async def _again(verbs: Verbs, call: Call, asked: Entry, now: Entry | None, options: DeleteOptions) -> DeleteOptions:
     """Return the options for what somebody else has written meanwhile; 409 for what they do not mean (ERR-06)."""
     if _marker(call) is not _mark:
-        options = _pinned(await threads.run(call, call.served.decode, asked.raw, asked.revision), options)
+        options = _pinned(await _decoded(verbs, call, asked), options)
     if now is not None and (options.uid is not None or options.resource_version is not None):
-        fault = _fault(await threads.run(call, call.served.decode, now.raw, now.revision), options)
+        fault = _fault(await _decoded(verbs, call, now), options)
         if fault:
             key = verbs.store.keys.object(call.served.stored_resource, now.namespace, now.name)
             raise status.conflict(call.served.group_resource, call.name, invalid_object(key, fault))
@@ -81,8 +148,7 @@ async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entr
             verbs.admission.passed("admit", "DELETE")
             verbs.admission.passed("validate", "DELETE")
             return await _remove(verbs, call, collection, entry, metadata_alone, options)
-    call.size = max(call.size, len(entry.raw))
-    old = await threads.run(call, call.served.decode, entry.raw, entry.revision)
+    old = await _decoded(verbs, call, entry)
     marker = _marker(call)
     if marker is _mark:
         check_preconditions(call, old, options)
@@ -267,6 +333,12 @@ async def delete_each(verbs: Verbs, call: Call, entries: Sequence[Entry], option
     """Delete the entries one by one, also if some went meanwhile; return what they were (WRI-021)."""
     gone: list[Document] = []
     turn = Turn()
+    try:
+        for entry in entries:
+            await turn.give()
+            gone.append(entry.decoded(call.served.decode))
+    except Unreadable as error:  # upstream: nothing is deleted if the list cannot be read
+        raise await converting.unshown(verbs, call, entries, error) from error
     for entry in entries:
         await turn.give()  # a dry run may wait for nothing
         one = Call(
@@ -279,7 +351,6 @@ async def delete_each(verbs: Verbs, call: Call, entries: Sequence[Entry], option
         except status.StatusError as error:
             if error.code != 404:  # upstream: what is gone by now was listed all the same
                 raise
-        gone.append(entry.decoded(call.served.decode))
     return gone
 
 

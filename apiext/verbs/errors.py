@@ -1,9 +1,11 @@
 """Storage errors as the Status that a client sees: the only place where one becomes the other."""
 
+from collections.abc import Sequence
 from types import TracebackType
 
-from apiext.documents.quotes import go_quote
+from apiext import limits
 from apiext.meta import status
+from apiext.meta.names import GroupResource
 from apiext.storage import store
 
 COMPACTED = "The resourceVersion for the provided list is too old."
@@ -14,6 +16,44 @@ UNKNOWN = "the outcome of the write is unknown: the store did not say whether it
 def invalid_object(key: str, fault: str) -> str:
     """Return what upstream's store says of a precondition that failed."""
     return f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {fault}"
+
+
+class Undecodable(status.StatusError):
+    """500 for stored objects that cannot be decrypted, decoded or converted (KEP 3926)."""
+
+    __slots__ = ("fault",)
+
+    def __init__(self, error: status.StatusError, fault: store.Fault) -> None:
+        super().__init__(error.code, error.reason, error.message, error.details)
+        self.fault = fault
+
+    def of_update(self) -> status.StatusError:
+        """Return the error of an update of the object, which upstream words otherwise than that of a read."""
+        text = str(self.fault)
+        return status.internal(text) if self.fault.sealed else status.unknown(text)
+
+
+def undecodable(faults: Sequence[store.Fault], resource: GroupResource, *, listed: bool) -> Undecodable:
+    """Return the error of reading the first of such objects, or of a list that contains all of them."""
+    first = faults[0]
+    if not listed:
+        return Undecodable(status.internal(_corrupt_object(first.place, first)), first)
+    texts = [_corrupt_object(fault.key, fault) for fault in faults]
+    causes = [
+        {"reason": "UnexpectedServerResponse", "message": text, "field": fault.key}
+        for text, fault in zip(texts, faults, strict=True)
+    ]
+    if len(faults) >= limits.FAULTS_TOLD:
+        causes.append({"reason": "FieldValueTooMany", "message": "too many errors, the list is truncated"})
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    message = f"failed to read one or more {resource} from the storage: {texts[0]}{more}"
+    details = {"name": "list", "group": resource.group, "kind": resource.resource, "causes": causes}
+    details = {key: value for key, value in details.items() if value}
+    return Undecodable(status.StatusError(500, "StorageReadError", message, details), first)
+
+
+def _corrupt_object(key: str, fault: store.Fault) -> str:
+    return f"StorageError: corrupt object, Code: 7, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {fault}"
 
 
 class _Translated:
@@ -50,13 +90,10 @@ def as_status(error: store.StoreError) -> status.StatusError:
         return status.expired(COMPACTED)
     if isinstance(error, store.FutureRevision):
         return status.too_large_resource_version(error.asked, error.current, error.again)
-    if isinstance(error, store.Sealed):
-        where = f"unable to transform key {go_quote(error.key)}: " if error.listed else ""
-        return status.internal(f"{where}{error.reason}")
+    if isinstance(error, store.Malformed):
+        return undecodable(error.faults, error.resource, listed=error.listed)
     if isinstance(error, store.NotSealed):
         return status.internal(str(error))
-    if isinstance(error, store.Malformed):
-        return status.internal(f"unable to read {error.key}: {error.reason}")
     if isinstance(error, store.TooLarge):
         return status.unknown("etcdserver: request is too large")
     if isinstance(error, store.OutOfSpace):

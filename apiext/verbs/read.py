@@ -42,7 +42,7 @@ async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
             if not call.resource.cached:
                 await refuse_future(verbs, collection, revision)
             await verbs.store.at_least(revision, collection)
-    found = collection.get(call.namespace or "", call.name)
+        found = collection.get(call.namespace or "", call.name, stale=resource_version == "0")
     if found is None:
         raise status.not_found(call.served.group_resource, call.name)
     return await converting.shown_one(verbs, call, found) if call.served.converts else found
@@ -161,6 +161,10 @@ def _shown(remaining: int, token: str, selection: Selection) -> int | None:
 
 async def _cut(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
     """Answer from the cache: everything as segments, or what is selected."""
+    stale = plan.source == "cache"
+    if stale and collection.broken and (found := collection.with_last_states(call.namespace, plan.after)) is not None:
+        revision = collection.revision
+        return Page(revision, entries=await converting.chosen(verbs, call, selection, found))
     if call.served.converts:
         return await _cut_converted(verbs, call, collection, plan, selection)
     revision = collection.revision
@@ -169,7 +173,7 @@ async def _cut(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan,
         token = continuation.encode(part.next, revision, cached=call.resource.cached) if part.next else ""
         return Page(revision, segments=part, token=token, remaining=_shown(part.remaining, token, selection))
     if _of_one(call, selection):
-        one = collection.get(call.namespace or "", selection.name)
+        one = collection.get(call.namespace or "", selection.name, listed=True, stale=stale)
         shown = one is not None and one.name >= plan.after and selection.matches(one)
         return Page(revision, entries=[one] if one is not None and shown else [])
     return _page_of(call, await _selected(verbs, call, collection, plan, selection))

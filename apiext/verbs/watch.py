@@ -15,6 +15,7 @@ from apiext.meta.status import StatusError
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.fanout import Watcher
+from apiext.storage.snapshot import Slice
 from apiext.storage.staging import Stage
 from apiext.storage.store import Compacted, Entry, StoreError
 from apiext.storage.waiting import filled
@@ -133,7 +134,10 @@ async def _opened(
     group, selection = wanted
     if start is None:
         initial = options.send_initial_events is not False
-        found = await collection.select(selection.terms, group.namespace) if initial and group.route else None
+        if initial and options.resource_version == "0" and collection.broken:
+            found = await _last_states(verbs, call, collection, selection)
+        else:
+            found = await collection.select(selection.terms, group.namespace) if initial and group.route else None
         return collection.watch(
             group, None, sink,
             initial=initial,
@@ -146,6 +150,14 @@ async def _opened(
         verbs.store.spawn(_expect(verbs.store, collection, start, watcher, failed))
         return watcher
     return await verbs.store.watch(collection, group, start, sink, bookmarks=bookmarks)
+
+
+async def _last_states(verbs: Verbs, call: Call, collection: Collection, selection: Selection) -> Slice | None:
+    """Return the initial state of a watch that takes an old one; None if every object can be read now."""
+    revision, found = collection.revision, collection.with_last_states(call.namespace)
+    if found is None:
+        return None
+    return Slice(await converting.chosen(verbs, call, selection, found), revision, 0, "")
 
 
 async def _start(verbs: Verbs, call: Call, options: ListOptions, collection: Collection) -> int | None:

@@ -5,16 +5,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from apiext.catalog.accessors import AccessorError
+from apiext.catalog.stored import Unreadable
 from apiext.documents.document import Document, View
 from apiext.meta import fields, status
 from apiext.meta.options import WriteOptions
 from apiext.storage.collection import Collection
 from apiext.storage.store import Entry, GuardChanged, KeyExists, RevisionChanged, StoreError, TooLarge
-from apiext.verbs import escalation, identity, judging, metadata, ownership, threads
+from apiext.verbs import converting, escalation, identity, judging, metadata, ownership, threads
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.changes import Change
+from apiext.verbs.converting import FailedConversion
 from apiext.verbs.create import store_new
-from apiext.verbs.errors import as_status, invalid_object, of_store, translated
+from apiext.verbs.errors import Undecodable, as_status, invalid_object, of_store, translated
 from apiext.verbs.guarded import OutdatedError, check_deadline, guard_of, holds, reconsider, refresh
 from apiext.verbs.objects import (
     accepted,
@@ -43,7 +45,14 @@ class Update:
 
 
 async def update(verbs: Verbs, wanted: Update) -> Outcome:
-    """Apply the change to whatever is stored, until nobody came between or the deadline is over."""
+    """Apply the change to the stored object; retry after conflicts until the deadline."""
+    try:
+        return await _update(verbs, wanted)
+    except Undecodable as error:
+        raise error.of_update() from error
+
+
+async def _update(verbs: Verbs, wanted: Update) -> Outcome:
     call = wanted.call
     identity.check_segment(call.name)
     collection = collection_of(verbs, call)
@@ -207,6 +216,8 @@ async def _alone(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, 
     """Return the object to store and its bytes, None when it is to go instead; nobody is asked on the way."""
     try:
         return await threads.run(wanted.call, _decided_alone, verbs, wanted, entry)
+    except Unreadable as error:
+        raise converting.undecodable(verbs, wanted.call, (entry,), error) from error
     finally:
         for moment in _MOMENTS[: wanted.moments]:
             verbs.admission.passed(moment, "UPDATE")
@@ -227,7 +238,10 @@ def _decided_alone(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document
 async def _with_others(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, bytes | None]:
     """Return the object to store and its bytes, None when it is to go instead; admission and roles have their say."""
     call = wanted.call
-    old, shown_before, owned = await threads.run(call, _asked, verbs, wanted, entry)
+    try:
+        old, shown_before, owned = await threads.run(call, _asked, verbs, wanted, entry)
+    except (Unreadable, FailedConversion) as error:
+        raise converting.undecodable(verbs, call, (entry,), error) from error
     shown, attributes = owned, None
     if not verbs.admission.still("admit", "UPDATE", call.served.group_resource):
         attributes = attributes_of(call, "UPDATE", wanted.options, shown, shown_before)

@@ -10,6 +10,7 @@ from sys import intern
 
 from apiext import limits
 from apiext.meta.names import GroupResource
+from apiext.storage import metrics
 from apiext.storage.fanout import Fanout, Watcher
 from apiext.storage.history import Change, History
 from apiext.storage.indexes import Indexes, Term, pick
@@ -441,7 +442,8 @@ class Collection:
         previous = broken.last if broken else state.index.get(key)
         self._indexes.mark(key)
         if value is None:
-            self.broken.pop(key, None)
+            if self.broken.pop(key, None) is not None:
+                self._count_unreadable()
             state.remove(key)
             if previous is not None:
                 self._publish(Change("DELETED", previous.with_revision(revision), previous, revision))
@@ -464,16 +466,22 @@ class Collection:
             return
         if broken is not None:
             del self.broken[key]
+            self._count_unreadable()
         state.put(key, entry)
         self._publish(Change("ADDED" if previous is None else "MODIFIED", entry, previous, revision))
 
     def _break(self, key: str, broken: Broken) -> None:
         self._state.remove(key)
         self.broken[key] = broken
+        metrics.DECODE_ERRORS.slot(self.resource.group, self.resource.resource).value += not broken.sealed
+        self._count_unreadable()
         if broken.lacking and self.waiting is not None:
             self.waiting.lack(key, broken.reason)
         else:
             log.warning("%s at revision %d cannot be read: %s", self.prefix + key, broken.revision, broken.reason)
+
+    def _count_unreadable(self) -> None:
+        metrics.UNREADABLE.slot(self.resource.group, self.resource.resource).value = len(self.broken)
 
     def lacking(self) -> list[str]:
         """Return the keys of values that cannot be read because a plug-in does not open their keys."""
@@ -512,7 +520,9 @@ class Collection:
             entries = Snapshot((relative(entry.namespace, entry.name), entry) for entry in entries)
         self._state = entries
         self._indexes.clear()
-        self.broken = {}
+        if self.broken:
+            self.broken = {}
+            self._count_unreadable()
         for key, bad in broken.items():
             self._break(key, replace(bad, last=before.get(key)))
         self.ready = self.taking = True
@@ -542,6 +552,9 @@ class Collection:
     def unload(self) -> None:
         """The collection is dropped: end its watches, let waiters go."""
         self.dropped = True
+        if self.broken:
+            self.broken = {}
+            self._count_unreadable()
         self.end_watches()
         self.unready()
         self.forget_early()

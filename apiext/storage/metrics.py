@@ -57,7 +57,22 @@ DISPATCH = HistogramFamily(
     (*_RESOURCE, "stage"),
     (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
 )
-FAMILIES = (TOTAL, FETCHED, EVALUATED, RETURNED, DURATION, INITIALIZATION, INITIALIZATION_ERRORS, DISPATCH)
+DECODE_ERRORS = Family(
+    "apiserver_storage_decode_errors_total",
+    "counter",
+    "Number of stored object decode errors split by object type",
+    _LABELS,
+)
+UNREADABLE = Family(
+    "apiext_storage_unreadable_objects",
+    "gauge",
+    "Number of stored objects that cannot be decrypted or decoded, by resource.",
+    _LABELS,
+)
+FAMILIES = (
+    *(TOTAL, FETCHED, EVALUATED, RETURNED, DURATION, INITIALIZATION, INITIALIZATION_ERRORS, DISPATCH),
+    *(DECODE_ERRORS, UNREADABLE),
+)
 
 
 def listed(resource: GroupResource, began: float, objects: int, broken: int = 0) -> None:

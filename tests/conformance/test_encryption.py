@@ -153,22 +153,26 @@ def test_what_no_key_opens_fails_alone(
     key = f"/registry/{resource}/default/bad"
     with api.watch(f"{path}?resourceVersion={listed['metadata']['resourceVersion']}") as watch:
         put(etcd, key, value)
-        text = f'Internal error occurred: unable to transform key "{key}": {why}'
+        fault = f"data from the storage is not transformable revision=0: {why}"
+        text = f"StorageError: corrupt object, Code: 7, Key: {{}}, ResourceVersion: 0, AdditionalErrorMsg: {fault}"
+        told = f"failed to read one or more {resource} from the storage: {text.format(key)}"
         until(lambda: api.get(path).status == 500, "the bad value is seen")
-        begun = api.get(f"{path}?watch=true&timeoutSeconds=1")  # upstream: a 429, here as a list
-        for answer in (api.get(path), api.get(f"{path}?limit=1"), api.delete(path), begun):
-            assert answer.expect(500)["message"] == text
-            assert answer.json["reason"] == "InternalError"
-            assert answer.json["details"] == {"causes": [{"message": text.removeprefix("Internal error occurred: ")}]}
+        begun = api.get(f"{path}?watch=true&timeoutSeconds=1")  # upstream: a 429 or 504, here as a list
+        lists = [answer.expect(500) for answer in (api.get(path), api.get(f"{path}?limit=1"), api.delete(path))]
+        for status in (*lists, begun.expect(200)["object"]):
+            assert (status["message"], status["reason"]) == (told, "StorageReadError")
+            cause = {"reason": "UnexpectedServerResponse", "message": text.format(key), "field": key}
+            assert status["details"]["causes"] == [cause]
         body = {"metadata": {"name": "bad"}}
-        for answer in (
-            api.get(f"{path}/bad"),
-            api.put(f"{path}/bad", body),
-            api.patch(f"{path}/bad", {"metadata": {"labels": {"a": "b"}}}, MERGE),
-            api.delete(f"{path}/bad"),
+        alone = text.format(key.removeprefix("/registry"))
+        for answer, cause in (
+            (api.get(f"{path}/bad"), alone),
+            (api.put(f"{path}/bad", body), fault),
+            (api.patch(f"{path}/bad", {"metadata": {"labels": {"a": "b"}}}, MERGE), fault),
+            (api.delete(f"{path}/bad"), alone),
         ):
-            assert answer.expect(500)["message"] == f"Internal error occurred: {why}"
-            assert answer.json["details"] == {"causes": [{"message": why}]}
+            assert answer.expect(500)["message"] == f"Internal error occurred: {cause}"
+            assert answer.json["details"] == {"causes": [{"message": cause}]}
         assert api.post(path, body).expect(409)["reason"] == "AlreadyExists"
         made = api.post(path, {"metadata": {"generateName": "good-"}}).expect(201)["metadata"]["name"]
         assert next(iter(watch))["object"]["metadata"]["name"] == made

@@ -105,7 +105,9 @@ def test_an_object_of_a_version_to_come_ends_watches_with_the_reason(
     with api.watch(widgets.path()) as watch:
         assert watch.next("ERROR")["object"]["message"] == named
     for path in (widgets.path(), widgets.path("late")):
-        assert api.get(path).expect(500)["message"] == text
+        told = api.get(path).expect(500)["message"]
+        assert f"/{widgets.group}/widgets/default/late, ResourceVersion: 0" in told
+        assert told.endswith(text)
     assert "Traceback" not in layout.log_tail()
 
 

@@ -340,6 +340,7 @@ _REVISIONS_IN_TEXT: list[tuple[re.Pattern[str], _Rewrite]] = [
 ]  # fmt: skip
 _TEXTS = [
     ("Key: /", re.compile(rf"Key: \S*?/(?={CANON}|apiextensions\.k8s\.io/)"), "Key: <prefix>/"),
+    ("able revision=", re.compile(r"(?<=able revision=)\d+"), "<rv>"),
     ("selfType", re.compile(r"selfType\d+"), "selfType<n>"),
     ("0xc0", re.compile(r"0xc[0-9a-f]{8,}"), "<addr>"),
     ("->", re.compile(r"127\.0\.0\.1:\d+->"), "127.0.0.1:<port>->"),

@@ -158,7 +158,7 @@ def test_what_no_key_opens_fails_alone(
         told = f"failed to read one or more {resource} from the storage: {text.format(key)}"
         until(lambda: api.get(path).status == 500, "the bad value is seen")
         begun = api.get(f"{path}?watch=true&timeoutSeconds=1")  # upstream: a 429 or 504, here as a list
-        lists = [answer.expect(500) for answer in (api.get(path), api.get(f"{path}?limit=1"), api.delete(path))]
+        lists = [answer.expect(500) for answer in (api.get(path), api.get(f"{path}?limit=500"), api.delete(path))]
         for status in (*lists, begun.expect(200)["object"]):
             assert (status["message"], status["reason"]) == (told, "StorageReadError")
             cause = {"reason": "UnexpectedServerResponse", "message": text.format(key), "field": key}

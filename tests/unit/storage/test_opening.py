@@ -219,7 +219,7 @@ async def test_a_large_value_that_nobody_opens_is_told_as_such(world: SealedWorl
         col.get("d", "a")
     text = world.theirs.seal(key, b'{"text": "%b' % LARGE.encode())
     await store.at_least(world.etcd.put(key, text))
-    with pytest.raises(ValueError, match="unexpected end of data"):
+    with pytest.raises(ValueError, match="unexpected end of JSON input"):
         raise ValueError(col.broken["d/a"].reason)
     await store.at_least(world.write("d/a", LARGE))
     assert col.get("d", "a") is not None

@@ -61,13 +61,13 @@ DECODE_ERRORS = Family(
     "apiserver_storage_decode_errors_total",
     "counter",
     "Number of stored object decode errors split by object type",
-    _LABELS,
+    _RESOURCE,
 )
 UNREADABLE = Family(
     "apiext_storage_unreadable_objects",
     "gauge",
     "Number of stored objects that cannot be decrypted or decoded, by resource.",
-    _LABELS,
+    _RESOURCE,
 )
 FAMILIES = (
     *(TOTAL, FETCHED, EVALUATED, RETURNED, DURATION, INITIALIZATION, INITIALIZATION_ERRORS, DISPATCH),

@@ -1,6 +1,7 @@
 """Objects as the version of a call shows them when that takes a webhook: what the other verbs await (VER-008)."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +23,8 @@ from apiext.turn import Turn
 from apiext.verbs import errors, threads
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.selection import Selection, by_name
+
+log = logging.getLogger(__name__)
 
 Keep = Callable[[Document, bytes], Converted | None]
 STEP = limits.REVIEW_OBJECTS * limits.REVIEWS_AT_ONCE
@@ -63,7 +66,15 @@ def undecodable(
     entry = next((one for one in entries if one.raw == raw or _is_about(error, one)), None)
     if entry is None:
         return status.unknown(str(error)) if isinstance(error, ConversionError) else error
-    return errors.undecodable([fault_of(verbs, call, entry, error)], call.served.group_resource, listed=listed)
+    fault = fault_of(verbs, call, entry, error)
+    if isinstance(error, Unreadable):  # webhooks that fail are counted, and would fill the log
+        _log([fault])
+    return errors.undecodable([fault], call.served.group_resource, listed=listed)
+
+
+def _log(faults: Sequence[Fault]) -> None:
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    log.warning("%s at revision %d cannot be read: %s%s", faults[0].key, faults[0].revision, faults[0].reason, more)
 
 
 def fault_of(verbs: Verbs, call: Call, entry: Entry, error: Exception) -> Fault:
@@ -97,7 +108,10 @@ async def unshown(verbs: Verbs, call: Call, entries: Sequence[Entry], error: Unr
             found.append(fault_of(verbs, call, entry, fault))
             if len(found) == limits.FAULTS_TOLD:
                 break
-    return errors.undecodable(found, call.served.group_resource, listed=True) if found else error
+    if not found:
+        return error
+    _log(found)
+    return errors.undecodable(found, call.served.group_resource, listed=True)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from apiext.storage.waiting import filled
 from apiext.storage.watching import Sink, WatchGroup
 from apiext.verbs import converting, threads
 from apiext.verbs.call import Call, Verbs
-from apiext.verbs.errors import translated
+from apiext.verbs.errors import Undecodable, translated
 from apiext.verbs.objects import collection_of
 from apiext.verbs.read import parse_revision, refuse_future
 from apiext.verbs.selection import Selection, selected
@@ -118,7 +118,15 @@ async def _convert_some(
     """Convert the first objects of a watch before it opens, so that a webhook that fails is a 500 (VER-008)."""
     begins = options.resource_version in ("", "0") or options.send_initial_events
     if call.served.converts and begins and options.send_initial_events is not False:
-        await converting.chosen(verbs, call, selection, collection.page(call.namespace, "", converting.STEP).entries)
+        entries = None
+        if options.resource_version == "0" and collection.broken:
+            entries = collection.with_last_states(call.namespace)
+        if entries is None:
+            entries = list(collection.page(call.namespace, "", converting.STEP).entries)
+        try:
+            await converting.chosen(verbs, call, selection, entries[: converting.STEP])
+        except Undecodable as error:
+            raise status.unknown(error.fault.reason) from error
 
 
 async def _opened(

@@ -34,6 +34,7 @@ class Frames:
     failed: Callable[[StatusError], bytes]
     first: None = None
     stage: None = None
+    second: None = None
 
 
 def frames() -> Any:

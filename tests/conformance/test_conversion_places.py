@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from apiext.conformance.support import tls
-from apiext.conformance.support.conversion_webhook import Webhook, answer, crontab, running_webhook, serve_crontabs
+from apiext.conformance.support.conversion_webhook import (
+    Webhook,
+    answer,
+    crontab,
+    reason,
+    running_webhook,
+    serve_crontabs,
+)
 from apiext.conformance.support.http_client import DEFINITIONS, Client
 from apiext.conformance.support.waiting import until
 from tests.support.processes import SERVE, Server, running_server
@@ -122,7 +129,7 @@ def test_connections_that_cannot_be_trusted(api: Client, hook: Webhook, tmp_path
         assert found.status == 500
         about = f"conversion webhook for {tabs.group}/v1beta1, Kind=CronTab failed: "
         wanted = f'{about}Post "{other.url("/convert")}?timeout=30s": {CERTIFICATES[fault]}'
-        assert found.json["message"].startswith(wanted), found.json["message"]
+        assert reason(found.json["message"]).startswith(wanted), found.json["message"]
         assert other.reviews == []
 
 

@@ -353,7 +353,8 @@ def test_a_definition_of_a_wrong_type_that_looks_known(world: World, tmp_path: P
     with spoiled(world, tmp_path, world.definition, had.replace('"type":"object"', '"type":7', 1)) as (_, api):
         for path in (f"{DEFINITIONS}/{name}", world.broken.path("a"), world.broken.path()):
             told = api.get(path).expect(500)["message"]
-            assert told.startswith(f"Internal error occurred: unable to read {name}: json: cannot unmarshal"), told
+            assert name in told, told
+            assert ": json: cannot unmarshal" in told, told
 
 
 BUILT_IN = {

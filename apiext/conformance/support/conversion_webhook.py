@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 import signal
 import tempfile
 import threading
@@ -252,3 +253,8 @@ def _serve(directory: Path, convert: Convert, told: Connection) -> None:
         told.send(hook.client_config("/convert"))
         while told.recv():
             told.send(len(hook.reviews))
+
+
+def reason(message: str) -> str:
+    """Return why an object cannot be converted, without the key and revision that a read names before it."""
+    return re.sub(r"^.*?: object not decodable revision=[0-9]+: ", "", message)

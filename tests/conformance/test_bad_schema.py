@@ -217,7 +217,7 @@ def test_patterns_that_hurt_elsewhere(api: Client, pattern: str, text: str) -> N
     members = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
     served = serve(api, schema=under_spec(members))
     message = api.post(served.path(), served.make("a", a=text)).expect(422)["message"]
-    assert "should match" in message
+    assert "should match" in message or "1000000000 steps" in message
 
 
 @pytest.mark.rows("VAL-006")

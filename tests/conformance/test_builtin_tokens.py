@@ -328,14 +328,6 @@ def test_reviews_and_requests_are_judged_alike(tmp_path: Path, own_etcd: Etcd) -
         assert admin.post(path, {"kind": "SubjectAccessReview", "spec": masters}).expect(201)["status"]["allowed"]
 
 
-def test_modes_that_are_not_enforced_say_so(tmp_path: Path, own_etcd: Etcd) -> None:
-    flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", "--authorization-mode=Node,Webhook"]
-    with running_server([*flags, f"--etcd-prefix=/mode-{secrets.token_hex(4)}"], tmp_path) as server:
-        Client(server.url).get("/api/v1/namespaces").expect(200)
-    log = (tmp_path / "server.log").read_text()
-    assert log.count("is not enforced: every authenticated user may do everything") == 1
-
-
 @pytest.mark.parametrize(
     ("account", "body", "code", "message"),
     [

@@ -25,7 +25,7 @@ from tests.support.processes import ROOT, running_etcd, running_server
 
 HOUR = 3600
 MOVES = (3 * HOUR, 0, -3 * HOUR, 0)  # seconds by which the clock is wrong, one after another
-KINDS = yaml.safe_load((ROOT / "tests" / "conformance" / "builtin_kinds.yaml").read_text("utf-8"))
+KINDS = yaml.safe_load((ROOT / "apiext" / "conformance" / "builtin_kinds.yaml").read_text("utf-8"))
 DATED = {"Age", "Since", "Last Seen", "First Seen"}
 STAMPS = {"Since": "2001-02-03T04:05:06Z", "First Seen": "2026-01-02T03:04:05Z", "Last Seen": "2026-11-20T00:00:00Z"}
 COLUMNS = [

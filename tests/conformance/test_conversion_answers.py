@@ -18,7 +18,6 @@ from apiext.conformance.support.conversion_webhook import (
     renamed,
     serve_crontabs,
     spoiled,
-    why,
 )
 from apiext.conformance.support.http_client import APPLY, DEFINITIONS, Answer, Client
 from tests.support.processes import Server
@@ -66,11 +65,7 @@ def test_what_is_no_object_is_shown_as_it_was_written(api: Client, hook: Webhook
     tabs.create("v1beta1", "a", hostPort="a:1")
     given, text = OTHERS[name]
     hook.answer = lambda _: {"result": {"status": "Success"}, "convertedObjects": [given]}
-<<<<<<< HEAD
     assert reason(api.get(tabs.path("v1", "a")).expect(500)["message"]) == text
-=======
-    assert why(api.get(tabs.path("v1", "a")).expect(500)["message"]) == text
->>>>>>> 6e861a4 (Expect the causes of undecodable objects behind the text of 1.37)
 
 
 TEXTS = {
@@ -102,11 +97,7 @@ def test_a_useless_webhook_is_a_clean_500(api: Client, hook: Webhook, name: str)
     hook.answer = BROKEN[name]
     for found in (api.get(tabs.path("v1", "a")), api.get(tabs.path("v1"))):
         assert (found.status, found.json["kind"], found.json["status"]) == (500, "Status", "Failure"), found.raw
-<<<<<<< HEAD
         message = reason(found.json["message"])
-=======
-        message = why(found.json["message"])
->>>>>>> 6e861a4 (Expect the causes of undecodable objects behind the text of 1.37)
         about = f"conversion webhook for {tabs.group}/v1beta1, Kind=CronTab "
         if name in TEXTS:
             assert message == f"{about}failed: {TEXTS[name]}"
@@ -137,12 +128,8 @@ def test_errors_of_lists_name_the_place(api: Client, hook: Webhook) -> None:
     found = api.get(tabs.path("v1"))
     about = f"conversion webhook for {tabs.group}/v1beta1, Kind=CronTab"
     wrong = f"invalid groupVersion (expected {tabs.group}/v1, received {tabs.group}/v9)"
-<<<<<<< HEAD
     assert found.json["details"]["causes"][0]["field"].endswith(f"/{tabs.group}/crontabs/default/b")
     assert reason(found.json["message"]) == f"{about} returned invalid converted object at index 1: {wrong}"
-=======
-    assert why(found.json["message"]) == f"{about} returned invalid converted object at index 1: {wrong}"
->>>>>>> 6e861a4 (Expect the causes of undecodable objects behind the text of 1.37)
     assert tabs.get("v1", "c")["host"] == "h"
     assert len(hook.requests()) == 1
 
@@ -185,11 +172,7 @@ def test_bad_labels_are_refused(api: Client, hook: Webhook, metadata: dict[str, 
     found = api.get(tabs.path("v1", "a"))
     about = f"conversion webhook for {tabs.group}/v1beta1, Kind=CronTab returned invalid metadata: "
     assert found.status == 500
-<<<<<<< HEAD
     assert reason(found.json["message"]).startswith(about + text)
-=======
-    assert why(found.json["message"]).startswith(about + text)
->>>>>>> 6e861a4 (Expect the causes of undecodable objects behind the text of 1.37)
 
 
 @pytest.mark.rows("VER-004")

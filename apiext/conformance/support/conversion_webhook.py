@@ -255,12 +255,6 @@ def _serve(directory: Path, convert: Convert, told: Connection) -> None:
             told.send(len(hook.reviews))
 
 
-<<<<<<< HEAD
 def reason(message: str) -> str:
     """Return why an object cannot be converted, without the key and revision that a read names before it."""
     return re.sub(r"^.*?: object not decodable revision=[0-9]+: ", "", message)
-=======
-def why(message: str) -> str:
-    """Return why an object could not be converted: what stands behind the text about an undecodable object."""
-    return re.sub(r"^.*?object not decodable revision=\d+: ", "", message, flags=re.DOTALL)
->>>>>>> 6e861a4 (Expect the causes of undecodable objects behind the text of 1.37)

@@ -161,14 +161,14 @@ def test_discovery(api: Client) -> None:
         "name": "mutatingadmissionpolicies",
         "singularName": "mutatingadmissionpolicy",
         "kind": "MutatingAdmissionPolicy",
-        "storageVersionHash": "LYmCf+UMVdg=",  # that of v1beta1, which upstream stores
+        "storageVersionHash": "mHCkTKpUTrE=",
         **shared,
     }
     assert resources["mutatingadmissionpolicybindings"] == {
         "name": "mutatingadmissionpolicybindings",
         "singularName": "mutatingadmissionpolicybinding",
         "kind": "MutatingAdmissionPolicyBinding",
-        "storageVersionHash": "90V5FRZZ3Zg=",
+        "storageVersionHash": "ZKgZT1uTmZ0=",
         **shared,
     }
     assert "mutatingadmissionpolicies/status" not in resources

@@ -340,7 +340,11 @@ _REVISIONS_IN_TEXT: list[tuple[re.Pattern[str], _Rewrite]] = [
 ]  # fmt: skip
 _TEXTS = [
     ("Key: /", re.compile(rf"Key: \S*?/(?={CANON}|apiextensions\.k8s\.io/)"), "Key: <prefix>/"),
-    ("/", re.compile(rf"^/(?!apis/|openapi/)\S*?/(?={CANON}\.)"), "<prefix>/"),  # keys of etcd in the causes of a Status
+    (
+        "/",
+        re.compile(rf"^/(?!apis/|openapi/)\S*?/(?={CANON}\.)"),
+        "<prefix>/",
+    ),  # keys of etcd in the causes of a Status
     ("able revision=", re.compile(r"(?<=able revision=)\d+"), "<rv>"),
     ("selfType", re.compile(r"selfType\d+"), "selfType<n>"),
     ("0xc0", re.compile(r"0xc[0-9a-f]{8,}"), "<addr>"),

@@ -315,7 +315,7 @@ class Application:
             await store.stop()
 
     async def _or_stop(self, group: asyncio.TaskGroup, waiting: Coroutine[Any, Any, None]) -> None:
-        """Wait for what is waited for, or for the signal that ends the server."""
+        """Run a coroutine until it ends or a signal stops the server."""
         stop, work = group.create_task(self._stop.wait()), group.create_task(waiting)
         try:
             await asyncio.wait((stop, work), return_when=asyncio.FIRST_COMPLETED)

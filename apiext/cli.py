@@ -208,7 +208,7 @@ def parse_serve(arguments: Sequence[str], environment: Mapping[str, str], warn: 
 
 
 def _warn_of_files(config: Config, given: Mapping[str, Setting], warn: Warn) -> None:
-    """Warn of limits that somebody gave and that cannot be reached: each request in flight has a connection."""
+    """Warn if a flag allows more requests in flight than the process may open connections."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = {
         "max-requests-inflight": config.max_inflight,

@@ -35,7 +35,7 @@ class OwnerPermissions:
         return operation == "DELETE"
 
     async def review(self, attributes: Attributes) -> None:
-        """Refuse changes of owners by users who may not delete the object, or not block the owner's deletion."""
+        """Raise 403 if the user may not delete the changed object, or not update the finalizers of a blocked owner."""
         new, old = _owners(attributes.new), _owners(attributes.old)
         if same(new, old):
             return

@@ -35,7 +35,7 @@ class PodSecurity:
         return None if resource == NAMESPACES else {}
 
     async def review(self, attributes: Attributes) -> None:
-        """Refuse labels that are invalid, on an update only where it changed what is invalid."""
+        """Raise 422 for invalid labels; on an update only if the validation errors changed."""
         if attributes.subresource:
             return
         errors = _errors(attributes.new)

@@ -21,7 +21,10 @@ def uncovered(held: Sequence[Role], wanted: Sequence[Rule]) -> list[Rule]:
 
 
 def uncovering(held: Sequence[Role], wanted: Sequence[Rule]) -> Iterator[Rule | None]:
-    """Yield that one by one, None for what is held: between any two the caller may yield to the event loop."""
+    """Yield each rule that no held role allows, and None for each allowed one.
+
+    A generator, so that the caller can yield to the event loop between two rules.
+    """
     pieces = 0
     for rule in wanted:
         pieces += _pieces(rule)

@@ -25,17 +25,17 @@ BINDINGS = (CLUSTER_BINDINGS, GroupResource(GROUP, "rolebindings"))
 
 
 class Roles:
-    """Keeps a policy as the cache is; ``policy`` allows nothing by roles that are not served.
+    """Keep a policy equal to the cached roles and bindings; without served roles ``policy`` allows nothing.
 
-    Small changes count at once. What is more than limits.FOLLOW_INLINE bytes in one turn of the loop is read later, in
-    turns with other work, and large documents in a thread. Until then the state before the change counts.
+    A small change is applied at once. Changes over limits.FOLLOW_INLINE bytes in one turn of the event loop are applied
+    later, between other tasks, and large documents are decoded in a thread. Until then the older state is in force.
     """
 
     def __init__(self) -> None:
         self.policy = Policy()
         self.policy.settled = self.settled
         self._collections: list[Collection] = []
-        self._late: dict[tuple[_Followed, str, str], Entry] = {}  # the newest state of what was not read yet
+        self._late: dict[tuple[_Followed, str, str], Entry] = {}  # the newest entry of each pending change
         self._read = 0  # bytes, in this turn of the loop
         self._idle = asyncio.Event()
         self._idle.set()
@@ -125,7 +125,7 @@ class Roles:
 
 
 class _Followed:
-    """What is done with the objects of one resource: ``read`` returns the call that puts what it read."""
+    """A followed resource: ``read`` decodes an entry and returns the call that applies it to the policy."""
 
     def __init__(
         self,

@@ -3,9 +3,8 @@
 Upstream charges some functions little that do much: lists added for 1 grow by doubling, ``%s`` prints any list for the
 length of its clause. A rule that lives by that ends as one that is over its limit.
 
-Work that keeps nothing in memory has an allowance of its own, ``take_time``: reading texts, comparing them, matching
-patterns. Costs bound it only where the types of the arguments are known; a call of unknown types costs 1. What is to
-be brief has no such allowance beside the other.
+Work that allocates nothing has a budget of its own, ``take_time``: reading and comparing strings, matching patterns.
+Upstream's cost bounds this work only if argument types are known: a call with arguments of type dyn costs 1.
 """
 
 import threading

@@ -299,7 +299,7 @@ def _merged(mine: Iterator[Value], other: Value, names: tuple[str, ...]) -> "Key
     made = list(mine)
     places = {_key_of_fields(value, names): at for at, value in enumerate(made)}
     for value in elements(other):
-        at = places.get(_key_of_fields(value, names))  # keys of what is added behind are not looked for, as upstream
+        at = places.get(_key_of_fields(value, names))  # appended objects are not looked up again, as upstream
         if at is None:
             made.append(value)
         else:

@@ -104,8 +104,8 @@ def kinds(
 ) -> list[ServedResource]:
     """Return the resources of kinds.yaml whose group-version (core's is ``v1``) is enabled.
 
-    ``enabled(group_version, default)`` knows better than the row. ``event_ttl`` are the seconds that objects stay
-    which go by themselves. ``give(new, old, dry_run)`` gives services the addresses that they lack.
+    ``enabled(group_version, default)`` knows better than the row. ``event_ttl`` is the life of events in
+    seconds. ``give(new, old, dry_run)`` allocates the missing addresses and ports of a service.
     """
     found = [
         resource(row, event_ttl=event_ttl, give=give, served=served)

@@ -237,17 +237,16 @@ def _union(mine: Iterator[Value], other: Value) -> "SetValues | Fault":
     return SetValues(made)
 
 
-class SetView(ListView):
-    """A list of declared elements in which the order does not count."""
+class _Set(View):
+    """Equality and sum of lists of type set."""
 
     __slots__ = ()
-    go_type = "*common.unstructuredSetList"
 
     def same(self, other: Value) -> bool | Fault:
         """Compare as sets of the same size."""
         if not is_list(other):
             return no_overload()
-        if len(self.raw) != len(other):
+        if len(self) != len(other):
             return False
         spend_equality(len(other))
         return _same_sets(self.items(), other)
@@ -256,6 +255,13 @@ class SetView(ListView):
         """Return the elements of this list, and those of the other that it lacks."""
         spend(len(self) + len(other))
         return _union(self.items(), other)
+
+
+class SetView(_Set, ListView):
+    """A list of declared elements in which the order does not count."""
+
+    __slots__ = ()
+    go_type = "*common.unstructuredSetList"
 
 
 class KeyedView(ListView):
@@ -335,25 +341,11 @@ class ValueList(View):
         return self.values[index]
 
 
-class SetValues(ValueList):
+class SetValues(_Set, ValueList):
     """The sum of two sets."""
 
     __slots__ = ()
     go_type = "*common.refValSetList"
-
-    def same(self, other: Value) -> bool | Fault:
-        """Compare as sets of the same size."""
-        if not is_list(other):
-            return no_overload()
-        if len(self) != len(other):
-            return False
-        spend_equality(len(other))
-        return _same_sets(self.items(), other)
-
-    def add(self, other: Value) -> Value:
-        """Return the elements of this list, and those of the other that it lacks."""
-        spend(len(self) + len(other))
-        return _union(self.items(), other)
 
 
 class KeyedValues(ValueList):

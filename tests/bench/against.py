@@ -13,7 +13,6 @@ import random
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,6 @@ from tests.support.processes import ROOT, start_server, stop
 
 WARM = 20  # requests of each kind before those that are measured
 TURN = 30  # requests before the other server's turn
-SETTLE = 0.1  # seconds in which a server ends what parallel creates left behind
 DEFINITIONS = 20  # beside the one that is measured with
 LISTED = 100
 CONVERTED = 10
@@ -189,7 +187,6 @@ def delete(bench: Rig, turn: int, count: int) -> float:
     """Delete objects."""
     creates, deletes = _creates(bench, turn, count)
     send(bench, creates)
-    time.sleep(SETTLE)
     return spent(bench, *deletes)
 
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from apiext.conformance.support.http_client import Client
-from apiext.conformance.support.waiting import until
+from apiext.conformance.support.waiting import pause, until
 from tests.support.processes import Server, running_server
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
@@ -142,7 +142,7 @@ def test_dependents_stay_where_nothing_collects_them(connect: Connect) -> None:
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": f"u-{name}"}
     body = {"metadata": {"name": name, "ownerReferences": [reference]}}
     admin.post(f"{DEFAULT}/configmaps", body).expect(201)
-    time.sleep(1)
+    pause(1)  # a collector deletes it within that second
     admin.get(f"{DEFAULT}/configmaps/{name}").expect(200)
 
 

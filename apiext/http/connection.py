@@ -145,7 +145,7 @@ class ApiHandler(Turns):
         self._check_validity(self._holder)
 
     def _check_validity(self, holder: Holder) -> None:
-        """Compare the client certificate with the wall clock, which a timer of the loop does not follow: 0.2 us."""
+        """Refuse the user of a client certificate that is not valid by the wall clock; timers of the loop do not follow it."""
         begin, end = self._valid
         user, is_proxy = (holder.user, holder.is_proxy) if begin <= time() <= end else (REFUSED, False)
         if user is not self.certificate_user or is_proxy is not self.is_proxy:

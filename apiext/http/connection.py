@@ -27,7 +27,6 @@ from apiext.http.fastpath import TAIL, FastPath
 from apiext.http.gate import audit_id
 from apiext.http.heads import Head, Sender
 from apiext.http.memory import Memory
-from apiext.http.repeats import HEAD_END, Repeats, is_one_head
 from apiext.http.sinks import GzipSink, UnchunkedSink, WatchSink
 from apiext.http.strangers import Strangers
 from apiext.http.turns import Request, Turns
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+HEAD_END = b"\r\n\r\n"
 _MANY = 100  # fields of a head that is not looked at
 _FIELD = 300  # bytes of memory that a field takes besides its text
 _JOIN_BELOW = 64 * 1024  # bytes of a body that is sent in one piece with its head
@@ -75,7 +75,6 @@ class ApiHandler(Turns):
         "_holder",
         "_large",
         "_pieces",
-        "_repeats",
         "_request",
         "_secure",
         "_sender",
@@ -109,7 +108,6 @@ class ApiHandler(Turns):
         self._holder: Holder | None = None  # of the client certificate ...
         self._valid = (0.0, 0.0)  # ... and between which wall clock times it counts
         self._alone = False  # whether the last request had all that came with it
-        self._repeats = Repeats()
         self.certificate_user: User | None = None
         self.is_proxy = False
         self.seen_headers: object = None
@@ -145,7 +143,7 @@ class ApiHandler(Turns):
         self._check_validity(self._holder)
 
     def _check_validity(self, holder: Holder) -> None:
-        """Refuse the user of a client certificate that is not valid by the wall clock; timers of the loop do not follow it."""
+        """Refuse the user of a client certificate that is not valid by the wall clock, which timers do not follow."""
         begin, end = self._valid
         user, is_proxy = (holder.user, holder.is_proxy) if begin <= time() <= end else (REFUSED, False)
         if user is not self.certificate_user or is_proxy is not self.is_proxy:
@@ -241,13 +239,6 @@ class ApiHandler(Turns):
             if not data:
                 return
         self._keep_tail(data)
-        repeats = self._repeats
-        if data.startswith(b"POST "):
-            whole = repeats.find(data)
-            if whole is not None:
-                self._head, self._large, self._alone = 0, False, False
-                self._queue(((whole, EMPTY_PAYLOAD),))
-                return
         try:
             messages, upgraded, tail = self._parser.feed_data(data)
         except HttpProcessingError as error:
@@ -262,15 +253,9 @@ class ApiHandler(Turns):
         self._head = 0 if messages else size
         if self._head > limits.MAX_HEAD:
             messages = [_too_long()]
-        if len(messages) == 1 and not upgraded:
-            whole = repeats.read(data, *messages[0])
-            if whole is not None:
-                messages = [(whole, EMPTY_PAYLOAD)]
-            elif fast is not None and self._answered(fast, *messages[0]):
-                return
-        else:
-            repeats.due = -1
-        self._alone = is_one_head(data)
+        if len(messages) == 1 and not upgraded and fast is not None and self._answered(fast, *messages[0]):
+            return
+        self._alone = _is_one_head(data)
         self._queue(messages)
         self._upgraded = upgraded
         if upgraded and tail:
@@ -287,11 +272,10 @@ class ApiHandler(Turns):
         body = self._request.payload if self._request is not None else EMPTY_PAYLOAD
         if self._messages:
             body = self._messages[-1][1]
-        self._alone = self.is_new and is_one_head(data)
+        self._alone = self.is_new and _is_one_head(data)
         before = self._request_count, body.total_bytes, body.is_eof()
         waited_for = self._close and not body.is_eof()
         self._close = self._close and not waited_for
-        self._repeats.pass_by(data)
         super().data_received(data)
         self._close = self._close or waited_for
         if self._messages and isinstance(self._messages[-1][0], _ErrInfo) and not body.is_eof():
@@ -392,9 +376,7 @@ class ApiHandler(Turns):
             return self._send(audit_id(""), Reply(200, ""), 0)
         if self._holder is not None:
             self._check_validity(self._holder)
-        whole = request.whole
-        head = whole.head if whole is not None else self._read_head(message)
-        exchange = Exchange(head, self, self._loop.time())
+        exchange = Exchange(self._read_head(message), self, self._loop.time())
         service.active += 1
         try:
             reply = await service.answer(exchange)
@@ -413,7 +395,8 @@ class ApiHandler(Turns):
                     await self._drain_helper()
                 return kept
         finally:
-            request.whole = None  # an idle connection keeps no body
+            if request.payload is not EMPTY_PAYLOAD and request.payload.is_eof():
+                request.payload._buffer.clear()  # an idle connection keeps no body, also if no handler read it
             if exchange.user is not ANONYMOUS:
                 service.strangers.known(self)
             if self._large:
@@ -477,7 +460,7 @@ class ApiHandler(Turns):
         if request is None or transport is None or transport.is_closing():
             raise ConnectionResetError("the client is gone")
         message = request.message
-        close = self._close or (request.whole is None and self._ends(request))
+        close = self._close or self._ends(request)
         date = self._service.clock.line()
         head = responses.head(reply, date, audit, close=close, length=size, version=message.version)
         parts = () if message.method == "HEAD" else reply.parts
@@ -518,7 +501,7 @@ class ApiHandler(Turns):
         """Return how many bytes of a body are still to come, MAX_BODY if the head does not tell."""
         request = self._request
         assert request is not None
-        if request.whole is not None or request.payload is EMPTY_PAYLOAD:
+        if request.payload.is_eof():
             return 0
         return int(request.message.headers.get("Content-Length", "") or limits.MAX_BODY)
 
@@ -526,11 +509,7 @@ class ApiHandler(Turns):
         """Return the body; StatusError 413 over ``limit`` bytes, 408 when it does not arrive in time."""
         request = self._request
         assert request is not None
-        payload, whole = request.payload, request.whole
-        if whole is not None:
-            if self.transport is None:
-                raise ConnectionResetError("the client is gone")
-            return self._bounded(whole.body, limit, len(whole.body))
+        payload = request.payload
         if payload is EMPTY_PAYLOAD:
             return b""
         if payload.is_eof() and payload.exception() is None:  # all is here: nothing has to wait, nor to be resumed
@@ -608,6 +587,11 @@ class ApiHandler(Turns):
         """Log a failure, unless it only says that the client went away."""
         if not isinstance(kw.get("exc_info"), ConnectionError):
             log.error(*args, **kw)
+
+
+def _is_one_head(data: bytes) -> bool:
+    """Tell whether bytes are the head of one request, and nothing else."""
+    return 0 <= data.find(HEAD_END) == len(data) - len(HEAD_END)
 
 
 def _too_long() -> tuple[_ErrInfo, StreamReader]:

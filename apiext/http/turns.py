@@ -14,17 +14,15 @@ from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import _ErrInfo
 
 from apiext import limits
-from apiext.http.repeats import Whole
 
 
 class Request:
     """The little of a request that aiohttp's connection needs, and the message itself."""
 
-    __slots__ = ("continued", "message", "payload", "whole")
+    __slots__ = ("continued", "message", "payload")
 
     def __init__(self, message: Any, payload: StreamReader) -> None:
-        self.whole = message if type(message) is Whole else None
-        self.message = message if self.whole is None else self.whole.message
+        self.message = message
         self.payload = payload
         self.continued = False
 
@@ -73,7 +71,8 @@ class Turns(web.RequestHandler):
                 finally:
                     self._waiter = None
                 began = monotonic()
-            elif monotonic() - began > limits.LOOP_BUDGET:  # pipelined requests may all be answered without a wait
+                continue  # the client may have left between its request and this turn of the loop
+            if monotonic() - began > limits.LOOP_BUDGET:  # pipelined requests may all be answered without a wait
                 await asyncio.sleep(0)
                 began = monotonic()
             message, payload = self._messages.popleft()

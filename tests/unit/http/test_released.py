@@ -9,7 +9,7 @@ import pytest
 from apiext.http.resources import Resources
 from apiext.http.server import HttpServer
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
-from tests.unit.http.test_repeats import created
+from tests.unit.http.test_pieces import created
 
 
 def request(choice: random.Random) -> bytes:

@@ -1,4 +1,4 @@
-"""Creates whose heads came before on their connection: they mean what the parser would have made of them."""
+"""Requests that come in any pieces: each means what it means when it comes alone and whole."""
 
 import asyncio
 import socket
@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 import orjson
 import pytest
@@ -16,10 +15,7 @@ from hypothesis import strategies as st
 
 from apiext import limits
 from apiext.http.connection import ApiHandler
-from apiext.http.heads import Head
-from apiext.http.repeats import Repeats
 from tests.unit.http.support import COLLECTION, Client, Shelf, connected, on_uvloop, serving, until
-from tests.unit.http.test_aiohttp_names import handler
 
 OTHER = "/apis/example.com/v1/namespaces/e/widgets"
 LOOKS_LIKE_ONE = b"POST /apis/example.com/v1/namespaces/d/widgets HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
@@ -71,30 +67,14 @@ async def wired(shelf: Shelf) -> AsyncIterator[Wire]:
         transport.close()
 
 
-@pytest.fixture
-def heads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The targets of all heads that are read."""
-    read: list[str] = []
-    before = Head.__init__
-
-    def reading(self: Head, method: str, target: str, *rest: Any) -> None:
-        read.append(f"{method} {target}")
-        before(self, method, target, *rest)
-
-    monkeypatch.setattr(Head, "__init__", reading)
-    return read
-
-
 @on_uvloop
-async def test_a_head_that_came_before_is_not_read_again(heads: list[str]) -> None:
+async def test_creates_with_equal_heads_have_their_own_bodies() -> None:
     shelf = Shelf()
     async with serving(shelf) as server, connected(server) as client:
         for number in range(20):
             assert (await client.ask("POST", COLLECTION, created(f"n{number}", number * 7))).code == 201
-            assert (await client.ask("POST", OTHER, created(f"n{number}"), Audit_Id="mine")).headers[
-                "Audit-Id"
-            ] == "mine"
-    assert heads == [f"POST {COLLECTION}", f"POST {OTHER}"]
+            answer = await client.ask("POST", OTHER, created(f"n{number}"), Audit_Id="mine")
+            assert (answer.code, answer.headers["Audit-Id"]) == (201, "mine")
     assert [(call.namespace, body.document) for call, body in zip(shelf.calls, shelf.bodies, strict=True)] == [
         (namespace, orjson.loads(created(f"n{number}", size)))
         for number in range(20)
@@ -102,72 +82,9 @@ async def test_a_head_that_came_before_is_not_read_again(heads: list[str]) -> No
     ]
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Expect": "100-continue"},
-        {"Connection": "close"},
-        {"Connection": "Upgrade", "Upgrade": "h2c"},
-        {"X": "x" * limits.REPEATED_HEAD},
-        {f"X-{number}": "x" for number in range(100)},
-    ],
-    ids=["expect", "close", "upgrade", "large", "many fields"],
-)
-@on_uvloop
-async def test_other_heads_are_read_each_time(headers: dict[str, str], heads: list[str]) -> None:
-    async with serving(Shelf()) as server:
-        for _ in range(2):
-            async with connected(server) as client:
-                for _ in range(1 if "Connection" in headers else 3):
-                    client.send("POST", COLLECTION, created("a"), **headers)  # type: ignore[arg-type]
-                    while (await client.receive()).code == 100:
-                        pass
-    assert len(heads) == (2 if "Connection" in headers else 6)
-
-
 def sent(target: str, body: bytes = b"{}", *fields: str) -> bytes:
     lines = [f"POST {target} HTTP/1.1", "Host: x", *fields, f"Content-Length: {len(body)}", "", ""]
     return "\r\n".join(lines).encode() + body
-
-
-async def test_a_connection_remembers_only_so_many() -> None:
-    parser = (await handler())._parser
-    assert parser is not None
-    repeats = Repeats()
-    for number in range(100):
-        data = sent(f"/{number}")
-        assert repeats.find(data) is None
-        whole = repeats.read(data, *parser.feed_data(data)[0][0])
-        assert whole is not None
-        assert len(repeats._known) <= limits.REPEATED_HEADS
-    again = repeats.find(sent("/99", b"longer"))
-    assert again is not None
-    assert (again.body, again.head.path) == (b"longer", "/99")
-    assert repeats.find(sent("/0")) is None
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        sent("/a", b"body")[:-1],
-        sent("/a", b"body") + b"P",
-        sent("/a", b"body", "X: y"),
-        sent("/b", b"body"),
-        sent("/a", b"body").replace(b": 4", b":  4"),
-        sent("/a", b"body").replace(b": 4", b": +4"),
-        sent("/a", b"body").replace(b": 4", b": 4 "),
-        sent("/a", b"body").replace(b"\r\n", b"\n"),
-        sent("/a", b"body").replace(b"\r\n\r\n", b"\r\nContent-Length: 4\r\n\r\n"),
-        sent("/a", b"body").replace(b"HTTP/1.1", b"HTTP/1.0"),
-    ],
-)
-async def test_only_the_same_head_with_its_whole_body_is_known(data: bytes) -> None:
-    parser = (await handler())._parser
-    assert parser is not None
-    repeats, first = Repeats(), sent("/a", b"any")
-    assert repeats.read(first, *parser.feed_data(first)[0][0]) is not None
-    assert repeats.find(sent("/a", b"body")) is not None
-    assert repeats.find(data) is None
 
 
 PART = b"GET /livez HTTP/1.1\r\nHost: x\r\nX: "
@@ -191,18 +108,13 @@ UPGRADE = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2
     ids=["head", "body", "get-head", "get-body", "create-head", "upgrade"],
 )
 @on_uvloop
-async def test_nothing_is_known_where_a_message_is_under_way(before: bytes, first: bool, busy: bool) -> None:
-    """Else a proxy that sends the requests of many over one connection could be made to mix them up."""
+async def test_no_create_begins_inside_another_request(before: bytes, first: bool, busy: bool) -> None:
+    """A proxy may send the requests of many clients over one connection: they must never be mixed up."""
     shelf, known = Shelf(), sent(COLLECTION, created("a"))
     async with wired(shelf) as wire:
-        repeats = wire.connection._repeats
         if not first:
             await wire.give(known)
             await wire.give(known)
-        else:  # as if another connection had taught it
-            parser = (await handler())._parser
-            assert parser is not None
-            assert repeats.read(known, *parser.feed_data(known)[0][0]) is not None
         if busy:
             shelf.gate = asyncio.Event()
             await wire.give(f"GET {COLLECTION} HTTP/1.1\r\nHost: x\r\n\r\n".encode(), wait=False)
@@ -211,7 +123,9 @@ async def test_nothing_is_known_where_a_message_is_under_way(before: bytes, firs
         if shelf.gate is not None:
             shelf.gate.set()
             await until(wire.wants_more)
-        assert repeats.find(known) is None
+        await wire.give(known)
+        await until(wire.is_idle)
+    assert [body.raw for body in shelf.bodies].count(created("a")) == (0 if first else 2)
 
 
 def behind(field: str, *, chunked: bool = False) -> tuple[bytes, bytes]:
@@ -248,7 +162,9 @@ async def test_a_body_is_never_taken_for_a_create(pieces: tuple[bytes, ...], bus
         if shelf.gate is not None:
             shelf.gate.set()
         await until(wire.is_idle)
-        assert wire.connection._repeats.find(known) is None
+        await wire.give(known)
+        await until(wire.is_idle)
+    assert [body.raw for body in shelf.bodies].count(created("a")) == 2
 
 
 @pytest.mark.parametrize("path", [COLLECTION, "/apis/none.example.com/v1/x"])
@@ -259,9 +175,7 @@ async def test_an_idle_connection_keeps_no_body(path: str) -> None:
             await wire.give(sent(path, created(f"a{number}", 100_000)))
             request = wire.connection._request
             assert request is not None
-            assert request.whole is None
-        read = wire.connection._repeats._known.values()
-        assert all(len(message.raw_headers) == 2 for message, _ in read)
+            assert not request.payload._buffer
 
 
 @on_uvloop
@@ -269,10 +183,8 @@ async def test_a_large_body_that_the_parser_hands_over_in_parts() -> None:
     shelf = Shelf()
     async with wired(shelf) as wire:
         for number, size in enumerate((100, 400_000, 100, 400_000)):
-            wire.connection._repeats._known.clear()
             await wire.give(sent(COLLECTION, created(f"a{number}", size)))
             assert not wire.connection._reading_paused
-            assert wire.connection._repeats.due == 0
             await wire.give(LIVEZ)
         assert [(await wire.client.receive()).code for _ in range(8)] == [201, 200] * 4
     assert [len(body.raw) > 400_000 for body in shelf.bodies] == [False, True] * 2

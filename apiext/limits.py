@@ -340,7 +340,6 @@ RETRY_LINE = 5.0  # seconds between lines about an etcd that does not answer
 SHORTEST_TRY = 1.0  # seconds that one try to reach etcd has at least, however short --etcd-wait is
 
 # --- work at a stretch, and texts that are remembered ---
-FAST_PATH = 1_024  # characters of a path that may be one of a collection: longer ones are not remembered
 ADDRESSES_TOLD = 100  # addresses that an audit event tells of a request's proxies, the first of them (upstream: all)
 ADDRESS_TEXT = 64  # characters of an address that a proxy tells: longer texts are none, and not to be remembered
 CONVERTED_UNSEEN = 16  # objects on their way to or from a conversion webhook between looks at the clock

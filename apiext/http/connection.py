@@ -23,7 +23,6 @@ from apiext.auth.user import ANONYMOUS, REFUSED, User
 from apiext.http import refusals, responses
 from apiext.http.exchange import Exchange, Handler, Reply, StreamReply
 from apiext.http.farewells import Farewells
-from apiext.http.fastpath import TAIL, FastPath
 from apiext.http.gate import audit_id
 from apiext.http.heads import Head, Sender
 from apiext.http.memory import Memory
@@ -54,7 +53,6 @@ class Service(Protocol):
     answer: Handler
     clock: responses.SecondClock
     compressor: responses.Compressor
-    fast: FastPath | None
     proxies: Proxies | None
     farewells: Farewells
     memory: Memory
@@ -66,7 +64,7 @@ class Service(Protocol):
 
 
 class ApiHandler(Turns):
-    """A connection. A GET that can be answered at once is answered in ``data_received``; others take aiohttp's way."""
+    """A connection: parse requests, answer them one after another, and bound the heads and bodies that are kept."""
 
     is_allowed_page = False
     __slots__ = (
@@ -87,8 +85,6 @@ class ApiHandler(Turns):
         "_valid",
         "certificate_user",
         "is_proxy",
-        "seen_headers",
-        "seen_plain",
     )  # fmt: skip
 
     def __init__(self, manager: web.Server, service: Service, *, loop: "AbstractEventLoop", **settings: Any) -> None:
@@ -110,8 +106,6 @@ class ApiHandler(Turns):
         self._alone = False  # whether the last request had all that came with it
         self.certificate_user: User | None = None
         self.is_proxy = False
-        self.seen_headers: object = None
-        self.seen_plain: tuple[bool, ...] = ()
 
     # --- life of the connection ---
 
@@ -145,9 +139,8 @@ class ApiHandler(Turns):
     def _check_validity(self, holder: Holder) -> None:
         """Refuse the user of a client certificate that is not valid by the wall clock, which timers do not follow."""
         begin, end = self._valid
-        user, is_proxy = (holder.user, holder.is_proxy) if begin <= time() <= end else (REFUSED, False)
-        if user is not self.certificate_user or is_proxy is not self.is_proxy:
-            self.certificate_user, self.is_proxy, self.seen_headers = user, is_proxy, None
+        valid = begin <= time() <= end
+        self.certificate_user, self.is_proxy = (holder.user, holder.is_proxy) if valid else (REFUSED, False)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Let go of all that this connection holds, or soon, as many others are lost with it."""
@@ -215,11 +208,10 @@ class ApiHandler(Turns):
         if self._sink is not None:
             self._sink.end(b"")
 
-    # --- the way without a task ---
+    # --- from bytes to requests ---
 
     def data_received(self, data: bytes) -> None:
-        """Answer a GET at once if nothing is waiting before it; else queue it as the parent does."""
-        fast = self._service.fast
+        """Parse bytes, and queue the requests that they complete; the parent does it while a request is under way."""
         waiter = self._waiter
         if (
             waiter is None
@@ -253,8 +245,6 @@ class ApiHandler(Turns):
         self._head = 0 if messages else size
         if self._head > limits.MAX_HEAD:
             messages = [_too_long()]
-        if len(messages) == 1 and not upgraded and fast is not None and self._answered(fast, *messages[0]):
-            return
         self._alone = _is_one_head(data)
         self._queue(messages)
         self._upgraded = upgraded
@@ -323,33 +313,6 @@ class ApiHandler(Turns):
             self._service.strangers.ended(self)
         else:
             self._service.strangers.began(self, data, parsed=True)
-
-    def _answered(self, fast: FastPath, message: Any, payload: StreamReader) -> bool:
-        if (
-            not isinstance(message, RawRequestMessage)
-            or message.method != "GET"
-            or not message.path.endswith(TAIL)
-            or payload is not EMPTY_PAYLOAD
-            or message.should_close
-            or message.upgrade
-            or self._large
-            or len(message.raw_headers) > _MANY
-            or message.version != HttpVersion11
-        ):
-            return False
-        if self._holder is not None:
-            self._check_validity(self._holder)
-        reply = fast.answer(message.path, cast(Any, message.headers), message.raw_headers, self)
-        transport = self.transport
-        if reply is None or transport is None:
-            return False
-        assert self._parser is not None
-        self._request_count += 1
-        self._service.strangers.known(self)
-        self._parser.message_consumed()
-        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
-        transport.write(reply)
-        return True
 
     def _queue(self, messages: Sequence[Any]) -> None:
         if not messages:

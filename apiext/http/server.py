@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import ssl
 from dataclasses import dataclass
 from typing import Any, cast
@@ -18,12 +17,11 @@ from apiext.auth.serving import ServingCertificate
 from apiext.config import NO_HEADERS, HeaderConfig
 from apiext.http import pages, responses
 from apiext.http.access import AccessLog, logging_to
-from apiext.http.announcing import announcing, secure, written
+from apiext.http.announcing import announcing
 from apiext.http.connection import ApiHandler
 from apiext.http.descriptors import Descriptors, Refusal, raise_limit
 from apiext.http.exchange import Handler
 from apiext.http.farewells import Farewells
-from apiext.http.fastpath import FastPath
 from apiext.http.filters import compose, filters
 from apiext.http.forgetting import Forgetting
 from apiext.http.gate import Gate
@@ -42,8 +40,6 @@ from apiext.trust import as_go, load_pair
 
 log = logging.getLogger(__name__)
 
-NO_FAST_PATH = "APIEXT_NO_FAST_PATH"
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -55,7 +51,6 @@ class Settings:
     certificate: ServingCertificate | None = None  # the one that ``tls`` shows, if it may change
     version: str = "v1.35.0"
     anonymous: bool = False
-    fast_path: bool = True
     reuse_port: bool = False
     workers: int = 1  # processes that share the memory
     shutdown_delay: float = 0.0
@@ -152,11 +147,6 @@ class HttpServer:
             chain.insert(1, announce)  # all that is refused behind it may be read by pages, too
         self.answer: Handler = compose(gate, chain, routes.answer)
         self.proxies = settings.proxies
-        wanted = settings.fast_path and self._access is None and os.environ.get(NO_FAST_PATH, "") in {"", "0"}
-        always = written(secure(config, tls=secured))
-        self.fast: FastPath | None = (
-            FastPath(operations, gate, self.clock, always, bool(config.cors_origins)) if wanted else None
-        )
         self._gate = gate
         self._publisher = routes.publisher
         self._forgetting = Forgetting(operations.catalog, (gate.forget, routes.publisher.forget))

@@ -82,7 +82,7 @@ def get(bench: Rig) -> Iterator[Figure]:
         bench.fill(size - have, have)
         have = size
         names = max(100, min(size, 8_000))
-        for query, what, goal in (("?resourceVersion=0", "cache", 30.0), ("", "consistent", 70.0)):
+        for query, what, goal in (("?resourceVersion=0", "cache", 60.0), ("", "consistent", 70.0)):
             wire.run(bench.address, gets(bench, names, names, query), 16)
             cost, run = per_operation(
                 bench, lambda q=query, n=names: wire.run(bench.address, gets(bench, n, GET_ROUNDS, q), 16)

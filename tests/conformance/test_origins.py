@@ -97,7 +97,7 @@ def test_allowed_origins(page: Client, method: str, path: str, headers: dict[str
 )
 @pytest.mark.parametrize("query", ["", "?resourceVersion=0"])
 def test_other_origins(page: Client, method: str, headers: dict[str, str], status: int, query: str) -> None:
-    for _ in range(2):  # the second GET may be answered by the fast path
+    for _ in range(2):
         answer = page.request(method, NAMESPACE + query, None, headers)
         assert answer.status == status
         assert told(answer.headers) == {}

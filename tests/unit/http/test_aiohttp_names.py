@@ -28,14 +28,11 @@ def test_the_parser_is_the_one_in_c() -> None:
 async def handler() -> ApiHandler:
     """Return the connection of a server that never listened."""
 
-    class Service:
-        fast = None
-
     async def nothing(request: web.BaseRequest) -> web.StreamResponse:
         raise NotImplementedError
 
     manager = web.Server(nothing)
-    return ApiHandler(manager, Service(), loop=asyncio.get_running_loop(), auto_decompress=False)  # type: ignore[arg-type]
+    return ApiHandler(manager, object(), loop=asyncio.get_running_loop(), auto_decompress=False)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +145,7 @@ async def test_what_no_filter_sees_is_answered(error: Exception, code: int, monk
 
 @on_uvloop
 async def test_a_connection_waits_with_a_future_and_its_deadline_moves() -> None:
-    shelf = Shelf(gate=asyncio.Event())
+    shelf = Shelf()
     shelf.put("a")
     async with serving(shelf) as server, connected(server) as client:
         await until(lambda: bool(server.connections))
@@ -160,12 +157,12 @@ async def test_a_connection_waits_with_a_future_and_its_deadline_moves() -> None
         assert (await client.ask("GET", f"{COLLECTION}/a?resourceVersion=0")).code == 200
         assert connection._next_keepalive_close_time > first + 50
         assert connection._request_count == 1
+        shelf.gate, shelf.calls = asyncio.Event(), []
         client.send("GET", f"{COLLECTION}/a")
         await until(lambda: bool(shelf.calls))
         assert connection._waiter is None  # busy: what comes now is queued
         client.send("GET", f"{COLLECTION}/a?resourceVersion=0")
         await until(lambda: len(connection._messages) == 1)
-        assert shelf.gate is not None
         shelf.gate.set()
         assert [(await client.receive()).code for _ in range(2)] == [200, 200]
         connection._process_keepalive()  # too early: it only sets the next timer

@@ -8,7 +8,6 @@ from aiohttp.streams import StreamReader
 from apiext import limits
 from apiext.http import protobuf
 from apiext.http.health import Check, Health
-from apiext.http.server import NO_FAST_PATH
 from apiext.telemetry import Telemetry
 from tests.unit.http.support import COLLECTION, Client, Shelf, connected, on_uvloop, serving
 
@@ -210,15 +209,6 @@ async def test_nothing_is_missing_before_everything_is_known() -> None:
         assert (await client.ask("GET", COLLECTION)).code == 200
         missing[0] = ""
         assert (await client.ask("GET", "/apis/later.example.com/v1/things")).code == 404
-
-
-@on_uvloop
-async def test_the_fast_way_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving(Shelf()) as server:
-        assert server.fast is not None
-    monkeypatch.setenv(NO_FAST_PATH, "1")
-    async with serving(Shelf()) as server:
-        assert server.fast is None
 
 
 @pytest.mark.rows("MTR-001", "MTR-002")

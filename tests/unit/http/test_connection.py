@@ -12,17 +12,15 @@ from apiext.http.connection import ApiHandler
 from apiext.http.farewells import Farewells
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving
 
-FAST = pytest.mark.parametrize("fast", [True, False], ids=["fast", "ordinary"])
 ONE = f"{COLLECTION}/a?resourceVersion=0"
 
 
 @pytest.mark.parametrize("query", ["?resourceVersion=0", ""])
-@FAST
 @on_uvloop
-async def test_who_reads_no_answers_gets_no_more_of_them(fast: bool, query: str) -> None:
+async def test_who_reads_no_answers_gets_no_more_of_them(query: str) -> None:
     shelf = Shelf()
     shelf.put("a", x="x" * 20_000)
-    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+    async with serving(shelf) as server, connected(server) as client:
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         for _ in range(15):
             client.writer.write(f"GET {COLLECTION}/a{query} HTTP/1.1\r\nHost: x\r\n\r\n".encode() * 100)
@@ -48,12 +46,11 @@ async def test_each_request_has_its_own_headers() -> None:
 
 
 @pytest.mark.parametrize("wanted", ["h2c", "websocket"])
-@FAST
 @on_uvloop
-async def test_nothing_behind_a_declined_upgrade_is_lost(wanted: str, fast: bool) -> None:
+async def test_nothing_behind_a_declined_upgrade_is_lost(wanted: str) -> None:
     shelf = Shelf()
     shelf.put("a")
-    async with serving(shelf, fast_path=fast) as server:
+    async with serving(shelf) as server:
         async with connected(server) as client:
             client.send("GET", ONE, Connection="Upgrade", Upgrade=wanted)
             assert "Connection" not in (await client.receive()).headers
@@ -142,12 +139,11 @@ async def test_bodies_of_http_1_0() -> None:
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
 )
-@FAST
 @on_uvloop
-async def test_what_is_no_request(raw: bytes, fast: bool) -> None:
+async def test_what_is_no_request(raw: bytes) -> None:
     shelf = Shelf()
     shelf.put("a")
-    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+    async with serving(shelf) as server, connected(server) as client:
         client.writer.write(raw)
         answer = await client.receive()
         assert (answer.code, answer.json["reason"]) == (400, "BadRequest")
@@ -216,12 +212,11 @@ async def test_what_is_read_part_by_part_has_few_parts(path: str, item: str) -> 
     ],
     ids=["behind a watch", "as trailers", "alone"],
 )
-@FAST
 @on_uvloop
-async def test_heads_and_trailers_have_an_end(begin: str, fast: bool) -> None:
+async def test_heads_and_trailers_have_an_end(begin: str) -> None:
     shelf = Shelf()
     fields = b"".join(b"X-%d: %b\r\n" % (number, b"v" * 60_000) for number in range(40))
-    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+    async with serving(shelf) as server, connected(server) as client:
         client.writer.write(begin.encode() or b"GET / HTTP/1.1\r\nHost: x\r\n")
         await asyncio.sleep(0.01)
         client.writer.write(fields)
@@ -232,43 +227,17 @@ async def test_heads_and_trailers_have_an_end(begin: str, fast: bool) -> None:
         assert not shelf.watches
 
 
-@FAST
 @on_uvloop
-async def test_large_heads_are_not_kept_in_memory(fast: bool) -> None:
+async def test_large_heads_are_not_kept_in_memory() -> None:
     """The parser has the last head until another one comes."""
     shelf = Shelf()
     shelf.put("a")
     large = {f"X-{number}": "v" * 50_000 for number in range(4)}
-    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+    async with serving(shelf) as server, connected(server) as client:
         body = b'{"metadata": {"name": "b"}, "spec": {"t": "%b"}}' % (b"x" * 300_000)
         assert "Connection" not in (await client.ask("POST", COLLECTION, body)).headers
         answer = await client.ask("GET", ONE, **large)
         assert (answer.code, answer.headers["Connection"]) == (200, "close")
-    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+    async with serving(shelf) as server, connected(server) as client:
         answer = await client.ask("GET", ONE, **{f"X-{number}": "v" for number in range(1000)})
         assert (answer.code, answer.headers["Connection"]) == (200, "close")
-
-
-@on_uvloop
-async def test_long_paths_are_not_remembered() -> None:
-    shelf = Shelf()
-    shelf.put("a")
-    async with serving(shelf) as server, connected(server) as client:
-        assert (await client.ask("GET", f"{COLLECTION}{'s' * 5000}/a?resourceVersion=0")).code == 404
-        assert (await client.ask("GET", ONE)).code == 200
-        assert server.fast is not None
-        assert list(server.fast._roads) == [COLLECTION]
-
-
-@on_uvloop
-async def test_what_the_fast_way_stumbles_over_goes_the_ordinary_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stumble(*_: object) -> None:
-        raise ZeroDivisionError("of the fast way")
-
-    shelf = Shelf()
-    shelf.put("a")
-    async with serving(shelf) as server, connected(server) as client:
-        assert server.fast is not None
-        monkeypatch.setattr(server.fast, "_find", stumble)
-        for _ in range(2):
-            assert (await client.ask("GET", ONE)).code == 200

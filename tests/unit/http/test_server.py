@@ -1,4 +1,4 @@
-"""The server over sockets: both ways of answering, bodies, limits, errors, the end."""
+"""The server over sockets: answers, bodies, limits, errors, the end."""
 
 import asyncio
 import gzip
@@ -24,16 +24,14 @@ from apiext.http import connection
 from apiext.http.server import HttpServer, ask_clients, tls_context
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
-FAST = pytest.mark.parametrize("fast", [True, False], ids=["fast", "ordinary"])
 ONE = f"{COLLECTION}/a?resourceVersion=0"
 
 
-@FAST
 @on_uvloop
-async def test_get_from_the_cache(fast: bool) -> None:
+async def test_get_from_the_cache() -> None:
     shelf = Shelf()
     entry = shelf.put("a", x=1)
-    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+    async with serving(shelf) as server, connected(server) as client:
         for given in ("", "mine"):
             headers = {"Audit_Id": given} if given else {}
             answer = await client.ask("GET", ONE, **headers)
@@ -44,7 +42,7 @@ async def test_get_from_the_cache(fast: bool) -> None:
             assert answer.headers["Cache-Control"] == "no-cache, private"
             assert answer.headers["Audit-Id"] == given or (not given and len(answer.headers["Audit-Id"]) == 36)
             assert "Date" in answer.headers
-        assert bool(shelf.calls) is not fast
+        assert len(shelf.calls) == 2
         scrape = await client.ask("GET", "/metrics")
         assert (
             b'apiserver_request_total{verb="GET",dry_run="",group="example.com",version="v1",resource="widgets",'
@@ -52,12 +50,11 @@ async def test_get_from_the_cache(fast: bool) -> None:
         ) in scrape.body
 
 
-@FAST
 @on_uvloop
-async def test_what_the_fast_way_leaves_alone(fast: bool) -> None:
+async def test_gets_of_a_cached_object_in_other_ways() -> None:
     shelf = Shelf()
     shelf.put("a", x=1)
-    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+    async with serving(shelf) as server, connected(server) as client:
         assert (await client.ask("GET", ONE, User_Agent="curl/8")).body.startswith(b"{\n  ")
         assert (await client.ask("GET", ONE, Accept="application/yaml")).headers["Content-Type"] == "application/yaml"
         assert (await client.ask("GET", ONE, Accept="text/html")).code == 406
@@ -79,15 +76,14 @@ HARDLY = "application/vnd.kubernetes.protobuf;q=0.8,application/json;q=0.9"
 
 
 @pytest.mark.rows("NEG-002", "NEG-003")
-@FAST
 @pytest.mark.parametrize("first", ["typed", "custom"])
 @on_uvloop
-async def test_protobuf_of_what_has_it_whatever_came_before_on_the_connection(fast: bool, first: str) -> None:
+async def test_protobuf_of_what_has_it_whatever_came_before_on_the_connection(first: str) -> None:
     shelf = Shelf()
     shelf.put("a", x=1)
     shelf.put("n", "", "namespaces")
     paths = {"typed": "/api/v1/namespaces/n?resourceVersion=0", "custom": ONE}
-    async with serving(shelf, fast_path=fast) as server:
+    async with serving(shelf) as server:
         for accept, typed in ((GREEDY, PROTOBUF), (RATHER, PROTOBUF), (HARDLY, "application/json")):
             async with connected(server) as client:
                 for which in (first, "typed", "custom", "custom", "typed"):
@@ -102,13 +98,12 @@ async def test_protobuf_of_what_has_it_whatever_came_before_on_the_connection(fa
 
 
 @pytest.mark.rows("RV-021")
-@FAST
 @on_uvloop
-async def test_a_large_object_is_compressed(fast: bool) -> None:
+async def test_a_large_object_is_compressed() -> None:
     shelf = Shelf()
     shelf.put("a", x="y" * limits.GZIP_FROM)
     shelf.put("b", x="y")
-    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+    async with serving(shelf) as server, connected(server) as client:
         whole = await client.ask("GET", ONE)
         assert (whole.headers["Vary"], "Content-Encoding" in whole.headers) == ("Accept-Encoding", False)
         for _ in range(2):
@@ -119,25 +114,23 @@ async def test_a_large_object_is_compressed(fast: bool) -> None:
             assert "Vary" not in small.headers
 
 
-@FAST
 @on_uvloop
-async def test_pipelined_requests_are_answered_in_order(fast: bool) -> None:
+async def test_pipelined_requests_are_answered_in_order() -> None:
     shelf = Shelf()
     for number in range(40):
         shelf.put(f"n{number}")
-    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+    async with serving(shelf) as server, connected(server) as client:
         for number in range(40):
             client.send("GET", f"{COLLECTION}/n{number}?resourceVersion=0")
         names = [(await client.receive()).json["metadata"]["name"] for _ in range(40)]
         assert names == [f"n{number}" for number in range(40)]
 
 
-@FAST
 @on_uvloop
-async def test_requests_in_pieces(fast: bool) -> None:
+async def test_requests_in_pieces() -> None:
     shelf = Shelf()
     shelf.put("a")
-    async with serving(shelf, fast_path=fast) as server, connected(server) as client:
+    async with serving(shelf) as server, connected(server) as client:
         for piece in (b"GET " + ONE.encode(), b" HTTP/1.1\r\nHo", b"st: x\r\n\r\nGET " + ONE.encode()):
             client.writer.write(piece)
             await asyncio.sleep(0)
@@ -147,13 +140,12 @@ async def test_requests_in_pieces(fast: bool) -> None:
 
 
 @pytest.mark.rows("ERR-19", "AUT-002", "AUT-003")
-@FAST
 @on_uvloop
-async def test_tokens(fast: bool) -> None:
+async def test_tokens() -> None:
     shelf = Shelf()
     shelf.put("a")
     known = Credentials({"secret": authenticated("alice")})
-    async with serving(shelf, authenticator=known, fast_path=fast) as server, connected(server) as client:
+    async with serving(shelf, authenticator=known) as server, connected(server) as client:
         refused = await client.ask("GET", ONE)
         assert (refused.code, refused.json["message"], refused.json["reason"]) == (401, "Unauthorized", "Unauthorized")
         assert (await client.ask("GET", ONE, Authorization="Bearer wrong")).code == 401
@@ -169,9 +161,8 @@ async def test_tokens(fast: bool) -> None:
 
 
 @pytest.mark.rows("ERR-18")
-@FAST
 @on_uvloop
-async def test_forbidden(fast: bool) -> None:
+async def test_forbidden() -> None:
     seen: list[Attributes] = []
 
     def deny(attributes: Attributes) -> Decision:
@@ -180,7 +171,7 @@ async def test_forbidden(fast: bool) -> None:
 
     shelf = Shelf()
     shelf.put("a")
-    async with serving(shelf, authorizer=deny, fast_path=fast) as server, connected(server) as client:
+    async with serving(shelf, authorizer=deny) as server, connected(server) as client:
         answer = await client.ask("GET", ONE)
         assert answer.code == 403
         assert answer.json["message"] == (
@@ -259,11 +250,10 @@ async def test_a_certificate_is_renewed_while_serving(tmp_path: Path, monkeypatc
         assert (await open_line.ask("GET", ONE, Authorization="Bearer sesame")).code == 200
 
 
-@FAST
 @pytest.mark.rows("AUT-001")
 @pytest.mark.parametrize("proxied", [False, True], ids=["alone", "proxied"])
 def test_a_client_certificate_ends_by_the_wall_clock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: bool, proxied: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxied: bool
 ) -> None:
     """A machine that slept, or whose clock was set: the timers of the loop know nothing of it."""
     authority = certificates.load_authority(tmp_path)
@@ -286,7 +276,7 @@ def test_a_client_certificate_ends_by_the_wall_clock(
         nonlocal later
         known = Credentials({"sesame": authenticated("bob")})
         async with (
-            serving(shelf, authenticator=known, tls=context, fast_path=fast, proxies=proxies) as server,
+            serving(shelf, authenticator=known, tls=context, proxies=proxies) as server,
             connected(server, ours) as client,
         ):
             for later, code in ((0, 200), (3590, 200), (3700, 401), (7200, 401), (10, 200), (-3590, 200), (-3700, 401)):

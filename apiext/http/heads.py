@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import unquote, unquote_to_bytes
 
 from apiext import limits
@@ -47,9 +47,9 @@ class Sender:
 
 
 class Head:
-    """The head of a request. ``shape`` is what it has in common with others that lead to the same (http.routes)."""
+    """The head of a request."""
 
-    __slots__ = ("headers", "info", "method", "path", "query", "sender", "shape")
+    __slots__ = ("headers", "info", "method", "path", "query", "sender")
 
     def __init__(self, method: str, target: str, headers: Headers, sender: Sender) -> None:
         self.method = method
@@ -57,7 +57,6 @@ class Head:
         self.headers = headers
         self.sender = sender
         self.info = requestinfo.parse(method, self.path, self.query)
-        self.shape: tuple[Any, ...] | None = None
 
 
 def split_target(target: str) -> tuple[str, Query]:

@@ -46,17 +46,13 @@ _IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first ev
 
 @dataclass(slots=True)  # not frozen: freezing costs more than making
 class Target:
-    """What a resource URL names, found in the catalog; ``typed``: it exists in protobuf, ``tables``: and as a Table.
-
-    ``subjects`` are the answers without parameters, by Accept and User-Agent, which say how they are written.
-    """
+    """The resource that a URL names; ``typed``: it exists in protobuf, ``tables``: and as a Table."""
 
     resource: ServedResource
     served: ServedVersion
     endpoint: Endpoint
     typed: bool = field(init=False)
     tables: bool = field(init=False)
-    subjects: dict[tuple[str, str], Subject] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         endpoint, served = self.endpoint, self.served
@@ -338,21 +334,6 @@ VERBS: Mapping[str, VerbHandler] = {
 
 def _subject(resources: Resources, exchange: Exchange, target: Target, *, judged: bool = True) -> Subject:
     """Return what is shown and how; who reads judges includeObject when there is something to show."""
-    sender = exchange.sender
-    if exchange.query:
-        return _asked(resources, exchange, target, judged=judged)
-    key = sender.accept, sender.agent
-    found = target.subjects.get(key)
-    if found is None:
-        found = _asked(resources, exchange, target, judged=judged)
-        if len(sender.accept) + len(sender.agent) <= limits.HEADER_KEPT:
-            if len(target.subjects) >= limits.SUBJECTS_KEPT:
-                target.subjects.clear()
-            target.subjects[key] = found
-    return found
-
-
-def _asked(resources: Resources, exchange: Exchange, target: Target, *, judged: bool) -> Subject:
     wanted = negotiation.output(exchange.sender.accept, typed=target.typed, tables=target.tables)
     if not wanted.pretty and negotiation.wants_pretty(exchange.query.get("pretty", ()), exchange.sender.agent):
         wanted = Wanted(wanted.encoding, wanted.kind, wanted.version, True)

@@ -2,11 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import orjson
 
-from apiext import limits
 from apiext.auth.authorization import is_public
 from apiext.catalog.served import Catalog, ServedResource, ServedVersion
 from apiext.http import eventstream, health, negotiation, published, responses
@@ -44,16 +42,9 @@ _METRIC_VERBS = {
 }
 
 
-Shape = tuple[Any, ...]
-"""What requests that lead to the same have in common."""
-
-
 @dataclass(slots=True)
 class Routes:
-    """Everything that answers, and the one function that finds which.
-
-    Where requests for custom resources lead, and how they are counted, is remembered as long as the catalog's value.
-    """
+    """Everything that answers, and the one function that finds which."""
 
     resources: Resources
     health: Health
@@ -61,8 +52,6 @@ class Routes:
     version: Mapping[str, str]
     issuer: Issuer | None = None
     publisher: Publisher = field(init=False)
-    _catalog: Catalog | None = None
-    _known: dict[Shape, tuple[Target, Labels]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.publisher = Publisher(f"{self.version['major']}.{self.version['minor']}", self.telemetry)
@@ -74,18 +63,6 @@ class Routes:
         catalog = self.resources.operations.catalog.current  # read once
         if not info.is_resource or exchange.path.startswith("//"):
             return self._document(exchange, catalog)
-        if catalog is not self._catalog:
-            self._catalog = catalog
-            self._known.clear()
-        shape = exchange.head.shape
-        if shape is None:
-            applied = info.verb == "patch" and _is_apply(exchange)
-            shape = (info[1:5], info.resource, info.subresource, info.namespace is None, not info.name, applied)
-            exchange.head.shape = shape
-        known = self._known.get(shape)
-        if known is not None and info.namespace not in _DOTS:
-            target, exchange.labels = known
-            return self.resources.answer(exchange, target)
         try:
             found = find(catalog, info, exchange.warnings)
         except status.StatusError:
@@ -94,12 +71,7 @@ class Routes:
             return self._settled(exchange, info)
         if isinstance(found, Reply):
             return self._settled(exchange, info)
-        answer = self._resource(exchange, info, found)
-        if not found.served.typed and not found.served.deprecation_warning and exchange.labels is not None:
-            if len(self._known) >= limits.ROADS_KEPT:
-                self._known.clear()
-            self._known[shape] = found, exchange.labels
-        return answer
+        return self._resource(exchange, info, found)
 
     async def _document(self, exchange: Exchange, catalog: Catalog) -> Answer:
         """Answer a request for what is no resource."""

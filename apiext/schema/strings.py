@@ -10,18 +10,6 @@ from apiext.schema.patterns import refusal, searcher
 from apiext.schema.structural import Structural
 
 
-class AtMost:
-    """The test of strings that may have so many code points: those of one object are tested at once (validate)."""
-
-    __slots__ = ("most",)
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-
-    def __call__(self, value: str) -> bool:
-        return len(value) <= self.most
-
-
 def errors(node: Structural, value: str, path: str, field: str) -> list[FieldError]:
     """Return the first of length and pattern that is wrong with a string."""
     if node.max_length is not None and len(value) > node.max_length:
@@ -50,7 +38,7 @@ def tests(node: Structural) -> list[Callable[[str], bool]]:
     if high is not None and low is not None and low > 0:
         found.append(lambda value: low <= len(value) <= high)
     elif high is not None:
-        found.append(AtMost(high))
+        found.append(lambda value: len(value) <= high)
     elif low is not None and low > 0:
         found.append(lambda value: len(value) >= low)
     if node.pattern:

@@ -2,15 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
-from operator import ge, itemgetter
 from typing import Any
 
-from apiext import limits
 from apiext.schema import junctors, numbers, strings
 from apiext.schema.budget import STEPS
 from apiext.schema.deeply import deeply
-from apiext.schema.prune import FEW
 from apiext.schema.structural import Structural
 from apiext.schema.values import enum_of, type_fault
 
@@ -184,50 +180,7 @@ def _members_test(node: Structural, counted: bool) -> Test | None:
                     return False
         return True
 
-    return test if of_maps is not None or len(table) <= FEW else _remembering(table, test)
-
-
-def _remembering(table: Mapping[str, Callable[..., Any] | None], test: Test) -> Test:
-    """Return the test of objects by their members' look-ups; what there is to test in like objects is remembered."""
-
-    @lru_cache(limits.SHAPES_OF_A_NODE)
-    def to_test(names: tuple[str, ...], kinds: tuple[type, ...]) -> tuple[list[tuple[str, Test]], Test | None]:
-        found: list[tuple[str, Test]] = []
-        for name, kind in zip(names, kinds, strict=True):
-            get = table[name]  # KeyError, which is not remembered, for a name that the schema does not know
-            check: Any = True if get is None else get(kind, _fails)
-            if check is not True:
-                found.append((name, check))
-        lengths = {name: check.most for name, check in found if check.__class__ is strings.AtMost}
-        if len(lengths) < 2:
-            return found, None
-        return [one for one in found if one[0] not in lengths], _lengths_test(lengths)
-
-    def quick(value: Any) -> bool:
-        if len(value) <= FEW:
-            return test(value)
-        try:
-            checks, together = to_test((*value,), (*map(type, value.values()),))
-        except KeyError:
-            return test(value)
-        if together is not None and not together(value):
-            return False
-        for name, check in checks:  # noqa: SIM110 (twice as fast as all)
-            if not check(value[name]):
-                return False
-        return True
-
-    return quick
-
-
-def _lengths_test(most: Mapping[str, int]) -> Test:
-    """Return the test of two or more texts of an object by how long each may be."""
-    texts, bounds = itemgetter(*most), (*most.values(),)
-    return lambda value: all(map(ge, bounds, map(len, texts(value))))
-
-
-def _fails(value: Any) -> bool:
-    return False
+    return test
 
 
 _OF_CLASS: dict[type, Callable[[Structural, bool], list[Test]]] = {

@@ -1,17 +1,11 @@
-"""What a request without parameters wants to see is remembered by its Accept and User-Agent."""
+"""Each answer is in the form that its own request wants, whatever came before on the connection."""
 
 from itertools import permutations
-from types import SimpleNamespace
-from typing import Any
 
 import orjson
 import pytest
 
-from apiext import limits
-from apiext.http import negotiation, resources
-from apiext.http.resources import Target
-from apiext.http.responses import SecondClock
-from tests.unit.http.support import COLLECTION, Client, Shelf, connected, on_uvloop, resource, serving, version
+from tests.unit.http.support import COLLECTION, Client, Shelf, connected, on_uvloop, serving
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
@@ -52,69 +46,3 @@ async def test_each_is_answered_as_if_it_was_the_first() -> None:
         for first, second in permutations(range(len(WAYS)), 2):
             for at in (first, second, first):
                 assert await _answer(client, *WAYS[at]) == alone[at]
-
-
-class _Sender:
-    def __init__(self, accept: str, agent: str) -> None:
-        self.accept = accept
-        self.agent = agent
-
-
-class _Exchange:
-    def __init__(self, accept: str = "", agent: str = "", query: Any = None) -> None:
-        self.sender = _Sender(accept, agent)
-        self.query = query or {}
-
-    def value(self, name: str) -> str:
-        found: str = self.query.get(name, [""])[0]
-        return found
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the Accept headers that were looked into."""
-    looked: list[str] = []
-    output = negotiation.output
-
-    def noted(header: str, **named: bool) -> negotiation.Wanted:
-        looked.append(header)
-        return output(header, **named)
-
-    monkeypatch.setattr(negotiation, "output", noted)
-    return looked
-
-
-SERVER: Any = SimpleNamespace(clock=SecondClock())
-
-
-def _target() -> Target:
-    served = version()
-    return Target(resource(served), served, served.endpoints[""])
-
-
-def _wanted(target: Target, *given: Any) -> Any:
-    exchange: Any = _Exchange(*given)
-    return resources._subject(SERVER, exchange, target)
-
-
-def test_the_second_is_known(asked: list[str]) -> None:
-    target = _target()
-    first = _wanted(target, TABLE, "a")
-    assert _wanted(target, TABLE, "a") is first
-    assert _wanted(target, TABLE, "b").wanted == first.wanted
-    assert _wanted(target, "", "a").wanted != first.wanted
-    assert _wanted(target, TABLE, "a", {"includeObject": ["Object"]}).include == "Object"
-    assert _wanted(target, TABLE, "a").include == ""
-    assert _wanted(_target(), TABLE, "a") is not first
-    assert asked == [TABLE, TABLE, "", TABLE, TABLE]
-
-
-def test_not_more_are_known_than_is_good(asked: list[str]) -> None:
-    target = _target()
-    for number in range(3 * limits.SUBJECTS_KEPT):
-        _wanted(target, "", f"agent{number}")
-        assert len(target.subjects) <= limits.SUBJECTS_KEPT
-    for _ in range(2):
-        _wanted(target, "", "x" * limits.HEADER_KEPT)
-        _wanted(target, "", "x" * (limits.HEADER_KEPT + 1))
-    assert len(asked) == 3 * limits.SUBJECTS_KEPT + 3

@@ -54,25 +54,12 @@ def test_both_ways_are_one(spec: dict[str, Any]) -> None:
     assert found[0] == found[1]
 
 
-@given(st.lists(st.dictionaries(st.sampled_from(NAMES), VALUES), max_size=3))
-def test_what_is_remembered_of_like_objects_is_so(specs: list[dict[str, Any]]) -> None:
-    found = []
-    for few in (-1, 1_000):
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(validate, "FEW", few)
-            node = parse(SCHEMA)
-            found.append([validate.passes(node, {"spec": spec}) for spec in (*specs, *specs)])
-    assert found[0] == found[1]
-
-
 @given(st.dictionaries(st.sampled_from(NAMES), st.text(max_size=4), min_size=1))
 def test_each_text_has_its_own_length(spec: dict[str, str]) -> None:
     most = {name: number for number, name in enumerate(NAMES)}
     properties = {name: {"type": "string", "maxLength": length} for name, length in most.items()}
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(validate, "FEW", -1)
-        node = parse({"type": "object", "properties": properties})
-        assert validate.passes(node, spec) is all(len(text) <= most[name] for name, text in spec.items())
+    node = parse({"type": "object", "properties": properties})
+    assert validate.passes(node, spec) is all(len(text) <= most[name] for name, text in spec.items())
 
 
 def one_walk_and_three(schema: dict[str, Any], document: dict[str, Any]) -> list[tuple[list[str], dict[str, Any]]]:

@@ -3,12 +3,11 @@
 import math
 
 from apiext.cel.composed import Composed
-from apiext.cel.constructed import Open, Patch, field, natural
-from apiext.cel.dynamic import dynamic
+from apiext.cel.constructed import Patch, field
 from apiext.cel.evaluation import Frame, Step, Tracker
 from apiext.cel.go_values import go_type, show
 from apiext.cel.values import NONE, Fault, Optional, Uint, Value, element, is_list, is_map, no_overload, type_name
-from apiext.cel.views import DeclaredView, ListView, Preserved
+from apiext.cel.views import ListView
 
 
 class Qualifier:
@@ -188,10 +187,6 @@ class Attribute:
             if not value.present:
                 return value
             value = value.value
-            if type(value) is Open:
-                value = dynamic(natural(value))
-            elif isinstance(value, DeclaredView | Preserved):
-                value = dynamic(value.raw)  # upstream: Go data by now, of which no schema knows anything
         for qualifier in self.qualifiers:
             optional = optional or qualifier.optional
             value = qualifier.apply(frame, tracker, value, optional)

@@ -156,9 +156,6 @@ class Generator(Writer):
         """Write a chain without the cost of its variable."""
         if isinstance(attribute, Conditional):
             return self.conditional(attribute)
-        odd = self.checked.constructs or self.checked.types[attribute.own_id].kind == "opaque"
-        if odd and not attribute.qualifiers and self.is_optional(attribute, 0):
-            raise Unsupported  # reading a variable or a branch makes Go data of an object in an optional value
         if isinstance(attribute, Variable):
             val = self.find(attribute.name)
         else:

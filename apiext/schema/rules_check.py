@@ -2,14 +2,13 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
 from typing import NamedTuple
 
 from apiext.cel.ast import Call
 from apiext.cel.declared import Declared
 from apiext.cel.environment import Program
 from apiext.cel.estimate import Estimator
-from apiext.cel.ranges import MOST, ONE, CallCost, Part, Range, add
+from apiext.cel.ranges import MOST, CallCost, Part, Range
 from apiext.documents.go_json import go_json
 from apiext.meta.fields import INTERNAL, INVALID, FieldError, as_many_as_told, child, forbidden, invalid, item
 from apiext.schema.cel_types import REQUEST
@@ -42,19 +41,7 @@ _TEXT_SIZES = {
 Estimate = Callable[[Program, Declared], int]
 
 
-class _Usual(Estimator):
-    """Upstream's estimate for definitions, in which ``matches(text, pattern)`` reads neither of the two."""
-
-    def function(
-        self, node: Call, overload: str, target: Part | None, parts: list[Part], costs: list[Range]
-    ) -> CallCost:
-        """Return what one overload costs and the size of what it gives."""
-        if overload == "matches":
-            return reduce(add, costs, ONE), None
-        return super().function(node, overload, target, parts, costs)
-
-
-class _Frugal(_Usual):
+class _Frugal(Estimator):
     """An estimate that knows how long the texts of numbers and times can be (DIS-19)."""
 
     def function(
@@ -68,7 +55,7 @@ class _Frugal(_Usual):
 
 def usual(program: Program, declared: Declared) -> int:
     """Return upstream's estimate of the most that an expression costs."""
-    return _Usual(program.checked, declared).run()[1]
+    return Estimator(program.checked, declared).run()[1]
 
 
 def frugal(program: Program, declared: Declared) -> int:

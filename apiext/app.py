@@ -168,7 +168,7 @@ class Application:
             except TimeoutError as stopped:
                 if not starting.expired():
                     raise
-                if etcd.answering:
+                if etcd.connected and etcd.answering:
                     raise launch.StoppedError from stopped
                 raise EtcdUnreachableError(f"stopped before etcd at {', '.join(endpoints)} was read") from stopped
 

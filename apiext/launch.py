@@ -83,14 +83,15 @@ def endings() -> list[signal.Signals]:
 
 @contextlib.contextmanager
 def file_of(flag: str, file: object) -> Iterator[None]:
-    """Name the flag and its file in what is wrong with the file."""
+    """Name the flag and its file in what is wrong with the file, or with one inside of it."""
     try:
         yield
     except (OSError, ValueError) as error:
         if getattr(error, "errno", None) == errno.ENOSPC:
             raise  # no fault of the flag
         text = getattr(error, "strerror", None) or str(error).removeprefix(f"{file}: ")
-        raise ConfigError(f"--{flag} {file}: {text}") from error
+        named = str(getattr(error, "filename", None))
+        raise ConfigError(f"--{flag} {named if named.startswith(f'{file}/') else file}: {text}") from error
 
 
 def log_to_stderr(config: Config) -> None:

@@ -4,6 +4,7 @@ Pure: roles and bindings go in, decisions come out. The grants of a user in a na
 binding of that namespace, or one without a namespace, changes, so that a check is a few look-ups.
 """
 
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -109,18 +110,25 @@ class _Rows:
         return False
 
 
+def _begins(key: str) -> str:
+    """Return what a path begins with that a key with * at its end stands for."""
+    return key[:-1]
+
+
 class _Paths:
     """The rules of a role about paths, found by path, by prefix and by verb.
 
     Keys of a path and a verb are made where a rule has few of both, else keys of the path alone.
     """
 
-    __slots__ = ("_lengths", "_rows", "_single")
+    __slots__ = ("_depth", "_outer", "_prefixes", "_rows", "_single")
 
     def __init__(self) -> None:
         self._single: set[tuple[str, str]] = set()  # path (with one * at its end: a prefix) and verb
         self._rows: dict[str, list[Collection[str]]] = {}
-        self._lengths: list[int] = []
+        self._prefixes: list[str] = []  # keys that end in *, sorted by what stands before it
+        self._outer: list[int] = []  # for each of them the place of the longest that begins it, -1 without one
+        self._depth = 0  # how many begin one another, at most
 
     def __bool__(self) -> bool:
         return bool(self._single or self._rows)
@@ -128,7 +136,7 @@ class _Paths:
     @property
     def widest(self) -> int:
         """How many rows and prefixes a look-up reads at most."""
-        return 1 + len(self._lengths) + max(map(len, self._rows.values()), default=0)
+        return 1 + self._depth + max(map(len, self._rows.values()), default=0)
 
     def add(self, paths: Sequence[str], verbs: Collection[str]) -> None:
         """Add a rule."""
@@ -140,16 +148,29 @@ class _Paths:
                 self._rows.setdefault(path, []).append(verbs)
 
     def close(self) -> None:
-        """Take note of how long the prefixes are, once all rules were added."""
-        given = (*(path for path, _ in self._single), *self._rows)
-        self._lengths = sorted({len(path) - 1 for path in given if path.endswith(ANY)})
+        """Sort the prefixes, once all rules were added."""
+        given = dict.fromkeys((*(path for path, _ in self._single), *self._rows))
+        self._prefixes = sorted((path for path in given if path.endswith(ANY)), key=_begins)
+        around: list[int] = []  # the places of those that begin the one at hand, the longest last
+        for place, key in enumerate(self._prefixes):
+            while around and not key.startswith(_begins(self._prefixes[around[-1]])):
+                around.pop()
+            self._outer.append(around[-1] if around else -1)
+            around.append(place)
+            self._depth = max(self._depth, len(around))
 
     def allow(self, verb: str, path: str) -> bool:
         """Whether a rule allows a verb on a path."""
         if not path.endswith(ANY) and self._has(path, verb):
             return True
-        prefixes = (path[:length] + ANY for length in self._lengths if length <= len(path))
-        return any(self._has(prefix, verb) for prefix in prefixes)
+        # each prefix of the path begins the last one that sorts before the path
+        place = bisect_right(self._prefixes, path, key=_begins) - 1
+        while place >= 0:
+            key = self._prefixes[place]
+            if path.startswith(_begins(key)) and self._has(key, verb):
+                return True
+            place = self._outer[place]
+        return False
 
     def _has(self, key: str, verb: str) -> bool:
         if (key, verb) in self._single or (key, ANY) in self._single:

@@ -321,7 +321,10 @@ def test_files_of_where_it_is_started_are_not_run(tmp_path: Path) -> None:
 def test_a_data_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "etcd").write_text("in the way")
     ended = run(*OWN, f"--data-dir={tmp_path}")
-    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, f"apiext: {tmp_path}/etcd: File exists")
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (
+        2,
+        f"apiext: --data-dir {tmp_path}/etcd/data: Not a directory",
+    )
 
 
 def test_a_ready_file_of_an_earlier_server_goes_first(tmp_path: Path) -> None:

@@ -34,9 +34,9 @@ def stale_read() -> None:
     """Now and then a read shows the object as the read before saw it."""
     get, count, seen = Collection.get, itertools.count(1), {}
 
-    def mutated(self: Collection, namespace: str, name: str) -> Any:
+    def mutated(self: Collection, namespace: str, name: str, **kind: bool) -> Any:
         key = (self.resource, namespace, name)
-        entry = get(self, namespace, name)
+        entry = get(self, namespace, name, **kind)
         old, seen[key] = seen.get(key), entry
         return old if old is not None and next(count) % ONE_IN == 0 else entry
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from apiext.cel.environment import Environment, Evaluation, Program
 from apiext.cel.library.texts import _last_index_of
 from apiext.conformance.support.cases import Case, case_name, load
 from apiext.conformance.support.waiting import prompt
-from tests.support.strain import slowness
 
 pytestmark = pytest.mark.rows("CEL-010", "CEL-011")
 TEXT = Declared("string", max_elements=4000)
@@ -38,15 +35,6 @@ DATA: dict[str, Any] = {
 OVER = "operation cancelled: actual cost limit exceeded"
 CPU = 12.0  # seconds for both engines, on a slow and busy machine; on a quiet one the longest case takes two for each
 MEMORY = 160  # MiB of address space beyond what the interpreter has
-
-
-@pytest.fixture(autouse=True)
-def _apart_from_what_others_left() -> Iterator[None]:
-    """The collector does not look through what thousands of tests before have left."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def expanded(text: str) -> str:
@@ -86,8 +74,7 @@ def test_bomb(case: Case) -> None:
             assert case.error in str(found.error)
         else:
             assert (found.value, found.error) == (True, None)
-    spent = time.process_time() - began
-    assert spent < CPU or spent < CPU * slowness()[0]
+    prompt(time.process_time() - began, CPU)
 
 
 def test_memory() -> None:

@@ -245,6 +245,7 @@ class World:
         self.counting = Counting()
         lifecycle = NamespaceLifecycle(Namespaces(other.live, other.store))
         self.other.verbs.admission = Chain([lifecycle, self.counting] if admitted else [lifecycle])
+        self.names = count(1)  # of generated names
         self._number = 0
 
     # -- rivals
@@ -338,6 +339,7 @@ class World:
         rivals = {"meanwhile": (1,), "twice": (1, 2)}.get(when, ())
         self.etcd.begin({number: act for number in rivals if act is not None}, fault)
         self.counting.mutated = self.counting.reviewed = 0
+        self.names = count(1)
         answer = await self._answer(verb, name, str(first or 1))
         counts = f"{self.etcd.transactions} {self.counting.mutated}+{self.counting.reviewed}"
         self.etcd.late = False
@@ -449,16 +451,16 @@ async def racing(monkeypatch: pytest.MonkeyPatch, *, admitted: bool) -> AsyncIte
         def next(self) -> str:
             return "u-new"
 
-    numbers = count(1)
     monkeypatch.setattr(metadata, "_UIDS", Same())
-    monkeypatch.setattr(metadata, "generate_name", lambda prefix: f"{prefix}{next(numbers)}x")
     async with server(etcd) as one, server(etcd) as other:
         definition = {**DEFINITION, "metadata": {"name": "widgets.example.com", "uid": "d1", "generation": 1}}
         definition["spec"] = {**definition["spec"], "versions": [version(*OLD)]}  # type: ignore[dict-item]
         await one.define(definition)
         for each in (one, other):
             await each.established("widgets.example.com")
-        yield World(etcd, one, other, admitted=admitted)
+        world = World(etcd, one, other, admitted=admitted)
+        monkeypatch.setattr(metadata, "generate_name", lambda prefix: f"{prefix}{next(world.names)}x")
+        yield world
 
 
 EVENTS: Mapping[str, Sequence[tuple[str, str, str]]] = {

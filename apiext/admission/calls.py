@@ -63,8 +63,7 @@ def allow_all(_: Requester, __: Question) -> tuple[bool, str]:
 class Surroundings:
     """What plug-ins need besides the write: namespaces, the client, other versions, who may do what, counts.
 
-    ``workers`` tells that other workers answer at the same port. ``known_namespace`` is what is known of a namespace
-    without waiting, None where that is nothing.
+    ``workers`` tells that other workers answer at the same port.
     """
 
     find_namespace: FindNamespace
@@ -73,7 +72,6 @@ class Surroundings:
     convert: Convert = plain_conversion
     authorize: Authorizer = allow_all
     workers: bool = False
-    known_namespace: Callable[[str], View | None] = lambda name: None
 
 
 class Failed(Exception):

@@ -1,42 +1,36 @@
 """The admission plug-ins in their order: mutating first, validating just before the write (ADM-001)."""
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
+from apiext import limits
 from apiext.admission.attributes import Attributes
 from apiext.admission.metrics import Metrics
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
 from apiext.telemetry import Distribution
 
+D = TypeVar("D", Document, None)
+
 
 class Plugin(Protocol):
-    """What mutates, judges, or both."""
+    """A plug-in: a Mutator, a Judge, or both."""
 
     @property
     def name(self) -> str:
-        """What flags and metrics call it."""
+        """The name in flags and metrics."""
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is configured that it could do."""
-
-
-@runtime_checkable
-class Choosy(Plugin, Protocol):
-    """A plug-in that looks at some writes only."""
-
-    def spares(self, operation: str, resource: GroupResource) -> bool:
-        """Tell whether it has nothing to do with a write in either moment."""
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        """Report whether the plug-in looks at such writes, as it is configured now."""
 
 
 @runtime_checkable
-class Opener(Choosy, Protocol):
-    """A plug-in that looks at creates, but knows mostly at once that it allows one."""
+class Configurable(Plugin, Protocol):
+    """A plug-in that applies to writes only while something is configured; only then metrics observe it."""
 
-    def opens(self, resource: GroupResource, namespace: str | None) -> Mapping[str, int] | None:
-        """Return the premises (Traces) of a create that it leaves as it is, None where it cannot tell at once."""
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` whenever ``applies`` may return something else than before."""
 
 
 @runtime_checkable
@@ -52,112 +46,114 @@ class Judge(Plugin, Protocol):
     """A plug-in of the validating moment."""
 
     async def review(self, attributes: Attributes) -> None:
-        """Judge the final object; raises StatusError to deny."""
+        """Validate the final object; raises StatusError to deny."""
+
+
+P = TypeVar("P", bound=Plugin)
+
+
+class Moment(NamedTuple, Generic[P]):
+    """The plug-ins that apply to a kind of write in one moment, in their order.
+
+    ``passed`` observe what takes no time: plug-ins that do not apply, and the moment itself if no plug-in applies.
+    """
+
+    plugins: tuple[P, ...]
+    passed: tuple[Distribution, ...]
 
 
 class Chain:
     """Plug-ins in the order in which they see a write."""
 
-    __slots__ = ("_all", "_judges", "_mutators", "_openers", "_others", "_parts", "_still", "metrics")
+    __slots__ = ("_judges", "_judging", "_mutating", "_mutators", "metrics")
 
     def __init__(self, plugins: Sequence[Plugin] = (), metrics: Metrics | None = None) -> None:
+        self.metrics = metrics or Metrics()
         self._mutators = tuple(plugin for plugin in plugins if isinstance(plugin, Mutator))
         self._judges = tuple(plugin for plugin in plugins if isinstance(plugin, Judge))
-        self.metrics = metrics or Metrics()
-        self._parts = {"admit": _parted(self._mutators), "validate": _parted(self._judges)}
-        self._all = _parted(plugins)
-        self._openers = tuple(plugin for plugin in plugins if isinstance(plugin, Opener))
-        self._others = _parted([plugin for plugin in plugins if not isinstance(plugin, Opener)])
-        self._still: dict[tuple[str, str], list[Distribution]] = {}
+        self._mutating: dict[tuple[str, GroupResource], Moment[Mutator]] = {}
+        self._judging: dict[tuple[str, GroupResource], Moment[Judge]] = {}
+        for plugin in plugins:
+            if isinstance(plugin, Configurable):
+                plugin.follow(self._forget)
 
-    def still(self, moment: str, operation: str, resource: GroupResource) -> bool:
-        """Tell whether no plug-in has anything to do in a moment (admit or validate): then it is over, and counted.
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        """Report whether any plug-in applies to such a write."""
+        return bool(self._mutation(operation, resource).plugins or self._judgement(operation, resource).plugins)
 
-        Most writes are like that, and two coroutines and their clocks are a twentieth of one.
-        """
-        if not _spare(self._parts[moment], operation, resource):
-            return False
-        self.passed(moment, operation)
-        return True
-
-    def spares(self, operation: str, resource: GroupResource) -> bool:
-        """Tell whether no plug-in has anything to do with a write in either moment; nothing is counted yet."""
-        return _spare(self._all, operation, resource)
-
-    def opens(self, resource: GroupResource, namespace: str | None) -> Mapping[str, int] | None:
-        """Return the premises of a create that no plug-in has anything to say about, None where one may have."""
-        if not _spare(self._others, "CREATE", resource):
-            return None
-        premises: dict[str, int] = {}
-        for plugin in self._openers:
-            found = plugin.opens(resource, namespace)
-            if found is None:
-                return None
-            premises.update(found)
-        return premises
-
-    def passed(self, moment: str, operation: str) -> None:
-        """Count a moment in which no plug-in had anything to do."""
-        key = moment, operation
-        if key not in self._still:
-            self._still[key] = self.metrics.passed([plugin.name for plugin in self._parts[moment][0]], *key)
-        for observed in self._still[key]:
-            observed.buckets[0] += 1  # no time: what observing 0 does, without a call for each
-
-    def mutate(self, attributes: Attributes, new: Document) -> Coroutine[Any, Any, Document]:
+    async def mutate(self, attributes: Attributes, new: D) -> D:
         """Run the mutating moment of each plug-in on the result of the one before, twice if one asks for it."""
-        return cast(Coroutine[Any, Any, Document], self._mutate(attributes, new))  # what was given is never taken away
+        moment = self._mutation(attributes.operation, attributes.resource)
+        _observe(moment)
+        if not moment.plugins:
+            return new
+        clock = _Clock(self.metrics, "admit", attributes.operation)
+        found: Document | None = new
+        try:
+            while True:
+                for plugin in moment.plugins:
+                    clock.name = plugin.name
+                    found = await plugin.mutate(attributes, found)
+                    clock.leave()
+                if attributes.rounds is None or not attributes.rounds.next():
+                    break
+                _observe(moment)
+        finally:
+            clock.stop()
+        return cast(D, found)  # no plug-in takes an object away
 
     async def review(self, attributes: Attributes) -> None:
         """Run the validating moment of each plug-in."""
+        moment = self._judgement(attributes.operation, attributes.resource)
+        _observe(moment)
+        if not moment.plugins:
+            return
         clock = _Clock(self.metrics, "validate", attributes.operation)
         try:
-            for plugin in self._judges:
-                if not plugin.idle:
-                    clock.name = plugin.name
-                    await plugin.review(attributes)
-                    clock.leave()
+            for plugin in moment.plugins:
+                clock.name = plugin.name
+                await plugin.review(attributes)
+                clock.leave()
         finally:
             clock.stop()
 
     async def review_delete(self, attributes: Attributes) -> None:
-        """Run both moments on an object about to be deleted, which nobody can change (ADM-014)."""
-        write = attributes.operation, attributes.resource
-        if not self.still("admit", *write):
-            await self._mutate(attributes, None)
-        if not self.still("validate", *write):
-            await self.review(attributes)
+        """Run both moments on an object about to be deleted, which no plug-in can change (ADM-014)."""
+        await self.mutate(attributes, None)
+        await self.review(attributes)
 
-    async def _mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        clock = _Clock(self.metrics, "admit", attributes.operation)
-        try:
-            while True:
-                for plugin in self._mutators:
-                    if not plugin.idle:
-                        clock.name = plugin.name
-                        new = await plugin.mutate(attributes, new)
-                        clock.leave()
-                if attributes.rounds is None or not attributes.rounds.next():
-                    break
-        finally:
-            clock.stop()
-        return new
+    def _mutation(self, operation: str, resource: GroupResource) -> Moment[Mutator]:
+        found = self._mutating.get((operation, resource))
+        return found or self._compile(self._mutating, self._mutators, "admit", operation, resource)
+
+    def _judgement(self, operation: str, resource: GroupResource) -> Moment[Judge]:
+        found = self._judging.get((operation, resource))
+        return found or self._compile(self._judging, self._judges, "validate", operation, resource)
+
+    def _compile(
+        self,
+        compiled: dict[tuple[str, GroupResource], Moment[P]],
+        plugins: Sequence[P],
+        type: str,
+        operation: str,
+        resource: GroupResource,
+    ) -> Moment[P]:
+        applying = tuple(plugin for plugin in plugins if plugin.applies(operation, resource))
+        spared = [plugin for plugin in plugins if plugin not in applying and not isinstance(plugin, Configurable)]
+        passed = self.metrics.passed([plugin.name for plugin in spared], type, operation, whole=not applying)
+        if len(compiled) >= limits.NAMES_SEEN:
+            compiled.clear()
+        found = compiled[operation, resource] = Moment(applying, tuple(passed))
+        return found
+
+    def _forget(self) -> None:
+        self._mutating.clear()
+        self._judging.clear()
 
 
-def _spare(parts: tuple[list[Choosy], list[Plugin]], operation: str, resource: GroupResource) -> bool:
-    choosy, others = parts
-    for plugin in others:
-        if not plugin.idle:
-            return False
-    for plugin in choosy:  # noqa: SIM110 (any would be one more frame for each)
-        if not plugin.spares(operation, resource):
-            return False
-    return True
-
-
-def _parted(plugins: Sequence[Plugin]) -> tuple[list[Choosy], list[Plugin]]:
-    choosy = [plugin for plugin in plugins if isinstance(plugin, Choosy)]
-    return choosy, [plugin for plugin in plugins if not isinstance(plugin, Choosy)]
+def _observe(moment: Moment[Any]) -> None:
+    for observed in moment.passed:
+        observed.buckets[0] += 1  # no time: what observing 0 does, without a call for each
 
 
 class _Clock:

@@ -101,10 +101,12 @@ def conditions_of(
 class Live(Generic[T]):
     """What is compiled from each object of a collection, in the order of names.
 
-    ``empty`` tells whether there is certainly nothing: each write asks, so it is kept.
+    ``empty`` is true if the collection certainly has no object.
     """
 
-    __slots__ = ("_collection", "_compile", "_decode", "_items", "_known", "_rebuilding", "_seen", "_turn", "empty")
+    __slots__ = (
+        "_collection", "_compile", "_decode", "_followers", "_items", "_known", "_rebuilding", "_seen", "_turn", "empty"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -120,6 +122,7 @@ class Live(Generic[T]):
         self._turn = 1 if collection is not None else 0  # counts changes
         self._seen = 0  # the change up to which everything is compiled
         self._rebuilding = asyncio.Lock()
+        self._followers: list[Callable[[], None]] = []
         self.empty = collection is None
         if collection is not None:
             collection.subscribe(self._changed)
@@ -129,9 +132,19 @@ class Live(Generic[T]):
         """Everything that was there at the last write."""
         return self._items
 
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` whenever ``empty`` changes."""
+        self._followers.append(changed)
+
     def _changed(self, _: Change) -> None:
         self._turn += 1
-        self.empty = False
+        self._set_empty(False)
+
+    def _set_empty(self, empty: bool) -> None:
+        if empty is not self.empty:
+            self.empty = empty
+            for changed in self._followers:
+                changed()
 
     async def current(self) -> tuple[T, ...]:
         """Return everything there is, compiled; waits for a cache that is not filled yet, and for what is new."""
@@ -152,7 +165,7 @@ class Live(Generic[T]):
             known[entry.name] = found
         self._known, self._seen = known, turn
         self._items = tuple(item for _, items in known.values() for item in items)
-        self.empty = not self._items and self._turn == turn
+        self._set_empty(not self._items and self._turn == turn)
 
     async def _compiled(self, entry: Entry) -> Sequence[T]:
         """Compile here what is small, in a thread what has expressions."""

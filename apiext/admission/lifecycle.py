@@ -1,10 +1,8 @@
 """NamespaceLifecycle: nothing is created in a namespace that is missing or going away (NSP-003, NSP-004)."""
 
-from collections.abc import Callable, Mapping
-
 from apiext.admission.attributes import NAMESPACES, Attributes
 from apiext.admission.calls import FindNamespace
-from apiext.documents.document import Document, View
+from apiext.documents.document import Document
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 
@@ -15,34 +13,26 @@ IMMORTAL = frozenset(("default", "kube-system", "kube-public"))
 class NamespaceLifecycle:
     """The plug-in."""
 
-    __slots__ = ("_find", "_known")
+    __slots__ = ("_find",)
     name = "NamespaceLifecycle"
-    idle = False
 
-    def __init__(self, find: FindNamespace, known: Callable[[str], View | None] = lambda name: None) -> None:
+    def __init__(self, find: FindNamespace) -> None:
         self._find = find
-        self._known = known
 
-    def spares(self, operation: str, resource: GroupResource) -> bool:
-        """Tell whether a write creates nothing, and deletes no namespace."""
-        return operation == "UPDATE" or (operation == "DELETE" and resource != NAMESPACES)
-
-    def opens(self, resource: GroupResource, namespace: str | None) -> Mapping[str, int] | None:
-        """Return the premises of a create in a namespace known to be open, None where ``mutate`` has to look."""
-        if not namespace or resource == ACCESS_REVIEWS:
-            return {}
-        found = self._known(namespace)
-        return _premises(namespace, found) if found is not None and _is_open(found) else None
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        """Report whether a write creates something, or deletes a namespace."""
+        # upstream: access reviews are answered in any namespace, lest they tell whether it is there
+        return resource != ACCESS_REVIEWS if operation == "CREATE" else resource == NAMESPACES and operation == "DELETE"
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Refuse creates in absent or terminating namespaces, and the end of those that everything else relies on.
 
         upstream: before other plug-ins mutate, and never again. What it saw of a namespace is a premise of the write.
         """
-        # upstream: access reviews are answered in any namespace, lest they tell whether it is there
-        if attributes.operation == "CREATE" and attributes.namespace and attributes.resource != ACCESS_REVIEWS:
-            await self._must_be_open(attributes)
-        if attributes.operation == "DELETE" and attributes.name in IMMORTAL and attributes.resource == NAMESPACES:
+        if attributes.operation == "CREATE":
+            if attributes.namespace:
+                await self._must_be_open(attributes)
+        elif attributes.name in IMMORTAL:
             raise status.forbidden(NAMESPACES, attributes.name, "this namespace may not be deleted")
         return new
 
@@ -51,8 +41,8 @@ class NamespaceLifecycle:
         namespace = await self._find(name, newest)
         if namespace is None:
             raise status.not_found(NAMESPACES, name)
-        if _is_open(namespace):
-            attributes.traces.premises.update(_premises(name, namespace))
+        if (namespace.get("status") or {}).get("phase") != "Terminating":
+            attributes.traces.premises[name] = int(namespace["metadata"]["resourceVersion"])
             return
         if not newest:  # another server may have made it again
             await self._must_be_open(attributes, newest=True)
@@ -64,11 +54,3 @@ class NamespaceLifecycle:
             "field": "metadata.namespace",
         }
         raise status.forbidden(attributes.resource, attributes.told_name, text, [cause])
-
-
-def _is_open(namespace: View) -> bool:
-    return (namespace.get("status") or {}).get("phase") != "Terminating"
-
-
-def _premises(name: str, namespace: View) -> Mapping[str, int]:
-    return {name: int(namespace["metadata"]["resourceVersion"])}

@@ -81,10 +81,10 @@ class Metrics:
         """Observe one plug-in at work."""
         self._plugins.slot(name, type, operation, _TRUTH[rejected]).observe(seconds)
 
-    def passed(self, names: Sequence[str], type: str, operation: str) -> list[Distribution]:
-        """Return where a moment is observed in which none of these plug-ins had anything to do."""
-        steps = self._steps.slot(type, operation, _TRUTH[False])
-        return [steps, *(self._plugins.slot(name, type, operation, _TRUTH[False]) for name in names)]
+    def passed(self, names: Sequence[str], type: str, operation: str, *, whole: bool) -> list[Distribution]:
+        """Return the observers of these plug-ins in a moment, and of the moment itself (``whole``)."""
+        steps = [self._steps.slot(type, operation, _TRUTH[False])] if whole else []
+        return steps + [self._plugins.slot(name, type, operation, _TRUTH[False]) for name in names]
 
     def webhook(self, name: str, type: str, operation: str, code: int, rejected: bool, seconds: float) -> None:
         """Count one call of a webhook; ``code`` is 200, or that of its failure."""

@@ -24,15 +24,14 @@ class OwnerPermissions:
 
     __slots__ = ("_authorize", "_catalog")
     name = "OwnerReferencesPermissionEnforcement"
-    idle = False
 
     def __init__(self, catalog: LiveCatalog, authorize: Authorizer) -> None:
         self._catalog = catalog
         self._authorize = authorize
 
-    def spares(self, operation: str, resource: GroupResource) -> bool:
-        """Tell whether a write is a delete, which sets no owner."""
-        return operation == "DELETE"
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        """Report whether a write can set an owner."""
+        return operation != "DELETE"
 
     async def review(self, attributes: Attributes) -> None:
         """Raise 403 if the user may not delete the changed object, or not update the finalizers of a blocked owner."""

@@ -56,7 +56,7 @@ def plugins(
 
     params = Params(catalog, store, around)
     made: Mapping[str, Callable[[], Plugin]] = {
-        NamespaceLifecycle.name: lambda: NamespaceLifecycle(around.find_namespace, around.known_namespace),
+        NamespaceLifecycle.name: lambda: NamespaceLifecycle(around.find_namespace),
         PodSecurity.name: PodSecurity,
         OwnerPermissions.name: lambda: OwnerPermissions(catalog, around.authorize),
         MutatingPolicies.name: lambda: MutatingPolicies(

@@ -24,15 +24,10 @@ class PodSecurity:
 
     __slots__ = ()
     name = "PodSecurity"
-    idle = False
 
-    def spares(self, operation: str, resource: GroupResource) -> bool:
-        """Tell whether a write is none of a namespace."""
-        return resource != NAMESPACES or operation == "DELETE"
-
-    def opens(self, resource: GroupResource, namespace: str | None) -> Mapping[str, int] | None:
-        """Return no premises for a create of any other kind, None for a namespace, which ``review`` validates."""
-        return None if resource == NAMESPACES else {}
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        """Report whether a write is one of a namespace."""
+        return resource == NAMESPACES and operation != "DELETE"
 
     async def review(self, attributes: Attributes) -> None:
         """Raise 422 for invalid labels; on an update only if the validation errors changed."""

@@ -1,6 +1,6 @@
 """What the plug-ins of policies share: which are about a write, and what they deny (plugin/policy/generic)."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -16,6 +16,7 @@ from apiext.admission.versions import Shown
 from apiext.cel.dynamic import dynamic
 from apiext.documents.document import View
 from apiext.meta import status
+from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 from apiext.turn import Turn
 from apiext.verbosity import note
@@ -39,10 +40,13 @@ class Policies(Generic[C]):
         self._params = params
         self._around = around
 
-    @property
-    def idle(self) -> bool:
-        """Whether no policy is configured."""
-        return self._policies.empty
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        """Report whether any policy is configured."""
+        return not self._policies.empty
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` when the first policy is configured, and after the last one was removed."""
+        self._policies.follow(changed)
 
     async def case(self, attributes: Attributes, new: View | None) -> "Case[C] | None":
         """Return a write as it comes before the policies; None when there are none, or they may not judge it."""

@@ -1,7 +1,7 @@
 """The plug-ins MutatingAdmissionWebhook and ValidatingAdmissionWebhook (ADM-001…015)."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -20,6 +20,7 @@ from apiext.documents.equality import same
 from apiext.documents.errors import DecodeError
 from apiext.documents.quotes import go_quote
 from apiext.meta import status
+from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 from apiext.turn import Turn
 
@@ -39,10 +40,13 @@ class _Webhooks:
         self._around = around
         around.metrics.follow(self.type, lambda: (hook.name for hook in live.compiled))
 
-    @property
-    def idle(self) -> bool:
-        """Whether no webhook is configured."""
-        return self._live.empty
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        """Report whether any webhook is configured."""
+        return not self._live.empty
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` when the first webhook is configured, and after the last one was removed."""
+        self._live.follow(changed)
 
     async def _hooks(self, attributes: Attributes) -> Sequence[Hook]:
         """Return the webhooks that a write may be about."""

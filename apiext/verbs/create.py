@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from apiext import limits
 from apiext.admission.attributes import NAMESPACES, Attributes
 from apiext.catalog import viewing
-from apiext.documents.document import Document, View
+from apiext.documents.document import Document
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.options import WriteOptions
@@ -50,47 +50,17 @@ async def store_new(verbs: Verbs, call: Call, document: Document, options: Write
     ``place`` is the name that it is stored under, whatever admission calls it (upstream: Store.Update); empty: its own.
     """
     collection = collection_of(verbs, call)
-    premises = None if place else _open_to(verbs, call, document, options)
     try:
-        if premises is None:
-            return await _with_others(verbs, call, collection, document, options, place)
-        return await _alone(verbs, call, collection, document, premises)
+        return await _admitted(verbs, call, collection, document, options, place)
     except GuardChanged as changed:
         await _look_again(verbs, call, changed)
         raise OutdatedError from changed
 
 
-def _open_to(verbs: Verbs, call: Call, document: View, options: WriteOptions) -> Mapping[str, int] | None:
-    """Return the premises of a create about which nobody has to be asked, None for one that needs more than that."""
-    if verbs.policy is not None or call.served.converts or call.resource.terminating or options.dry_run:
-        return None
-    given = document["metadata"]
-    if not given.get("name") or "resourceVersion" in given:
-        return None
-    return verbs.admission.opens(call.served.group_resource, call.namespace)
-
-
-async def _alone(
-    verbs: Verbs, call: Call, collection: Collection, document: Document, premises: Mapping[str, int]
-) -> Outcome:
-    """Store an object about which nobody has to be asked: it is judged and encoded in one go."""
-    verbs.admission.passed("admit", "CREATE")
-    metadata.fill_on_create(document, verbs.clock())
-    new = call.endpoint.prepare(document, None)
-    raw = await threads.run(call, _judged, call, new)
-    verbs.admission.passed("validate", "CREATE")
-    return await _put(verbs, call, collection, (new, raw), new["metadata"]["name"], premises)
-
-
-def _judged(call: Call, new: Document) -> bytes:
-    judging.judge(call, new, None)
-    return call.served.to_store(new)
-
-
-async def _with_others(
+async def _admitted(
     verbs: Verbs, call: Call, collection: Collection, document: Document, options: WriteOptions, place: str
 ) -> Outcome:
-    """Store an object after admission and roles have had their say, by a name made for it if it has none."""
+    """Admit and store an object, under a generated name if it has none."""
     attributes = attributes_of(call, "CREATE", options, document, None)
     new = await _prepared(verbs, call, document, attributes, place)
     generated = not new["metadata"].get("name") and bool(new["metadata"].get("generateName"))
@@ -109,8 +79,7 @@ async def _with_others(
         await threads.run(call, judging.judge, call, new, None)
         escalation.may_create(verbs, call)
         attributes.new, attributes.name = new, call.name or str(new["metadata"].get("name", ""))
-        if not verbs.admission.still("validate", "CREATE", call.served.group_resource):
-            await verbs.admission.review(attributes)
+        await verbs.admission.review(attributes)
         try:
             return await _commit(verbs, call, collection, new, attributes, place)
         except KeyExists:

@@ -33,15 +33,13 @@ def chain(
 ) -> Chain:
     """Return the plug-ins that are not turned off, in their order; ``posters`` tells who calls webhooks for one."""
     metrics = Metrics()
-    namespaces = Namespaces(catalog, store)
     around = Surroundings(
-        namespaces,
+        Namespaces(catalog, store),
         posters(""),
         metrics,
         conversion(converter),
         lambda user, asked: _may(authorizer, user, asked),
         config.worker is not None,
-        namespaces.known,
     )
     return Chain(plugins(catalog, store, around, config.admits, posters), metrics)
 
@@ -64,14 +62,6 @@ class Namespaces:
             await collection.wait_ready()
         entry = None if newest else collection.get("", name)
         entry = entry or await self._store.current(collection, "", name)
-        return self._decoded(name, entry) if entry is not None else None
-
-    def known(self, name: str) -> View | None:
-        """Return a namespace as the cache has it, None where that is not there, or not yet."""
-        collection = self._store.collection(NAMESPACES)
-        if collection is None or not collection.ready:
-            return None
-        entry = collection.get("", name)
         return self._decoded(name, entry) if entry is not None else None
 
     def _decoded(self, name: str, entry: Entry) -> View | None:

@@ -52,15 +52,13 @@ async def answer(verbs: Verbs, call: Call, body: Body, options: WriteOptions) ->
     ownership.posted(call, document, options, verbs.clock())
     warn_of_owners(call, document, admitted=False)
     attributes = attributes_of(call, "CREATE", options, document, None)
-    if not verbs.admission.still("admit", attributes.operation, attributes.resource):
-        owned, document = document, await verbs.admission.mutate(attributes, document)
-        ownership.check_admitted(call, owned, document)
-        warn_of_owners(call, document)
+    owned, document = document, await verbs.admission.mutate(attributes, document)
+    ownership.check_admitted(call, owned, document)
+    warn_of_owners(call, document)
 
     async def permit(question: View) -> None:
         attributes.new = question
-        if not verbs.admission.still("validate", attributes.operation, attributes.resource):
-            await verbs.admission.review(attributes)
+        await verbs.admission.review(attributes)
 
     found = await REVIEWS[call.endpoint.review](verbs, call, document, permit)
     return Outcome(201, document={**document, **found})

@@ -41,7 +41,6 @@ class Update:
     unconditional: bool = False  # an empty resourceVersion is no error (scale)
     applied: bool = False  # the change settles who owns what
     creation: Callable[[], Document] | None = None  # makes the object of an apply where there is none
-    moments: int = 0  # of admission that are over, when there is nothing to do in them
 
 
 async def update(verbs: Verbs, wanted: Update) -> Outcome:
@@ -128,8 +127,7 @@ async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: 
     """One turn of the loop: decide on this state, then commit if the store still holds it."""
     call = wanted.call
     call.size = max(call.size, len(entry.raw))
-    decide = _alone if _is_quiet(verbs, wanted) else _with_others
-    new, raw = await decide(verbs, wanted, entry)
+    new, raw = await _admitted(verbs, wanted, entry)
     if raw is None:
         return await _remove(verbs, wanted, collection, entry, new)
     shown = await threads.run(call, read_back, call, new) if call.endpoint.kind or wanted.options.dry_run else new
@@ -204,59 +202,24 @@ def _asked(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, View, 
     return old, shown, asked
 
 
-def _is_quiet(verbs: Verbs, wanted: Update) -> bool:
-    """Tell whether nobody else has to be asked about a change, so that it is decided in one go."""
-    served = wanted.call.served
-    if verbs.policy is not None or served.converts:
-        return False
-    return verbs.admission.spares("UPDATE", served.group_resource)
-
-
-async def _alone(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, bytes | None]:
-    """Return the object to store and its bytes, None when it is to go instead; nobody is asked on the way."""
-    try:
-        return await threads.run(wanted.call, _decided_alone, verbs, wanted, entry)
-    except Unreadable as error:
-        raise converting.undecodable(verbs, wanted.call, (entry,), error) from error
-    finally:
-        for moment in _MOMENTS[: wanted.moments]:
-            verbs.admission.passed(moment, "UPDATE")
-
-
-_MOMENTS = ("admit", "validate")
-
-
-def _decided_alone(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, bytes | None]:
-    wanted.moments = 0  # it may be done again
-    old, _, asked = _asked(verbs, wanted, entry)
-    wanted.moments = 1
-    new = _decided(wanted, old, asked, entry.revision)
-    wanted.moments = 2
-    return _final(wanted, old, new, entry.raw)
-
-
-async def _with_others(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, bytes | None]:
-    """Return the object to store and its bytes, None when it is to go instead; admission and roles have their say."""
+async def _admitted(verbs: Verbs, wanted: Update, entry: Entry) -> tuple[Document, bytes | None]:
+    """Return the object to store and its bytes, None when it is to go instead."""
     call = wanted.call
     try:
         old, shown_before, owned = await threads.run(call, _asked, verbs, wanted, entry)
     except (Unreadable, FailedConversion) as error:
         raise converting.undecodable(verbs, call, (entry,), error) from error
-    shown, attributes = owned, None
-    if not verbs.admission.still("admit", "UPDATE", call.served.group_resource):
-        attributes = attributes_of(call, "UPDATE", wanted.options, shown, shown_before)
-        shown = await verbs.admission.mutate(attributes, shown)
-        call.size = max(call.size, attributes.size)
-        ownership.check_admitted(call, owned, shown)
+    attributes = attributes_of(call, "UPDATE", wanted.options, owned, shown_before)
+    shown = await verbs.admission.mutate(attributes, owned)
+    call.size = max(call.size, attributes.size)
+    ownership.check_admitted(call, owned, shown)
     if verbs.policy is not None:
         await escalation.judge(verbs, verbs.policy, call, shown, shown_before)
     new = await threads.run(call, _decided, wanted, old, shown, entry.revision)
-    if attributes is not None or not verbs.admission.still("validate", "UPDATE", call.served.group_resource):
-        attributes = attributes or attributes_of(call, "UPDATE", wanted.options, shown, shown_before)
-        attributes.new = call.endpoint.project(new)
-        if call.endpoint.kind:
-            attributes.old = call.endpoint.project(old)  # upstream: only who may change a Scale sees its owners
-        await verbs.admission.review(attributes)
+    attributes.new = call.endpoint.project(new)
+    if call.endpoint.kind:
+        attributes.old = call.endpoint.project(old)  # upstream: only who may change a Scale sees its owners
+    await verbs.admission.review(attributes)
     new, raw = await threads.run(call, _final, wanted, old, new, entry.raw)
     if call.served.converts and raw is not None:  # what the webhook cannot show is not written, as in threads.encoded
         await threads.run(call, call.served.view, raw, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -105,9 +106,10 @@ def configured() -> Configured:
 async def test_idle_until_there_is_a_policy(configured: Configured) -> None:
     new = samples.widget()
     assert await configured.chain.mutate(configured.attributes(new), new) is new
-    assert configured.plugin.idle
+    applies = partial(configured.chain.applies, "CREATE", GroupResource("example.com", "widgets"))
+    assert not applies()
     configured.store("p", COLOR)
-    assert not configured.plugin.idle
+    assert applies()
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from apiext.admission.attributes import Attributes
 from apiext.admission.chain import Chain
+from apiext.admission.metrics import Metrics
+from apiext.admission.pod_security import PodSecurity
 from apiext.admission.rounds import Rounds
 from apiext.auth.user import User
 from apiext.documents.document import Document
@@ -24,12 +27,13 @@ def attributes() -> Attributes:
 class Writes:
     """A mutating plug-in that notes its rounds, asks for a second one, and calls again what it called."""
 
-    idle = False
-
     def __init__(self, name: str, seen: list[tuple[str, bool, bool]], member: str = "") -> None:
         self.name = name
         self._seen = seen
         self._member = member
+
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        return True
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         rounds, again = attributes.enter(self.name, new)
@@ -46,7 +50,9 @@ class Reads:
     """A plug-in that only judges."""
 
     name = "reads"
-    idle = False
+
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        return True
 
     async def review(self, attributes: Attributes) -> None:
         return
@@ -85,27 +91,56 @@ def test_what_changes_later_is_for_those_called_before() -> None:
     assert rounds.enter("p", {"a": True}).wanted == {"early", "late"}  # 1 is not true
 
 
-async def test_a_plug_in_is_asked_only_for_what_it_does() -> None:
-    """What judges costs the mutating moment nothing, and the other way round."""
+class Sometimes(Writes):
+    """A plug-in that applies to creates of widgets while it is configured."""
 
-    class Mutates(Writes):
-        @property
-        def idle(self) -> bool:  # type: ignore[override]
-            asked.append("mutates")
-            return True
+    def __init__(self, name: str, seen: list[tuple[str, bool, bool]]) -> None:
+        super().__init__(name, seen)
+        self.configured = False
+        self.compiled = 0
+        self.changed: Callable[[], None] = lambda: None
 
-    class Judges(Reads):
-        @property
-        def idle(self) -> bool:  # type: ignore[override]
-            asked.append("judges")
-            return True
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        self.compiled += 1
+        return self.configured and (operation, resource.resource) == ("CREATE", "widgets")
 
-    asked: list[str] = []
-    chain = Chain([Mutates("m", []), Judges()])
-    known: Any = attributes()
-    asked.clear()  # a protocol is looked for once, as the chain is made
-    await chain.mutate(known, {})
-    assert asked == ["mutates"]
-    await chain.review(known)
-    assert asked == ["mutates", "judges"]
-    assert known.rounds is None
+    def follow(self, changed: Callable[[], None]) -> None:
+        self.changed = changed
+
+
+async def test_plug_ins_are_compiled_for_a_kind_of_write_until_one_changes() -> None:
+    seen: list[tuple[str, bool, bool]] = []
+    plugin = Sometimes("s", seen)
+    chain = Chain([plugin, Reads()])
+    for configured, calls in ((False, 0), (True, 1), (False, 1)):
+        plugin.configured = configured
+        plugin.changed()
+        for _ in range(3):
+            assert chain.applies("CREATE", GroupResource("example.com", "widgets"))
+        await chain.mutate(attributes(), {})
+        assert len(seen) == calls
+        assert plugin.compiled == 1, "the moments of a kind of write are kept"
+        plugin.compiled = 0
+    plugin.configured = True
+    plugin.changed()
+    await chain.mutate(replace(attributes(), operation="UPDATE"), {})
+    assert len(seen) == 1
+
+
+async def test_moments_without_plug_ins_are_observed_and_plug_ins_that_are_not_configured_are_not() -> None:
+    def counts() -> dict[tuple[str, ...], int]:
+        return {
+            labels: sum(slot.buckets)
+            for family in (metrics._steps, metrics._plugins)
+            for labels, slot in family._slots.items()
+        }
+
+    metrics = Metrics()
+    chain = Chain([PodSecurity(), Sometimes("s", [])], metrics)
+    await chain.mutate(attributes(), {})
+    await chain.review(attributes())
+    assert counts() == {
+        ("admit", "CREATE", "false"): 1,
+        ("validate", "CREATE", "false"): 1,
+        ("PodSecurity", "validate", "CREATE", "false"): 1,
+    }

@@ -19,6 +19,7 @@ from apiext.documents.document import Document
 from apiext.etcd.errors import TooLarge, Unavailable, UnknownOutcome
 from apiext.etcd.values import KeyValue, WriteResult
 from apiext.meta import status
+from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 from apiext.verbs import api, metadata
 from apiext.verbs.call import Call, Outcome
@@ -88,12 +89,11 @@ class Counting:
     """A plug-in that counts both moments of a write, and denies objects whose spec says so."""
 
     name = "Counting"
-    idle = False
 
     def __init__(self) -> None:
         self.mutated = self.reviewed = 0
 
-    def applies(self, operation: str, resource: object) -> bool:
+    def applies(self, operation: str, resource: GroupResource) -> bool:
         return True
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:

@@ -41,7 +41,7 @@ class World:
         for what in ("namespace", "object", "held object"):
             self.make(what)
         await self.client.server.store.fresh()
-        monkeypatch.setattr(Chain, "spares", lambda *_: False)
+        monkeypatch.setattr(Chain, "applies", lambda *_: True)
         monkeypatch.setattr(Chain, "review_delete", lambda _, attributes: self.judge(attributes))
 
     async def judge(self, attributes: Attributes) -> None:

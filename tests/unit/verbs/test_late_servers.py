@@ -18,6 +18,7 @@ from apiext.auth.tokens import Tokens
 from apiext.auth.user import SUPERUSER
 from apiext.documents.document import Document
 from apiext.meta import status
+from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 from apiext.verbs import api, judges
 from apiext.verbs.call import Call
@@ -112,10 +113,12 @@ class Denies:
     """A plug-in that refuses every create, and counts how often it is asked."""
 
     name = "Denies"
-    idle = False
 
     def __init__(self) -> None:
         self.asked = 0
+
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        return True
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         self.asked += 1

@@ -10,6 +10,7 @@ from apiext.admission.attributes import NAMESPACES, Attributes
 from apiext.admission.chain import Chain
 from apiext.admission.lifecycle import NamespaceLifecycle
 from apiext.documents.document import Document
+from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 from apiext.verbs.call import Verbs
 from apiext.verbs.judges import Namespaces
@@ -24,11 +25,13 @@ class Pause:
     """A plug-in at the end of the chain: it holds a create that has been judged."""
 
     name = "Pause"
-    idle = False
 
     def __init__(self) -> None:
         self.waiting = asyncio.Event()
         self.go = asyncio.Event()
+
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        return True
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         return new

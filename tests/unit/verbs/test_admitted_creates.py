@@ -1,0 +1,167 @@
+"""Creates as admission sees them: the namespace that they rest on, and the moments that metrics observe."""
+
+from dataclasses import replace
+from threading import current_thread, main_thread
+
+import pytest
+
+from apiext import limits
+from apiext.admission.attributes import NAMESPACES, Attributes
+from apiext.admission.chain import Chain, Plugin
+from apiext.admission.lifecycle import ACCESS_REVIEWS, NamespaceLifecycle
+from apiext.documents.document import Document, View
+from apiext.meta.names import GroupResource
+from apiext.meta.status import StatusError, bad_request
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.collection import Collection
+from apiext.verbs import judging
+from apiext.verbs.call import Call
+from apiext.verbs.judges import Namespaces
+from tests.support.fake_etcd import FakeEtcd
+from tests.unit.controllers.harness import Server
+from tests.unit.verbs.harness import WIDGETS, Client, serving_widgets
+
+pytestmark = pytest.mark.rows("ADM-001", "NSP-003", "NSP-004", "WRI-001")
+
+
+class InDefault(Client):
+    """A client whose creates are admitted as a server admits them."""
+
+    def __init__(self, server: Server, *more: Plugin) -> None:
+        super().__init__(server)
+        self.lifecycle = NamespaceLifecycle(Namespaces(server.live, server.store))
+        self.verbs.admission = Chain([self.lifecycle, *more])
+
+    def passed(self) -> dict[tuple[str, str], int]:
+        """Return how often each moment of an operation was passed without a refusal."""
+        slots = self.verbs.admission.metrics._steps._slots
+        return {labels[:2]: sum(slot.buckets) for labels, slot in slots.items() if labels[2] == "false"}
+
+
+async def refused(client: Client) -> StatusError:
+    with pytest.raises(StatusError) as error:
+        await client.create("a")
+    return error.value
+
+
+def refuse(new: Document, old: View | None) -> Document:
+    raise bad_request("no address is left")
+
+
+class Grows:
+    """A plug-in that makes objects large."""
+
+    name = "Grows"
+
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        return True
+
+    async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
+        attributes.size = limits.OFF_LOOP
+        return {**new, "spec": {"n": 2}} if new is not None else None
+
+
+async def test_what_admission_makes_large_is_judged_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads, judge = list[bool](), judging.judge
+
+    def judged(call: Call, new: Document, old: View | None) -> None:
+        threads.append(current_thread() is not main_thread())
+        judge(call, new, old)
+
+    monkeypatch.setattr(judging, "judge", judged)
+    async with serving_widgets(FakeEtcd()) as one:
+        await InDefault(one).create("a", spec={"n": 1})  # the first of its kind is judged in a thread anyway
+        threads.clear()
+        await InDefault(one).create("small", spec={"n": 1})
+        client = InDefault(one, Grows())
+        await client.create("b", spec={"n": 1})
+        await client.patch("a", {"spec": {"n": 3}})
+        assert threads == [False, True, True]
+
+
+async def test_a_namespace_that_ends_is_looked_at() -> None:
+    async with serving_widgets(FakeEtcd()) as one:
+        client = InDefault(one)
+        await client.create("held", metadata={"finalizers": ["example.com/hold"]})
+        await one.delete_namespace("default")
+        error = await refused(client)
+        assert (error.code, error.reason) == (403, "Forbidden")
+        assert "because it is being terminated" in error.message
+        assert await client.stored("a") is None
+
+
+async def test_a_namespace_that_is_not_there_is_looked_for() -> None:
+    async with serving_widgets(FakeEtcd()) as one:
+        client = InDefault(one)
+        await one.delete_namespace("default")
+        assert (await refused(client)).code == 404
+
+
+async def test_moments_are_counted_where_they_were_passed() -> None:
+    async with serving_widgets(FakeEtcd()) as one:
+        client, before = InDefault(one), dict[tuple[str, str], int]()
+
+        def passed() -> list[tuple[str, str]]:
+            nonlocal before
+            last, before = before, client.passed()
+            return [moment for moment, times in before.items() for _ in range(times - last.get(moment, 0))]
+
+        await client.create("a", spec={"n": 1})
+        assert passed() == [("admit", "CREATE"), ("validate", "CREATE")]
+        with pytest.raises(StatusError):
+            await client.create("/")
+        assert passed() == [("admit", "CREATE")]
+        call = client.call("create")
+        call.endpoint = replace(call.endpoint, prepare=refuse)
+        with pytest.raises(StatusError):
+            await client.create("c", call=call)
+        assert passed() == [("admit", "CREATE")]
+        await client.create("b", call=client.call("create", query={"dryRun": ["All"]}))
+        assert passed() == [("admit", "CREATE"), ("validate", "CREATE")]
+        await client.patch("a", {"spec": {"n": 2}})
+        assert passed() == [("admit", "UPDATE"), ("validate", "UPDATE")]
+        with pytest.raises(StatusError):
+            await client.patch("a", {"metadata": {"labels": {"/": "x"}}})
+        assert passed() == [("admit", "UPDATE")]
+        with pytest.raises(StatusError):
+            await client.delete("a", {"preconditions": {"uid": "other"}})
+        assert not passed()
+        await client.delete("a")
+        assert passed() == [("admit", "DELETE"), ("validate", "DELETE")]
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["changed", "gone"])
+async def test_what_is_known_of_a_namespace_is_compared(gone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    etcd, looked = FakeEtcd(), list[object]()
+    async with serving_widgets(etcd) as one, serving_widgets(etcd) as other:
+        client = InDefault(one)
+        entry = one.collection(NAMESPACES).get("", "default")
+        assert entry is not None
+        look = CachedStore.fresh
+
+        async def fresh(store: CachedStore, *of: Collection | None) -> int:
+            looked.append(await client.stored("a"))
+            etcd.release()
+            return await look(store, *of)
+
+        etcd.hold()
+        if gone:
+            await other.store.delete_key(other.store.keys.object(NAMESPACES, "", "default"), entry.revision)
+        else:
+            raw = entry.raw.replace(b'"labels":{', b'"labels":{"a":"b",')
+            await other.store.update(other.collection(NAMESPACES), "", "default", raw, entry.revision)
+        monkeypatch.setattr(CachedStore, "fresh", fresh)
+        assert one.collection(NAMESPACES).get("", "default") is entry, "the watch says nothing"
+        if gone:
+            assert (await refused(client)).code == 404
+        else:
+            assert (await client.create("a")).code == 201
+        assert looked[0] is None, "nothing was stored by what was known"
+        assert (await client.stored("a") is None) is gone
+
+
+async def test_access_reviews_are_answered_in_any_namespace() -> None:
+    async with serving_widgets(FakeEtcd()) as one:
+        lifecycle = InDefault(one).lifecycle
+        assert not lifecycle.applies("CREATE", ACCESS_REVIEWS)
+        assert lifecycle.applies("CREATE", WIDGETS)

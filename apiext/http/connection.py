@@ -22,11 +22,11 @@ from apiext.auth.proxies import Holder, Proxies
 from apiext.auth.user import ANONYMOUS, REFUSED, User
 from apiext.http import refusals, responses
 from apiext.http.exchange import Exchange, Handler, Reply, StreamReply
-from apiext.http.farewells import Farewells
 from apiext.http.gate import audit_id
 from apiext.http.heads import Head, Sender
 from apiext.http.memory import Memory
 from apiext.http.sinks import GzipSink, UnchunkedSink, WatchSink
+from apiext.http.slices import Slices
 from apiext.http.strangers import Strangers
 from apiext.http.turns import Request, Turns
 from apiext.http.websocket import WebSocketSink
@@ -54,7 +54,8 @@ class Service(Protocol):
     clock: responses.SecondClock
     compressor: responses.Compressor
     proxies: Proxies | None
-    farewells: Farewells
+    farewells: Slices
+    large_heads: Slices
     memory: Memory
     strangers: Strangers
     active: int
@@ -73,6 +74,7 @@ class ApiHandler(Turns):
         "_holder",
         "_large",
         "_pieces",
+        "_postponed",
         "_request",
         "_secure",
         "_sender",
@@ -98,6 +100,7 @@ class ApiHandler(Turns):
         self._sent: object = None  # the headers that say so, unless they are large
         self._head = 0  # bytes of a head that is not complete
         self._pieces: list[bytes] = []  # of them those that are not parsed yet
+        self._postponed = False  # whether these wait for a turn in which their whole head is parsed
         self._tail = b""  # the last three bytes that came, whoever takes them
         self._stale = False  # whether the parser may think that reading is paused when it is not
         self._large = False  # whether so much came that the last head may be large
@@ -226,23 +229,56 @@ class ApiHandler(Turns):
         ):
             self._take(data)
             return
+        if self._postponed:
+            self._pieces.append(data)
+            return
         if self._head or len(data) > limits.HEAD_PIECE:
-            data = self._gathered(data)
+            piece, data = data, self._gathered(data)
             if not data:
                 return
+            if data.find(HEAD_END) > limits.HEAD_KEPT:
+                self._postpone(data, piece)
+                return
+        self._parse(data)
+
+    def _postpone(self, data: bytes, piece: bytes) -> None:
+        """Parse a large head in a turn of the loop in which no other one is parsed; ``piece`` came last of it."""
+        self._service.strangers.began(self, piece, parsed=False)
+        if self.transport is None:  # it was the largest
+            return
+        self._pieces.append(data)
+        self._postponed = True
+        self._pause_transport_reading()
+        self._service.large_heads.put(self._parse_postponed)
+
+    def _parse_postponed(self) -> None:
+        self._postponed = False
+        if self.transport is None or self._parser is None or self._force_close:
+            return
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        self._parse(data)
+        if not self._reading_paused and not self._buffer_paused:
+            self._resume_transport_reading()
+
+    def _parse(self, data: bytes) -> None:
+        """Parse what came while no request was under way, and answer it at once or queue it."""
+        before = self._tail
         self._keep_tail(data)
+        assert self._parser is not None
         try:
             messages, upgraded, tail = self._parser.feed_data(data)
         except HttpProcessingError as error:
             messages, upgraded, tail = [(_ErrInfo(400, error, error.message), EMPTY_PAYLOAD)], False, b""
         size = self._head + len(data)
+        begun = _begun(before + data, 0, messages) if messages and len(data) > limits.HEAD_PIECE else 0
         self._large = size > limits.HEAD_KEPT
-        if self._head or self._large or not messages:
+        if self._head or self._large or not messages or begun:
             large = self._large and self._head + data.find(HEAD_END) > limits.HEAD_KEPT
-            self._unfinished(data, whole=bool(messages) and not large)
+            self._unfinished(data, begun, whole=bool(messages) and not large)
             if self.transport is None:  # it was the largest
                 return
-        self._head = 0 if messages else size
+        self._head = begun if messages else size
         if self._head > limits.MAX_HEAD:
             messages = [_too_long()]
         self._alone = _is_one_head(data)
@@ -258,12 +294,17 @@ class ApiHandler(Turns):
         """
         if self._pieces:  # writing was paused between two of them
             data = self._joined(data)
+        tail = self._tail
         self._keep_tail(data)
-        body = self._request.payload if self._request is not None else EMPTY_PAYLOAD
+        message: Any = None
+        body: StreamReader = EMPTY_PAYLOAD
         if self._messages:
-            body = self._messages[-1][1]
+            message, body = self._messages[-1]
+        elif self._request is not None:
+            message, body = self._request.message, self._request.payload
         self._alone = self.is_new and _is_one_head(data)
         before = self._request_count, body.total_bytes, body.is_eof()
+        queued = len(self._messages)
         waited_for = self._close and not body.is_eof()
         self._close = self._close and not waited_for
         super().data_received(data)
@@ -272,10 +313,20 @@ class ApiHandler(Turns):
             body.set_exception(web.RequestPayloadError("what follows is no body"))  # else it would be waited for
         whole = (self._request_count, body.total_bytes, body.is_eof()) != before or self._upgraded
         size = self._head + len(data)
+        begun = 0
+        if len(data) > limits.HEAD_PIECE and body.is_eof() and whole and not self._upgraded:
+            joined, at = tail + data, 0
+            if message is not None and not before[2]:  # the rest of its body comes first
+                at = (
+                    joined.rfind(HEAD_END) + len(HEAD_END)
+                    if message.chunked
+                    else len(tail) + body.total_bytes - before[1]
+                )
+            begun = _begun(joined, at, list(self._messages)[queued:])
         self._large = self._large or size > limits.HEAD_KEPT
-        if self._head or (data and not whole):
-            self._unfinished(data, whole=whole)
-        self._head = 0 if whole else size
+        if self._head or begun or (data and not whole):
+            self._unfinished(data, begun, whole=whole)
+        self._head = begun if whole else size
         if self._head > limits.MAX_HEAD:
             self.force_close()
 
@@ -307,12 +358,17 @@ class ApiHandler(Turns):
         """Keep the last bytes that came: the end of a head may be cut into pieces, also behind another request."""
         self._tail = data[-3:] if len(data) > 2 else (self._tail + data)[-3:]
 
-    def _unfinished(self, data: bytes, *, whole: bool) -> None:
-        """Count a head among those of all connections until it is whole, or if it is large until it is answered."""
+    def _unfinished(self, data: bytes, begun: int, *, whole: bool) -> None:
+        """Count a head among those of all connections until it is whole, or if it is large until it is answered.
+
+        ``begun`` are the last bytes of the data that begin another head behind a whole one.
+        """
+        strangers = self._service.strangers
         if whole:
-            self._service.strangers.ended(self)
-        else:
-            self._service.strangers.began(self, data, parsed=True)
+            strangers.ended(self)
+            data = data[len(data) - begun :]
+        if data:
+            strangers.began(self, data, parsed=True)
 
     def _queue(self, messages: Sequence[Any]) -> None:
         if not messages:
@@ -363,15 +419,20 @@ class ApiHandler(Turns):
             if exchange.user is not ANONYMOUS:
                 service.strangers.known(self)
             if self._large:
-                service.strangers.ended(self)
-                if self._is_large(message):
-                    request.payload.feed_eof()  # the connection ends, and does not wait for a body with it in memory
+                self._release_head(request)
             if exchange.promised:
                 service.memory.hold(exchange, 0)
             service.active -= 1
             if not service.active:
                 service.all_done()
         return await self._follow(reply, request)
+
+    def _release_head(self, request: Request) -> None:
+        """Let go of a head that may be large, since its request is answered."""
+        if not self._head:
+            self._service.strangers.ended(self)
+        if self._is_large(request.message):
+            request.payload.feed_eof()  # the connection ends, and does not wait for a body with it in memory
 
     def _weighed(self, exchange: Exchange, reply: Reply, size: int) -> Reply:
         """Return an answer for which its user has memory until its client has taken it, a refusal of a read else."""
@@ -560,6 +621,21 @@ def _is_one_head(data: bytes) -> bool:
 def _too_long() -> tuple[_ErrInfo, StreamReader]:
     """Return what stands for the request of a head that is too long."""
     return _ErrInfo(431, refusals.HeadTooLong(), ""), EMPTY_PAYLOAD
+
+
+def _begun(data: bytes, at: int, messages: Iterable[tuple[Any, StreamReader]]) -> int:
+    """Return how many last bytes of the data begin a head behind these messages, of which the first begins at ``at``.
+
+    Bodies in chunks that hold the end of a head make it too many.
+    """
+    for message, payload in messages:
+        if isinstance(message, _ErrInfo) or not payload.is_eof():
+            return 0
+        end = data.find(HEAD_END, at)
+        at = end + len(HEAD_END) if end >= 0 else at
+        if payload is not EMPTY_PAYLOAD:
+            at = data.rfind(HEAD_END, at) + len(HEAD_END) if message.chunked else at + payload.total_bytes
+    return max(0, len(data) - at)
 
 
 def _pieces(parts: Iterable[bytes]) -> Iterator[list[bytes | memoryview]]:

@@ -21,7 +21,6 @@ from apiext.http.announcing import announcing
 from apiext.http.connection import ApiHandler
 from apiext.http.descriptors import Descriptors, Refusal, raise_limit
 from apiext.http.exchange import Handler
-from apiext.http.farewells import Farewells
 from apiext.http.filters import compose, filters
 from apiext.http.forgetting import Forgetting
 from apiext.http.gate import Gate
@@ -33,6 +32,7 @@ from apiext.http.plain import Telling
 from apiext.http.renewal import Renewal
 from apiext.http.resources import Resources
 from apiext.http.routes import Routes
+from apiext.http.slices import Slices
 from apiext.http.strangers import Strangers
 from apiext.sockets import everywhere, is_unspecified
 from apiext.telemetry import Telemetry
@@ -115,7 +115,8 @@ class HttpServer:
         self.telemetry = telemetry
         self.clock = responses.SecondClock()
         self.compressor = responses.Compressor()
-        self.farewells = Farewells()
+        self.farewells = Slices(limits.PUMP_SLICE)
+        self.large_heads = Slices(1)
         self.memory = Memory(workers=settings.workers)
         self.descriptors = Descriptors(raise_limit(), telemetry.refused_connections.slot())
         self.strangers = Strangers(self.memory.given)

@@ -9,8 +9,8 @@ import pytest
 
 from apiext import limits
 from apiext.http.connection import ApiHandler
-from apiext.http.farewells import Farewells
-from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving
+from apiext.http.slices import Slices
+from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
 ONE = f"{COLLECTION}/a?resourceVersion=0"
 
@@ -154,7 +154,7 @@ async def test_what_is_no_request(raw: bytes) -> None:
 
 @on_uvloop
 async def test_many_connections_are_lost_in_turns() -> None:
-    farewells, gone = Farewells(), list[int]()
+    farewells, gone = Slices(limits.PUMP_SLICE), list[int]()
     for number in range(1_000):
         farewells.put(lambda number=number: gone.append(number))  # type: ignore[misc]
     assert gone == list(range(limits.PUMP_SLICE)), "the others wait"
@@ -170,7 +170,7 @@ async def test_many_connections_are_lost_in_turns() -> None:
 
 
 async def test_one_connection_that_cannot_be_let_go_of_keeps_no_other() -> None:
-    farewells, gone = Farewells(), list[int]()
+    farewells, gone = Slices(limits.PUMP_SLICE), list[int]()
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     for number in range(limits.PUMP_SLICE + 9):
         farewells.put(lambda number=number: gone.append(1 // (number - limits.PUMP_SLICE - 3)))  # type: ignore[misc]
@@ -225,6 +225,38 @@ async def test_heads_and_trailers_have_an_end(begin: str) -> None:
             answer = await asyncio.wait_for(client.reader.read(), 20)
         assert begin or not answer or answer.startswith(b"HTTP/1.1 431 ")
         assert not shelf.watches
+
+
+CHUNKS = "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+BEFORE = {
+    "a read": f"GET {ONE} HTTP/1.1\r\nHost: x\r\n\r\n",
+    "two reads": f"GET {ONE} HTTP/1.1\r\nHost: x\r\n\r\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a create": f"POST {COLLECTION} HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\n\r\n\r\n\r\n\r\n",
+    "a create in chunks": f"POST {COLLECTION} HTTP/1.1\r\nHost: x\r\n{CHUNKS}",
+}
+
+
+@pytest.mark.parametrize("split", [0, 1, 40], ids="split at {}".format)
+@pytest.mark.parametrize("before", BEFORE)
+@on_uvloop
+async def test_a_head_begun_behind_whole_requests_counts(before: str, split: int) -> None:
+    """Two thousand connections that send 250 KB so take 500 MB."""
+    shelf = Shelf()
+    shelf.put("a")
+    begun = b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: %b\r\n" % (at, b"v" * 9_000) for at in range(4))
+    async with serving(shelf) as server, connected(server) as client:
+        sent = BEFORE[before].encode() + begun
+        at = len(BEFORE[before]) - split if split else len(sent)
+        client.writer.write(sent[:at])
+        await asyncio.sleep(0.02)
+        client.writer.write(sent[at:])
+        for _ in range(BEFORE[before].count(" HTTP/1.1")):
+            await client.receive()
+        await until(lambda: server.strangers._total >= len(begun))
+        assert server.strangers._total < 5 * len(sent)
+        client.writer.write(b"\r\n")
+        assert (await client.receive()).code == 200
+        assert (server.strangers._total, server.strangers._heads) == (0, {})
 
 
 @on_uvloop

@@ -95,16 +95,6 @@ def encode(managers: Managers) -> list[Document]:
     return [entry(manager, owned) for manager, owned in sorted(managers.items(), key=_order)]
 
 
-def in_order(listed: Sequence[Document]) -> list[Document]:
-    """Return entries in the order in which they are stored."""
-    return sorted(listed, key=_order_of)
-
-
-def _order_of(entry: View) -> tuple[str, ...]:
-    get = entry.get
-    return (get("operation", ""), get("time", ""), get("manager", ""), get("apiVersion", ""), get("subresource", ""))
-
-
 def _order(item: tuple[Manager, Owned]) -> tuple[str, ...]:
     manager, owned = item
     return (manager.operation, owned.time, manager.name, owned.api_version, manager.subresource)

@@ -1,6 +1,5 @@
 """Field ownership of one write: from what is stored and what is wanted to the managedFields to store (SSA-001…016)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,20 +7,30 @@ from apiext import limits
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, decode_json, encode
 from apiext.documents.quotes import html_escaped
-from apiext.managedfields import entries, recurring, typed, updater
-from apiext.managedfields.comparison import Comparison, compare
+from apiext.managedfields import entries, typed, updater
+from apiext.managedfields.comparison import SIMPLE, Comparison, compare
 from apiext.managedfields.entries import APPLY, UPDATE, EntryError, Manager, Managers, Owned, manager_of
-from apiext.managedfields.fieldset import FieldSet, difference
-from apiext.managedfields.fieldsv1 import is_too_deep
-from apiext.managedfields.recurring import BIRTHS, NEVER_OWNED, TOO_DEEP
+from apiext.managedfields.fieldset import EMPTY, FieldSet, difference, includes, of, union
+from apiext.managedfields.fieldsv1 import MAX_DEPTH, is_too_deep
 from apiext.managedfields.typed import TypeFault, check
-from apiext.managedfields.types import Type
-from apiext.managedfields.updater import Conflicts, MissingVersion, Versions, Write
+from apiext.managedfields.types import NOTHING, Type
+from apiext.managedfields.updater import Conflicts, Losses, MissingVersion, Versions, Write
 from apiext.meta import objectmeta
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _KUBECTL = "kubectl"
 _BEFORE_APPLY = "before-first-apply"
+NEVER_OWNED = of(
+    [("f:apiVersion",), ("f:kind",), ("f:metadata",)]
+    + [
+        ("f:metadata", f"f:{name}")
+        for name in (
+            "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
+            "resourceVersion",
+        )
+    ]
+)  # fmt: skip
+_TOO_DEEP = f"fields are nested deeper than {MAX_DEPTH} levels"
 
 
 class ApplyError(Exception):
@@ -33,6 +42,10 @@ class BadApply(Exception):
 
     The text is upstream's, where the latter is a 500.
     """
+
+
+class _TooDeep(ValueError):
+    """An update of fields that are nested more deeply than can be stored."""
 
 
 @dataclass(slots=True)  # not frozen: each write makes one, and freezing costs more than making
@@ -60,54 +73,74 @@ def track(writer: Writer, live: View, new: View, *, creating: bool) -> list[Docu
     """
     given = _entries_of(new) if not writer.subresource else None
     given = [] if entries.is_reset(given) else given or _entries_of(live) or []
-    if not given:
-        return _born(writer, live, _bare(new)) if creating else []
     try:
+        if not given:
+            return _created(writer, live, new) if creating else []
         write, before, after, seen = _compared(writer, live, new)
-        found = recurring.after(write, before, given, seen, writer.now)
-        if found is not None:
-            return found
         managers = _before(writer, live, new)
         if not managers:
-            return recurring.created(write, seen, writer.now) if creating else []
+            return _first_entry(write, seen, writer.now) if creating else []
         return entries.encode(_updated(write, before, after, managers, seen, writer.now))
     except (ApplyError, TypeFault, MissingVersion, ValueError):
         return _entries_of(live) or []
 
 
-def _born(writer: Writer, live: View, new: View) -> list[Document]:
-    versions, version = writer.versions, writer.api_version
-    try:
-        of_type, reset = versions.type_of(version), versions.reset(version)
-    except (MissingVersion, ValueError):
-        return []
-    return born((writer.name, version, writer.subresource), of_type, reset, live, new, writer.now, lambda: writer)
-
-
-def born(
-    maker: tuple[str, str, str],
-    of_type: Type,
-    reset: FieldSet,
-    live: View,
-    new: View,
-    now: str,
-    writer: Callable[[], Writer],
-) -> list[Document]:
-    """Return the managedFields of an object that says nothing of them, and that nobody else has a part of.
-
-    ``maker``: name, version and subresource of the ``writer``, who is made where no object like it was seen before.
-    ``of_type`` and ``reset`` are those of this version.
-    """
-    try:
-        key = BIRTHS.key(maker, of_type, live, new)
-        found = BIRTHS.find(key, reset, now)
-        if found is None:
-            write, _, _, seen = _compared(writer(), live, new)
-            found = recurring.created(write, seen, now)
-            BIRTHS.remember(key, reset, new, found)
-    except (ApplyError, TypeFault, MissingVersion, ValueError):
-        return []
+def _created(writer: Writer, live: View, new: View) -> list[Document]:
+    """Return the managedFields of a new object that has no managers yet; raises as `_compared` and `_first_entry`."""
+    version, new = writer.api_version, _bare(new)
+    of_type, reset = writer.versions.type_of(version), writer.versions.reset(version)
+    room = [limits.SHAPE_MEMBERS]
+    key = (writer.name, version, writer.subresource, of_type, _shape(new, room))
+    cached = _CREATED.get(key)
+    if cached is not None and cached[0] is reset and _TYPE_META.issuperset(live):
+        entry = cached[1]
+        return [{**entry, "time": writer.now, "fieldsV1": {**entry["fieldsV1"]}}]
+    write, _, _, seen = _compared(writer, live, new)
+    found = _first_entry(write, seen, writer.now)
+    small = found and room[0] >= 0 and len(repr(key[-1])) <= limits.OWNERSHIP_BYTES
+    if small and _TYPE_META.issuperset(live) and _is_owned_by_shape(of_type, new):
+        if len(_CREATED) >= limits.OWNERSHIPS_SEEN:
+            _CREATED.clear()
+        _CREATED[key] = reset, found[0]
     return found
+
+
+_CREATED: dict[Any, tuple[FieldSet, Document]] = {}
+"""Cache of the entry of a new object, by manager, type, and the names and classes of its fields: 7 % of a create."""
+
+_TYPE_META = frozenset(("apiVersion", "kind"))
+_CONTAINERS = frozenset((dict, list))
+
+
+def _shape(value: Any, room: list[int]) -> Any:
+    """Return the names and classes of all fields and items, cut off after as many as there is ``room`` for."""
+    room[0] -= len(value) + 1
+    if room[0] < 0:
+        return ()
+    names, items = ((*value,), value.values()) if value.__class__ is dict else (None, value)
+    kinds = (*map(type, items),)
+    if SIMPLE.issuperset(kinds):
+        return names, kinds, ()
+    return names, kinds, (*[_shape(one, room) for one in items if one.__class__ in _CONTAINERS],)
+
+
+def _is_owned_by_shape(of_type: Type, value: Any) -> bool:
+    """Tell whether the ownership of a value depends on names and classes only, not on the values of list items."""
+    if value.__class__ is list:
+        return not value or of_type.list is None or not of_type.list.granular
+    if value.__class__ is not dict or of_type.map is None or not of_type.map.granular:
+        return True
+    member = of_type.map.member
+    return all(_is_owned_by_shape(member(name) or NOTHING, item) for name, item in value.items())
+
+
+def _first_entry(write: Write, seen: Comparison, now: str) -> list[Document]:
+    """Return the entry of the manager that creates an object without other managers; raises _TooDeep."""
+    own = seen.without(write.versions.reset(write.api_version))
+    fields = difference(union(own.modified, own.added), NEVER_OWNED)
+    if is_too_deep(fields):
+        raise _TooDeep(_TOO_DEEP)
+    return [entries.entry(write.manager, Owned(write.api_version, fields, now))] if fields else []
 
 
 def _before(writer: Writer, live: View, new: View) -> Managers:
@@ -156,13 +189,28 @@ def _updated(write: Write, live: View, new: View, managers: Managers, seen: Comp
     """Return the managers after an update that changes what was seen; raises ApplyError with upstream's text."""
     try:
         managers, losses = updater.after(write, live, new, managers, seen)
-        return recurring.claimed(write, managers, losses, now)
+        return _claimed(write, managers, losses, now)
     except ValueError as fault:
         raise _not_updated(new, fault) from fault
 
 
+def _claimed(write: Write, managers: Managers, losses: Losses, now: str) -> Managers:
+    """Return the managers with the writer owning what it changed; raises _TooDeep."""
+    changed, gone = losses
+    fields = difference(changed, NEVER_OWNED)
+    if is_too_deep(fields):
+        raise _TooDeep(_TOO_DEEP)
+    own = managers.pop(write.manager, None) or Owned(write.api_version, EMPTY)
+    kept = difference(own.fields if fields is changed else difference(own.fields, changed), gone)
+    if not includes(kept, fields):  # mostly a writer owns already what it changes
+        kept = union(fields, kept)
+    if kept:
+        managers[write.manager] = Owned(write.api_version, kept, now if fields else own.time)
+    return entries.capped(managers)
+
+
 def _not_updated(new: View, fault: ValueError) -> ApplyError:
-    if isinstance(fault, recurring.TooDeep):
+    if isinstance(fault, _TooDeep):
         return ApplyError(str(fault))
     return ApplyError(f"failed to update ManagedFields ({go_name(new)}): {fault}")
 
@@ -243,7 +291,7 @@ def _applied(
     owned = managers.pop(manager, None)
     fields = difference(owned.fields, NEVER_OWNED) if owned is not None else {}
     if is_too_deep(fields):
-        raise BadApply(TOO_DEEP)
+        raise BadApply(_TOO_DEEP)
     if owned is not None and fields:
         managers[manager] = Owned(writer.api_version, fields, owned.time if new is None else writer.now)
     return new, managers

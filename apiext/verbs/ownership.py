@@ -1,7 +1,6 @@
 """Field ownership of a call: server-side apply, and who owns what after any other write (SSA-001…019)."""
 
 from collections.abc import Callable
-from functools import partial
 
 import orjson
 
@@ -158,17 +157,9 @@ def posted(call: Call, document: Document, options: WriteOptions, now: str) -> N
 
 def claim(call: Call, document: Document, options: WriteOptions, now: str) -> None:
     """Set managedFields of an object that is about to be created (SSA-006)."""
-    served, endpoint = call.served, call.endpoint
-    empty = served.empty if endpoint.empty is None else endpoint.empty
-    metadata = document.get("metadata")
-    if metadata.__class__ is dict and "managedFields" not in metadata and not endpoint.kind:
-        maker = options.field_manager or _printable(call.manager), served.api_version, endpoint.name
-        writer = partial(_writer, call, options, now)
-        owners = manager.born(maker, served.merge_type(), endpoint.reset, empty, document, now, writer)
-        if owners:
-            document["metadata"] = {**metadata, "managedFields": owners}
-        return
-    _set(document, manager.track(_writer(call, options, now), dict(empty), document, creating=True))
+    endpoint = call.endpoint
+    empty = call.served.empty if endpoint.empty is None else endpoint.empty
+    _set(document, manager.track(_writer(call, options, now), empty, document, creating=True))
 
 
 def created(call: Call, document: View, options: WriteOptions, now: str) -> Document:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from apiext.conformance.support.waiting import prompt
 from apiext.documents.document import Document, View
-from apiext.managedfields import manager, recurring, typed, updater
+from apiext.managedfields import manager, typed, updater
 from apiext.managedfields.comparison import compare
 from apiext.managedfields.entries import UPDATE, manager_of
 from apiext.managedfields.fieldset import FieldSet, union
@@ -108,68 +108,6 @@ def test_what_is_remembered_of_like_objects_is_so(specs: list[Any]) -> None:
             patched.setattr(typed, "FEW", few)
             found.append([fits({**BASE, "spec": spec}, of) for spec in (*specs, *specs)])
     assert found[0] == found[1]
-
-
-LATER = "2026-01-02T00:00:00Z"
-ENTRIES = st.fixed_dictionaries(
-    {
-        "operation": st.sampled_from(["Update", "Update", "Apply", "Apply", "Nothing"]),
-        "apiVersion": st.sampled_from(["g/v1", "g/v1", "g/v1", "g/v2", ""]),
-        "fieldsType": st.just("FieldsV1"),
-        "fieldsV1": st.sampled_from(
-            [
-                {"f:spec": {"f:a": {}}},
-                {"f:spec": {".": {}, "f:b": {}, "f:map": {"f:p": {}}}, "f:metadata": {"f:name": {}}},
-                {"f:spec": {"f:items": {'k:{"k":1}': {".": {}, "f:v": {}}}, "f:free": {"f:p": {"f:q": {}}}}},
-            ]
-        ),
-    },
-    optional={
-        "manager": st.sampled_from("mno"),
-        "time": st.sampled_from([NOW, "2025-01-01T00:00:00Z", None]),
-        "subresource": st.just("status"),
-    },
-)
-
-
-@given(
-    SPECS,
-    SPECS,
-    st.lists(ENTRIES, max_size=3) | st.lists(ENTRIES, min_size=9, max_size=12),
-    st.sampled_from([{}, {"f:spec": {}}, {"f:spec": {"f:a": {}}}]),
-    st.booleans(),
-    st.booleans(),
-)
-def test_what_is_remembered_of_updates_is_what_would_be_worked_out(
-    before: View, after: View, entries: list[Any], ignored: View, in_new: bool, creating: bool
-) -> None:
-    live: Document = {**BASE, "metadata": {"name": "o", "managedFields": entries}, "spec": before}
-    new: Document = {**BASE, "metadata": {"name": "o"}, "spec": after}
-    if in_new:
-        new["metadata"]["managedFields"] = entries[1:]
-
-    def owners() -> list[Any]:
-        times = (NOW, LATER, NOW)
-        return [manager.track(writer("m", now, ignored=ignored), live, new, creating=creating) for now in times]
-
-    found = owners()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(recurring, "after", lambda *_: None)
-        assert found == owners()
-
-
-def test_like_updates_are_worked_out_once_and_share_nothing() -> None:
-    def track(name: str, value: int) -> list[Any]:
-        live = updated(None, "m", {"a": value})
-        return manager.track(writer("m", name), live, {**live, "spec": {"a": value + 1}}, creating=False)
-
-    first = track(NOW, 1)
-    hits = recurring._after.cache_info().hits
-    second = track(LATER, 5)
-    assert recurring._after.cache_info().hits > hits
-    assert second == [{**first[0], "time": LATER}]
-    second[0]["fieldsV1"].clear()
-    assert track(NOW, 7) == first
 
 
 def _pairs(*values: int) -> list[View]:

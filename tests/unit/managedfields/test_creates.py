@@ -1,4 +1,4 @@
-"""What is remembered of new objects is what would be worked out (SSA-006)."""
+"""The cache of new objects' managedFields holds what would be computed (SSA-006)."""
 
 from typing import Any
 
@@ -10,7 +10,6 @@ from apiext import limits
 from apiext.documents.document import Document, View, clone
 from apiext.managedfields import manager, updater
 from apiext.managedfields.fieldset import EMPTY, FieldSet
-from apiext.managedfields.recurring import Births
 from tests.unit.managedfields.support import BASE, NOW, writer
 from tests.unit.managedfields.test_apply_laws import SPECS
 from tests.unit.managedfields.test_update_roads import MISFITS
@@ -28,9 +27,9 @@ def born(spec: Any, *, reset: FieldSet = EMPTY, live: View = BASE, subresource: 
 
 
 @pytest.fixture(autouse=True)
-def births(monkeypatch: pytest.MonkeyPatch) -> Births:
-    fresh = Births()
-    monkeypatch.setattr(manager, "BIRTHS", fresh)
+def cache(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Any]:
+    fresh: dict[Any, Any] = {}
+    monkeypatch.setattr(manager, "_CREATED", fresh)
     return fresh
 
 
@@ -47,12 +46,12 @@ WRITES = st.fixed_dictionaries(
 
 @given(st.lists(WRITES, max_size=6))
 def test_like_objects_are_owned_as_if_each_was_the_first(writes: list[dict[str, Any]]) -> None:
-    warm = Births()
+    warm: dict[Any, Any] = {}
     for write in (*writes, *writes):
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(manager, "BIRTHS", Births())
+            patched.setattr(manager, "_CREATED", {})
             expected = born(**write)
-            patched.setattr(manager, "BIRTHS", warm)
+            patched.setattr(manager, "_CREATED", warm)
             assert born(**write) == expected
 
 
@@ -104,17 +103,17 @@ def test_what_does_not_fit_has_no_owners() -> None:
 
 
 @pytest.mark.parametrize("spec", [{"set": [1, 2]}, {"items": [{"k": 1}]}, {"ports": [{}]}])
-def test_items_that_are_owned_one_by_one_are_named_by_their_values(spec: View, births: Births) -> None:
+def test_items_that_are_owned_one_by_one_are_named_by_their_values(spec: View, cache: dict[Any, Any]) -> None:
     born(spec)
-    assert not births._known
+    assert not cache
 
 
-def test_only_so_much_is_remembered(births: Births) -> None:
+def test_only_so_much_is_remembered(cache: dict[Any, Any]) -> None:
     for number in range(2 * limits.OWNERSHIPS_SEEN):
         born({"map": {f"n{number}": 1}})
-        assert len(births._known) <= limits.OWNERSHIPS_SEEN
-    assert births._known
-    births._known.clear()
+        assert len(cache) <= limits.OWNERSHIPS_SEEN
+    assert cache
+    cache.clear()
     born({"map": {f"n{number}": 1 for number in range(limits.SHAPE_MEMBERS)}})
     born({"list": [1] * limits.SHAPE_MEMBERS})
     deep: Any = 1
@@ -124,4 +123,4 @@ def test_only_so_much_is_remembered(births: Births) -> None:
     long = "x" * (limits.OWNERSHIP_BYTES // 2)
     born({"map": {f"{long}1": 1, f"{long}2": 1}})
     born({"free": [{long: {long: 1}}]})
-    assert not births._known
+    assert not cache

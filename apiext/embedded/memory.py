@@ -1,0 +1,86 @@
+"""The back end of tests: everything in memory, gone with the process."""
+
+import asyncio
+import secrets
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+
+from apiext.embedded.backend import SUBS, Batch, Commit, Found, History, Identity, Kept, Size, Values, Written, row_of
+from apiext.embedded.index import Span, covers
+from apiext.embedded.wire import Change
+
+OVERHEAD = 200  # bytes of a change besides its key and value
+HISTORY = 200  # changes that are returned at a time
+LOOKED_AT = 2000  # changes that are looked at for them
+_DONE = Commit(0.0, False)
+
+
+class MemoryBackend:
+    """Changes by row in a dict."""
+
+    def __init__(self) -> None:
+        self._changes: dict[int, Change] = {}
+        self._rows: list[int] = []  # ascending; some of them may be dropped already
+        self._used = 0
+        self._loop = asyncio.get_running_loop()
+
+    def load(self) -> Kept:
+        """Return nothing but a new identity."""
+        return Kept(Identity(secrets.randbits(62) | 1, secrets.randbits(62) | 1), 0, (), ())
+
+    def write(self, batch: Batch, written: Written) -> None:
+        """Keep a batch."""
+        for change in batch.changes:
+            row = row_of(change.record)
+            self._changes[row] = change
+            self._rows.append(row)
+            self._used += len(change.key) + len(change.value or b"") + OVERHEAD
+        for row in batch.forgotten:
+            gone = self._changes.pop(row)
+            self._used -= len(gone.key) + len(gone.value or b"") + OVERHEAD
+        if len(self._rows) > 2 * len(self._changes) + LOOKED_AT:
+            self._rows = list(self._changes)
+        self._loop.call_soon(written, _DONE)
+
+    def values(self, rows: Sequence[int], found: Values) -> None:
+        """Return values."""
+        kept = self._changes
+        self._loop.call_soon(found, {row: kept[row].value or b"" for row in rows if row in kept})
+
+    def changes(self, span: Span, first: int, last: int, found: Found) -> None:
+        """Return changes from one revision on."""
+        changes: list[Change] = []
+        looked, before, upto = 0, 0, last
+        for place in range(bisect_left(self._rows, first * SUBS), len(self._rows)):
+            change = self._changes.get(self._rows[place])
+            if change is None:
+                continue
+            revision = change.record.revision
+            if revision > last:
+                break
+            if revision != before and (len(changes) >= HISTORY or looked >= LOOKED_AT):
+                upto = before
+                break
+            looked, before = looked + 1, revision
+            if covers(span, change.key):
+                changes.append(change)
+        self._loop.call_soon(found, History(changes, upto))
+
+    def shrink(self, _all_of_it: bool, done: Callable[[], None]) -> None:
+        """Do nothing: nothing is left unused."""
+        self._loop.call_soon(done)
+
+    @property
+    def size(self) -> Size:
+        """Bytes of what is kept."""
+        return Size(self._used, self._used)
+
+    @property
+    def short(self) -> bool:
+        """There is no disk."""
+        return False
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._changes.clear()
+        self._rows.clear()

@@ -1,0 +1,444 @@
+"""The back end of servers: one SQLite file, written by one thread with one connection, read by another.
+
+SQLite 3.7.0 to 3.51.2 can corrupt a write-ahead log when two connections write or checkpoint at the same moment: only
+the writer does either.
+"""
+
+import errno
+import fcntl
+import os
+import secrets
+import sqlite3
+import stat
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from apiext.embedded.backend import (
+    SUBS,
+    Batch,
+    Commit,
+    Found,
+    History,
+    Identity,
+    Kept,
+    NoRoom,
+    Size,
+    Values,
+    Written,
+    row_of,
+)
+from apiext.embedded.faults import StoreFault, StoreInUse
+from apiext.embedded.index import Span
+from apiext.embedded.wire import Change, Record
+from apiext.embedded.worker import Worker
+
+FORMAT = 1  # of the file: user_version
+APPLICATION = 0x61706578  # "apex": application_id
+RESERVE = 8 << 20  # bytes of the file that is released when the disk is full
+INSERTED = 64  # changes of one INSERT
+SELECTED = 250  # rows of one SELECT or DELETE
+HISTORY = 200  # changes that are read at a time ...
+HISTORY_BYTES = 2 << 20  # ... and bytes of their values
+LOOK_EVERY = 256 << 10  # bytes that are written between two looks at the size of the file
+VACUUMED = 128  # pages that are given back at a time
+FREE_KEPT = 4  # a shrinking file keeps a quarter of its pages free, which are used again
+RECIPE = "docs/recipes/repair-a-store.md"
+
+_SCHEMA = (
+    "CREATE TABLE kv (id INTEGER PRIMARY KEY, key BLOB NOT NULL, created INTEGER NOT NULL, version INTEGER NOT NULL,"
+    " lease INTEGER NOT NULL, value BLOB)",
+    "CREATE TABLE lease (id INTEGER PRIMARY KEY, ttl INTEGER NOT NULL)",
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+)
+"""``id`` is the revision times SUBS, and for a deletion its place in the revision; ``version`` 0 is a deletion."""
+
+_DAMAGED = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
+
+
+class SqliteBackend:
+    """A store in a file. ``load`` takes it; it is let go by ``close`` or the end of the process."""
+
+    def __init__(self, path: Path, reserve: int = RESERVE) -> None:
+        self.path = path.absolute()
+        self._reserve_file, self._lock_file = path.with_suffix(".reserve"), path.with_suffix(".lock")
+        self._reserve = reserve
+        self._lock: int | None = None
+        self._write_connection: sqlite3.Connection | None = None
+        self._read_connection: sqlite3.Connection | None = None
+        self._writer, self._reader = Worker("store writer"), Worker("store reader")
+        self._size = Size(0, 0)
+        self._unseen = 0  # bytes written since the size was looked at
+        self._short = False
+
+    # -- opening -------------------------------------------------------------------------------------------------
+
+    def load(self) -> Kept:
+        """Lock the file, make or check it, and read what is in it; StoreFault."""
+        try:
+            self._take_file()
+            self._write_connection = writer = self._connect()
+            self._prepare(writer)
+            kept = self._read_all(writer)
+            self._read_connection = reader = self._connect()
+            reader.execute("PRAGMA query_only=ON")
+            reader.execute("PRAGMA wal_autocheckpoint=0")
+            self._look()
+        except sqlite3.Error as error:
+            self.close()
+            raise self._explained(error) from error
+        except OSError as error:
+            self.close()
+            text = "let this user write to the directory, or name another --data-dir"
+            raise StoreFault(f"{self.path} cannot be written ({error.strerror or error}): {text}") from error
+        except BaseException:
+            self.close()
+            raise
+        self._fill_reserve()
+        return kept
+
+    def _take_file(self) -> None:
+        for path in (self.path, self._lock_file):
+            with suppress(FileNotFoundError):
+                found = path.lstat()
+                if not stat.S_ISREG(found.st_mode):
+                    raise StoreFault(f"{path} is no regular file: remove it, or name another --data-dir")
+                if found.st_uid != os.geteuid():
+                    raise StoreFault(
+                        f"{path} belongs to user {found.st_uid}: give it to this one with chown, or name another "
+                        "--data-dir"
+                    )
+        self._lock = _locked(self._lock_file, self.path)
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        self.path.chmod(0o600)
+        directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, timeout=10.0, isolation_level=None, check_same_thread=False)
+
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        """Set what SQLite is to do, and make the tables of a new file."""
+        made = _one(db, "PRAGMA user_version")
+        new = not made and not _one(db, "SELECT count(*) FROM sqlite_master")
+        if new:
+            db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # only before the first table
+        elif _one(db, "PRAGMA application_id") != APPLICATION:
+            raise StoreFault(f"{self.path} is no store of apiext: move it away, or name another --data-dir")
+        elif made > FORMAT:
+            raise StoreFault(
+                f"{self.path} was written by a newer apiext (format {made}, this one knows {FORMAT}): start that one"
+            )
+        mode = _one(db, "PRAGMA journal_mode=WAL")
+        if mode != "wal":
+            raise StoreFault(
+                f"{self.path} cannot have a write-ahead log on its file system (journal mode {mode}), as on network "
+                "and host-shared ones: name a --data-dir on a local disk"
+            )
+        db.execute("PRAGMA synchronous=FULL")
+        if sys.platform == "darwin":
+            db.execute("PRAGMA fullfsync=ON")
+            db.execute("PRAGMA checkpoint_fullfsync=ON")
+        if new:
+            with _transaction(db):
+                for statement in _SCHEMA:
+                    db.execute(statement)
+                ids = [("cluster", secrets.randbits(62) | 1), ("member", secrets.randbits(62) | 1), ("compacted", -1)]
+                db.executemany("INSERT INTO meta VALUES (?, ?)", ids)
+                db.execute(f"PRAGMA application_id={APPLICATION}")
+                db.execute(f"PRAGMA user_version={FORMAT}")
+
+    def _read_all(self, db: sqlite3.Connection) -> Kept:
+        meta = dict(db.execute("SELECT name, value FROM meta"))
+        changes = [
+            (key, Record(row // SUBS, created, version, lease if version else row % SUBS))
+            for row, key, created, version, lease in db.execute(
+                "SELECT id, key, created, version, lease FROM kv ORDER BY id"
+            )
+        ]
+        leases = db.execute("SELECT id, ttl FROM lease").fetchall()
+        return Kept(Identity(meta["cluster"], meta["member"]), meta["compacted"], changes, leases)
+
+    def _explained(self, error: sqlite3.Error) -> StoreFault:
+        code = _code(error)
+        if code in _DAMAGED:
+            return StoreFault(f"{self.path} is damaged ({error}): {RECIPE} tells what can be saved")
+        if code == sqlite3.SQLITE_FULL:
+            return StoreFault(f"{self.path} finds no room on its disk: free some, then start again")
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StoreFault(f"{self.path} is locked by another program: end that one")
+        text = "let this user write to the directory, or name another --data-dir"
+        return StoreFault(f"{self.path} cannot be opened ({error}): {text}")
+
+    def close(self) -> None:
+        """End the threads and close the file, whose log SQLite then puts into it."""
+        self._reader.close()
+        self._writer.close()
+        for connection in (self._read_connection, self._write_connection):  # the writer last: the last one checkpoints
+            if connection is not None:
+                with suppress(sqlite3.Error):  # a full disk: the log stays, and is read at the next start
+                    connection.close()
+        self._read_connection = self._write_connection = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def write(self, batch: Batch, written: Written) -> None:
+        """Keep a batch in one transaction; NoRoom when the disk is full and the reserve is spent."""
+        self._writer.do(lambda: self._write(batch), written)
+
+    def _write(self, batch: Batch) -> Commit:
+        began = perf_counter()
+        was_full = False
+        try:
+            self._commit(batch)
+        except sqlite3.OperationalError as error:
+            if _code(error) != sqlite3.SQLITE_FULL:
+                raise
+            was_full = self._release_reserve()
+            try:
+                self._commit(batch)
+            except sqlite3.OperationalError as again:
+                if _code(again) != sqlite3.SQLITE_FULL:
+                    raise
+                raise NoRoom from again
+        took = perf_counter() - began
+        self._unseen += batch.size
+        if self._unseen > LOOK_EVERY or batch.forgotten:
+            self._look()
+        return Commit(took, was_full)
+
+    def _commit(self, batch: Batch) -> None:
+        db = self._db
+        changes = batch.changes
+        if batch.plain and len(changes) <= INSERTED:
+            _insert(db, changes)  # one call: each one gives the GIL away, and waits for it
+            return
+        with _transaction(db):
+            for first in range(0, len(changes), INSERTED):
+                _insert(db, changes[first : first + INSERTED])
+            db.executemany("INSERT INTO lease VALUES (?, ?)", batch.granted)
+            db.executemany("DELETE FROM lease WHERE id = ?", [(lease,) for lease in batch.revoked])
+            if batch.compacted:
+                db.execute("UPDATE meta SET value = ? WHERE name = 'compacted'", (batch.compacted,))
+            for rows in _parts(batch.forgotten):
+                db.execute(f"DELETE FROM kv WHERE id IN ({_marks(len(rows))})", rows)
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        assert self._write_connection is not None
+        return self._write_connection
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def values(self, rows: Sequence[int], found: Values) -> None:
+        """Read values in the thread that reads."""
+        self._reader.do(lambda: self._values(rows), found)
+
+    def _values(self, rows: Sequence[int]) -> dict[int, bytes]:
+        assert self._read_connection is not None
+        found: dict[int, bytes] = {}
+        for some in _parts(rows):
+            found.update(
+                self._read_connection.execute(f"SELECT id, value FROM kv WHERE id IN ({_marks(len(some))})", some)
+            )
+        return found
+
+    def changes(self, span: Span, first: int, last: int, found: Found) -> None:
+        """Read changes in the thread that reads."""
+        self._reader.do(lambda: self._changes(span, first, last), found)
+
+    def _changes(self, span: Span, first: int, last: int) -> History:
+        assert self._read_connection is not None
+        (start, end), wanted = span, "id >= ? AND id < ?"
+        bounds: list[int | bytes] = [first * SUBS, (last + 1) * SUBS, start]
+        wanted += " AND key >= ?" if end else " AND key = ?"
+        if end and end != b"\0":
+            wanted += " AND key < ?"
+            bounds.append(end)
+        changes: list[Change] = []
+        read = 0
+        cursor = self._read_connection.execute(
+            f"SELECT id, key, created, version, lease, value FROM kv WHERE {wanted} ORDER BY id", bounds
+        )
+        try:
+            for row, key, created, version, lease, value in cursor:
+                revision = row // SUBS
+                if changes and (len(changes) >= HISTORY or read > HISTORY_BYTES):
+                    before = changes[-1].record.revision
+                    if revision != before:
+                        return History(changes, before)
+                record = Record(revision, created, version, lease if version else row % SUBS)
+                changes.append(Change(key, value, record))
+                read += len(value or b"")
+        finally:
+            cursor.close()
+        return History(changes, last)
+
+    # -- room ----------------------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> Size:
+        """What the file took at the last look, and what was written since."""
+        return Size(self._size.total + self._unseen, self._size.in_use + self._unseen)
+
+    @property
+    def short(self) -> bool:
+        """Whether the disk was full and there is no reserve any more."""
+        return self._short
+
+    def _look(self) -> None:
+        pages, free = _one(self._db, "PRAGMA page_count"), _one(self._db, "PRAGMA freelist_count")
+        page = _one(self._db, "PRAGMA page_size")
+        self._size, self._unseen = Size(pages * page, (pages - free) * page), 0
+
+    def shrink(self, all_of_it: bool, done: Callable[[], None]) -> None:
+        """Give free pages back, some at a time, so that writes come in between; then fill the reserve again."""
+
+        def part() -> bool:
+            try:
+                return self._vacuum(all_of_it)
+            except sqlite3.Error:  # a full disk: it is tried again after the next compaction
+                return False
+
+        def following(more: bool) -> None:
+            if more is True:
+                self._writer.do(part, following)
+            else:
+                done()
+
+        self._writer.do(part, following)
+
+    def _vacuum(self, all_of_it: bool) -> bool:
+        """Give some free pages back; tell whether there is more to do."""
+        pages, free = _one(self._db, "PRAGMA page_count"), _one(self._db, "PRAGMA freelist_count")
+        spare = free if all_of_it else free - max(pages // FREE_KEPT, 2 * VACUUMED)
+        if spare > 0:
+            self._db.execute(f"PRAGMA incremental_vacuum({min(spare, VACUUMED)})").fetchall()
+        if spare > VACUUMED:
+            return True
+        if all_of_it or self._short:
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._look()
+        if self._short:
+            self._fill_reserve()
+        return False
+
+    def _fill_reserve(self) -> None:
+        """Allocate the reserve; without room for it the store is short."""
+        self._short = True
+        if not self._reserve:
+            self._short = False
+            return
+        try:
+            descriptor = os.open(self._reserve_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            try:
+                _allocate(descriptor, self._reserve)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            self._release_reserve()
+        else:
+            self._short = False
+
+    def _release_reserve(self) -> bool:
+        """Give the reserve to the disk; tell whether there was one."""
+        self._short = True
+        try:
+            there = self._reserve_file.stat().st_size > 0
+            self._reserve_file.unlink()
+        except OSError:
+            return False
+        return there
+
+
+def _locked(path: Path, store: Path) -> int:
+    """Return the descriptor of a file that this process has locked; StoreInUse."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.read(lock, 32).decode("ascii", "replace").strip() or "unknown"
+        os.close(lock)
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            raise
+        raise StoreInUse(f"{store} is in use by process {holder}: end that one, or name another --data-dir") from error
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+        return
+    block = bytes(1 << 20)  # macOS
+    for place in range(0, size, len(block)):
+        os.pwrite(descriptor, block, place)
+
+
+class _transaction:  # noqa: N801 - used as a function
+    """One transaction: committed at the end of the block, rolled back if it fails."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            try:
+                self._db.execute("COMMIT")
+                return
+            except sqlite3.Error:
+                self._roll_back()
+                raise
+        self._roll_back()
+
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:  # SQLite may have done so itself
+            self._db.execute("ROLLBACK")
+
+
+def _insert(db: sqlite3.Connection, changes: Sequence[Change]) -> None:
+    values: list[Any] = []
+    for change in changes:
+        record = change.record
+        values += (row_of(record), change.key, record.created, record.version, record.lease, change.value)
+    if changes:
+        db.execute(_insertion(len(changes)), values)
+
+
+@lru_cache(INSERTED)
+def _insertion(count: int) -> str:
+    return "INSERT INTO kv (id, key, created, version, lease, value) VALUES " + ",".join(["(?,?,?,?,?,?)"] * count)
+
+
+def _marks(count: int) -> str:
+    return ",".join("?" * count)
+
+
+def _parts(rows: Iterable[int]) -> Iterable[list[int]]:
+    left = iter(rows)
+    while part := list(islice(left, SELECTED)):
+        yield part
+
+
+def _one(db: sqlite3.Connection, statement: str) -> Any:
+    return db.execute(statement).fetchone()[0]
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Return SQLite's primary code of an error."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF

@@ -1,0 +1,608 @@
+"""The core of the embedded store: revisions, transactions, reads, compaction, leases and the quota.
+
+Transactions are decided on the loop against the index, which knows what is not yet kept. Those that came while the back
+end wrote become its next batch, and are answered after that is kept. Everything that is read or watched is at
+``durable``, the last revision that is kept.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from time import perf_counter
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from apiext.embedded import faults, wire
+from apiext.embedded.backend import Backend, Batch, Commit, NoRoom, row_of
+from apiext.embedded.index import Index, Span
+from apiext.embedded.leases import LONGEST, SHORTEST, Leases
+from apiext.embedded.watches import Hub
+from apiext.embedded.wire import Change, Record, Txn
+from apiext.etcd import messages
+from apiext.etcd.errors import INTERNAL, UNIMPLEMENTED, EtcdError
+
+log = logging.getLogger("apiext.embedded")
+
+VERSION = "3.6.6"  # whose answers these are
+QUOTA = 8 << 30  # bytes: etcd's largest recommended size
+SLICE = 0.002  # seconds of work on the loop at a stretch
+RAFT_BYTES = 18  # that etcd adds to a request before it compares its size with the limit
+ROW_BYTES = 128  # that a put takes besides its key and value
+FORGOTTEN = 500  # rows that a transaction of a compaction drops
+ROOMY = 0.95  # of the quota, below which the store counts as no longer full
+RELIEF = 10.0  # seconds between two tries to make room
+COUNTS_KEPT = 256  # counts of lists that are read in pages
+FIRST_REVISION = 1  # that of an empty store, as etcd has it
+
+Answer = asyncio.Future[bytes]
+Measured = Callable[[Commit, int], None]
+"""Told of each commit, and the number of its transactions."""
+
+
+class RangeQuery(NamedTuple):
+    """What a RangeRequest asks for."""
+
+    span: Span
+    limit: int
+    revision: int
+    keys_only: bool
+    count_only: bool
+
+
+class Store:
+    """One store; ``dial`` of connection.py makes connections to it. Everything is called on the loop that opened it."""
+
+    def __init__(self, backend: Backend, quota: int = QUOTA, measured: Measured = lambda commit, count: None) -> None:
+        self.durable = FIRST_REVISION
+        self.compacted = -1  # nothing was
+        self.quota = quota
+        self.index = Index()
+        self.backend = backend
+        self.headers = wire.Headers(0, 0)
+        self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Done, with the reason, when the back end could not write: the server must end then."""
+        self.hub = Hub(self)
+        self._member = 0
+        self._loop = asyncio.get_running_loop()
+        self._measured = measured
+        self._tip = FIRST_REVISION  # the last revision that was given
+        self._leases = Leases(self._expire)
+        self._batch = Batch()
+        self._calls: list[tuple[Answer, bytes]] = []  # of the batch, in order
+        self._after: list[Callable[[], None]] = []  # done once the batch is kept
+        self._scheduled = self._writing = False
+        self._under_way = 0  # bytes of the batch that is being written
+        self._sweeping = self._relieving = self._refused = False
+        self._counts: OrderedDict[tuple[bytes, bytes, int], int] = OrderedDict()
+        self._handlers: dict[str, Callable[[bytes, Answer], None]] = {
+            messages.TXN: self._txn,
+            messages.RANGE: self._range,
+            messages.COMPACT: self._compact,
+            messages.LEASE_GRANT: self._grant,
+            messages.STATUS: self._status,
+            messages.ALARM: self._alarm,
+            messages.DEFRAGMENT: self._defragment,
+            messages.AUTHENTICATE: self._authenticate,
+        }
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Read what is kept; StoreFault."""
+        kept = await asyncio.to_thread(self.backend.load)
+        self.headers = wire.Headers(*kept.identity)
+        self._member = kept.identity.member
+        self.compacted = kept.compacted
+        put = self.index.put
+        for number, (key, record) in enumerate(kept.changes):
+            put(key, record)
+            if not number % 1000:
+                await asyncio.sleep(0)
+        last = kept.changes[-1][1].revision if kept.changes else 0
+        self.durable = self._tip = max(FIRST_REVISION, self.compacted, last)
+        held: dict[int, list[bytes]] = {}
+        for key, record in self.index.now.items():
+            if record.lease and record.version:
+                held.setdefault(record.lease, []).append(key)
+        for lease, ttl in kept.leases:
+            self._leases.add(lease, ttl, held.get(lease))
+        self.hub.start()
+        if self.compacted >= 0:
+            self._sweep()  # what a crash may have left
+        if self.backend.short:
+            self._relieve()
+
+    async def close(self) -> None:
+        """Write what is pending, and close the back end."""
+        self._leases.close()
+        self.hub.stop()
+        if not self.failed.done():
+            kept = self._loop.create_future()
+            self._after.append(lambda: kept.set_result(None))
+            self._schedule()
+            await asyncio.wait((kept, self.failed), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.to_thread(self.backend.close)
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def call(self, path: str, message: bytes) -> Answer:
+        """Return the future of the answer to a unary call."""
+        answer: Answer = self._loop.create_future()
+        try:
+            handler = self._handlers.get(path)
+            if handler is None:
+                _, service, method = path.split("/")
+                raise EtcdError(UNIMPLEMENTED, f"unknown method {method} for service {service}")
+            if self.failed.done():
+                raise faults.broken(self.failed.result())
+            if len(message) > faults.MAX_MESSAGE:
+                raise faults.unread(len(message))
+            handler(message, answer)
+        except EtcdError as error:
+            self._loop.call_soon(_fail, answer, error)
+        except DecodeError as error:
+            self._loop.call_soon(_fail, answer, EtcdError(INTERNAL, f"the request cannot be read: {error}"))
+        return answer
+
+    def _soon(self, answer: Answer, message: bytes) -> None:
+        """Answer in a later turn of the loop: a caller that goes on at once would keep others from theirs."""
+        self._loop.call_soon(_settle, answer, message)
+
+    def _txn(self, message: bytes, answer: Answer) -> None:
+        txn = wire.read_txn(message)
+        if len(message) > faults.MAX_REQUEST - RAFT_BYTES:
+            # guards are left out: an object that fits here must fit into etcd when it is restored there
+            guards = sum(2 * len(key) for key, _ in txn.compares[1:])
+            if len(message) - guards > faults.MAX_REQUEST - RAFT_BYTES:
+                raise faults.too_large()
+        self._decide(txn, answer)
+
+    def _decide(self, txn: Txn, answer: Answer) -> None:
+        """Decide a transaction by the states that it meets, and have its write kept."""
+        compares, key, value, lease, _ = txn
+        if not key:
+            raise faults.empty_key()
+        if value is not None and self._is_full(len(key) + len(value)):
+            raise faults.no_space()
+        now = self.index.now
+        for name, expected in compares:
+            met = now.get(name)
+            if (met.revision if met is not None and met.version else 0) != expected:
+                self._refuse(txn, answer)
+                return
+        before = now.get(key)
+        there = before is not None and before.version
+        if value is None:
+            if not there:
+                self._calls.append((answer, self.headers.deleted(self._tip, 0)))
+                self._schedule()
+                return
+            self._tip += 1
+            record = Record(self._tip, 0, 0, 0)
+            done = self.headers.deleted(self._tip, 1)
+        else:
+            if lease and lease not in self._leases.known:
+                raise faults.no_lease()
+            self._tip += 1
+            if before is not None and there:
+                record = Record(self._tip, before.created, before.version + 1, lease)
+            else:
+                record = Record(self._tip, self._tip, 1, lease)
+            done = self.headers.put(self._tip)
+        self._change(key, value, record)
+        self._calls.append((answer, done))
+        self._schedule()
+
+    def _change(self, key: bytes, value: bytes | None, record: Record) -> None:
+        before = self.index.put(key, record)
+        if record.lease or (before is not None and before.lease):
+            self._leases.move(key, before, record)
+        batch = self._batch
+        batch.changes.append(Change(key, value, record))
+        batch.revision = record.revision
+        batch.size += ROW_BYTES + len(key) + (len(value) if value else 0)
+
+    def _refuse(self, txn: Txn, answer: Answer) -> None:
+        """Answer what is there instead, as soon as that is kept."""
+        reads = wire.read_reads(txn.otherwise)
+        at = self._tip
+        found = [(key, self.index.at(key, at), bare) for key, bare in reads]
+        rows = [row_of(record) for _, record, bare in found if record is not None and not bare]
+
+        def look() -> None:
+            if at > self.durable:  # what it met was taken back
+                decide_again()
+            elif rows:
+                self.backend.values(rows, respond)
+            else:
+                respond({})
+
+        def respond(values: dict[int, bytes] | Exception) -> None:
+            if isinstance(values, Exception):
+                self._break(values)
+                _fail(answer, faults.broken(str(values)))
+            elif all(row in values for row in rows):
+                kvs = [
+                    None if record is None else wire.key_value(key, b"" if bare else values[row_of(record)], record)
+                    for key, record, bare in found
+                ]
+                _settle(answer, self.headers.failed(at, kvs))
+            else:  # another write, and a compaction
+                decide_again()
+
+        def decide_again() -> None:
+            try:
+                self._decide(txn, answer)
+            except EtcdError as error:
+                _fail(answer, error)
+
+        self._once_kept(look)
+
+    def _once_kept(self, act: Callable[[], None]) -> None:
+        """Do something when everything that was decided is kept; in a later turn of the loop."""
+        if self._tip == self.durable:
+            self._loop.call_soon(act)
+        else:
+            self._after.append(act)
+            self._schedule()
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        if not (self._writing or self._scheduled):
+            self._scheduled = True
+            self._loop.call_soon(self._write)
+
+    def _write(self) -> None:
+        """Hand what was decided to the back end, in one batch."""
+        self._scheduled = False
+        batch, calls, after = self._batch, self._calls, self._after
+        if self._writing or self.failed.done():
+            return
+        self._batch, self._calls, self._after = Batch(), [], []
+        if not batch.changes and batch.plain:
+            self._kept(batch, calls, after)
+            return
+        self._writing = True
+        self._under_way = batch.size
+        self.backend.write(batch, partial(self._written, batch, calls, after))
+
+    def _written(
+        self,
+        batch: Batch,
+        calls: list[tuple[Answer, bytes]],
+        after: list[Callable[[], None]],
+        outcome: Commit | Exception,
+    ) -> None:
+        self._writing, self._under_way = False, 0
+        if isinstance(outcome, NoRoom):
+            self._take_back(batch, [*calls, *self._calls], [*after, *self._after])
+            if not (self._calls or self._after or self._batch.changes):
+                return  # what a compaction drops waits for the next write
+        elif isinstance(outcome, Exception):
+            self._calls = [*calls, *self._calls]
+            self._break(outcome)
+        else:
+            self._measured(outcome, len(batch.changes))
+            self._kept(batch, calls, after)
+            if outcome.was_full:
+                log.error("the disk of the store was full; its reserve is released, and puts are refused")
+                self._relieve()
+        if self._calls or self._after or self._batch.changes or not self._batch.plain:
+            self._schedule()
+
+    def _kept(self, batch: Batch, calls: list[tuple[Answer, bytes]], after: list[Callable[[], None]]) -> None:
+        if batch.revision:
+            self.durable = batch.revision
+        for answer, message in calls:
+            if not answer.done():
+                answer.set_result(message)
+        if batch.changes:
+            self.hub.feed(batch.changes)  # watches hear of it after those who wrote, which saves them work
+        for act in after:
+            act()
+
+    def _take_back(self, batch: Batch, calls: list[tuple[Answer, bytes]], after: list[Callable[[], None]]) -> None:
+        """Undo what was decided and found no room on the disk, the last first."""
+        late = self._batch
+        for key, _, record in reversed(batch.changes + late.changes):
+            self._leases.move(key, record, self.index.undo(key))
+        self._tip = self.durable
+        for lease, _ in batch.granted + late.granted:
+            self._leases.drop(lease)
+        again, self._calls, self._after = Batch(), [], []
+        again.compacted = max(batch.compacted, late.compacted)
+        again.forgotten = batch.forgotten + late.forgotten
+        for lease in batch.revoked + late.revoked:
+            self._leases.add(lease, SHORTEST, [k for k, r in self.index.now.items() if r.version and r.lease == lease])
+        self._batch = again
+        for answer, _ in calls:
+            _fail(answer, faults.no_space())
+        for act in after:
+            act()
+        self._relieve()
+
+    def _break(self, error: Exception) -> None:
+        """Stop for good: what is on the disk is known again after a start only."""
+        if not self.failed.done():
+            log.error("the embedded store cannot go on: %s", error)
+            self.failed.set_result(str(error))
+        calls, self._calls, self._after = self._calls, [], []
+        for answer, _ in calls:
+            _fail(answer, faults.broken(str(error)))
+        self.hub.end_all(faults.broken(str(error)))
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def _range(self, message: bytes, answer: Answer) -> None:
+        query = _read_range(message)
+        start, end = query.span
+        if not start:
+            raise faults.empty_key()
+        if query.revision > self.durable:
+            raise faults.future()
+        at = query.revision if query.revision > 0 else self.durable
+        if at < self.compacted:
+            raise faults.compacted()
+        if end:
+            self._run(self._list(query, at, message, answer))
+            return
+        record = self.index.at(start, at)
+        if record is None or query.count_only:
+            self._soon(answer, self.headers.at(self.durable) + (b"" if record is None else b"\x20\x01"))
+        elif query.keys_only:
+            self._soon(answer, self.headers.at(self.durable) + _kvs([(start, b"", record)]) + b"\x20\x01")
+        else:
+            self._with_values([(start, record)], at, message, answer, b"\x20\x01")
+
+    def _list(self, query: RangeQuery, at: int, message: bytes, answer: Answer) -> Iterator[None]:
+        """Answer a range of keys, in steps."""
+        (start, end), limit = query.span, max(query.limit, 0)
+        known = self._counts.get((start, end, at))
+        found: list[tuple[bytes, Record]] = []
+        count, place = 0, start
+        while True:
+            part, following = self.index.part((place, end), at)
+            count += len(part)
+            if not query.count_only and (not limit or len(found) < limit):
+                found += part[: limit - len(found) if limit else None]
+            if following is None:
+                break
+            if known is not None and limit and len(found) == limit:
+                count = known
+                break
+            place = following
+            yield
+        if at < self.compacted:
+            self._overtaken(query, message, answer)
+            return
+        more = bool(limit) and count > limit and not query.count_only
+        if more:
+            self._counts[found[-1][0] + b"\0", end, at] = count - len(found)
+            if len(self._counts) > COUNTS_KEPT:
+                self._counts.popitem(last=False)
+        tail = (b"\x18\x01" if more else b"") + (b"\x20" + wire.number(count) if count else b"")
+        if query.keys_only or not found:
+            kvs = _kvs([(key, b"", record) for key, record in found])
+            self._soon(answer, self.headers.at(self.durable) + kvs + tail)
+        else:
+            self._with_values(found, at, message, answer, tail)
+
+    def _overtaken(self, query: RangeQuery, message: bytes, answer: Answer) -> None:
+        """Answer a range that a compaction overtook: a read of now begins again."""
+        if query.revision > 0:
+            _fail(answer, faults.compacted())
+        else:
+            self._range(message, answer)
+
+    def _with_values(
+        self, found: list[tuple[bytes, Record]], at: int, message: bytes, answer: Answer, tail: bytes
+    ) -> None:
+        """Answer with the values of keys."""
+        header = self.headers.at(self.durable)
+
+        def write(values: dict[int, bytes]) -> Iterator[None]:
+            parts = [header]
+            for first in range(0, len(found), 256):
+                some = found[first : first + 256]
+                parts.append(_kvs([(key, values[row_of(record)], record) for key, record in some]))
+                yield
+            parts.append(tail)
+            _settle(answer, b"".join(parts))
+
+        def respond(values: dict[int, bytes] | Exception) -> None:
+            if isinstance(values, Exception):
+                self._break(values)
+                _fail(answer, faults.broken(str(values)))
+            elif len(values) < len(found) and at < self.compacted:
+                self._overtaken(_read_range(message), message, answer)
+            elif len(values) < len(found):
+                self._break(LookupError(f"a value of revision {at} or before is missing"))
+                _fail(answer, faults.broken("a value is missing"))
+            else:
+                self._run(write(values))
+
+        self.backend.values([row_of(record) for _, record in found], respond)
+
+    def _run(self, steps: Iterator[None]) -> None:
+        """Do steps, and let the loop do other things after each SLICE."""
+        late = perf_counter() + SLICE
+        for _ in steps:
+            if perf_counter() > late:
+                self._loop.call_soon(self._run, steps)
+                return
+
+    # -- compaction ----------------------------------------------------------------------------------------------
+
+    def _compact(self, message: bytes, answer: Answer) -> None:
+        revision = messages.CompactionRequest.FromString(message).revision
+        if revision <= self.compacted:
+            raise faults.compacted()
+        if revision > self.durable:
+            raise faults.future()
+        self._compact_to(revision)
+        self._calls.append((answer, self.headers.at(self.durable)))
+
+    def _compact_to(self, revision: int) -> None:
+        self.compacted = self._batch.compacted = revision
+        self._after.append(self._sweep)
+        self._schedule()
+        self.hub.compacted()
+
+    def _sweep(self) -> None:
+        """Forget what was over before the compacted revision; one sweep at a time."""
+        if not self._sweeping:
+            self._sweeping = True
+            self._forget(self._forgettable(self.compacted), self.compacted)
+
+    def _forgettable(self, revision: int) -> Iterator[list[int]]:
+        """Yield rows that can be dropped, a few at a time; an empty list where others should have a turn."""
+        rows: list[int] = []
+        late = perf_counter() + SLICE
+        for key in self.index.touched():
+            rows += [row_of(record) for record in self.index.forget(key, revision)]
+            if len(rows) >= FORGOTTEN or perf_counter() > late:
+                yield rows
+                rows, late = [], perf_counter() + SLICE
+        if rows:
+            yield rows
+
+    def _forget(self, sweep: Iterator[list[int]], revision: int) -> None:
+        if self.failed.done():
+            return
+        rows = next(sweep, None)
+        if rows is not None:
+            self._batch.forgotten += rows
+            self._after.append(partial(self._forget, sweep, revision))
+            self._schedule()
+            return
+        self._sweeping = False
+        if revision < self.compacted:
+            self._sweep()
+        else:
+            self.backend.shrink(False, self._roomy)
+
+    # -- room ----------------------------------------------------------------------------------------------------
+
+    def _is_full(self, more: int) -> bool:
+        coming = self._batch.size + self._under_way + more + ROW_BYTES
+        full = self.backend.short or self.backend.size.in_use + coming > self.quota
+        if full and not self._refused:
+            log.error("the store is full and takes deletions only: its quota is %d bytes", self.quota)
+            self._refused = True
+        if full:
+            self._relieve()
+        return full
+
+    def _relieve(self) -> None:
+        """Forget all history and give its room back, now and every RELIEF seconds as long as puts are refused."""
+        if self._relieving or self.failed.done():
+            return
+        self._relieving = True
+        if self.durable > self.compacted:
+            self._compact_to(self.durable)
+        else:
+            self._sweep()
+        if not self._batch.plain:
+            self._schedule()
+        self._loop.call_later(RELIEF, self._relieved)
+
+    def _relieved(self) -> None:
+        self._relieving = False
+        if self.backend.short:
+            self._relieve()
+
+    def _roomy(self) -> None:
+        """Look whether puts are taken again."""
+        if self._refused and not self.backend.short and self.backend.size.in_use < ROOMY * self.quota:
+            self._refused = False
+            log.warning("the store was full; it was compacted and takes writes again")
+
+    # -- the rest ------------------------------------------------------------------------------------------------
+
+    def _grant(self, message: bytes, answer: Answer) -> None:
+        request = messages.LeaseGrantRequest.FromString(message)
+        lease, ttl = request.ID, max(request.TTL, SHORTEST)
+        if ttl > LONGEST:
+            raise faults.lease_too_long()
+        if lease in self._leases.known:
+            raise faults.lease_exists()
+        if self._is_full(0):
+            raise faults.no_space()
+        while not lease or lease in self._leases.known:
+            lease = secrets.randbits(62) | 1
+        self._leases.add(lease, ttl)
+        self._batch.granted.append((lease, ttl))
+        number = wire.number
+        self._calls.append((answer, self.headers.at(self.durable) + b"\x10" + number(lease) + b"\x18" + number(ttl)))
+        self._schedule()
+
+    def _expire(self, lease: int, keys: list[bytes]) -> None:
+        """Delete the keys of a lease whose time is over, in one revision as etcd does."""
+        self._leases.drop(lease)
+        self._batch.revoked.append(lease)
+        if keys:
+            self._tip += 1
+            for place, key in enumerate(keys):
+                self._change(key, None, Record(self._tip, 0, 0, place))
+        self._schedule()
+
+    def _status(self, _message: bytes, answer: Answer) -> None:
+        size = self.backend.size
+        status = messages.StatusResponse(
+            version=VERSION,
+            dbSize=max(size.total, 1),
+            dbSizeInUse=max(size.in_use, 1),
+            leader=self._member,
+            raftTerm=wire.TERM,
+            errors=[f"memberID:{self._member} alarm:NOSPACE "] if self._refused else [],
+        )
+        self._soon(answer, self.headers.at(self.durable) + status.SerializeToString())
+
+    def _alarm(self, message: bytes, answer: Answer) -> None:
+        request = messages.AlarmRequest.FromString(message)
+        if request.action == 1:
+            raise faults.unimplemented("raising an alarm")
+        found = messages.AlarmResponse()
+        if self._refused and request.alarm != 2:
+            found.alarms.add(memberID=self._member, alarm=1)
+        if request.action == 2:
+            self._refused = False  # it comes back with the next put, if there still is no room
+        self._soon(answer, self.headers.at(self.durable) + found.SerializeToString())
+
+    def _defragment(self, _message: bytes, answer: Answer) -> None:
+        self.backend.shrink(True, lambda: _settle(answer, self.headers.at(self.durable)))
+
+    def _authenticate(self, _message: bytes, _answer: Answer) -> None:
+        raise faults.no_auth()
+
+
+@lru_cache(COUNTS_KEPT)
+def _read_range(message: bytes) -> RangeQuery:
+    """Read a RangeRequest; the same ones come again and again."""
+    found = messages.RangeRequest.FromString(message)
+    if found.sort_order:
+        raise faults.unimplemented("a sorted range")
+    return RangeQuery((found.key, found.range_end), found.limit, found.revision, found.keys_only, found.count_only)
+
+
+def _kvs(found: list[tuple[bytes, bytes, Record]]) -> bytes:
+    parts: list[bytes] = []
+    for key, value, record in found:
+        kv = wire.key_value(key, value, record)
+        parts += (b"\x12", wire.number(len(kv)), kv)
+    return b"".join(parts)
+
+
+def _settle(answer: Answer, message: bytes) -> None:
+    if not answer.done():
+        answer.set_result(message)
+
+
+def _fail(answer: Answer, error: EtcdError) -> None:
+    if not answer.done():
+        answer.set_exception(error)

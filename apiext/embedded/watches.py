@@ -1,0 +1,318 @@
+"""Watches of the embedded store: each change of a kept revision once, in order, then progress."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from apiext.embedded import faults, wire
+from apiext.embedded.backend import History, row_of
+from apiext.embedded.index import covers
+from apiext.embedded.wire import Change
+from apiext.etcd import messages
+from apiext.etcd.errors import EtcdError
+
+if TYPE_CHECKING:
+    from apiext.embedded.store import Store
+
+PROGRESS = 5.0  # seconds after which an idle watch that asked for it hears of progress
+TURN = 128  # changes that watches are sent in a turn of the loop
+
+
+class Watcher:
+    """One watch; ``next`` is the first revision that it was not sent yet."""
+
+    __slots__ = ("fetching", "idle", "live", "next", "notify", "number", "previous", "span", "stream")
+
+    def __init__(self, stream: "WatchStream", number: int, request: Any, first: int) -> None:
+        self.stream = stream
+        self.number = number
+        self.span = (request.key or b"\0", request.range_end)
+        self.next = first
+        self.previous = request.prev_kv
+        self.notify = request.progress_notify
+        self.live = True
+        self.idle = False  # whether it was sent nothing since the last look
+        self.fetching = False  # whether it reads what it has missed
+
+    def tell(self, events: list[bytes], revision: int) -> None:
+        """Send events; the header has the head revision."""
+        self.idle = False
+        self.stream.tell(self.number, b"".join(events), revision)
+
+
+class Hub:
+    """Sends changes to watches.
+
+    Watches that have everything up to ``_told`` are ``_following`` and are sent what is fed. Those that begin further
+    back, or want the states before, read changes from the back end.
+    """
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self._told = 0
+        self._tail: deque[Change] = deque()  # fed, and not sent yet
+        self._following: set[Watcher] = set()
+        self._reading: set[Watcher] = set()
+        self._streams: set[WatchStream] = set()
+        self._pumping = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin at the revision that the store is at."""
+        self._told = self._store.durable
+        self._timer = self._loop.call_later(PROGRESS, self._tick)
+
+    def stop(self) -> None:
+        """Send nothing by time any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def add_stream(self, stream: "WatchStream") -> None:
+        """Take a new stream."""
+        self._streams.add(stream)
+
+    def end_stream(self, stream: "WatchStream") -> None:
+        """Drop a stream and its watches."""
+        self._streams.discard(stream)
+        for watcher in list(stream.watchers.values()):
+            self.drop(watcher)
+
+    def end_all(self, error: EtcdError) -> None:
+        """End all streams with an error."""
+        for stream in list(self._streams):
+            stream.end(error)
+
+    def add(self, watcher: Watcher) -> None:
+        """Begin to send to a watch."""
+        if watcher.previous or watcher.next <= self._told:
+            self._reading.add(watcher)
+            self._fetch(watcher)
+        else:
+            self._following.add(watcher)
+
+    def drop(self, watcher: Watcher) -> None:
+        """Send nothing more to a watch."""
+        watcher.live = False
+        watcher.stream.watchers.pop(watcher.number, None)
+        self._following.discard(watcher)
+        self._reading.discard(watcher)
+
+    def feed(self, changes: list[Change]) -> None:
+        """Take changes that are kept by now."""
+        self._tail.extend(changes)
+        if not self._pumping:
+            self._pumping = True
+            self._loop.call_soon(self._pump)
+
+    def compacted(self) -> None:
+        """End the watches that wait for nothing and begin before the compacted revision; others find it themselves."""
+        for watcher in list(self._reading):
+            self._fetch(watcher)
+
+    # -- following -----------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Send the next changes to all watches that follow: whole revisions."""
+        tail, part = self._tail, list[Change]()
+        while tail and (len(part) < TURN or tail[0].record.revision == part[-1].record.revision):
+            part.append(tail.popleft())
+        first, last = part[0].record.revision, part[-1].record.revision
+        self._told = last
+        for watcher in list(self._following):
+            span, begin = watcher.span, watcher.next
+            if begin > last:
+                continue
+            watcher.next = last + 1
+            events = [
+                wire.event(change, None)
+                for change in part
+                if covers(span, change.key) and (begin <= first or change.record.revision >= begin)
+            ]
+            if events and watcher.live:
+                watcher.tell(events, last)
+        for watcher in list(self._reading):
+            self._fetch(watcher)
+        if tail:
+            self._loop.call_soon(self._pump)
+            return
+        self._pumping = False
+        for stream in list(self._streams):
+            if stream.asked:
+                self.answer(stream)
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def _fetch(self, watcher: Watcher) -> None:
+        """Read what a watch has not been sent, or let it follow."""
+        if watcher.fetching or not watcher.live:
+            return
+        store = self._store
+        if watcher.next > store.durable:
+            if not watcher.previous and watcher.next > self._told:
+                self._reading.discard(watcher)
+                self._following.add(watcher)
+            if watcher.stream.asked:
+                self.answer(watcher.stream)
+        elif watcher.next < store.compacted:
+            watcher.stream.cancel_compacted(watcher, store.compacted)
+            self.drop(watcher)
+        else:
+            watcher.fetching = True
+            store.backend.changes(
+                watcher.span, watcher.next, store.durable, lambda history: self._take(watcher, history)
+            )
+
+    def _take(self, watcher: Watcher, history: History | Exception) -> None:
+        watcher.fetching = False
+        if not watcher.live:
+            return
+        if isinstance(history, Exception):
+            watcher.stream.end(faults.broken(str(history)))
+        elif watcher.next < self._store.compacted:
+            self._fetch(watcher)  # part of it may have been forgotten while it was read
+        elif watcher.previous:
+            watcher.fetching = True
+            self._before(watcher, history)
+        else:
+            self._send(watcher, history, {})
+
+    def _before(self, watcher: Watcher, history: History) -> None:
+        """Read the states before changes, as far as they are kept, and send both."""
+        store = self._store
+        before: dict[int, tuple[bytes, wire.Record]] = {}
+        for place, (key, _, record) in enumerate(history.changes):
+            if record.version != 1 and record.revision > store.compacted:
+                found = store.index.at(key, record.revision - 1)
+                if found is not None:
+                    before[place] = key, found
+
+        def send(values: dict[int, bytes] | Exception) -> None:
+            watcher.fetching = False
+            if not watcher.live:
+                return
+            if isinstance(values, Exception):
+                watcher.stream.end(faults.broken(str(values)))
+                return
+            found = {
+                place: wire.key_value(key, values[row_of(record)], record)
+                for place, (key, record) in before.items()
+                if row_of(record) in values
+            }
+            self._send(watcher, history, found)
+
+        store.backend.values([row_of(record) for _, record in before.values()], send)
+
+    def _send(self, watcher: Watcher, history: History, before: dict[int, bytes]) -> None:
+        events = [wire.event(change, before.get(place)) for place, change in enumerate(history.changes)]
+        watcher.next = history.upto + 1
+        if events:
+            watcher.tell(events, history.upto)
+        self._fetch(watcher)
+
+    # -- progress ------------------------------------------------------------------------------------------------
+
+    def answer(self, stream: "WatchStream") -> None:
+        """Answer a request for progress if all watches of a stream have everything up to the head."""
+        head = self._store.durable
+        if not self._tail and all(watcher.next > head for watcher in stream.watchers.values()):
+            stream.asked = False
+            stream.progress(-1, head)
+
+    def _tick(self) -> None:
+        self._timer = self._loop.call_later(PROGRESS, self._tick)
+        head = self._store.durable
+        for stream in list(self._streams):
+            for watcher in list(stream.watchers.values()):
+                if watcher.notify and watcher.idle and watcher.next > head and not self._tail:
+                    stream.progress(watcher.number, head)
+                watcher.idle = True
+
+
+class WatchStream:
+    """One stream of a connection, with its watches (the Stream port)."""
+
+    def __init__(
+        self, store: "Store", on_message: Callable[[bytes], None], on_end: Callable[[EtcdError], None]
+    ) -> None:
+        self.watchers: dict[int, Watcher] = {}
+        self.asked = False  # whether progress was asked for
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self._on_message = on_message
+        self._on_end = on_end
+        self._over = False
+        self._next = 0
+        store.hub.add_stream(self)
+
+    @property
+    def open(self) -> bool:
+        """Whether it has not ended."""
+        return not self._over
+
+    def send(self, message: bytes) -> None:
+        """Take a request, in a later turn of the loop."""
+        self._loop.call_soon(self._take, message)
+
+    def cancel(self) -> None:
+        """End the stream without a word."""
+        if not self._over:
+            self._over = True
+            self._store.hub.end_stream(self)
+
+    def end(self, error: EtcdError) -> None:
+        """End the stream and say why."""
+        if not self._over:
+            self.cancel()
+            self._on_end(error)
+
+    def _take(self, message: bytes) -> None:
+        if self._over:
+            return
+        request = messages.WatchRequest.FromString(message)
+        kind = request.WhichOneof("request_union")
+        if kind == "create_request":
+            self._create(request.create_request)
+        elif kind == "progress_request":
+            self.asked = True
+            self._store.hub.answer(self)
+        elif kind == "cancel_request" and request.cancel_request.watch_id in self.watchers:
+            watcher = self.watchers[request.cancel_request.watch_id]
+            self._store.hub.drop(watcher)
+            self._say(watcher.number, b"\x20\x01")
+
+    def _create(self, request: Any) -> None:
+        if request.filters:
+            self.end(faults.unimplemented("a watch with filters"))
+            return
+        if request.range_end not in (b"", b"\0") and request.key >= request.range_end:
+            self._say(-1, b"\x18\x01\x20\x01" + wire.field(b"\x32", b"mvcc: watcher range is empty"))
+            return
+        head = self._store.durable
+        number, self._next = self._next, self._next + 1
+        first = request.start_revision if request.start_revision > 0 else head + 1
+        watcher = self.watchers[number] = Watcher(self, number, request, first)
+        self._say(number, b"\x18\x01")
+        if not self._over:
+            self._store.hub.add(watcher)
+
+    def cancel_compacted(self, watcher: Watcher, revision: int) -> None:
+        """Say that a watch ends because what it wants was compacted."""
+        self._say(watcher.number, b"\x20\x01\x28" + wire.number(revision))
+
+    def progress(self, number: int, revision: int) -> None:
+        """Say that everything up to a revision was sent."""
+        self._message(revision, number, b"")
+
+    def tell(self, number: int, events: bytes, revision: int) -> None:
+        """Send events."""
+        self._message(revision, number, events)
+
+    def _say(self, number: int, content: bytes) -> None:
+        self._message(self._store.durable, number, content)
+
+    def _message(self, revision: int, number: int, content: bytes) -> None:
+        if not self._over:
+            which = b"\x10" + wire.number(number) if number else b""
+            self._on_message(self._store.headers.at(revision) + which + content)

@@ -1,0 +1,37 @@
+"""A thread that does one job after the other, and says on the loop what became of each."""
+
+import asyncio
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+
+class Worker:
+    """Does jobs in order in a thread of its own."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._jobs: SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def do(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Do a job; ``done`` is called on the loop with what it returns, or the Exception that it raises."""
+        self._jobs.put((job, done))
+
+    def close(self) -> None:
+        """Wait until all jobs are done; nothing is done any more."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (task := self._jobs.get()) is not None:
+            job, done = task
+            try:
+                outcome = job()
+            except Exception as error:  # outermost: who asked for it is told
+                outcome = error
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(done, outcome)
+            del task, job, done, outcome  # nothing is held while it waits

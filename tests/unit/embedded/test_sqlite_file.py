@@ -1,0 +1,254 @@
+"""The file of an embedded store: how it is opened, what is refused with which sentence, what is left of a crash."""
+
+import asyncio
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from apiext.embedded.connection import Connection
+from apiext.embedded.faults import StoreFault, StoreInUse
+from apiext.embedded.sqlite import SqliteBackend
+from apiext.embedded.store import Store
+from apiext.etcd import errors, messages, requests
+from apiext.etcd.errors import EtcdError
+from tests.support.embedded import client_of, opened
+
+
+async def fill(path: Path) -> None:
+    async with opened(path) as store, client_of(store) as etcd:
+        made = await etcd.create(b"a", b"1")
+        await etcd.update(b"a", b"2", made.revision)
+        await etcd.create(b"b", b"\x00" * 5000)
+
+
+async def refusal(path: Path) -> str:
+    store = Store(SqliteBackend(path))
+    with pytest.raises(StoreFault) as refused:
+        await store.open()
+    return str(refused.value)
+
+
+def change(path: Path, *statements: str) -> None:
+    with sqlite3.connect(path, isolation_level=None) as db:
+        for statement in statements:
+            db.execute(statement)
+    db.close()
+
+
+async def test_a_new_file_is_set_up_for_durability(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with opened(path) as store:
+        assert isinstance(store.backend, SqliteBackend)
+        db = store.backend._db
+        told = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous", "auto_vacuum")]
+        assert told == ["wal", 2, 2]
+        for name in ("store.db", "store.db-wal", "store.db-shm", "store.lock", "store.reserve"):
+            assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600, name
+        assert (tmp_path / "store.reserve").stat().st_blocks * 512 >= 64 << 10
+    assert not (tmp_path / "store.db-wal").exists()
+
+
+async def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
+    await fill(tmp_path / "store.db")
+    async with opened(tmp_path / "store.db") as store, client_of(store) as etcd:
+        assert await etcd.head_revision() == 4
+        found = await etcd.get(b"a")
+        assert found == (b"a", b"2", 3, 2, 2)
+        before = await etcd.get(b"a", revision=2)
+        assert before == (b"a", b"1", 2, 2, 1)
+        await etcd.compact(4)
+    async with opened(tmp_path / "store.db") as store, client_of(store) as etcd:
+        with pytest.raises(errors.Compacted):
+            await etcd.get(b"a", revision=3)
+        with pytest.raises(errors.Compacted):
+            await etcd.compact(4)
+        assert await etcd.head_revision() == 4
+
+
+async def test_the_head_is_kept_when_a_deletion_was_the_last(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store, client_of(store) as etcd:
+        made = await etcd.create(b"a", b"1")
+        gone = await etcd.delete(b"a", made.revision)
+        await etcd.create(b"b", b"1")
+        await etcd.delete(b"b", gone.revision + 1)
+        await etcd.compact(await etcd.head_revision())
+        while store._sweeping:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    async with opened(tmp_path / "store.db") as store, client_of(store) as etcd:
+        assert await etcd.head_revision() == 5
+        assert (await etcd.create(b"a", b"1")).revision == 6
+
+
+async def test_a_sweep_that_was_cut_short_is_finished_at_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    await fill(path)
+    change(path, "UPDATE meta SET value = 4 WHERE name = 'compacted'")
+    async with opened(path) as store:
+        while store._sweeping or store._writing:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    db = sqlite3.connect(path)
+    assert [row[0] >> 20 for row in db.execute("SELECT id FROM kv")] == [3, 4]
+    db.close()
+
+
+async def test_a_second_server_is_kept_out(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with opened(path):
+        second = Store(SqliteBackend(path))
+        with pytest.raises(StoreInUse, match=f"{path} is in use by process {os.getpid()}: end that one"):
+            await second.open()
+        reader = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        assert reader.execute("SELECT count(*) FROM kv").fetchone() == (0,)  # a backup can read beside a server
+        reader.close()
+    async with opened(path):
+        pass
+
+
+async def test_two_processes_that_start_at_once_do_not_share_a_file(tmp_path: Path) -> None:
+    code = (
+        "import asyncio, sys\nfrom pathlib import Path\nfrom apiext.embedded.sqlite import SqliteBackend\n"
+        "from apiext.embedded.store import Store\nfrom apiext.embedded.faults import StoreInUse\n"
+        "async def main():\n"
+        "    store = Store(SqliteBackend(Path(sys.argv[1])))\n"
+        "    try:\n        await store.open()\n"
+        "    except StoreInUse:\n        print('kept out', flush=True)\n        return\n"
+        "    print('has it', flush=True)\n    sys.stdin.read()\n    await store.close()\n"
+        "asyncio.run(main())"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "store.db")]
+    both = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
+        for _ in range(2)
+    ]
+    said = [process.stdout.readline().strip() for process in both if process.stdout is not None]
+    assert sorted(said) == ["has it", "kept out"]
+    for process in both:
+        process.communicate("")
+
+
+def newer(path: Path) -> None:
+    change(path, "PRAGMA user_version=2")
+
+
+def foreign(path: Path) -> None:
+    change(path, "PRAGMA application_id=7")
+
+
+def truncated(path: Path) -> None:
+    os.truncate(path, 6000)
+
+
+def scribbled(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 8192)
+
+
+def text(path: Path) -> None:
+    path.write_text("this is no database\n" * 500)
+
+
+def directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+DAMAGES: list[tuple[Callable[[Path], None], str]] = [
+    (newer, "was written by a newer apiext (format 2, this one knows 1): start that one"),
+    (foreign, "is no store of apiext: move it away, or name another --data-dir"),
+    (
+        truncated,
+        "is damaged (database disk image is malformed): docs/recipes/repair-a-store.md tells what can be saved",
+    ),
+    (
+        scribbled,
+        "is damaged (database disk image is malformed): docs/recipes/repair-a-store.md tells what can be saved",
+    ),
+    (text, "is damaged (file is not a database): docs/recipes/repair-a-store.md tells what can be saved"),
+    (directory, "is no regular file: remove it, or name another --data-dir"),
+]
+
+
+@pytest.mark.parametrize(("damage", "said"), DAMAGES, ids=lambda case: getattr(case, "__name__", ""))
+async def test_a_file_that_cannot_be_used(tmp_path: Path, damage: Callable[[Path], None], said: str) -> None:
+    path = tmp_path / "store.db"
+    await fill(path)
+    damage(path)
+    assert await refusal(path) == f"{path} {said}"
+    assert await refusal(path) == f"{path} {said}"  # nothing is held, and nothing was made of it
+
+
+async def test_the_named_recipe_is_there() -> None:
+    assert (Path(__file__).parents[3] / "docs/recipes/repair-a-store.md").exists()
+
+
+async def test_a_file_system_without_shared_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "store.db"
+    await fill(path)
+    connect = sqlite3.connect
+    # as network file systems: without shared memory there is no write-ahead log
+    monkeypatch.setattr(sqlite3, "connect", lambda file, **how: connect(f"file:{file}?vfs=unix-none", uri=True, **how))
+    said = await refusal(path)
+    assert said.startswith(f"{path} cannot ")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+async def test_a_file_of_another_user_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    await fill(path)
+    os.chown(path, 12345, 12345)
+    told = "belongs to user 12345: give it to this one with chown, or name another --data-dir"
+    assert await refusal(path) == f"{path} {told}"
+
+
+async def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "store.db"
+    said = await refusal(path)
+    text = "let this user write to the directory, or name another --data-dir"
+    assert said == f"{path} cannot be written (No such file or directory): {text}"
+
+
+async def test_a_full_file_refuses_and_recovers(tmp_path: Path) -> None:
+    """SQLite says that the disk is full; the reserve does not help as long as the limit stands."""
+    async with opened(tmp_path / "store.db") as store, client_of(store) as etcd:
+        assert isinstance(store.backend, SqliteBackend)
+        db = store.backend._db
+        pages = db.execute("PRAGMA page_count").fetchone()[0]
+        db.execute(f"PRAGMA max_page_count={pages + 60}")
+        made = await etcd.create(b"a", b"1")
+        revisions = [made.revision]
+        with pytest.raises(errors.OutOfSpace):
+            await _until_refused(etcd.update, revisions)
+        found = await etcd.get(b"a")
+        assert found is not None
+        assert found.mod_revision == revisions[-1]
+        assert store.backend.short
+        db.execute("PRAGMA max_page_count=1000000")
+        async with asyncio.timeout(10):
+            while store.backend.short:
+                store._relieving = False  # it would try again in RELIEF seconds
+                store._relieve()
+                await asyncio.sleep(0.01)
+        assert (await etcd.update(b"a", b"2", revisions[-1])).ok
+        assert (tmp_path / "store.reserve").exists()
+
+
+async def _until_refused(update: Callable[..., object], revisions: list[int]) -> None:
+    for _ in range(100):
+        result = await update(b"a", bytes(50_000), revisions[-1])  # type: ignore[misc]
+        revisions.append(result.revision)
+
+
+async def test_a_failed_write_ends_the_store(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        assert isinstance(store.backend, SqliteBackend)
+        store.backend._db.execute("DROP TABLE kv")
+        with pytest.raises(EtcdError, match="no such table"):
+            await Connection(store).unary(messages.TXN, requests.put(b"a", b"1", 0, (), 0), 1)
+        assert "no such table" in await store.failed

@@ -1,0 +1,361 @@
+"""What an embedded store promises beside the contract and the laws: order, leases, room, its end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apiext.embedded import backend, faults
+from apiext.embedded.connection import Connection, dialer
+from apiext.embedded.memory import MemoryBackend
+from apiext.embedded.store import Store
+from apiext.etcd import errors, messages, requests
+from apiext.etcd.client import Batch, Etcd, prefix_end
+from apiext.etcd.errors import EtcdError
+from tests.support.embedded import KINDS, client_of, file_of, opened
+
+
+@pytest.fixture(params=KINDS)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    async with opened(file_of(request.param, tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture
+async def etcd(store: Store) -> AsyncIterator[Etcd]:
+    async with client_of(store) as client:
+        yield client
+
+
+class HeldBackend(MemoryBackend):
+    """A back end whose writes wait until they are let through, or fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Callable[[], None]] = []
+        self.outcome: Exception | None = None
+
+    def write(self, batch: backend.Batch, written: backend.Written) -> None:
+        outcome = self.outcome
+        if outcome is not None:
+            self.waiting.append(lambda: written(outcome))
+        else:
+            self.waiting.append(lambda: MemoryBackend.write(self, batch, written))
+
+    def let_through(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for write in waiting:
+            write()
+
+
+class Ear:
+    """What a watch has told."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.ends: list[EtcdError] = []
+
+    def watch(self, etcd: Etcd, prefix: bytes, start: int, **how: Any) -> Any:
+        return etcd.watch(
+            prefix, prefix_end(prefix), start, on_batch=self.batches.append, on_end=self.ends.append, **how
+        )
+
+    @property
+    def keys(self) -> list[bytes]:
+        return [event.kv.key for batch in self.batches for event in batch.events]
+
+
+async def settle(turns: int = 20) -> None:
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+async def until(happened: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not happened():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def test_nothing_is_shown_before_it_is_kept() -> None:
+    held = HeldBackend()
+    store = Store(held)
+    await store.open()
+    connection = Connection(store)
+    messages_of_watch: list[bytes] = []
+    stream = connection.stream(messages.WATCH, messages_of_watch.append, lambda error: None)
+    create = messages.WatchRequest()
+    create.create_request.key, create.create_request.range_end = b"a", b"b"
+    stream.send(create.SerializeToString())
+    first = connection.unary(messages.TXN, requests.put(b"a", b"1", 0, (), 0), 1)
+    await settle()
+    second = connection.unary(messages.TXN, requests.put(b"ab", b"2", 0, (), 0), 1)
+    refused = connection.unary(messages.TXN, requests.put(b"a", b"3", 0, (), 0), 1)
+    read = messages.RangeResponse.FromString(
+        await connection.unary(messages.RANGE, requests.get(b"a", 0, serializable=False), 1)
+    )
+    assert (read.header.revision, len(read.kvs)) == (1, 0)
+    future = connection.unary(messages.RANGE, requests.get(b"a", 2, serializable=False), 1)
+    with pytest.raises(EtcdError, match="future revision"):
+        await future
+    await settle()
+    assert not any(answer.done() for answer in (first, second, refused))
+    assert len(messages_of_watch) == 1
+    held.let_through()
+    await settle()
+    assert first.done()
+    assert not any(answer.done() for answer in (second, refused))
+    assert [len(messages.WatchResponse.FromString(raw).events) for raw in messages_of_watch] == [0, 1]
+    held.let_through()
+    assert messages.TxnResponse.FromString(await second).header.revision == 3
+    answer = messages.TxnResponse.FromString(await refused)
+    assert (answer.succeeded, answer.responses[0].response_range.kvs[0].value) == (False, b"1")
+
+
+async def test_what_waits_becomes_one_batch(tmp_path: Path) -> None:
+    sizes: list[int] = []
+    async with opened(tmp_path / "store.db") as store:
+        store._measured = lambda commit, count: sizes.append(count)
+        async with client_of(store) as etcd:
+            results = await asyncio.gather(*(etcd.create(b"k%03d" % number, b"v") for number in range(100)))
+            assert sorted(result.revision for result in results) == list(range(2, 102))
+            assert (await etcd.range(b"k", b"l")).count == 100
+    assert sum(sizes) == 100
+    assert len(sizes) <= 3
+
+
+async def test_a_disk_without_room_takes_back_what_was_decided() -> None:
+    held = HeldBackend()
+    store = Store(held)
+    await store.open()
+    connection = Connection(store)
+
+    def put(key: bytes, value: bytes, expected: int) -> "asyncio.Future[bytes]":
+        return connection.unary(messages.TXN, requests.put(key, value, expected, (), 0), 1)
+
+    kept = put(b"a", b"1", 0)
+    await settle()
+    held.let_through()
+    revision = messages.TxnResponse.FromString(await kept).header.revision
+    held.outcome = backend.NoRoom()
+    failing = [put(b"a", b"2", revision), put(b"new", b"2", 0)]
+    await settle()
+    late = [put(b"a", b"3", revision + 1), put(b"new", b"4", 7)]
+    await settle()
+    held.let_through()
+    held.outcome = None
+    for answer in (*failing, late[0]):
+        with pytest.raises(EtcdError, match="database space exceeded"):
+            await answer
+    await settle()
+    held.let_through()
+    refused = messages.TxnResponse.FromString(await late[1])  # what it met is no more, so it is decided again
+    assert (refused.succeeded, len(refused.responses[0].response_range.kvs)) == (False, 0)
+    again = put(b"a", b"5", revision)
+    await settle()
+    held.let_through()
+    assert messages.TxnResponse.FromString(await again).header.revision == revision + 1
+
+
+async def test_a_back_end_that_fails_ends_the_store() -> None:
+    held = HeldBackend()
+    store = Store(held)
+    await store.open()
+    connection = Connection(store)
+    ends: list[EtcdError] = []
+    connection.stream(messages.WATCH, lambda raw: None, ends.append)
+    held.outcome = OSError("the disk is gone")
+    first = connection.unary(messages.TXN, requests.put(b"a", b"1", 0, (), 0), 1)
+    await settle()
+    second = connection.unary(messages.TXN, requests.put(b"b", b"1", 0, (), 0), 1)
+    held.let_through()
+    assert await store.failed == "the disk is gone"
+    third = connection.unary(messages.STATUS, b"", 1)
+    for answer in (first, second, third):
+        with pytest.raises(EtcdError, match="cannot go on: the disk is gone") as failed:
+            await answer
+        assert (failed.value.code, failed.value.sent) == (errors.UNAVAILABLE, True)  # a write may have happened
+    assert len(ends) == 1
+
+
+async def test_a_lease_takes_its_keys_along_in_one_revision(etcd: Etcd, store: Store) -> None:
+    lease = await etcd.lease_grant(1)
+    for key in (b"b", b"a", b"c"):
+        await etcd.create(key, b"x", lease=lease)
+    kept = await etcd.get(b"c")
+    assert kept is not None
+    await etcd.update(b"c", b"y", kept.mod_revision)  # without the lease
+    ear = Ear()
+    head = await etcd.head_revision()
+    ear.watch(etcd, b"", head + 1)
+    await until(lambda: ear.batches)
+    (batch,) = [batch for batch in ear.batches if batch.events]
+    assert ear.keys == [b"a", b"b"]
+    assert {event.kv.mod_revision for event in batch.events} == {head + 1}
+    assert [kv.key for kv in (await etcd.range(b"a", b"z")).kvs] == [b"c"]
+    assert [kv.key for kv in (await etcd.range(b"a", b"z", revision=head)).kvs] == [b"a", b"b", b"c"]
+    with pytest.raises(EtcdError, match="requested lease not found"):
+        await etcd.create(b"d", b"x", lease=lease)
+
+
+async def test_after_a_restart_leases_have_their_time_again(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with opened(path) as store, client_of(store) as etcd:
+        lease = await etcd.lease_grant(2)
+        await etcd.create(b"a", b"x", lease=lease)
+        await asyncio.sleep(1.2)
+    async with opened(path) as store, client_of(store) as etcd:
+        await asyncio.sleep(1.2)
+        assert await etcd.get(b"a") is not None
+        await until(lambda: store.durable == 3)
+        assert await etcd.get(b"a") is None
+    async with opened(path) as store, client_of(store) as etcd:
+        assert (await etcd.head_revision(), await etcd.get(b"a")) == (3, None)
+        with pytest.raises(EtcdError, match="requested lease not found"):
+            await etcd.create(b"b", b"x", lease=lease)
+
+
+@pytest.mark.parametrize("previous", [False, True])
+async def test_progress_comes_after_all_earlier_events(etcd: Etcd, previous: bool) -> None:
+    await asyncio.gather(*(etcd.create(b"k%03d" % number, b"v") for number in range(600)))
+    head = await etcd.head_revision()
+    ear = Ear()
+    watch = ear.watch(etcd, b"k", 2, prev_kv=previous)
+    await until(lambda: watch.connected)
+    assert watch.request_progress()
+    await until(lambda: ear.batches and ear.batches[-1].revision == head)
+    assert len(ear.keys) == 600
+
+
+async def test_progress_tells_of_revisions_elsewhere(etcd: Etcd) -> None:
+    head = await etcd.head_revision()
+    ear = Ear()
+    watch = ear.watch(etcd, b"elsewhere", 0)
+    await until(lambda: watch.connected)
+    await etcd.create(b"k", b"v")
+    assert watch.request_progress()
+    await until(lambda: ear.batches)
+    assert (ear.batches[-1].progress, ear.batches[-1].revision) == (True, head + 1)
+
+
+async def test_a_watch_beyond_the_head_waits(etcd: Etcd) -> None:
+    ear = Ear()
+    watch = ear.watch(etcd, b"", await etcd.head_revision() + 3)
+    await until(lambda: watch.connected)
+    for key in (b"a", b"b", b"c"):
+        await etcd.create(key, b"")
+    await until(lambda: ear.keys)
+    assert (ear.keys, ear.ends) == ([b"c"], [])
+
+
+async def test_watches_of_many_revisions_miss_nothing(etcd: Etcd) -> None:
+    ears = [Ear() for _ in range(4)]
+    for place, ear in enumerate(ears):
+        ear.watch(etcd, b"k", 2 + 100 * place, prev_kv=place % 2 == 1)
+        await asyncio.gather(
+            *(etcd.create(b"k%03d" % number, b"v") for number in range(100 * place, 100 * place + 100))
+        )
+    await until(lambda: all(ear.batches and ear.batches[-1].revision == 401 for ear in ears))
+    for place, ear in enumerate(ears):
+        revisions = [event.kv.mod_revision for batch in ear.batches for event in batch.events]
+        assert revisions == list(range(2 + 100 * place, 402))
+
+
+async def test_a_compaction_forgets_and_gives_room_back(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store, client_of(store) as etcd:
+        revision = 0
+        for _ in range(100):
+            revision = (await etcd.update(b"k", bytes(60_000), revision)).revision
+        full = (await etcd.status()).db_size
+        assert full > 5_000_000
+        await etcd.compact(revision)
+        await until(lambda: store.backend.size.in_use < 1_000_000)
+        await etcd.defragment()
+        status = await etcd.status()
+        assert status.db_size < 1_000_000
+        found = await etcd.get(b"k")
+        assert found is not None
+        assert found.mod_revision == revision
+        assert (tmp_path / "store.db").stat().st_size < 1_000_000
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_beyond_the_quota_deletions_make_room(kind: str, tmp_path: Path) -> None:
+    async with opened(file_of(kind, tmp_path), quota=2_000_000) as store, client_of(store) as etcd:
+        done = await asyncio.gather(
+            *(etcd.create(b"k%d" % number, bytes(100_000)) for number in range(30)), return_exceptions=True
+        )
+        refused = [one for one in done if isinstance(one, BaseException)]
+        assert {type(one) for one in refused} == {errors.OutOfSpace}
+        made = [one.revision for one in done if not isinstance(one, BaseException)]
+        assert 10 < len(made) < 20
+        assert [alarm.kind for alarm in await etcd.alarms()] == ["NOSPACE"]
+        with pytest.raises(errors.OutOfSpace):
+            await etcd.create(b"k", bytes(100_000))
+        for number, revision in enumerate(made[:5]):
+            assert (await etcd.delete(b"k%d" % number, revision)).ok
+        await etcd.compact(await etcd.head_revision())
+        await until(lambda: store.backend.size.in_use < 1_500_000)
+        assert (await etcd.create(b"k", bytes(100_000))).ok
+        assert await etcd.alarms() == []
+
+
+LONG_LEASE = messages.LeaseGrantRequest(TTL=9_000_000_001).SerializeToString()
+REFUSED = [
+    (messages.TXN, requests.put(b"", b"", 0, (), 0), errors.INVALID_ARGUMENT, "etcdserver: key is not provided"),
+    (messages.RANGE, b"", errors.INVALID_ARGUMENT, "etcdserver: key is not provided"),
+    (messages.TXN, requests.put(b"a", bytes(1_573_000), 0, (), 0), errors.INVALID_ARGUMENT, "request is too large"),
+    (messages.TXN, bytes(2_100_000), errors.RESOURCE_EXHAUSTED, "larger than max (2100000 vs. 2097152)"),
+    (messages.AUTHENTICATE, b"", errors.FAILED_PRECONDITION, "authentication is not enabled"),
+    ("/etcdserverpb.KV/Put", b"", errors.UNIMPLEMENTED, "unknown method Put for service etcdserverpb.KV"),
+    (messages.TXN, b"", errors.UNIMPLEMENTED, "a transaction without a write"),
+    (messages.TXN, b"\x0a\x02\x10\x01", errors.UNIMPLEMENTED, "this compare"),
+    (messages.TXN, b"\x12\xff", errors.INTERNAL, "no TxnRequest"),
+    (messages.RANGE, b"\x0a\xff", errors.INTERNAL, "cannot be read"),
+    (messages.LEASE_GRANT, LONG_LEASE, errors.OUT_OF_RANGE, "etcdserver: too large lease TTL"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "message", "code", "text"), REFUSED)
+async def test_refusals(store: Store, path: str, message: bytes, code: int, text: str) -> None:
+    with pytest.raises(EtcdError) as refused:
+        await Connection(store).unary(path, message, 1)
+    assert (refused.value.code, text in refused.value.message) == (code, True)
+
+
+async def test_guards_do_not_make_a_request_too_large(store: Store) -> None:
+    size = faults.MAX_REQUEST - 120
+    guards = ((b"g" * 100, 0),)
+    answer = await Connection(store).unary(messages.TXN, requests.put(b"a", bytes(size), 0, guards, 0), 1)
+    assert messages.TxnResponse.FromString(answer).succeeded
+
+
+async def test_the_end_of_a_connection_is_not_that_of_the_store(store: Store) -> None:
+    connection = Connection(store)
+    ends: list[EtcdError] = []
+    connection.stream(messages.WATCH, lambda raw: None, ends.append)
+    writing = connection.unary(messages.TXN, requests.put(b"a", b"1", 0, (), 0), 1)
+    connection.drain()
+    await connection.gone
+    assert len(ends) == 1
+    assert messages.TxnResponse.FromString(await writing).succeeded
+    with pytest.raises(EtcdError) as closed:
+        await connection.unary(messages.STATUS, b"", 1)
+    assert closed.value.sent is False
+    assert messages.StatusResponse.FromString(await Connection(store).unary(messages.STATUS, b"", 1)).version
+
+
+async def test_a_client_knows_the_store_again_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    statuses = []
+    for _ in range(2):
+        async with opened(path) as store:
+            etcd = Etcd(["unix:///x"], transport=dialer(store))
+            await etcd.start()
+            await etcd.create(b"k%d" % len(statuses), b"v")
+            statuses.append(await etcd.status())
+            assert etcd.progress_requests_ok
+            await etcd.close()
+    assert statuses[0].cluster_id == statuses[1].cluster_id
+    assert [status.revision for status in statuses] == [2, 3]

@@ -1,0 +1,25 @@
+"""Memory and SQLite answer any sequence of calls alike; tests/etcd/test_embedded_laws.py compares with a real etcd."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+
+from apiext.embedded.connection import Connection
+from tests.support import store_laws
+from tests.support.embedded import opened
+
+
+@settings(max_examples=60)
+@given(store_laws.calls)
+def test_memory_and_sqlite_answer_alike(sequence: list[Any]) -> None:
+    async def play() -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            async with opened() as memory, opened(Path(scratch) / "store.db") as sqlite:
+                players = [store_laws.Player(Connection(store), b"k/", 0) for store in (memory, sqlite)]
+                first, second = [await player.play(sequence) for player in players]
+                assert first == second
+
+    asyncio.run(play())

@@ -7,7 +7,7 @@ import inspect
 import re
 import ssl
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -95,14 +95,17 @@ _CORE = "/api/v1"
 _served: dict[str, bool] = {}
 
 
-def _missing_root(paths: Iterable[str], config: pytest.Config) -> str:
-    """Return the root of a built-in group that a test asked for and that the server does not have, else nothing."""
-    for found in filter(None, map(_BUILT_IN.match, sorted(paths))):
+def _missing_root(config: pytest.Config) -> str:
+    """Return why a test fails that was answered 404 by a built-in group that the server does not have, else nothing.
+
+    A server of our make has all groups that tests ask for.
+    """
+    for found in filter(None, map(_BUILT_IN.match, sorted(http_client.absent))):
         root = _CORE if found["core"] else f"/apis/{found['group']}"
         if root not in _served:
             _served[root] = named(config).serves(root)
-        if not _served[root]:
-            return root
+        if not _served[root] and _is_foreign(config):
+            return f"the server does not serve {root}"
     return ""
 
 
@@ -110,9 +113,13 @@ def _decision(config: pytest.Config) -> str:
     """Return why the last answer of a server of another make differs from ours by decided.yaml, else nothing."""
     for answer in http_client.answers:
         one = decision(answer.status, answer.text)
-        if one and named(config).version.get("compiler") != "python":
+        if one and _is_foreign(config):
             return f"kube-apiserver differs, see docs/DIFFERENCES.md: {one['status']} where {one['why']}"
     return ""
+
+
+def _is_foreign(config: pytest.Config) -> bool:
+    return named(config).version.get("compiler") != "python"
 
 
 class Report:
@@ -130,19 +137,19 @@ class Report:
         report = yield
         module = item.nodeid.partition("::")[0].rpartition("/")[2].removesuffix(".py")
         report.user_properties.append((_AREA, area_of(module).name))
-        if report.failed and (root := _missing_root(http_client.paths, item.config)):
-            report.outcome, report.longrepr = "skipped", (str(item.path), 0, f"the server does not serve {root}")
-        elif report.failed and (why := _decision(item.config)):
-            report.outcome, report.longrepr = "skipped", (str(item.path), 0, why)
-        elif report.failed and http_client.exchanges:
-            report.sections.append(("last requests and answers", "\n\n".join(http_client.exchanges)))
+        if report.failed:
+            exchanges = "\n\n".join(http_client.exchanges)  # before this asks the server itself
+            if why := _decision(item.config) or _missing_root(item.config):
+                report.outcome, report.longrepr = "skipped", (str(item.path), 0, why)
+            elif exchanges:
+                report.sections.append(("last requests and answers", exchanges))
         return report
 
     def pytest_runtest_setup(self) -> None:
         """Forget the requests of the test before."""
         http_client.exchanges.clear()
         http_client.answers.clear()
-        http_client.paths.clear()
+        http_client.absent.clear()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a verdict: of a test that ran, was skipped, or failed in its set-up or clean-up."""

@@ -78,7 +78,7 @@ def test_a_name_in_a_url_that_is_not_plain_ascii(api: Client) -> None:
     assert re.match(rf"{post}dial tcp: lookup xn--bcher-kva\.invalid( on \S+)?: no such host", found)
 
 
-@pytest.mark.differs("what a URL makes of such a name is called")
+@pytest.mark.differs("a service name with URL characters is called as part of the URL")
 @pytest.mark.parametrize("name", PARTS)
 def test_names_that_would_be_more_than_a_host(api: Client, name: str) -> None:
     assert refusal(api, service(name)) == f'{NO_CLIENT}{NO_PAIR}"https://{name}.n.svc:443"'

@@ -150,7 +150,7 @@ def test_what_a_webhook_adds_is_pruned_and_defaulted(api: Client, hook: Webhook,
     assert api.get(widgets.path("a")).expect(200) == made
 
 
-@pytest.mark.differs("what a webhook added is pruned when it is stored")
+@pytest.mark.differs("fields that a webhook added are pruned when the object is stored")
 @pytest.mark.rows("ADM-014")
 def test_what_a_webhook_adds_is_pruned_at_once(api: Client, hook: Webhook, widgets: Resource) -> None:
     hook.answers["/m"] = patch({"op": "add", "path": "/spec/unknown", "value": 1})

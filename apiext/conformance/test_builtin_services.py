@@ -61,7 +61,7 @@ def test_addresses_of_a_load_balancer(api: Client) -> None:
     api.delete(place).expect(200)
 
 
-@pytest.mark.differs("it makes a service, without the steps of a create")
+@pytest.mark.differs("a PUT of the status of a missing service creates it")
 @pytest.mark.rows("SRV-013", "ERR-02")
 def test_a_put_of_a_status_makes_no_service(api: Client) -> None:
     name = f"s-{secrets.token_hex(4)}"

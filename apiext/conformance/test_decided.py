@@ -175,7 +175,7 @@ def test_paths_of_errors_are_written_as_upstream_does(api: Client) -> None:
 
 
 @pytest.mark.rows("ERR-23")
-@pytest.mark.differs("their order is random")
+@pytest.mark.differs("the order of validation errors is random")
 def test_errors_come_in_the_order_of_the_body(api: Client) -> None:
     names = ("a", "b", "c", "d")
     widgets = serve(api, schema=schema(**{name: {"type": "integer"} for name in names}))

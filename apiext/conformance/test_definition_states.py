@@ -49,7 +49,7 @@ def accepted(api: Client, wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.rows("CND-001", "CND-002", "CND-003")
-@pytest.mark.differs("the conflict of before is told for ever")
+@pytest.mark.differs("the NamesAccepted condition keeps the conflict that is over")
 def test_names_that_are_asked_for_no_more_are_no_conflict(api: Client) -> None:
     group = fresh_group()
     first, second = named(group, "widgets", shortNames=["w"]), named(group, "gadgets")
@@ -76,7 +76,7 @@ def test_a_definition_that_is_being_deleted_may_get_other_names(api: Client) -> 
 
 
 @pytest.mark.rows("CND-010", "CND-008")
-@pytest.mark.differs("its controllers race")
+@pytest.mark.differs("two controllers write the condition, and either may be last")
 def test_the_approval_comes_after_names_and_establishment(api: Client) -> None:
     wanted = definition(f"{fresh_group()}.k8s.io")
     wanted["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, a test"}
@@ -126,7 +126,7 @@ def test_preconditions_of_every_delete_of_a_definition_are_told_alike(api: Clien
 
 
 @pytest.mark.rows("DEL-004", "CND-009")
-@pytest.mark.differs("objects that are created then stay in etcd for ever")
+@pytest.mark.differs("objects created during the deletion of their definition stay in etcd")
 def test_nothing_is_created_while_other_finalizers_hold_a_definition(api: Client) -> None:
     wanted = definition(fresh_group())
     wanted["metadata"]["finalizers"] = ["example.com/hold"]

@@ -138,7 +138,7 @@ def test_a_revision_to_come_is_a_504_that_says_when_to_come_again(api: Client, w
 
 
 @pytest.mark.rows("RV-002", "RV-003", "RV-005")
-@pytest.mark.differs("its cache does without an etcd that tells its progress (3.4.25 and later)")
+@pytest.mark.differs("its watch cache waits only over an etcd that reports progress (3.4.25 and later)")
 @pytest.mark.parametrize("how", [{"resourceVersionMatch": "Exact"}, {"limit": 5}, {}], ids=["exact", "limit", "token"])
 def test_the_cache_waits_for_an_exact_revision(api: Client, widgets: Resource, how: dict[str, Any]) -> None:
     token = base64.urlsafe_b64encode(b'{"v":"meta.k8s.io/v1","rv":999999999,"start":"/a"}').decode().rstrip("=")

@@ -49,7 +49,7 @@ def test_which_checks_there_are(api: Client, endpoint: str, own: set[str]) -> No
 
 
 @pytest.mark.rows("HLT-002")
-@pytest.mark.differs("with its priority and fairness on there is another filter")
+@pytest.mark.differs("its filter has another name, of priority and fairness")
 def test_the_filter_of_requests_in_flight_is_a_check(api: Client) -> None:
     for endpoint in ("healthz", "livez", "readyz"):
         assert api.get(f"/{endpoint}/poststarthook/max-in-flight-filter").text == "ok"

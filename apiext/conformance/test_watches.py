@@ -228,7 +228,7 @@ def test_a_revision_in_the_future_shows_nothing_before_it(api: Client) -> None:
 
 
 @pytest.mark.rows("RV-009")
-@pytest.mark.differs("the watch waits until that revision comes, whatever becomes of it")
+@pytest.mark.differs("a watch from a future revision is silent until the store reaches it")
 @pytest.mark.parametrize("form", ["", TABLE])
 def test_a_watch_from_a_revision_that_does_not_come_ends_with_an_error(api: Client, form: str) -> None:
     widgets = serve(api)

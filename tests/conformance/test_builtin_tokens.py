@@ -405,3 +405,16 @@ def test_a_signed_token_with_claims_of_other_types_is_refused(tmp_path: Path, ow
             ):
                 header = {"Authorization": f"Bearer {signed({**claims, **changed})}"}
                 assert Client(server.url, header, tls).get("/api").status == 401, changed
+
+
+def test_tokens_are_reviewed_as_the_administrators_without_authentication(api: Client) -> None:
+    def review(**spec: Any) -> Any:
+        body = {"kind": "TokenReview", "spec": {"token": "x", **spec}}
+        return api.post(f"{REVIEWS}/tokenreviews", body).expect(201)["status"]
+
+    known = review()
+    assert (known["authenticated"], known["user"]["username"]) == (True, "admin")
+    assert known["audiences"] == ["https://kubernetes.default.svc"]
+    assert review(audiences=["https://elsewhere"]) == {"user": {}, "error": "invalid bearer token"}
+    both = ["https://elsewhere", "https://kubernetes.default.svc"]
+    assert review(audiences=both)["audiences"] == ["https://kubernetes.default.svc"]

@@ -28,10 +28,10 @@ _ANYWHERE = ("default", "kube-system")
 _SUPERSEDED = ("firstTimestamp", "lastTimestamp", "count", "source")
 _PATHS = {"reportingComponent": "reportingController"}  # where the internal type differs from core/v1
 _FROZEN = (
-    "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "reason", "type",
+    "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type",
     "eventTime", "action", "related", "reportingComponent", "reportingInstance",
 )  # fmt: skip
-"""Fields that stay as they are, in the order in which upstream looks at them, at one of them twice."""
+"""Immutable fields, in the order in which upstream reports them."""
 
 
 def _get(document: View, name: str) -> Any:

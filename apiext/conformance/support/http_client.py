@@ -23,8 +23,8 @@ exchanges: deque[str] = deque(maxlen=3)
 """The last requests of this process with their answers, for the report of a failure."""
 answers: deque[Answer] = deque(maxlen=1)
 """The last answer of this process."""
-paths: set[str] = set()
-"""Paths of all requests of this process since the set was cleared."""
+absent: set[str] = set()
+"""Paths that were answered 404 in this process since the set was cleared."""
 _SHOWN = 2_000  # characters of a body that a report shows
 
 
@@ -126,8 +126,7 @@ class Client:
     def _send(
         self, method: str, path: str, body: Any, headers: Mapping[str, str], timeout: float, query: Mapping[str, object]
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        paths.add(path)
-        path = self._parts.path + path
+        asked, path = path, self._parts.path + path
         if query:
             path += ("&" if "?" in path else "?") + urlencode({name: str(value) for name, value in query.items()})
         sent = {**self.headers, **headers}
@@ -143,7 +142,10 @@ class Client:
             if body is not None and "Transfer-Encoding" not in sent:
                 connection.putheader("Content-Length", str(len(body)))
             connection.endheaders(body)
-            return connection, connection.getresponse()
+            response = connection.getresponse()
+            if response.status == 404:
+                absent.add(asked)
+            return connection, response
         except BaseException:
             connection.close()
             raise

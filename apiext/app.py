@@ -39,6 +39,10 @@ from apiext.controllers import cycles, large_pages, startup
 from apiext.controllers.loop_lag import LoopLag
 from apiext.controllers.resealing import Resealing
 from apiext.conversion.webhook import Converter
+from apiext.embedded.connection import dialer
+from apiext.embedded.faults import StoreFault, StoreInUse
+from apiext.embedded.opening import open_store
+from apiext.embedded.store import Store
 from apiext.etcd.binaries import NoBinary
 from apiext.etcd.client import Etcd, prefix_end
 from apiext.etcd.datadir import DirectoryInUse
@@ -48,6 +52,7 @@ from apiext.http.protobuf import stored_json
 from apiext.http.server import HttpServer
 from apiext.meta.names import GroupResource
 from apiext.meta.time import now
+from apiext.storage import metrics
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.keys import Keys
 from apiext.storage.sealing_config import PLAIN, ConfigurationError, Loaded, load
@@ -93,6 +98,8 @@ EXITS: launch.Exits = (
     (NoBinary, cli.EXIT_ETCD),
     (ServerError, cli.EXIT_ETCD),
     (DirectoryInUse, cli.EXIT_FAILURE),
+    (StoreInUse, cli.EXIT_FAILURE),
+    (StoreFault, cli.EXIT_ETCD),
     (ConfigError, cli.EXIT_USAGE),
     (ConfigurationError, cli.EXIT_USAGE),
     (OSError, cli.EXIT_FAILURE),
@@ -138,6 +145,7 @@ class Application:
         self._stop = asyncio.Event()
         self._starting: asyncio.Timeout | None = None
         self._child: EtcdServer | None = None
+        self._store: Store | None = None  # in this process
         with launch.file_of("service-resolver", config.service_resolver):
             self._services = Resolver(config.service_resolver)
         admission = config.admission_control_config_file
@@ -159,7 +167,7 @@ class Application:
             # while etcd starts there is nothing else to do; later it would hold up the loop
             endpoints, _ = await asyncio.gather(self._etcd_endpoints(stack), asyncio.to_thread(large_pages.gather))
             launch.forget_earlier(self._config)  # the directory is ours now
-            etcd = await self._connect(endpoints)
+            etcd = await (self._connect(endpoints) if self._store is None else self._reach(self._store))
             stack.push_async_callback(etcd.close)
             starting = self._starting = asyncio.timeout(0 if self._stop.is_set() else None)
             try:
@@ -188,6 +196,13 @@ class Application:
                 self._starting.reschedule(asyncio.get_running_loop().time())
 
     async def _etcd_endpoints(self, stack: contextlib.AsyncExitStack) -> list[str]:
+        if self._config.store:
+            config = self._config
+            store = self._store = await open_store(
+                config.store_file, config.store_quota, metrics.committed, self._warn, self._stop.is_set
+            )
+            stack.push_async_callback(store.close)
+            return []
         if self._config.etcd.servers:
             return list(self._config.etcd.servers)
         if self._config.worker is not None:
@@ -201,6 +216,13 @@ class Application:
         stack.push_async_callback(child.stop)
         self._child = child
         return list(child.endpoints)
+
+    async def _reach(self, store: Store) -> Etcd:
+        """Return a client of the store in this process."""
+        prefix = self._config.etcd.prefix
+        etcd = Etcd(["unix:///store"], transport=dialer(store), probe=Keys(prefix).nobody.encode())
+        await etcd.start()
+        return etcd
 
     async def _connect(self, endpoints: list[str]) -> Etcd:
         """Connect to etcd, saying every few seconds that it does not answer, until --etcd-wait is over."""
@@ -253,14 +275,16 @@ class Application:
         lag = LoopLag()
         lag.start()
         telemetry.add(lag.family)
-        quota = 0 if config.etcd.servers or not config.first else QUOTA
+        quota = config.store_quota if config.store else 0 if config.etcd.servers or not config.first else QUOTA
+        if (own := self._store) is not None:
+            telemetry.on_scrape.append(lambda _: metrics.show_store(own))
         keys, sealings = Keys(config.etcd.prefix), self._encryption.sealings
         store = CachedStore(etcd, keys, telemetry.etcd_seconds, sealings, quota)
         live = LiveCatalog(Catalog())
         resealing = Resealing(config.encryption_config, self._encryption, store.reseal)
         async with asyncio.TaskGroup() as group:
             await resealing.start(group, store.start, looking=config.encryption_reload)
-            lasting = group.create_task(etcd.over())  # a server that has lost its etcd for good ends
+            lasting = group.create_task(self._last(etcd))
             addresses = Addresses(config.service_ranges)
             control = await startup.start(
                 group, store, live, now, self._builtin(addresses), config=config, decoder=stored_json
@@ -313,6 +337,14 @@ class Application:
             await webhooks.close()
             await resealing.stop()
             await store.stop()
+
+    async def _last(self, etcd: Etcd) -> None:
+        """Fail when the server has lost its store for good."""
+        if self._store is None:
+            await etcd.over()
+        else:
+            reason = await asyncio.shield(self._store.failed)
+            raise StoreFault(f"the store cannot go on ({reason}): look at its disk, then start again")
 
     async def _or_stop(self, group: asyncio.TaskGroup, waiting: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine until it ends or a signal stops the server."""

@@ -73,6 +73,9 @@ class Setting(NamedTuple):
 FLAGS = (
     Flag("data-dir", "everything kept on disk: private etcd, certificates, kubeconfig (default "
          "$XDG_DATA_HOME/apiext, else ~/.local/share/apiext)", metavar="DIR"),
+    Flag("store", "store in this process: sqlite, a file in the data directory, or memory, gone with the process",
+         metavar="KIND"),
+    Flag("store-quota-bytes", "room of the store in this process, beyond which writes are refused", str(8 << 30), "N"),
     Flag("etcd-servers", "etcd endpoints: http, https or unix:///path; none: a private etcd", metavar="URL[,URL]"),
     Flag("etcd-prefix", "prefix of every key", "/registry", "PREFIX"),
     Flag("etcd-transport", "HTTP/2 client to etcd: native or grpc", "native", "KIND"),
@@ -302,6 +305,8 @@ def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn
     return Config(
         data_dir=_absolute(values["data-dir"] or default_data_dir(environment)),
         etcd=_etcd(values),
+        store=values["store"],
+        store_quota=count("store-quota-bytes", values["store-quota-bytes"]),
         bind_address=values["bind-address"],
         port=integer("port", values["port"] or ("8080" if insecure else "6443")),
         insecure=insecure,

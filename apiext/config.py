@@ -90,6 +90,10 @@ class ConfigError(ValueError):
     """A configuration that cannot be served; the text says what to change."""
 
 
+STORES = (SQLITE, MEMORY) = ("sqlite", "memory")
+"""Stores in the server's own process."""
+
+
 @dataclass(frozen=True, slots=True)
 class EtcdConfig:
     """Where objects live. No servers: a private etcd child in the data directory."""
@@ -194,6 +198,8 @@ class Config:
 
     data_dir: Path
     etcd: EtcdConfig = EtcdConfig()
+    store: str = ""  # the store in this process: sqlite or memory; "": etcd
+    store_quota: int = 8 << 30  # bytes that it may have
     bind_address: str = "127.0.0.1"
     port: int = 6443
     insecure: bool = False
@@ -259,6 +265,7 @@ class Config:
                 raise ConfigError(f"--etcd-servers {server}: use http://host:port, https://host:port or unix:///path")
         if self.etcd.transport not in ("native", "grpc"):
             raise ConfigError(f"--etcd-transport {self.etcd.transport}: use native or grpc")
+        self._check_store()
         if self.encryption_reload and not self.encryption_config:
             raise ConfigError(
                 "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
@@ -276,6 +283,25 @@ class Config:
         if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
             raise ConfigError("--tls-cert-file and --tls-private-key-file go together")
         return self
+
+    def _check_store(self) -> None:
+        if self.store not in ("", *STORES):
+            raise ConfigError(f"--store {self.store}: use {' or '.join(STORES)}, or --etcd-servers for an etcd")
+        if self.store and self.etcd.servers:
+            raise ConfigError(
+                f"--store {self.store}: not together with --etcd-servers, since objects are kept in one place"
+            )
+        if self.store and self.workers > 1:
+            raise ConfigError(
+                f"--workers {self.workers} needs --etcd-servers: a store in one process cannot be shared by several"
+            )
+        if self.store_quota < 1:
+            raise ConfigError(f"--store-quota-bytes {self.store_quota}: the store needs room")
+
+    @property
+    def store_file(self) -> Path | None:
+        """The file of the store in this process; None for a store in memory, and for etcd."""
+        return self.data_dir / "store.db" if self.store == SQLITE else None
 
     @property
     def first(self) -> bool:

@@ -21,6 +21,7 @@ from typing import Any
 
 from apiext import cli, files, limits, sockets
 from apiext.config import ALWAYS_ALLOW, Config, ConfigError
+from apiext.embedded.opening import holder
 from apiext.etcd import datadir
 from apiext.etcd.server import EtcdServer
 from apiext.streams import is_stream
@@ -47,7 +48,10 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What is known of a server once it serves; ``etcd_pid`` is that of a private etcd."""
+    """What is known of a server once it serves.
+
+    ``endpoints`` are those of etcd, none for a store in this process; ``etcd_pid`` is that of a private etcd.
+    """
 
     url: str
     kubeconfig: str
@@ -174,7 +178,10 @@ def facts_of(config: Config, ready: Ready) -> dict[str, Any]:
         "url": ready.url,
         "pid": os.getpid(),
         "kubeconfig": ready.kubeconfig,
-        "etcd": {"endpoints": ready.endpoints, "prefix": config.etcd.prefix, "pid": ready.etcd_pid},
+        "store": {"kind": config.store or "etcd", "path": str(file) if (file := config.store_file) else None},
+        "etcd": None
+        if config.store
+        else {"endpoints": ready.endpoints, "prefix": config.etcd.prefix, "pid": ready.etcd_pid},
     }
 
 
@@ -211,6 +218,8 @@ def announce(config: Config, ready: Ready) -> None:
         cli.tell(json.dumps({"event": "ready", **facts, "milliseconds": took, "maxOpenFiles": most}))
         return
     where = "own etcd" if ready.etcd_pid is not None else ", ".join(ready.endpoints)
+    if config.store:
+        where = str(config.store_file or "memory, gone with this process,")
     if config.insecure:
         mode = "http, no authentication"
     elif config.authorization_modes[0] == ALWAYS_ALLOW:
@@ -250,8 +259,8 @@ def prepare(config: Config) -> None:
 
 
 _PRIVATE = (
-    "etcd", "etcd/data", "etcd/run", "admin.token", "pki", "pki/ca.key", "pki/ca.crt", "pki/ca.cross.crt",
-    "pki/serving.key", "pki/serving.crt", "pki/service-accounts.key",
+    "etcd", "etcd/data", "etcd/run", "store.db", "store.db-wal", "store.db-shm", "store.lock", "admin.token", "pki",
+    "pki/ca.key", "pki/ca.crt", "pki/ca.cross.crt", "pki/serving.key", "pki/serving.crt", "pki/service-accounts.key",
 )  # fmt: skip
 """What of a data directory the server believes: another user who may write to it could be its administrator."""
 
@@ -285,7 +294,9 @@ def _keeps_us_out(config: Config, told: Mapping[str, Any]) -> bool:
     pid = told.get("pid")
     if type(pid) is not int or not 0 < pid <= _LAST_PID or pid == os.getpid() or not datadir.is_running(pid):
         return False
-    if not config.etcd.servers and datadir.DataDir(config.data_dir / "etcd").holder() == pid:
+    if config.store_file is not None and holder(config.store_file) == pid:
+        return True
+    if not config.store and not config.etcd.servers and datadir.DataDir(config.data_dir / "etcd").holder() == pid:
         return True
     there = str(told.get("url")).endswith(f":{config.port}")  # no other has 0 there
     return there and sockets.is_taken(config.bind_address, config.port)  # pids are used again, also by strangers

@@ -66,7 +66,7 @@ class SqliteBackend:
 
     def __init__(self, path: Path, reserve: int = RESERVE) -> None:
         self.path = path.absolute()
-        self._reserve_file, self._lock_file = path.with_suffix(".reserve"), path.with_suffix(".lock")
+        self._reserve_file, self._lock_file = self.path.with_suffix(".reserve"), lock_of(path)
         self._reserve = reserve
         self._lock: int | None = None
         self._write_connection: sqlite3.Connection | None = None
@@ -360,6 +360,11 @@ class SqliteBackend:
         except OSError:
             return False
         return there
+
+
+def lock_of(path: Path) -> Path:
+    """Return the file that is locked while a server has a store open."""
+    return path.with_suffix(".lock")
 
 
 def _locked(path: Path, store: Path) -> int:

@@ -490,7 +490,7 @@ class Store:
 
     def _is_full(self, more: int) -> bool:
         coming = self._batch.size + self._under_way + more + ROW_BYTES
-        full = self.backend.short or self.backend.size.in_use + coming > self.quota
+        full = self._refused or self.backend.short or self.backend.size.in_use + coming > self.quota
         if full and not self._refused:
             log.error("the store is full and takes deletions only: its quota is %d bytes", self.quota)
             self._refused = True
@@ -571,7 +571,7 @@ class Store:
         if self._refused and request.alarm != 2:
             found.alarms.add(memberID=self._member, alarm=1)
         if request.action == 2:
-            self._refused = False  # it comes back with the next put, if there still is no room
+            self._refused = False  # it is raised again by the next put, if there still is no room
         self._soon(answer, self.headers.at(self.durable) + found.SerializeToString())
 
     def _defragment(self, _message: bytes, answer: Answer) -> None:

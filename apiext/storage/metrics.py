@@ -2,6 +2,8 @@
 
 from time import perf_counter
 
+from apiext.embedded.backend import Commit
+from apiext.embedded.store import Store
 from apiext.meta.names import GroupResource
 from apiext.telemetry import Family, HistogramFamily
 
@@ -69,9 +71,26 @@ UNREADABLE = Family(
     "Number of stored objects that cannot be decrypted or decoded, by resource.",
     _RESOURCE,
 )
+STORE_SIZE = Family("apiext_store_size_bytes", "gauge", "Bytes that the store in this process takes.")
+STORE_IN_USE = Family("apiext_store_in_use_bytes", "gauge", "Bytes of the store in this process that are in use.")
+STORE_QUOTA = Family("apiext_store_quota_bytes", "gauge", "Bytes that the store in this process may have.")
+STORE_COMMITS = Family("apiext_store_commits_total", "counter", "Number of commits of the store in this process.")
+STORE_SYNC = HistogramFamily(
+    "apiext_store_commit_duration_seconds",
+    "Duration of commits of the store in this process in seconds, with their sync to the disk.",
+    (),
+    (0.0001, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1, 2, 4, 8),
+)
+STORE_GROUPS = HistogramFamily(
+    "apiext_store_commit_transactions",
+    "Number of changes that one commit of the store in this process keeps.",
+    (),
+    (1, 2, 4, 8, 16, 32, 64, 128, 256),
+)
 FAMILIES = (
     *(TOTAL, FETCHED, EVALUATED, RETURNED, DURATION, INITIALIZATION, INITIALIZATION_ERRORS, DISPATCH),
     *(DECODE_ERRORS, UNREADABLE),
+    *(STORE_SIZE, STORE_IN_USE, STORE_QUOTA, STORE_COMMITS, STORE_SYNC, STORE_GROUPS),
 )
 
 
@@ -86,3 +105,19 @@ def listed(resource: GroupResource, began: float, objects: int, broken: int = 0)
     FETCHED.slot(*labels, _NO_INDEX).value += objects + broken
     EVALUATED.slot(*labels).value += objects
     RETURNED.slot(*labels).value += objects
+
+
+def committed(commit: Commit, changes: int) -> None:
+    """Count a commit of the store in this process."""
+    STORE_COMMITS.slot().value += 1
+    STORE_SYNC.observe(commit.seconds)
+    if changes:
+        STORE_GROUPS.observe(changes)
+
+
+def show_store(store: Store) -> None:
+    """Show what the store in this process takes."""
+    size = store.backend.size
+    STORE_SIZE.slot().value = size.total
+    STORE_IN_USE.slot().value = size.in_use
+    STORE_QUOTA.slot().value = store.quota

@@ -37,10 +37,11 @@ class ApiError(Exception):
 
 
 class Server:
-    """A server with an etcd, a port and a directory of its own; all are gone when the ``with`` block is left.
+    """A server with a port and a directory of its own; all are gone when the ``with`` block is left.
 
-    ``flags`` are those of ``apiext serve``. ``secure`` serves https with certificates and a token of its own, else it
-    is plain http without authentication. ``url`` names a running server instead: then nothing is started.
+    ``flags`` are those of ``apiext serve``; without one that names a store, objects are kept in memory. ``secure``
+    serves https with certificates and a token of its own, else it is plain http without authentication. ``url`` names
+    a running server instead: then nothing is started.
     """
 
     def __init__(self, *flags: str, secure: bool = False, url: str = "") -> None:
@@ -85,7 +86,7 @@ class Server:
         ready, self._log = directory / "ready.json", directory / "server.log"
         command = [
             sys.executable, "-P", "-m", "apiext", "serve", "--port=0", f"--data-dir={directory / 'data'}",
-            f"--ready-file={ready}", *self._flags,
+            f"--ready-file={ready}", *_store(self._flags), *self._flags,
         ]  # fmt: skip
         self._process = child.start(command, self._log, _environment(), [own.descriptor])
         late = time.monotonic() + limits.TOOL_PATIENCE
@@ -194,6 +195,14 @@ class Server:
         if self._api is None:
             raise ServerNotReady("the server is not running")
         return self._api
+
+
+def _store(flags: Sequence[str]) -> list[str]:
+    """Return the flag of the store of tests, unless flags or the environment name a store, or several processes."""
+    chosen = ("--store", "--etcd-servers", "--workers", "--config")
+    named = any(flag.partition("=")[0] in chosen for flag in flags)
+    told = any(name in os.environ for name in ("APIEXT_STORE", "APIEXT_ETCD_SERVERS", "APIEXT_WORKERS"))
+    return [] if named or told else ["--store=memory"]
 
 
 def _environment() -> dict[str, str]:

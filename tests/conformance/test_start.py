@@ -353,7 +353,8 @@ def test_the_data_directory_of_who_names_none(tmp_path: Path, own_etcd: Etcd) ->
     directory = tmp_path / "share" / "apiext"
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert told["kubeconfig"] == str(directory / "admin.kubeconfig")
-    assert told.keys() == {"url", "pid", "kubeconfig", "etcd"}
+    assert told.keys() == {"url", "pid", "kubeconfig", "store", "etcd"}
+    assert told["store"] == {"kind": "etcd", "path": None}
     assert told["etcd"].keys() == {"endpoints", "prefix", "pid"}
     written = yaml.safe_load((directory / "admin.kubeconfig").read_text())
     assert written["users"] == []

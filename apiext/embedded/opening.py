@@ -1,0 +1,48 @@
+"""Opens the store of a server: waits for another server to leave its file."""
+
+import asyncio
+import fcntl
+from collections.abc import Callable
+from pathlib import Path
+
+from apiext.embedded.faults import StoreInUse
+from apiext.embedded.memory import MemoryBackend
+from apiext.embedded.sqlite import SqliteBackend, lock_of
+from apiext.embedded.store import Measured, Store
+
+LOCK_PATIENCE = 10.0  # seconds for another server to leave the file
+POLL = 0.02  # seconds between two looks at it
+
+
+async def open_store(
+    path: Path | None, quota: int, measured: Measured, warn: Callable[[str], None], give_up: Callable[[], bool]
+) -> Store:
+    """Open a store in a file, or in memory (None); StoreFault. ``give_up`` ends the wait for another server."""
+    until = asyncio.get_running_loop().time() + LOCK_PATIENCE
+    warned = False
+    while True:
+        store = Store(MemoryBackend() if path is None else SqliteBackend(path), quota, measured)
+        try:
+            await store.open()
+        except StoreInUse as used:
+            if asyncio.get_running_loop().time() > until or give_up():
+                raise
+            if not warned:
+                warned = True
+                warn(f"{used}; waiting {LOCK_PATIENCE:g}s for it")
+            await asyncio.sleep(POLL)
+        else:
+            return store
+
+
+def holder(path: Path) -> int | None:
+    """Return the process that has a store's file open; None if there is none, or it cannot be told."""
+    try:
+        with lock_of(path).open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(lock.read(32))
+    except (OSError, ValueError):
+        pass
+    return None

@@ -1,0 +1,118 @@
+"""The store in the server's own process: what its flags mean, what a crash leaves, what keeps it from starting."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from apiext.conformance.support.definitions import serve
+from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
+from tests.support.processes import SERVE, Server, running_server, start_server
+
+OWN = ["--insecure", "--port=0"]
+SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
+ROOM_WITHIN = 20.0  # seconds
+
+
+def run(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*SERVE, *flags], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def last_line(ended: subprocess.CompletedProcess[str]) -> str:
+    return ended.stderr.splitlines()[-1]
+
+
+def killed(server: Server) -> None:
+    assert server.process is not None
+    server.process.send_signal(signal.SIGKILL)
+    server.process.wait()
+
+
+def test_sqlite_keeps_what_it_acknowledged_through_a_kill(tmp_path: Path) -> None:
+    server = start_server(tmp_path, [*OWN, "--store=sqlite"])
+    assert server.ready["store"] == {"kind": "sqlite", "path": str(tmp_path / "store.db")}
+    assert server.ready["etcd"] is None
+    widgets = serve(Client(server.url))
+    made = [widgets.create(f"w{number:02}")["metadata"]["resourceVersion"] for number in range(20)]
+    killed(server)
+    with running_server([*OWN, "--store=sqlite"], tmp_path) as again:
+        found = Client(again.url).get(widgets.path()).expect(200)["items"]
+        assert [it["metadata"]["resourceVersion"] for it in found] == made
+
+
+def test_memory_is_gone_with_the_process(tmp_path: Path) -> None:
+    with running_server(OWN, tmp_path, env={"APIEXT_STORE": "memory"}) as server:
+        assert server.ready["store"] == {"kind": "memory", "path": None}
+        widgets = serve(Client(server.url))
+        widgets.create("a")
+    assert not list(tmp_path.glob("store*"))
+    with running_server([*OWN, "--store=memory"], tmp_path) as server:
+        assert Client(server.url).get(widgets.path()).status == 404
+
+
+def test_a_second_server_on_the_directory_is_kept_out(tmp_path: Path) -> None:
+    with running_server([*OWN, "--store=sqlite"], tmp_path) as server:
+        ended = run(*OWN, "--store=sqlite", f"--data-dir={tmp_path}", f"--ready-file={tmp_path}/ready.json")
+        assert ended.returncode == 1
+        held = f"{tmp_path}/store.db is in use by process {server.pid}: end that one, or name another --data-dir"
+        assert last_line(ended) == f"apiext: {held}"
+        assert json.loads((tmp_path / "ready.json").read_text()) == server.ready
+        assert Client(server.url).get("/readyz").status == 200
+
+
+def test_a_damaged_file_ends_the_start_with_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "store.db").write_bytes(b"no database" * 1000)
+    ended = run(*OWN, "--store=sqlite", f"--data-dir={tmp_path}")
+    assert ended.returncode == 4
+    text = "is damaged (file is not a database): docs/recipes/repair-a-store.md tells what can be saved"
+    assert last_line(ended) == f"apiext: {tmp_path}/store.db {text}"
+
+
+REFUSED = [
+    (["--store=sqlite", "--etcd-servers=http://127.0.0.1:1"], "--store sqlite: not together with --etcd-servers"),
+    (["--store=memory", "--workers=2"], "--workers 2 needs --etcd-servers"),
+    (["--store=etcd"], "--store etcd: use sqlite or memory, or --etcd-servers for an etcd"),
+    (["--store=sqlite", "--store-quota-bytes=0"], "--store-quota-bytes 0: the store needs room"),
+    (["--store=sqlite", "--store-quota-bytes=1GB"], "--store-quota-bytes"),
+]
+
+
+@pytest.mark.parametrize(("flags", "said"), REFUSED)
+def test_flags_that_do_not_go_together(tmp_path: Path, flags: list[str], said: str) -> None:
+    ended = run(*OWN, *flags, f"--data-dir={tmp_path}")
+    assert ended.returncode == 2
+    assert said in last_line(ended)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "memory"])
+def test_beyond_the_quota_writes_are_refused_and_deletions_make_room(tmp_path: Path, kind: str) -> None:
+    flags = [*OWN, f"--store={kind}", "--store-quota-bytes=4000000", "--etcd-compaction-interval=100ms"]
+    with running_server(flags, tmp_path) as server:
+        api = Client(server.url)
+        widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
+        answers = [api.post(widgets.path(), widgets.make(f"w{number}", text="x" * 300_000)) for number in range(20)]
+        codes = [answer.status for answer in answers]
+        kept = codes.count(201)
+        assert 5 < kept < 15
+        assert codes == [201] * kept + [500] * (20 - kept)
+        assert answers[-1].json["message"] == "Internal error occurred: etcdserver: mvcc: database space exceeded"
+        assert api.patch(widgets.path("w0"), {"spec": {"text": "other"}}).status == 500
+        assert api.get("/readyz").status == 200
+        for number in range(kept):
+            api.delete(widgets.path(f"w{number}")).expect(200)
+        metrics = api.get("/metrics").text
+        assert "\napiext_store_quota_bytes 4000000\n" in metrics
+        assert "\napiext_store_commits_total " in metrics
+        until(
+            lambda: api.post(widgets.path(), widgets.make("after")).status == 201, "writes are taken again", ROOM_WITHIN
+        )
+        assert "the store was full; it was compacted and takes writes again" in server.log_tail()

@@ -9,6 +9,7 @@ import importlib.util
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -113,15 +114,24 @@ def why_not(access: Mapping[str, str]) -> str:
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         return f"--server {url}: expected http://HOST:PORT or https://HOST:PORT"
     try:
-        answer = target(*(access.get(f"--server{part}", "") for part in PARTS)).client().get(_NEEDED)
-        if answer.status in (401, 403):
-            return f"{url} answers {answer.status}: name a user who may do everything by --token or --kubeconfig"
-        resources = answer.json["resources"] if answer.status == 200 else []
-        if any(resource["name"] == "customresourcedefinitions" for resource in resources):
+        client = target(*(access.get(f"--server{part}", "") for part in PARTS)).client()
+    except OSError as error:
+        files = [name for part in PARTS[2:] if (name := access.get(f"--server{part}", ""))]
+        return f"{url}: certificates cannot be read from {', '.join(files)}: {error}"
+    try:
+        answer = client.get(_NEEDED)
+    except (OSError, HTTPException) as error:
+        return f"{url} cannot be reached: {' '.join(str(error).split()) or type(error).__name__}"
+    if answer.status in (401, 403):
+        return f"{url} answers {answer.status}: name a user who may do everything by --token or --kubeconfig"
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        if any(resource["name"] == "customresourcedefinitions" for resource in answer.json["resources"]):
             return ""
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return f"{url} cannot be reached: {error}"
-    return f"{url} is no server of custom resources: its discovery does not name apiextensions.k8s.io/v1"
+    told = " ".join(answer.raw[:100].decode("utf-8", "replace").split())
+    return (
+        f"{url} is no server of custom resources: its discovery does not name apiextensions.k8s.io/v1 "
+        f"(GET {_NEEDED} answers {answer.status}: {told})"
+    )
 
 
 def _pytest(asked: argparse.Namespace, access: Mapping[str, str]) -> int:
@@ -137,10 +147,10 @@ def _pytest(asked: argparse.Namespace, access: Mapping[str, str]) -> int:
     holder = Holder()
     code = int(pytest.main([*options, str(HERE)], plugins=[holder]))
     report = holder.report
-    if isinstance(report, Report) and not asked.list:
+    if isinstance(report, Report) and not asked.list and code != pytest.ExitCode.USAGE_ERROR:
         total = report.total
         print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
-    return min(code, 1) if code != EXIT_USAGE else EXIT_USAGE
+    return EXIT_USAGE if code in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.USAGE_ERROR) else min(code, 1)
 
 
 class Holder:

@@ -179,9 +179,9 @@ class Report:
         return [it.name for it in idle if all(serves(path) for path in it.needs)]
 
     @pytest.hookimpl
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         """Print the table by area, and why tests were skipped; nothing where no test is to run."""
-        if terminalreporter.config.option.collectonly:
+        if terminalreporter.config.option.collectonly or exitstatus == pytest.ExitCode.USAGE_ERROR:
             return
         write = terminalreporter.write_line
         write("")

@@ -299,7 +299,9 @@ def test_a_write_of_the_status_warns_of_nothing_else(api: Client) -> None:
 
 
 @pytest.mark.rows("SSA-001", "ERR-11")
-@pytest.mark.parametrize(("body", "missing"), [("[]", 404), ("[", 400), ('"x"', 404), ("{a: b: c}", 400)])
+@pytest.mark.parametrize(
+    ("body", "missing"), [("[]", 404), ("[", 400), ('"x"', 404), ("a: b: c", 400), ("{a: b: c}", 404), (" {", 404)]
+)
 def test_an_object_is_looked_for_before_what_is_applied_to_it(api: Client, body: str, missing: int) -> None:
     widgets = serve(api, schema=schema({"a": TEXT}), subresources={"status": {}})
     widgets.create("x")

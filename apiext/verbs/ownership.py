@@ -266,11 +266,14 @@ def _bare(metadata: View) -> Document:
     return found
 
 
+_DECODING = "error decoding patch: "
+
+
 class Application:
     """An applied configuration: the change that it is, and the object that it makes where there is none.
 
-    Making one raises a 400 for a text that is not YAML. A configuration of another type than a map is refused by
-    ``change`` and ``creation``: upstream reads the object before it decodes the configuration.
+    Making one raises a 400 for a body that is not YAML. ``change`` and ``creation`` refuse a configuration of another
+    type than a map, or one that begins with a brace and is not YAML: upstream reads the object before it decodes these.
     """
 
     def __init__(self, call: Call, raw: bytes, options: WriteOptions, clock: Callable[[], str]) -> None:
@@ -279,12 +282,20 @@ class Application:
         self._clock = clock
         self._config: Document = {}
         self._fault: status.StatusError | None = None
-        found, self._duplicates = _decode(raw)
+        self._duplicates: list[str] = []
+        try:
+            found, self._duplicates = decode_yaml(raw)
+        except DecodeError as error:
+            if not raw.lstrip().startswith(b"{"):
+                raise status.bad_request(f"error encoding patch: {error}") from error
+            # upstream: takes what begins with a brace for JSON, and decodes it when it has read the object
+            self._fault = status.bad_request(f"{_DECODING}error converting YAML to JSON: {error}")
+            return
         if isinstance(found, dict):
             self._config = found
         elif found is not None:
             self._fault = status.bad_request(
-                "error decoding patch: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
+                f"{_DECODING}error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
                 f"{json_kind(found)} into Go value of type map[string]interface {{}}"
             )
 
@@ -369,14 +380,6 @@ class Application:
         if self._options.field_validation == "Strict":
             raise status.bad_request(f"error strict decoding patch: {text}")
         decoding.warn(self._call, [text])
-
-
-def _decode(raw: bytes) -> tuple[object, list[str]]:
-    """Return the configuration and notes about duplicate keys. Raise a 400 for a text that is not YAML."""
-    try:
-        return decode_yaml(raw)
-    except DecodeError as error:
-        raise status.bad_request(f"error encoding patch: {error}") from error
 
 
 def conflict(conflicts: Conflicts) -> status.StatusError:

@@ -95,6 +95,11 @@ _CORE = "/api/v1"
 _served: dict[str, bool] = {}
 
 
+def why_skipped(config: pytest.Config) -> str:
+    """Return why the failure of a test is counted as skipped: an answer shows what the server has not; else nothing."""
+    return _decision(config) or _missing_root(config)
+
+
 def _missing_root(config: pytest.Config) -> str:
     """Return why a test fails that was answered 404 by a built-in group that the server does not have, else nothing.
 
@@ -111,7 +116,7 @@ def _missing_root(config: pytest.Config) -> str:
 
 def _decision(config: pytest.Config) -> str:
     """Return why the last answer of a server of another make differs from ours by decided.yaml, else nothing."""
-    for answer in http_client.answers:
+    for answer in tuple(http_client.answers):
         one = decision(answer.status, answer.text)
         if one and _is_foreign(config):
             return f"kube-apiserver differs, see docs/DIFFERENCES.md: {one['status']} where {one['why']}"
@@ -139,7 +144,7 @@ class Report:
         report.user_properties.append((_AREA, area_of(module).name))
         if report.failed:
             exchanges = "\n\n".join(http_client.exchanges)  # before this asks the server itself
-            if why := _decision(item.config) or _missing_root(item.config):
+            if why := why_skipped(item.config):
                 report.outcome, report.longrepr = "skipped", (str(item.path), 0, why)
             elif exchanges:
                 report.sections.append(("last requests and answers", exchanges))

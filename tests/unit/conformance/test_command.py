@@ -7,7 +7,9 @@ import contextlib
 import http.server
 import json
 import os
+import socket
 import threading
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +18,12 @@ from typing import Any
 import pytest
 import yaml
 
-from apiext.conformance import command
+from apiext.conformance import command, plugin
 from apiext.conformance.areas import area_of, areas
 from apiext.conformance.command import HERE
 from apiext.conformance.plugin import Report
+from apiext.conformance.support import http_client
+from apiext.conformance.support.http_client import Answer
 
 V1 = "/apis/apiextensions.k8s.io/v1"
 SERVED = {"kind": "APIResourceList", "resources": [{"name": "customresourcedefinitions"}]}
@@ -75,14 +79,36 @@ def test_a_server_that_does_not_answer(capsys: pytest.CaptureFixture[str]) -> No
     assert "cannot be reached" in refused(capsys, "--server=http://127.0.0.1:1")
 
 
+def test_a_server_that_speaks_no_http(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def greet() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"220 ready\r\n")
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        assert "cannot be reached: 220 ready" in refused(
+            capsys, f"--server=http://127.0.0.1:{listener.getsockname()[1]}"
+        )
+        thread.join()
+
+
+def test_a_ca_file_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "certificates cannot be read from /no/ca.crt: " in refused(
+        capsys, "--server=https://127.0.0.1:1", "--ca-file=/no/ca.crt"
+    )
+
+
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
         (404, {}, "does not name apiextensions.k8s.io/v1"),
         (500, {}, "does not name apiextensions.k8s.io/v1"),
         (200, {"kind": "APIResourceList", "resources": []}, "does not name apiextensions.k8s.io/v1"),
-        (200, b"<html>", "cannot be reached"),
-        (200, [], "cannot be reached"),
+        (200, b"<html>", "apiextensions.k8s.io/v1 (GET /apis/apiextensions.k8s.io/v1 answers 200: <html>)"),
+        (200, [], "does not name apiextensions.k8s.io/v1"),
         (401, {}, "name a user"),
         (403, {}, "name a user"),
     ],
@@ -173,13 +199,42 @@ def test_the_table_names_each_area_and_the_reasons() -> None:
     skip = ("file", 1, "Skipped: the server does not serve /metrics")
     report.pytest_runtest_logreport(verdict("Health and metrics", "skipped", "setup", longrepr=skip))
     config = SimpleNamespace(option=SimpleNamespace(collectonly=False))
-    report.pytest_terminal_summary(SimpleNamespace(write_line=lines.append, config=config))
+    report.pytest_terminal_summary(SimpleNamespace(write_line=lines.append, config=config), 0)
     rows = {line[:32].strip(): line[32:].split() for line in lines if line[:1].isupper()}
     assert list(rows) == [area.name for area in areas()]
     assert (rows["Objects"], rows["Health and metrics"]) == (["1", "1", "0"], ["0", "0", "1"])
     assert "skipped in Health and metrics: 1: the server does not serve /metrics" in lines
     assert "left out in Objects: a/b, step 'c': why" in lines
     assert dict(report.total) == {"passed": 1, "failed": 1, "skipped": 1}
+
+
+UNTYPED = {"message": "failed to create typed patch object (a; b): .spec.x: expected string"}
+
+
+@pytest.mark.parametrize(
+    ("compiler", "absent", "status", "said"),
+    [
+        ("gc", {"/api/v1/namespaces/a"}, 404, "the server does not serve /api/v1"),
+        ("gc", {"/apis/apps/v1/deployments"}, 404, "the server does not serve /apis/apps"),
+        ("gc", {"/apis/coordination.k8s.io/v1/leases/x"}, 404, ""),
+        ("gc", {"/apis/t1.example.com/v1/widgets"}, 404, ""),
+        ("gc", set(), 500, "500 where the configuration does not fit its types"),
+        ("gc", set(), 404, ""),
+        ("python", {"/api/v1/namespaces/a"}, 404, ""),
+        ("python", set(), 500, ""),
+    ],
+)
+def test_a_failure_is_skipped_for_what_an_answer_showed_of_another_server(
+    monkeypatch: pytest.MonkeyPatch, compiler: str, absent: set[str], status: int, said: str
+) -> None:
+    monkeypatch.setattr(plugin, "_served", {})
+    monkeypatch.setattr(http_client, "absent", absent)
+    monkeypatch.setattr(http_client, "answers", deque([Answer(status, {}, json.dumps(UNTYPED).encode())]))
+    found = {"/version": (200, {"compiler": compiler}), "/apis/coordination.k8s.io": (200, {})}
+    with serving(found) as (url, _):
+        config = SimpleNamespace(getoption={"--server": url}.get)
+        why = plugin.why_skipped(config)  # type: ignore[arg-type]
+    assert (said in why) if said else why == ""
 
 
 def test_an_area_that_the_server_has_must_run() -> None:

@@ -38,7 +38,9 @@ from apiext.verbs.errors import Undecodable
 from apiext.verbs.identity import NO_KIND, expected_kind, no_object, unreadable_body
 
 _decoding = ThreadPoolExecutor(limits.DECODING_THREADS, "decoding")
-_decoding_yaml = ThreadPoolExecutor(1, "decoding-yaml")  # its parser may hold the interpreter for the length of a text
+_decoding_yaml = ThreadPoolExecutor(
+    1, "decoding-yaml"
+)  # its parser is Python: each thread of it would slow down the loop
 _DEFINITIONS = "customresourcedefinitions"
 _SOON = 0.001  # seconds
 _IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first event of a watch (recorded)

@@ -1,12 +1,17 @@
 """Laws of encoding and patches, checked on random documents and against plain models."""
 
 import json
+import sys
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiext.conformance.support.waiting import PATIENCE, pause, prompt
 from apiext.documents import json_patch, merge_patch, yaml_text
 from apiext.documents.document import clone
 from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, encode, encode_telling, encode_yaml
@@ -83,6 +88,44 @@ PLAIN_VALUES = st.recursive(
     lambda below: st.lists(below, max_size=3) | st.dictionaries(PLAIN, below, max_size=3),
     max_leaves=10,
 )
+
+
+@given(
+    st.lists(
+        st.sampled_from(["a", ":", ":", ",", "[", "]", "{", "}", "?", " ", "\n", '"', "'", "&a", "*b", "!t"]),
+        max_size=40,
+    ),
+    st.integers(1, 9),
+)
+def test_a_text_is_read_in_stretches_as_at_once(parts: list[str], stretch: int) -> None:
+    """One regular expression over 2.8 MB kept all other threads waiting for 0.5 s."""
+    text = "".join(parts)
+    whole = yaml_text._disguised(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(yaml_text, "_STRETCH", stretch)
+        assert yaml_text._disguised(text) == whole
+
+
+@pytest.mark.parametrize("text", ["{" + "a:" * 700_000 + "}", '"' + "a " * 700_000 + '"'], ids=["flow", "quoted"])
+def test_other_threads_run_while_yaml_is_read(text: str) -> None:
+    raw, over = text.encode(), threading.Event()
+    reader = threading.Thread(target=lambda: (decode_yaml(raw), over.wait(PATIENCE)))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        reader.start()
+        clock = time.pthread_getcpuclockid(reader.ident or 0)
+        longest = spent = quiet = 0.0
+        while quiet < 50:  # rounds in which the reader did nothing
+            pause(0.0001)
+            before, spent = spent, time.clock_gettime(clock)
+            longest = max(longest, spent - before)
+            quiet = quiet + 1 if spent - before < 0.00001 else 0
+    finally:
+        sys.setswitchinterval(interval)
+        over.set()
+        reader.join()
+    prompt(longest, 0.01, "another thread waited for seconds of CPU")
 
 
 @given(st.dictionaries(PLAIN, PLAIN_VALUES, max_size=3))

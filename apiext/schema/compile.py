@@ -12,7 +12,6 @@ from apiext.schema.budget import DEFAULTS, OverBudget, refill
 from apiext.schema.deeply import deeply
 from apiext.schema.default import defaulter, growth
 from apiext.schema.held import keeps
-from apiext.schema.normalize import normalizer
 from apiext.schema.nulls import null_dropper
 from apiext.schema.parse import parse
 from apiext.schema.prune import pruner
@@ -114,15 +113,12 @@ class CompiledSchema:
         ``metadata``: unknown paths that have left the object's metadata, which a root that is an embedded resource
         would find again. ValueError as ``coerce_embedded`` and ``default`` raise it.
         """
-        root = self.root
-        if self.preserve_unknown_fields or coerce.matters(root):
-            unknown = self.prune(document)
-            self.drop_nulls(document)
-            unknown += sorted([*self.coerce_embedded(document), *(metadata if root.embedded else ())])
-            self.default(document)
-            return unknown
-        DEFAULTS.refill()
-        return sorted_paths(normalizer(root, root=True)(document))
+        unknown = self.prune(document)
+        self.drop_nulls(document)
+        if coerce.matters(self.root):
+            unknown += sorted([*self.coerce_embedded(document), *(metadata if self.root.embedded else ())])
+        self.default(document)
+        return unknown
 
     def from_storage(self, document: Document) -> bool:
         """Prune, drop nulls, repair embedded resources and default a stored object (PRU-007, NUL-005).

@@ -67,10 +67,8 @@ class Default:
         DEFAULTS.left -= self.weight
         if DEFAULTS.left < 0:
             DEFAULTS.spend(0)
-        return self.again() if self.fresh else self.value
-
-    def again(self) -> Any:
-        """Return a container for one place, and count the bytes of what is filled in late alone."""
+        if not self.fresh:
+            return self.value
         value = clone(self.value)
         if self.late is not None:
             self.late(value)

@@ -50,7 +50,7 @@ def test_defaulting_equals_its_model(schema: dict[str, Any], document: dict[str,
 
 @pytest.mark.rows("PRU-007", "NUL-005")
 @given(ROOTS, DOCUMENTS)
-def test_one_walk_equals_its_parts(schema: dict[str, Any], document: dict[str, Any]) -> None:
+def test_normalize_and_from_storage_equal_their_parts(schema: dict[str, Any], document: dict[str, Any]) -> None:
     compiled, parts = compile_schema(schema), clone(document)
     unknown = compiled.prune(parts)
     compiled.drop_nulls(parts)

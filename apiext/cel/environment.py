@@ -155,11 +155,6 @@ class Program:
         """Return of how many nodes it is, those that macros make among them."""
         return len(self.checked.parsed.offsets)
 
-    @property
-    def code(self) -> Code | None:
-        """Return the code that was generated, None before and where parts of it are interpreted."""
-        return None if self._mixed else self._run
-
     def mentions(self, variable: str) -> bool:
         """Return whether a variable is used, as transition rules use oldSelf."""
         return self.checked.mentions(variable)

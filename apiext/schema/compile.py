@@ -11,7 +11,6 @@ from apiext.schema import coerce, list_types, report
 from apiext.schema.budget import DEFAULTS, OverBudget, refill
 from apiext.schema.deeply import deeply
 from apiext.schema.default import defaulter, growth
-from apiext.schema.held import keeps
 from apiext.schema.nulls import null_dropper
 from apiext.schema.parse import parse
 from apiext.schema.prune import pruner
@@ -179,8 +178,6 @@ class CompiledSchema:
             return [], []
         if blocked(errors):
             return [not_checked()], []
-        if self.warm and keeps(scope, new, anew=old is None):
-            return [], []
         run = Run(link=None if old is None else Link(self.root, new, old))
         run.visit(scope, new, old)
         for rule, error in run.failed_messages:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, TypeVarTuple
 
 from apiext import limits
+from apiext.cel import effort
 from apiext.cel.environment import PER_CALL_LIMIT, Evaluation, Program
 from apiext.cel.evaluation import ELEMENT, Limit
 
@@ -76,6 +77,8 @@ class Patience:
             limit.most = self.left
         found = program.evaluate(variables, limit)
         self.left -= found.cost
+        if self.brief:
+            limit.effort = effort.left()  # all rules together may touch as many elements as a single one
         if found.cancelled:
             if limit.cancelled:
                 raise Stopped
@@ -121,6 +124,7 @@ def briefly(work: Callable[[*Ts], T], *args: *Ts) -> T:
     before, brief = mine.patience, mine.brief
     brief.left = limits.LOOP_UNITS
     brief.limit.time = 0
+    brief.limit.effort = effort.MOST
     mine.patience = brief
     try:
         return work(*args)

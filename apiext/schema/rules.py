@@ -11,7 +11,6 @@ from apiext.cel import types
 from apiext.cel.declared import Declared
 from apiext.cel.environment import Environment, Program, Rejected
 from apiext.cel.escaping import escape
-from apiext.cel.evaluation import Code
 from apiext.cel.types import Type
 from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
@@ -74,11 +73,6 @@ class Compiled:
     field: str = ""
 
 
-Codes = tuple[tuple[Code, ...] | None, tuple[Code, ...] | None]
-"""The code of the rules of a place: of those for objects that have an old value, and of those for new ones."""
-
-_NO_CODES: Codes = (None, None)
-
 has_rules = anywhere("has rules", lambda node: node.rules)
 """Tells whether there is a rule at or below a node."""
 
@@ -89,10 +83,10 @@ class Scope:
     ``declared`` is made at its first use, from that of the place above when rules stand there, too. ``type_name`` is
     what that calls the type of this place. ``shown`` is what the type is made of, None where upstream has no type
     for it. ``judged`` are the members whose rules count for objects, as they have a type; ``judges`` tells whether any
-    rule here counts for them. ``codes`` are None before ``ready`` has found all there is.
+    rule here counts for them.
     """
 
-    __slots__ = ("_compiled", "_declared", "codes", "items", "judged", "judges", "node", "parent", "properties", "root",
+    __slots__ = ("_compiled", "_declared", "items", "judged", "judges", "node", "parent", "properties", "root",
                  "shown", "step", "type_name", "types", "uses_old", "values", "within")  # fmt: skip
 
     def __init__(
@@ -110,7 +104,6 @@ class Scope:
         self._declared: Declared | bool | None = False
         self._compiled: list[Compiled] | None = None
         self.uses_old = False  # known when rules are compiled
-        self.codes: Codes | None = None
         self.properties = {
             name: Scope(below, self, name) for name, below in node.properties.items() if has_rules(below)
         }
@@ -169,29 +162,6 @@ class Scope:
             self._compiled = made
             compilations.observe(perf_counter() - began)
         return self._compiled
-
-    def ready(self) -> Codes:
-        """Return the code of the rules here; none where a rule has no code, or was never asked yet.
-
-        Without an old value no transition rule counts (CEL-008); with one, a place that has any gives no code.
-        """
-        compiled = self._compiled
-        if not compiled:
-            return _NO_CODES
-        found: list[Code] = []
-        for made in compiled:
-            if made.error:
-                self.codes = _NO_CODES
-                return _NO_CODES
-            if made.program is None or (made.uses_old and not made.rule.optional_old_self):
-                continue
-            if made.program.code is None:
-                if made.program.generated:
-                    self.codes = _NO_CODES
-                return _NO_CODES
-            found.append(made.program.code)
-        self.codes = None if self.uses_old else (*found,), (*found,)
-        return self.codes
 
 
 def scope_of(root: Structural, *, resource: bool = True) -> Scope | None:

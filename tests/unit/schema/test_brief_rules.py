@@ -1,0 +1,99 @@
+"""Rules that are evaluated briefly, on the event loop: the errors are those of a thread, and the work has a bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apiext import limits
+from apiext.cel import effort
+from apiext.conformance.support.cases import Case, case_name, load
+from apiext.schema.compile import compile_schema
+from apiext.schema.patience import Patience, TooLong, briefly, working
+from apiext.schema.timing import evaluations
+
+
+@pytest.mark.rows("CEL-006", "CEL-008")
+@pytest.mark.parametrize("case", load(__file__, "brief_rules"), ids=case_name)
+def test_rules_hold_or_fail_on_the_loop_as_in_a_thread(case: Case) -> None:
+    compiled = compile_schema(case.schema)
+    for before in case.before or ():
+        compiled.rules(before, None)
+    if case.thread:
+        with pytest.raises(TooLong):
+            briefly(compiled.rules, case.new, case.old)
+    else:
+        assert (briefly(compiled.rules, case.new, case.old) == ([], [])) is bool(case.holds)
+    found = working(Patience(), compiled.rules, case.new, case.old)
+    assert (found == ([], [])) is bool(case.holds)
+    assert briefly(compiled.rules, case.new, case.old) == found
+
+
+LONG = {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": [{"rule": "self.all(x, x < 5)"}]}
+
+
+def test_what_takes_long_is_left_to_a_thread() -> None:
+    compiled = compile_schema({"type": "object", "properties": {"a": LONG, "b": LONG}})
+    few, many = [1], [1] * (limits.LOOP_UNITS // 7)
+    assert compiled.rules({"a": few, "b": few}, None) == ([], [])
+    assert briefly(compiled.rules, {"a": few, "b": few}, None) == ([], [])
+    assert briefly(compiled.rules, {"a": few, "b": many}, None) == ([], [])
+    with pytest.raises(TooLong):
+        briefly(compiled.rules, {"a": many, "b": many}, None)
+    with pytest.raises(TooLong):
+        briefly(compiled.rules, {"a": many * 3}, None)
+    assert compiled.rules({"a": many, "b": many}, None) == ([], [])
+
+
+def test_the_way_to_rules_takes_time_too() -> None:
+    of_few = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "x-kubernetes-validations": [{"rule": "true"}]}},
+    }
+    compiled = compile_schema({"type": "object", "properties": {"l": {"type": "array", "items": of_few}}})
+    assert compiled.rules({"l": [{}, {"n": 1}]}, None) == ([], [])
+    assert briefly(compiled.rules, {"l": [{}] * 100}, None) == ([], [])
+    with pytest.raises(TooLong):
+        briefly(compiled.rules, {"l": [{}] * limits.LOOP_UNITS}, None)
+
+
+def test_a_rule_that_fails_is_evaluated_once() -> None:
+    compiled = compile_schema({"type": "object", "properties": {"a": LONG}})
+    assert compiled.rules({"a": [1]}, None) == ([], [])
+    broken = {"a": [*([1] * (limits.LOOP_UNITS // 7)), 5]}  # the budget of the loop is enough for it once
+    found = briefly(compiled.rules, broken, None)
+    assert len(found[0]) == 1
+    assert found == compiled.rules(broken, None)
+
+
+def test_elements_count_for_all_rules_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    same = {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": [{"rule": "self == self"}]}
+    compiled = compile_schema({"type": "object", "properties": dict.fromkeys("ab", same)})
+    new = {"a": [1] * 50, "b": [2] * 50}
+    assert compiled.rules(new, None) == ([], [])
+    begin, begun = effort.begin, list[int]()
+
+    def noted(most: int, limit: Any) -> None:
+        begun.append(most)
+        begin(most, limit)
+
+    monkeypatch.setattr(effort, "begin", noted)
+    for _ in range(2):
+        assert briefly(compiled.rules, new, None) == ([], [])
+    first, second = begun[:2]
+    assert second <= first - 50
+    assert begun == [first, second] * 2
+
+
+@pytest.mark.rows("CEL-019")
+def test_places_are_counted_once() -> None:
+    compiled = compile_schema({"type": "object", "properties": dict.fromkeys("ab", LONG)})
+    new: dict[str, Any] = {"a": [1], "b": [2]}
+    compiled.rules(new, None)
+    before, took = evaluations.count, evaluations.sum
+    assert briefly(compiled.rules, new, None) == ([], [])
+    assert evaluations.count == before + 2
+    assert evaluations.sum > took
+    assert len(briefly(compiled.rules, {"a": [1], "b": [7]}, None)[0]) == 1
+    assert evaluations.count == before + 4

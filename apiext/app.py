@@ -35,7 +35,7 @@ from apiext.config import (
     ConfigError,
     EtcdConfig,
 )
-from apiext.controllers import cycles, large_pages, startup
+from apiext.controllers import cycles, startup
 from apiext.controllers.loop_lag import LoopLag
 from apiext.controllers.resealing import Resealing
 from apiext.conversion.webhook import Converter
@@ -164,8 +164,7 @@ class Application:
         # few threads: more would only share the interpreter, and keep a heap each
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(limits.THREADS, "work"))
         async with contextlib.AsyncExitStack() as stack:
-            # while etcd starts there is nothing else to do; later it would hold up the loop
-            endpoints, _ = await asyncio.gather(self._etcd_endpoints(stack), asyncio.to_thread(large_pages.gather))
+            endpoints = await self._etcd_endpoints(stack)
             launch.forget_earlier(self._config)  # the directory is ours now
             etcd = await (self._connect(endpoints) if self._store is None else self._reach(self._store))
             stack.push_async_callback(etcd.close)

@@ -160,7 +160,6 @@ GC_ROUNDS = 4  # such looks until one goes through all that was new in them: abo
 GC_EVERY = 2.0  # seconds between looks through everything ...
 GC_WORTH = 8  # ... which are taken when so many rounds went by
 GC_SHARE = 0.002  # of the time, at most, that goes by with them: one of 20 ms is the last for ten seconds
-LARGE_PAGE_FULL = 0.75  # of a large page of memory that must be in use for it to be made: the rest is taken, too
 SWITCH_INTERVAL = 0.0002  # seconds that a thread computes before the loop may go on
 LOOP_UNITS = 10_000  # units of rules evaluated on the loop, 0.3 to 4 ms; beyond, all over again in a thread
 THREADS = 3  # threads that work on large objects ...

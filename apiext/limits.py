@@ -72,7 +72,7 @@ SELECTOR_INLINE = 4_096  # characters of selectors that are parsed on the loop
 TERMS_APART = 16  # conditions of a selector that are asked one by one; more of them are joined
 INDEX_SORTED = 2_000  # keys sorted at a stretch; more are picked out of the state in key order
 FIELD_VALUES = 256  # values of a selectable field remembered for the watches that ask for them
-ROUTED_FROM = 16  # watch groups of a collection from which changes are told apart by value before they are delivered
+ROUTE_VALUES = 16  # values of a selector's term by each of which its watches are found; of more, each change is tested
 GZIP_FROM = 128 * 1024  # bytes from which answers are compressed (upstream: defaultGzipThresholdBytes)
 GZIP_INLINE = 256 * 1024  # bytes compressed on the loop; above, in the compression thread
 PUMP_SLICE = 64  # watchers written between two turns of the loop
@@ -86,7 +86,9 @@ WATCH_LOW_WATER = 64 * 1024  # ... of which a new one gets at least so many
 WEBSOCKET_PING = 30.0  # seconds between pings of a watch over WebSocket: proxies cut what is silent for a minute
 WEBSOCKET_INPUT = 64 * 1024  # bytes that a client may send on such a watch between two pings: nobody reads them
 WEBSOCKET_FRAME = 64  # bytes that each of its frames counts for beside what it carries
-INITIAL_BYTES = 16 * 1024 * 1024  # bytes of first events of a group of watches that others of it may want, too
+INITIAL_BYTES = (
+    32 * 1024 * 1024
+)  # bytes of first events, of all groups of watches, that others of a group may want, too
 BLOCK_EVENTS = 256  # changes looked at for one block of a watch
 BLOCKS_KEPT = 4  # blocks remembered while watchers of a group catch up
 PUMP_BLOCK = 256 * 1024  # bytes of frames joined into one write of a watch

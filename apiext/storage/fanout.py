@@ -3,8 +3,9 @@
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Container, Hashable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from time import perf_counter
 
 from apiext import limits
@@ -12,10 +13,11 @@ from apiext.storage.beginnings import Beginnings
 from apiext.storage.history import Change, History
 from apiext.storage.progress import Reached
 from apiext.storage.pump import Pump
+from apiext.storage.routes import Routes
 from apiext.storage.snapshot import Piece
 from apiext.storage.staging import Staging
 from apiext.storage.store import Entry
-from apiext.storage.watching import Sink, Values, WatchGroup, elsewhere, event_of
+from apiext.storage.watching import Sink, WatchGroup, event_of
 from apiext.telemetry import Distribution
 from apiext.turn import Turn
 
@@ -112,20 +114,23 @@ class Watcher:
 class Group:
     """Watchers of one WatchGroup. A pass writes one block of frames to every synced watcher, slice by slice.
 
-    ``cursor`` is the position up to which all synced watchers are served once the pass is over; ``ready`` ones are
-    behind, and may be written to.
+    ``_concerns`` are the positions of the changes that may be selected and that no pass has written yet: a group that
+    no change concerns does nothing, and is at the end of the history all the same. ``ready`` watchers are behind, and
+    may be written to.
     """
 
     __slots__ = (
-        "_at", "_blocks", "_blocks_second", "_data", "_due", "_fanout", "_initial", "_places", "_ready", "_staging",
-        "_start", "_synced", "_todo", "began", "cursor", "members", "queued", "spec",
+        "_at", "_began", "_blocks", "_blocks_second", "_concerns", "_data", "_due", "_fanout", "_initial", "_places",
+        "_ready", "_staging", "_start", "_synced", "_todo", "members", "queued", "spec",
     )  # fmt: skip
 
     def __init__(self, fanout: "Fanout", spec: WatchGroup) -> None:
         self._fanout = fanout
         self._at = 0
+        self._began = 0.0  # perf_counter at the first change that no pass has written
         self._blocks: dict[int, tuple[int, bytes]] = {}
         self._blocks_second = 0
+        self._concerns: deque[int] = deque()
         self._data = b""
         self._due = False
         self._initial = Beginnings()
@@ -135,11 +140,26 @@ class Group:
         self._start = 0
         self._synced: dict[Watcher, None] = {}
         self._todo: list[Watcher | None] = []
-        self.began = 0.0  # perf_counter at the first change that no pass has delivered
-        self.cursor = fanout.history.end
         self.members: dict[Watcher, None] = {}
         self.queued = False
         self.spec = spec
+
+    @property
+    def cursor(self) -> int:
+        """The position up to which all synced watchers are served once the pass under way is over."""
+        return self._concerns[0] if self._concerns else self._fanout.history.end
+
+    # -- called by the fan-out
+
+    def concern(self, position: int) -> None:
+        """Write the change at a position in a pass to come, if it is selected."""
+        concerns = self._concerns
+        if concerns and concerns[-1] == position:
+            return  # both states of the change lead here
+        concerns.append(position)
+        if not self._began:
+            self._began = self._fanout.now()
+        self._fanout.pump.add(self)
 
     # -- called by watchers
 
@@ -198,7 +218,7 @@ class Group:
             return bool(self._todo)
         if self._todo or self._ready:
             return True
-        return bool(self._synced) and (self._due or self.cursor < self._fanout.history.end)
+        return bool(self._synced) and (self._due or bool(self._concerns))
 
     @property
     def oldest(self) -> int:
@@ -254,28 +274,22 @@ class Group:
             self._finish(watcher, None)
         self._fanout.pump.add(self)
 
-    def skip(self, position: int) -> bool:
-        """Step over a change of another namespace without a pass; tells whether that was possible."""
-        if self.cursor != position:
-            return False
-        self.cursor += 1
-        return True
-
     # -- passes
 
     def _open_pass(self) -> bool:
-        history = self._fanout.history
+        history, concerns = self._fanout.history, self._concerns
         if not self._synced:
             self._due = False
-            self.cursor = history.end
+            self._settle(history.end)
             return False
-        if self.cursor < history.first:
+        if concerns and concerns[0] < history.first:
             for watcher in list(self._synced):
                 self._finish(watcher, None)
             return True
         self._start = self.cursor
-        if self.cursor < history.end:
-            self.cursor, self._data = self._block(self.cursor, history.end)
+        if concerns:
+            stop, self._data = self._block(concerns, concerns[0], history.end)
+            self._settle(stop)
             if self._data:
                 self._todo = list(self._synced)
             return True
@@ -286,6 +300,14 @@ class Group:
             self._todo = [watcher for watcher in self._synced if watcher.marked_from <= now]
             return True
         return False
+
+    def _settle(self, stop: int) -> None:
+        """Forget the changes before a position."""
+        concerns = self._concerns
+        while concerns and concerns[0] < stop:
+            concerns.popleft()
+        if not concerns and not self._data:
+            self._began = 0.0
 
     def _deliver(self, limit: int) -> int:
         data, start = self._data, self._at
@@ -304,10 +326,10 @@ class Group:
         self._at = stop
         if stop == len(self._todo):
             self._over()
-            if self.began:
+            if self._began:
                 if self._fanout.delays is not None:
-                    self._fanout.delays.observe(perf_counter() - self.began)
-                self.began = 0.0
+                    self._fanout.delays.observe(perf_counter() - self._began)
+                self._began = 0.0
         return stop - start
 
     def _over(self) -> None:
@@ -340,7 +362,7 @@ class Group:
     def catch_up(self, watcher: Watcher) -> bool:
         """Write one block to a watcher that is behind; tell whether it still is."""
         if watcher.cursor < self.cursor:
-            watcher.cursor, data = self._block(watcher.cursor, self.cursor)
+            watcher.cursor, data = self._block(range(watcher.cursor, self.cursor), watcher.cursor, self.cursor)
             if data:
                 watcher.sink.write(data)
         if watcher.cursor < self.cursor:
@@ -357,8 +379,11 @@ class Group:
 
     # -- frames
 
-    def _block(self, start: int, stop: int) -> tuple[int, bytes]:
-        """Return the frames of the changes from ``start`` on, and where the block ends, at most ``stop``."""
+    def _block(self, positions: Sequence[int], start: int, stop: int) -> tuple[int, bytes]:
+        """Return the frames of the changes from ``start`` on, and where the block ends, at most ``stop``.
+
+        ``positions`` are those of the changes in between that may be selected.
+        """
         second = self._second()
         if second != self._blocks_second:
             self._blocks.clear()
@@ -370,14 +395,15 @@ class Group:
         frames: list[bytes] = []
         size = 0
         position = start
-        end = min(stop, start + limits.BLOCK_EVENTS)
         turn = Turn()
-        while position < end and size < limits.PUMP_BLOCK and not (turn.over and position > start):
-            change = self._change(position, end)
+        for number, at in enumerate(islice(positions, limits.BLOCK_EVENTS)):
+            if size >= limits.PUMP_BLOCK or (number and turn.over):
+                break
+            change = self._change(at, islice(positions, number, limits.BLOCK_EVENTS))
             if change is None:
                 break
             seen = event_of(spec, change) if self._staging is None or self._staging.concerns(change.entry) else None
-            position += 1
+            position = at + 1
             if seen is not None:
                 frame = spec.frame(*seen)
                 frames.append(frame)
@@ -394,13 +420,13 @@ class Group:
         """Return the second for which frames are cached, 0 where they show no ages."""
         return self.spec.second() if self.spec.second is not None else 0
 
-    def _change(self, position: int, end: int) -> Change | None:
-        """Return a change as the group shows it; None: wait."""
+    def _change(self, position: int, positions: Iterable[int]) -> Change | None:
+        """Return a change as the group shows it; None: wait. ``positions``: its own and those to come in the block."""
         history, staging, of = self._fanout.history, self._staging, self.spec.namespace
         change = history.at(position)
         if staging is None or (of is not None and change.entry.namespace != of) or not staging.concerns(change.entry):
             return change
-        following = (history.at(at) for at in range(position, end))
+        following = (history.at(at) for at in positions)
         inside = (one for one in following if of is None or one.entry.namespace == of)
         return staging.change(change, self.spec.selects is not None, inside)
 
@@ -453,33 +479,26 @@ class Fanout:
         self.progress = progress
         self.pump = pump
         self._groups: dict[Hashable, Group] = {}
-        self._routed = 0
+        self._published = 0.0
+        self._routes = Routes()
 
     def publish(self, change: Change) -> None:
-        """Append a change to the history and wake who may want it."""
-        history, now = self.history, 0.0
-        position = history.end
-        history.append(change)
-        namespace = change.entry.namespace
-        values: Values | None = {} if self._routed >= limits.ROUTED_FROM else None
-        for group in self._groups.values():
-            spec = group.spec
-            of = spec.namespace
-            if of is not None and of != namespace and group.skip(position):
-                continue
-            route = spec.route
-            if values is not None and route and elsewhere(route, change, values) and group.skip(position):
-                continue
-            if not group.began:
-                group.began = now = now or perf_counter()
-            self.pump.add(group)
+        """Append a change to the history and deliver it to the groups that it may concern."""
+        self._published = 0.0
+        self.history.append(change)
+        self._routes.deliver(self.history.end - 1, change)
+
+    def now(self) -> float:
+        """Return perf_counter at the change that is being published: read once for all groups that it concerns."""
+        self._published = self._published or perf_counter()
+        return self._published
 
     def attach(self, spec: WatchGroup, sink: Sink, bookmarks: bool, cursor: int) -> tuple[Group, Watcher]:
         """Return a new watcher at a position of the history, not yet entered in its group."""
         group = self._groups.get(spec.key)
         if group is None:
             group = self._groups[spec.key] = Group(self, spec)
-            self._routed += spec.route is not None
+            self._routes.add(group, spec.namespace, spec.route)
         watcher = Watcher(group, sink, bookmarks)
         watcher.cursor = cursor
         watcher.reached = self.revision_before(cursor)
@@ -512,7 +531,7 @@ class Fanout:
         """Drop a group that has no watchers."""
         if self._groups.get(group.spec.key) is group:
             del self._groups[group.spec.key]
-            self._routed -= group.spec.route is not None
+            self._routes.remove(group, group.spec.namespace, group.spec.route)
 
     @property
     def busy(self) -> bool:

@@ -16,10 +16,14 @@ Reader = Callable[[Entry], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """What objects can be told apart by: one label, or one field of one version. Equal keys mean equal readers."""
+    """What objects can be told apart by: one label, or one field of one version. Equal keys mean equal readers.
+
+    ``label`` is the label that is read, if it is one.
+    """
 
     key: Hashable
     read: Reader = field(compare=False)
+    label: str = field(default="", compare=False)
 
 
 @dataclass(slots=True)  # not frozen: each list makes some, and freezing costs more than making

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from apiext.storage.history import Change
-from apiext.storage.indexes import Dimension, Term
+from apiext.storage.indexes import Term
 from apiext.storage.staging import Stage
 from apiext.storage.store import Entry
 
@@ -74,19 +74,3 @@ def event_of(group: WatchGroup, change: Change) -> tuple[str, Entry] | None:
         assert previous is not None
         return seen, previous.with_revision(revision)
     return seen, entry
-
-
-Values = dict[Dimension, tuple[str | None, ...] | None]
-
-
-def elsewhere(route: Term, change: Change, values: Values) -> bool:
-    """Tell whether neither state of a change can meet a condition; ``values`` are what was read of it so far."""
-    dimension = route.dimension
-    if dimension not in values:
-        states = (change.entry,) if change.previous is None else (change.entry, change.previous)
-        try:
-            values[dimension] = tuple(map(dimension.read, states))
-        except Exception:  # outermost: what cannot be read ends the watches that ask for it, in the pump
-            values[dimension] = None
-    known = values[dimension]
-    return known is not None and not any(map(route.accepts, known))

@@ -42,8 +42,13 @@ class Selection:
 
     @property
     def route(self) -> Term | None:
-        """One of the terms that names its values."""
-        return next((term for term in self.terms if term.values is not None), None)
+        """The term by which changes that may be selected are found: the name, else that of the fewest values."""
+        return _narrowest(self.terms)
+
+    @property
+    def route_unread(self) -> Term | None:
+        """The same, of the terms that hold in every version: what needs no conversion."""
+        return _narrowest(by_name(self))
 
 
 EVERYTHING = Selection(None)
@@ -83,6 +88,14 @@ def parsed(options: ListOptions) -> tuple[LabelSelector, FieldSelector]:
 def by_name(selection: Selection) -> tuple[Term, ...]:
     """Return the conditions that hold of an object in every version and at every revision."""
     return tuple(term for term in selection.terms if term.dimension in (_NAME, _NAMESPACE))
+
+
+def _narrowest(terms: Iterable[Term]) -> Term | None:
+    return min(
+        (term for term in terms if term.values is not None),
+        key=lambda term: (term.dimension != _NAME, len(term.values or ())),
+        default=None,
+    )
 
 
 def _all(terms: list[Term]) -> Predicate | None:
@@ -163,7 +176,7 @@ class _Labels:
 
 @lru_cache(limits.SELECTORS_SEEN)
 def _label(key: str) -> Dimension:
-    return Dimension(("label", key), lambda entry: entry.labels.get(key))
+    return Dimension(("label", key), lambda entry: entry.labels.get(key), key)
 
 
 def _label_term(requirement: Requirement) -> Term:

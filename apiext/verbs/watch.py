@@ -82,7 +82,7 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
         expired=frames.expired,
         version=call.served.version,
         first=frames.first,
-        route=None if call.served.converts else selection.route,
+        route=selection.route_unread if call.served.converts else selection.route,
         stage=converting.stage(verbs, call, selection, frames.failed) or frames.stage,
         fault=partial(_fault, frames),
         second=frames.second,
@@ -145,7 +145,10 @@ async def _opened(
         if initial and options.resource_version == "0" and collection.broken:
             found = await _last_states(verbs, call, collection, selection)
         else:
-            found = await collection.select(selection.terms, group.namespace) if initial and group.route else None
+            indexed = (
+                initial and group.route and not call.served.converts
+            )  # stored labels and fields are not those shown
+            found = await collection.select(selection.terms, group.namespace) if indexed else None
         return collection.watch(
             group, None, sink,
             initial=initial,

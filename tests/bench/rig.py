@@ -176,15 +176,16 @@ class Rig:
 
 
 @contextlib.contextmanager
-def rig() -> Iterator[Rig]:
-    """Run a server with default flags on plain http over an etcd of its own."""
+def rig(*more: str, root: Path = ROOT) -> Iterator[Rig]:
+    """Run a server of a source tree on plain http over an etcd of its own, with default flags and those given."""
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apiext-bench-")))
         etcd = stack.enter_context(running_etcd(directory / "etcd"))
-        flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}"]
+        flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}", *more]
         # an installed server has its bytecode, whatever this process writes
         env = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
-        server = start_server(directory / "server", flags, env=env)
-        made = Rig(server, etcd, directory / "server", flags, env)
+        env["PYTHONPATH"] = str(root)
+        server = start_server(directory / "server", flags, env=env, root=root)
+        made = Rig(server, etcd, directory / "server", flags, env, root=root)
         stack.callback(lambda: stop(made.server.process) if made.server.process else None)
         yield made

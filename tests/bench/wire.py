@@ -113,19 +113,20 @@ def _begin(address: tuple[str, int], todo: Iterator[bytes], lines: dict[int, Lin
 
 
 class Watchers:
-    """Many open watches whose bytes are counted and thrown away."""
+    """Many open watches, ``count`` of each path, whose bytes are counted and thrown away."""
 
-    def __init__(self, address: tuple[str, int], path: str, count: int) -> None:
+    def __init__(self, address: tuple[str, int], path: str | Iterable[str], count: int = 1) -> None:
         self._poll = select.epoll()
         self._sockets: dict[int, socket.socket] = {}
         self.received: dict[int, int] = {}
         self.times: list[float] = []
         self.lines = 0
         self._buffer = bytearray(PIECE)
-        for _ in range(count):
-            sock = socket.create_connection(address)
-            sock.sendall(request("GET", path))
-            self._sockets[sock.fileno()] = sock
+        for one in (path,) if isinstance(path, str) else path:
+            for _ in range(count):
+                sock = socket.create_connection(address)
+                sock.sendall(request("GET", one))
+                self._sockets[sock.fileno()] = sock
         for number, sock in self._sockets.items():
             head = b""
             while b"\r\n\r\n" not in head:

@@ -476,5 +476,5 @@ async def test_blocks_with_ages_are_those_of_their_second(feed: Feed) -> None:
     feed.put("n/a")
     block = watcher._group._block
     for second in (100, 100, 50):
-        assert block(start, start + 1)[1] == line("ADDED", "a", feed.revision, f"{second}")
+        assert block((start,), start, start + 1)[1] == line("ADDED", "a", feed.revision, f"{second}")
     assert made == [100, 50]

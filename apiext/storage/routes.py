@@ -1,0 +1,130 @@
+"""The watch groups of one collection by what a change must have to concern them: a namespace, the value of one term."""
+
+from collections.abc import Hashable, Iterable
+from typing import Protocol, TypeVar
+
+from apiext import limits
+from apiext.storage.history import Change
+from apiext.storage.indexes import Dimension, Term
+from apiext.storage.store import Entry
+
+K = TypeVar("K")
+
+
+class Routed(Protocol):
+    """What a change is delivered to."""
+
+    def concern(self, position: int) -> None:
+        """Take note that the change at a position may be selected; called again for the same position."""
+
+
+Place = tuple[str | None, str | None]
+"""Namespace (None: all) and value."""
+
+
+class _Row:
+    """Those that ask one dimension for one of a few values, by namespace and value."""
+
+    __slots__ = ("_namespaces", "_places", "dimension")
+
+    def __init__(self, dimension: Dimension) -> None:
+        self.dimension = dimension
+        self._places: dict[Place, dict[Routed, None]] = {}
+        self._namespaces: dict[str | None, int] = {}  # how many ask in each
+
+    def add(self, one: Routed, namespace: str | None, values: Iterable[str]) -> None:
+        self._namespaces[namespace] = self._namespaces.get(namespace, 0) + 1
+        for value in values:
+            self._places.setdefault((namespace, value), {})[one] = None
+
+    def remove(self, one: Routed, namespace: str | None, values: Iterable[str]) -> bool:
+        """Forget one; tell whether none is left."""
+        self._namespaces[namespace] -= 1
+        if not self._namespaces[namespace]:
+            del self._namespaces[namespace]
+        for value in values:
+            _discard(self._places, (namespace, value), one)
+        return not self._namespaces
+
+    def deliver(self, position: int, entry: Entry) -> None:
+        """Deliver the change at a position to those that one of its states may concern."""
+        within = [place for place in (None, entry.namespace) if place in self._namespaces]
+        if not within:
+            return  # reading a field takes as long as reading the object
+        try:
+            value = self.dimension.read(entry)
+            found = [self._places.get((namespace, value), ()) for namespace in within]
+        except Exception:  # outermost: those that ask for what cannot be read end when they are served
+            found = [those for (namespace, _), those in self._places.items() if namespace in within]
+        for those in found:
+            for one in those:
+                one.concern(position)
+
+
+class Routes:
+    """Finds those that a change may concern without a look at the others (decisions/0031)."""
+
+    __slots__ = ("_everywhere", "_fields", "_inside", "_labels")
+
+    def __init__(self) -> None:
+        self._everywhere: dict[Routed, None] = {}
+        self._inside: dict[str, dict[Routed, None]] = {}
+        self._fields: dict[Hashable, _Row] = {}  # by the key of the dimension
+        self._labels: dict[Hashable, _Row] = {}  # by the label
+
+    def add(self, one: Routed, namespace: str | None, term: Term | None) -> None:
+        """Deliver changes of a namespace (None: of all) that meet a term (None: all of them)."""
+        values = _values(term)
+        if term is None or values is None:
+            (self._everywhere if namespace is None else self._inside.setdefault(namespace, {}))[one] = None
+            return
+        rows, key = self._rows(term.dimension)
+        row = rows.get(key)
+        if row is None:
+            row = rows[key] = _Row(term.dimension)
+        row.add(one, namespace, values)
+
+    def remove(self, one: Routed, namespace: str | None, term: Term | None) -> None:
+        """Undo ``add`` with the same arguments."""
+        values = _values(term)
+        if term is None or values is None:
+            if namespace is None:
+                del self._everywhere[one]
+            else:
+                _discard(self._inside, namespace, one)
+            return
+        rows, key = self._rows(term.dimension)
+        if rows[key].remove(one, namespace, values):
+            del rows[key]
+
+    def deliver(self, position: int, change: Change) -> None:
+        """Deliver a change to all whose namespace and value one of its two states has."""
+        entry, previous = change.entry, change.previous
+        for one in self._everywhere:
+            one.concern(position)
+        for one in self._inside.get(entry.namespace, ()):
+            one.concern(position)
+        if not self._fields and not self._labels:
+            return
+        for state in (entry,) if previous is None else (entry, previous):
+            for row in self._fields.values():
+                row.deliver(position, state)
+            if self._labels:
+                # as many steps as the smaller of both has: watches of a thousand labels cost what those of one do
+                for label in self._labels.keys() & state.labels.keys():
+                    self._labels[label].deliver(position, state)
+
+    def _rows(self, dimension: Dimension) -> tuple[dict[Hashable, _Row], Hashable]:
+        return (self._labels, dimension.label) if dimension.label else (self._fields, dimension.key)
+
+
+def _values(term: Term | None) -> Iterable[str] | None:
+    """Return the values by which a term is found, None if it names none or too many."""
+    return None if term is None or term.values is None or len(term.values) > limits.ROUTE_VALUES else term.values
+
+
+def _discard(places: dict[K, dict[Routed, None]], place: K, one: Routed) -> None:
+    those = places[place]
+    del those[one]
+    if not those:
+        del places[place]

@@ -1,0 +1,172 @@
+"""Measures how costs grow with what should not matter: `scripts/bench --surface [NAME…]`.
+
+Each dimension of surface.yaml is measured at three sizes, each on a fresh server. Its exponent is the slope of the
+logarithm of the cost over that of the size: a property of the code, so that no goal depends on the machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from apiext.conformance.support.definitions import establish
+from tests.bench import wire
+from tests.bench.rig import Rig, rig
+from tests.support.processes import ROOT
+
+TABLE = Path(__file__).with_suffix(".yaml")
+WRITES = 200
+GROUP = "surface.example.com"
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A row of the table."""
+
+    name: str
+    of: str
+    sizes: tuple[int, ...]
+    exponent: float
+    quick: bool = False
+
+
+@dataclass(frozen=True)
+class Slope:
+    """What a dimension was found to be: seconds of CPU at each size, and the exponent."""
+
+    dimension: Dimension
+    costs: tuple[float, ...]
+
+    @property
+    def exponent(self) -> float:
+        """The slope between the smallest and the largest size."""
+        sizes = self.dimension.sizes
+        return math.log(self.costs[-1] / self.costs[0]) / math.log(sizes[-1] / sizes[0])
+
+    @property
+    def holds(self) -> bool:
+        """Whether the cost grows as the table allows, or less."""
+        return self.exponent <= self.dimension.exponent
+
+    @property
+    def line(self) -> str:
+        """What is printed."""
+        sizes = "  ".join(
+            f"{size:>7,}: {cost * 1e6:>9,.0f} µs" for size, cost in zip(self.dimension.sizes, self.costs, strict=True)
+        )
+        verdict = "" if self.holds else "  EXCEEDED"
+        name = f"{self.dimension.name:22} {self.dimension.of:38}"
+        return f"{name} {sizes}  exponent {self.exponent:5.2f} (≤ {self.dimension.exponent}){verdict}"
+
+
+def dimensions() -> list[Dimension]:
+    """Return the rows of the table."""
+    rows = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    return [Dimension(**{**row, "sizes": tuple(row["sizes"])}) for row in rows]
+
+
+def measure(names: Iterable[str], root: Path = ROOT) -> Iterator[Slope]:
+    """Measure dimensions by name, all if none is named, each size on a fresh server of a source tree."""
+    wanted = set(names)
+    for dimension in dimensions():
+        if not wanted or dimension.name in wanted:
+            costs = []
+            for size in dimension.sizes:
+                with rig(root=root) as bench:
+                    costs.append(COSTS[dimension.name](bench, size))
+            yield Slope(dimension, tuple(costs))
+
+
+# ---------------------------------------------------------------------- helpers
+
+
+def define(bench: Rig, properties: Mapping[str, Any] | None = None, **version: Any) -> None:
+    """Establish the definition of plain objects with a selectable field."""
+    spec = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"color": {"type": "string"}}}
+    spec["properties"].update(properties or {})  # type: ignore[attr-defined]
+    establish(
+        bench.api,
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"things.{GROUP}"},
+            "spec": {
+                "group": GROUP,
+                "scope": "Namespaced",
+                "names": {"plural": "things", "kind": "Thing"},
+                "versions": [
+                    {
+                        "name": "v1", "served": True, "storage": True,
+                        "selectableFields": [{"jsonPath": ".spec.color"}],
+                        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}, **version,
+                    }
+                ],
+            },
+        },
+    )  # fmt: skip
+
+
+def path(name: str = "", namespace: str = "default", query: str = "") -> str:
+    """Return the path of an object, or of the collection."""
+    base = f"/apis/{GROUP}/v1/namespaces/{namespace}/things"
+    return (f"{base}/{name}" if name else base) + (f"?{query}" if query else "")
+
+
+def body(name: str, **more: Any) -> bytes:
+    """Return an object; ``labels`` go to its metadata, the rest to its spec."""
+    import json
+
+    labels = more.pop("labels", {})
+    metadata = {"name": name, "labels": labels}
+    return json.dumps(
+        {"apiVersion": f"{GROUP}/v1", "kind": "Thing", "metadata": metadata, "spec": {"color": "none", **more}}
+    ).encode()
+
+
+def cost(bench: Rig, requests: Iterable[bytes], items: int, lines: int = 1) -> float:
+    """Return the seconds of CPU that requests take, for one of so many items, at the reference's pace."""
+    before, looks = bench.cpu(), len(bench.paces) - 1
+    wire.run(bench.address, requests, lines)
+    used = bench.cpu() - before
+    pace = sum(bench.paces[looks:]) / len(bench.paces[looks:])
+    return used / items / pace
+
+
+def written(bench: Rig) -> float:
+    """Return the cost of a patch of an object that nothing asks for."""
+    wire.run(bench.address, [wire.request("POST", path(), body("other"))])
+    patches = [wire.request("PATCH", path("other"), b'{"spec":{"n":%d}}' % number) for number in range(WRITES + 50)]
+    wire.run(bench.address, patches[:50])
+    return min(cost(bench, patches[50 + at :: 2], WRITES // 2) for at in range(2))
+
+
+def watched(paths: Callable[[int], str]) -> Callable[[Rig, int], float]:
+    """Return what measures a write beside so many watches of these paths."""
+
+    def measured(bench: Rig, size: int) -> float:
+        define(bench)
+        watchers = wire.Watchers(bench.address, (paths(number) for number in range(size)))
+        try:
+            return written(bench)
+        finally:
+            watchers.close()
+
+    return measured
+
+
+def _watch(query: str = "", namespace: str = "default") -> str:
+    return path(query=f"watch=true&{query}", namespace=namespace)
+
+
+COSTS: dict[str, Callable[[Rig, int], float]] = {
+    "watches-by-name": watched(lambda number: _watch(f"fieldSelector=metadata.name%3Do{number}")),
+    "watches-by-label": watched(lambda number: _watch(f"labelSelector=own%3Dv{number}")),
+    "watches-by-own-label": watched(lambda number: _watch(f"labelSelector=l{number}%3Dx")),
+    "watches-by-field": watched(lambda number: _watch(f"fieldSelector=spec.color%3Dc{number}")),
+    "watches-by-namespace": watched(lambda number: _watch(namespace=f"n{number}")),
+}

@@ -180,6 +180,8 @@ class Group:
         watcher.synced = False
         self.members.pop(watcher, None)
         self._synced.pop(watcher, None)
+        if len(self.members) <= 1:
+            self._initial.clear()
         if not self.members:
             self._fanout.forget(self)
 
@@ -433,7 +435,8 @@ class Group:
     def initial(self, piece: Piece) -> tuple[int, bytes] | None:
         """Return the ADDED frames of a piece of the state and where they end in it; None: wait.
 
-        They are made once for all watchers that begin at that state, once a second where they show ages.
+        They are made once for all watchers that begin at that state, once a second where they show ages. Those of a
+        watcher that is alone are not cached.
         """
         second = self._second()
         known = self._initial.find(piece, second)
@@ -449,7 +452,8 @@ class Group:
         if self._staging is not None and made[0] < piece.stop:
             done = made[0] - piece.start
             self._staging.keep(entries[done:], shown[done:])
-        self._initial.keep(piece, made, second)
+        if len(self.members) > 1:
+            self._initial.keep(piece, made, second)
         return made
 
     def added(self, piece: Piece) -> tuple[int, bytes]:

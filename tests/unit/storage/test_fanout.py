@@ -8,6 +8,7 @@ import pytest
 
 from apiext import limits
 from apiext.meta.names import GroupResource
+from apiext.storage import beginnings
 from apiext.storage.collection import Collection
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
@@ -452,12 +453,34 @@ async def test_cached_frames_with_ages_are_those_of_their_second(feed: Feed) -> 
 
     group = replace(watch_group(frame=frame, key="aged"), second=lambda: second)
     feed.put("n/a", "n/b")
+    feed.col.watch(group, None, RecordingSink())  # for one watch alone nothing is cached
     for second in (100, 100, 107, 93, 93):
         sink = RecordingSink()
         feed.col.watch(group, None, sink, initial=True)
         await turns()
         assert [seen.raw for seen in sink.seen] == [f"{second}"] * 2
     assert made == [100, 100, 107, 107, 93, 93], "once for all watches of a second"
+
+
+async def test_first_events_are_cached_for_those_who_share_them_within_one_bound(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beginnings, "_ALL", beginnings._All())
+    monkeypatch.setattr(limits, "INITIAL_BYTES", 50_000)
+    feed.put(*(f"n/o{number:03}" for number in range(500)), raw=b'{"a":"%s"}' % (b"x" * 50))
+    for number in range(20):
+        feed.col.watch(watch_group(key=f"alone {number}"), None, RecordingSink(), initial=True)
+    await turns(1000)
+    assert beginnings.kept() == 0, "of watches that have a group to themselves nothing"
+    shared = [
+        feed.col.watch(watch_group(key=f"two {number // 2}"), None, RecordingSink(), initial=True)
+        for number in range(20)
+    ]
+    await turns(1000)
+    assert 0 < beginnings.kept() <= 50_000
+    for watcher in shared[::2]:
+        watcher.close()
+    assert beginnings.kept() == 0
 
 
 async def test_blocks_with_ages_are_those_of_their_second(feed: Feed) -> None:

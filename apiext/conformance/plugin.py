@@ -7,12 +7,13 @@ import inspect
 import re
 import ssl
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
 
 from apiext.conformance.areas import area_of, areas
+from apiext.conformance.replay.look import NAMESPACES, delete_namespaces
 from apiext.conformance.replay.recorded import LEFT_OUT, decision
 from apiext.conformance.support import http_client
 from apiext.conformance.support.target import Target
@@ -68,6 +69,23 @@ def obliging(server: Target) -> Target:
     if not server.serves("/apis/storagemigration.k8s.io/v1beta1"):
         pytest.skip("the server does not serve storagemigration.k8s.io/v1beta1")
     return server
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _definitions_deleted(server: Target) -> Iterator[None]:
+    """Delete the definitions that a module's tests leave behind; many slow down documents and discovery."""
+    yield
+    api = server.client()
+    for path in [path for path in http_client.made if not path.startswith(NAMESPACES)]:
+        api.delete(path)
+        del http_client.made[path]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _namespaces_deleted(server: Target) -> Iterator[None]:
+    """Delete the namespaces that tests leave behind."""
+    yield
+    delete_namespaces(server.client(), [path.rpartition("/")[2] for path in http_client.made])
 
 
 def named(config: pytest.Config) -> Target:

@@ -89,9 +89,13 @@ def namespaces(api: Client, names: Iterable[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for name in made:
-            api.delete(f"{NAMESPACES}/{name}")
-        _finalize(api, made)
+        delete_namespaces(api, made)
+
+
+def delete_namespaces(api: Client, names: Collection[str]) -> None:
+    """Delete those namespaces that are still there."""
+    left = [name for name in names if api.delete(f"{NAMESPACES}/{name}").status != 404]
+    _finalize(api, left)
 
 
 def _is_ending(api: Client, name: str) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import re
 import socket
 import ssl
 from collections import deque
@@ -25,6 +27,9 @@ answers: deque[Answer] = deque(maxlen=1)
 """The last answer of this process."""
 absent: set[str] = set()
 """Paths that were answered 404 in this process since the set was cleared."""
+made: dict[str, None] = {}
+"""Paths of the definitions and namespaces that this process created, in that order."""
+_CREATED = re.compile(r"(/apis/apiextensions\.k8s\.io/[a-z0-9]+/customresourcedefinitions|/api/v1/namespaces)(\?|$)")
 _SHOWN = 2_000  # characters of a body that a report shows
 
 
@@ -164,6 +169,7 @@ class Client:
         try:
             answer = Answer(response.status, _headers(response), response.read())
             answers.append(answer)
+            _note_created(method, path, query, answer)
             exchanges.append(_shown(method, path, body, headers or {}, query, answer))
             return answer
         finally:
@@ -193,6 +199,15 @@ class Client:
     def watch(self, path: str, timeout: float = 30.0, headers: Mapping[str, str] | None = None, **query: Any) -> Watch:
         """Open a watch; reading it fails after ``timeout`` seconds of silence."""
         return Watch(*self._send("GET", path, None, headers or {}, timeout, {"watch": "true", **query}))
+
+
+def _note_created(method: str, path: str, query: Mapping[str, object], answer: Answer) -> None:
+    """Note a definition or namespace that an answer shows to be created."""
+    found = _CREATED.match(path) if method == "POST" and answer.status == 201 else None
+    if not found or "dryRun" in query or "dryRun" in path:
+        return
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        made[f"{found[1]}/{answer.json['metadata']['name']}"] = None
 
 
 def _shown(

@@ -261,11 +261,18 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: War
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
-    """Return what is typed with ``=`` before values that argparse would take for flags: Go takes the next word."""
+    """Return what is typed with ``=`` before values that argparse would take for flags: Go takes the next word.
+
+    A switch does not take a flag that follows it, such as ``--feature-gates=A=true, B=true``.
+    To argparse, a word with a blank is a value.
+    """
     takes = {"--config", *(option for flag in FLAGS if not flag.switch for option in flag.options)}
+    switches = {option for flag in FLAGS if flag.switch for option in flag.options}
     words, joined = iter(arguments), list[str]()
     for word in words:
         value = next(words, None) if word in takes else None
+        if joined and joined[-1] in switches and word.startswith("--"):
+            joined[-1] += "=true"
         if value is None:
             joined.append(word)
         elif value.startswith("-"):

@@ -73,6 +73,14 @@ def test_values_are_parsed_even_where_they_have_no_effect(name: str) -> None:
     assert f"--{name} maybe: expected" in refusal(f"--{name}=maybe", "--ignore-unsupported-flags")
 
 
+@pytest.mark.parametrize("text", ["1.37", "1.34", "kube=1.36", "9.9", "no version"])
+def test_another_version_is_not_emulated(text: str) -> None:
+    """upstream takes 1.34 to 1.37; here --kubernetes-version alone says which version is told."""
+    config, warnings = parse("--insecure", f"--emulated-version={text}")
+    assert config.kubernetes_version == parse("--insecure")[0].kubernetes_version
+    assert warnings == ["--emulated-version is accepted and has no effect here"]
+
+
 def test_a_switch_takes_no_word_from_the_flags_after_it() -> None:
     with pytest.raises(SystemExit):
         parse("--profiling", "false")

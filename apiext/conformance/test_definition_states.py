@@ -241,3 +241,35 @@ def test_an_empty_list_of_review_versions_is_none(api: Client) -> None:
     patch["spec"]["conversion"]["webhook"] |= {"clientConfig": {"url": "https://127.0.0.1:1/"}}  # type: ignore[dict-item]
     refused = api.patch(path, patch, MERGE).expect(422)
     assert "spec.conversion.conversionReviewVersions: Required value" in refused["message"]
+
+
+ITEMS: dict[str, dict[str, Any]] = {
+    "string": {"type": "string"},
+    "object": {"type": "object", "x-kubernetes-map-type": "atomic"},
+    "array": {"type": "array", "x-kubernetes-list-type": "atomic", "items": {"type": "string"}},
+}
+
+
+def with_sets(**kinds: str) -> dict[str, Any]:
+    """Return a schema with sets of these types of items, by their names."""
+    sets = {
+        name: {"type": "array", "x-kubernetes-list-type": "set", "items": ITEMS[kind]} for name, kind in kinds.items()
+    }
+    return {"openAPIV3Schema": {"type": "object", "properties": sets}}
+
+
+@pytest.mark.rows("UPD-009")
+def test_an_update_warns_of_new_sets_of_objects_or_arrays_only(api: Client) -> None:
+    text = '299 - "x-kubernetes-list-type: set for items of type \\"{}\\" is not supported by server-side apply or CEL'
+    wanted = definition(fresh_group(), schema=with_sets(a="object", b="object", c="string"))
+    made = api.post(DEFINITIONS, wanted)
+    made.expect(201)
+    assert made.warnings == [text.format("object") + ' validation rules"']
+    path, (version,) = f"{DEFINITIONS}/{wanted['metadata']['name']}", wanted["spec"]["versions"]
+    for sets, kinds in (({"a": "object", "d": "array"}, ["array"]), ({"a": "object", "e": "object"}, []), ({}, [])):
+        changed = api.patch(path, {"spec": {"versions": [{**version, "schema": with_sets(**sets)}]}}, MERGE)
+        changed.expect(200)
+        assert changed.warnings == [text.format(kind) + ' validation rules"' for kind in kinds], sets
+    again = api.patch(path, {"spec": {"versions": [version]}}, MERGE)
+    again.expect(200)
+    assert again.warnings == [text.format("object") + ' validation rules"']

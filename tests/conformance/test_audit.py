@@ -393,6 +393,37 @@ def test_what_policies_tell(audited: Audited) -> None:
     assert told == {**ALLOWED, "audit-p/size": "size 7"}
 
 
+def test_one_annotation_tells_of_fifty_failures(audited: Audited) -> None:
+    api = audited.api
+    things = serve(api, "things")
+    content = {
+        "matchConstraints": {"resourceRules": [rule(things)]},
+        "validations": [{"expression": f"object.spec.size > {size}"} for size in range(60)],
+    }
+    api.post(POLICIES, document(POLICIES, "many-p", spec=content)).expect(201)
+    bound = {"policyName": "many-p", "validationActions": ["Audit"]}
+    api.post(BINDINGS, document(BINDINGS, "many-b", spec=bound)).expect(201)
+    failure = "validation.policy.admission.k8s.io/validation_failure"
+    try:
+        dry = f"{things.path()}?dryRun=All"
+        until(lambda: failure in audited.last("POST", dry, things.make("a", size=0))["annotations"], "judged")
+        told = audited.last("POST", dry, things.make("a", size=0))["annotations"][failure]
+    finally:
+        api.delete(f"{BINDINGS}/many-b")
+        api.delete(f"{POLICIES}/many-p")
+    assert [one["expressionIndex"] for one in json.loads(told)] == list(range(50))
+
+
+@pytest.mark.rows("RV-020")
+def test_a_delete_without_reading_is_told_of(audited: Audited, widgets: Resource) -> None:
+    widgets.create("readable")
+    unsafe = "ignoreStoreReadErrorWithClusterBreakingPotential=true"
+    last = audited.last("DELETE", f"{widgets.path('readable')}?{unsafe}")
+    assert last["responseStatus"]["code"] == 409
+    assert last["annotations"] == {**ALLOWED, "apiserver.k8s.io/unsafe-delete-ignore-read-error": ""}
+    assert audited.last("DELETE", widgets.path("readable"))["annotations"] == ALLOWED
+
+
 def test_events_and_levels_are_counted(audited: Audited) -> None:
     def count(name: str) -> float:
         lines = audited.api.get("/metrics").text.splitlines()

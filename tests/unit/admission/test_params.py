@@ -51,3 +51,20 @@ async def test_what_another_worker_wrote_is_judged_by(ref: dict[str, Any], worke
             with pytest.raises(ConfigurationError):
                 await params(one, workers=workers).find(("v1", "ConfigMap"), ref, "d", Turn())
             etcd.down = False
+
+
+@pytest.mark.rows("ADM-020")
+async def test_a_parameter_that_is_not_cached_yet_is_read() -> None:
+    """upstream: a client of the binding that has just created the parameter is not told that it is missing."""
+    etcd = FakeEtcd()
+    ref = {"name": "limits", "parameterNotFoundAction": "Deny"}
+    async with server(etcd) as one:
+        await one.store.fresh()
+        etcd.hold()  # events of the watch
+        etcd.put(KEY, limits("1"))
+        (found,) = await params(one, workers=False).find(("v1", "ConfigMap"), ref, "d", Turn())
+        assert found is not None
+        assert found["data"]["most"] == "1"
+        with pytest.raises(ConfigurationError, match="no params found"):
+            await params(one, workers=False).find(("v1", "ConfigMap"), {**ref, "name": "other"}, "d", Turn())
+        etcd.release()

@@ -230,7 +230,7 @@ class Application:
         deadline = time.monotonic() + settings.wait
         while True:
             etcd = Etcd(
-                endpoints, transport=settings.transport, tls=tls, user=settings.user, password=settings.password,
+                endpoints, tls=tls, user=settings.user, password=settings.password,
                 probe=Keys(settings.prefix).nobody.encode(),
             )  # fmt: skip
             tried = time.monotonic()

@@ -78,7 +78,6 @@ FLAGS = (
     Flag("store-quota-bytes", "room of the store in this process, beyond which writes are refused", str(8 << 30), "N"),
     Flag("etcd-servers", "etcd endpoints: http, https or unix:///path; none: a private etcd", metavar="URL[,URL]"),
     Flag("etcd-prefix", "prefix of every key", "/registry", "PREFIX"),
-    Flag("etcd-transport", "HTTP/2 client to etcd: native or grpc", "native", "KIND"),
     Flag("etcd-binary", "etcd binary of the private etcd", metavar="FILE"),
     Flag("etcd-cafile", "CA bundle that signed etcd's certificate", metavar="FILE"),
     Flag("etcd-certfile", "client certificate for etcd", metavar="FILE"),
@@ -155,6 +154,8 @@ _ADDED = frozenset(flag.name for flag in FLAGS if flag.metavar in _LISTS) | {
 CPU_BOUND = Path("/sys/fs/cgroup/cpu.max")
 """How much of the processors the control group may use, and in which time; both in microseconds."""
 _SECRET = frozenset(("token", "etcd-user"))
+_REMOVED = {"etcd-transport": "apiext has one client of etcd: leave the flag out, --etcd-servers is enough"}
+"""Flags of earlier releases, and the remedy."""
 
 
 def environment_name(flag: str) -> str:
@@ -238,6 +239,9 @@ def _whence(text: str, given: Mapping[str, Setting], environment: Mapping[str, s
 def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> dict[str, Setting]:
     """Return the flags that were given anywhere: typed ones first, then the environment, then the file."""
     parser = serve_parser()
+    for name, remedy in _REMOVED.items():
+        if environment_name(name) in environment:
+            raise ConfigError(f"{environment_name(name)}: there is no --{name} any more; {remedy}")
     known, extra = parser.parse_known_args(_joined(arguments))
     given: dict[str, Setting] = {}
     for flag in FLAGS:
@@ -253,7 +257,7 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: War
     ignore = given.get("ignore-unsupported-flags", Setting("false", "default")).value
     foreign_flags.accept(
         extra,
-        lambda word: parser.error(f"unrecognized argument: {word}{_meant(word)}"),
+        lambda word: parser.error(_unknown(word)),
         warn,
         ignore_unsupported=boolean("ignore-unsupported-flags", ignore),
     )
@@ -297,13 +301,16 @@ def shown(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) 
     return "\n".join(lines)
 
 
-def _meant(word: str) -> str:
-    """Return a question about the flag that is spelled nearly so; nothing if there is none."""
+def _unknown(word: str) -> str:
+    """Return the error of an unknown word: the remedy of a removed flag, or the flag of a similar name."""
     import difflib  # only here
 
+    name = word.partition("=")[0].lstrip("-")
+    if name in _REMOVED:
+        return f"there is no --{name} any more; {_REMOVED[name]}"
     known = [each for flag in FLAGS for each in (flag.name, *flag.aliases)]
-    near = difflib.get_close_matches(word.partition("=")[0].lstrip("-"), known, 1, 0.75)
-    return f"; did you mean --{near[0]}?" if near else ""
+    near = difflib.get_close_matches(name, known, 1, 0.75)
+    return f"unrecognized argument: {word}" + (f"; did you mean --{near[0]}?" if near else "")
 
 
 def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn) -> Config:
@@ -382,7 +389,6 @@ def _etcd(values: Mapping[str, str]) -> EtcdConfig:
     return EtcdConfig(
         servers=names(values["etcd-servers"]),
         prefix=posixpath.normpath("/" + values["etcd-prefix"].lstrip("/")),  # kube-apiserver, too, finds it so
-        transport=values["etcd-transport"],
         binary=values["etcd-binary"],
         cafile=values["etcd-cafile"],
         certfile=values["etcd-certfile"],

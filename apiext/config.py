@@ -100,7 +100,6 @@ class EtcdConfig:
 
     servers: tuple[str, ...] = ()
     prefix: str = "/registry"
-    transport: str = "native"
     binary: str = ""
     cafile: str = ""
     certfile: str = ""
@@ -263,8 +262,6 @@ class Config:
         for server in self.etcd.servers:
             if not _is_endpoint(server):
                 raise ConfigError(f"--etcd-servers {server}: use http://host:port, https://host:port or unix:///path")
-        if self.etcd.transport not in ("native", "grpc"):
-            raise ConfigError(f"--etcd-transport {self.etcd.transport}: use native or grpc")
         self._check_store()
         if self.encryption_reload and not self.encryption_config:
             raise ConfigError(

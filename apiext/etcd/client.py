@@ -58,18 +58,10 @@ def prefix_end(prefix: bytes) -> bytes:
     return cut[:-1] + bytes((cut[-1] + 1,)) if cut else b"\x00"
 
 
-def _dialer(transport: str | Dial) -> Dial:
-    if callable(transport):
-        return transport
-    if transport == "native":
-        from apiext.etcd.dial import dial  # one of two: the other would cost the start
+def _own_dial() -> Dial:
+    from apiext.etcd.dial import dial  # a store in this process does not need it
 
-        return dial
-    if transport == "grpc":
-        from apiext.etcd.grpcio import dial as grpc_dial  # an optional extra, and slow to import
-
-        return grpc_dial
-    raise ValueError(f"unknown etcd transport {transport!r}: native or grpc")
+    return dial
 
 
 class Etcd:
@@ -83,15 +75,18 @@ class Etcd:
         self,
         endpoints: Sequence[str],
         *,
-        transport: str | Dial = "native",
+        transport: Dial | None = None,
         tls: TLS | None = None,
         user: str = "",
         password: str = "",
         patience: float = PATIENCE,
         probe: bytes = PROBE,
     ) -> None:
-        """``probe`` is a key that nobody has: who may read a prefix only names one below it."""
-        dial, tls = _dialer(transport), tls or TLS()
+        """Use ``transport`` to connect, by default over HTTP/2.
+
+        ``probe`` is a key that nobody has: who may read a prefix only names one below it.
+        """
+        dial, tls = transport or _own_dial(), tls or TLS()
         where = [parse_endpoint(endpoint) for endpoint in endpoints]
         self._scope = Scope()
         self._login = Login(user, password)

@@ -16,8 +16,10 @@ import pytest
 
 from apiext.etcd.binaries import Binary, NoBinary, _in_wheel, find_binary
 from apiext.etcd.client import Etcd
+from apiext.etcd.dial import dial
+from tests.etcd import grpcio
 
-TRANSPORTS = ["native", "grpc"]
+TRANSPORTS = [pytest.param(dial, id="native"), pytest.param(grpcio.dial, id="grpc")]
 
 
 def available() -> list[Binary]:

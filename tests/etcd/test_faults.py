@@ -19,6 +19,7 @@ from cryptography.x509.oid import NameOID
 from apiext.etcd import errors
 from apiext.etcd.client import TLS, Etcd, prefix_end
 from apiext.etcd.server import EtcdServer
+from apiext.etcd.transport import Dial
 from apiext.etcd.watch import RELIST_GAP
 from tests.etcd.conftest import BINARIES, TRANSPORTS, Binary, RealEtcd, running
 from tests.etcd.test_calls import Listener, until
@@ -28,7 +29,7 @@ NEWEST = max(BINARIES, key=lambda binary: (binary.durable, binary.version))
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-async def test_restarts_under_writers(tmp_path: Path, transport: str, how: signal.Signals) -> None:
+async def test_restarts_under_writers(tmp_path: Path, transport: Dial, how: signal.Signals) -> None:
     server = await EtcdServer.start(tmp_path / "store", binary=str(NEWEST.path))
     client = Etcd(server.endpoints, transport=transport)
     await client.start()
@@ -79,7 +80,7 @@ def state(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-async def test_frozen(tmp_path: Path, transport: str) -> None:
+async def test_frozen(tmp_path: Path, transport: Dial) -> None:
     with running(NEWEST, tmp_path) as etcd:
         client = Etcd([etcd.url], transport=transport, patience=4)
         await client.start()
@@ -109,7 +110,7 @@ async def test_frozen(tmp_path: Path, transport: str) -> None:
         await client.close()
 
 
-async def test_second_endpoint(tmp_path: Path, transport: str) -> None:
+async def test_second_endpoint(tmp_path: Path, transport: Dial) -> None:
     with running(NEWEST, tmp_path) as etcd:
         client = Etcd(["http://127.0.0.1:1", etcd.url], transport=transport)
         await client.start()
@@ -117,7 +118,7 @@ async def test_second_endpoint(tmp_path: Path, transport: str) -> None:
         await client.close()
 
 
-async def test_nobody_there(transport: str) -> None:
+async def test_nobody_there(transport: Dial) -> None:
     client = Etcd(["http://127.0.0.1:1"], transport=transport, patience=1)
     with pytest.raises(errors.Unavailable) as caught:
         await client.start()
@@ -125,7 +126,7 @@ async def test_nobody_there(transport: str) -> None:
     assert not caught.value.sent
 
 
-async def test_not_an_etcd(transport: str) -> None:
+async def test_not_an_etcd(transport: Dial) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
         writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
@@ -138,7 +139,7 @@ async def test_not_an_etcd(transport: str) -> None:
             await client.start()
 
 
-async def test_tls_to_an_etcd_without(tmp_path: Path, transport: str) -> None:
+async def test_tls_to_an_etcd_without(tmp_path: Path, transport: Dial) -> None:
     with running(NEWEST, tmp_path) as etcd:
         client = Etcd([etcd.url.replace("http:", "https:")], transport=transport, patience=1)
         with pytest.raises(errors.Unavailable) as caught:
@@ -146,7 +147,7 @@ async def test_tls_to_an_etcd_without(tmp_path: Path, transport: str) -> None:
         assert not caught.value.message.rstrip().endswith(":"), "there is a reason"
 
 
-async def test_out_of_space_and_back(tmp_path: Path, transport: str) -> None:
+async def test_out_of_space_and_back(tmp_path: Path, transport: Dial) -> None:
     # beyond its quota etcd 3.5.1 refuses deletes, too: each write is counted at once, and one would go beyond it
     flags = ("--quota-backend-bytes=3000000", "--backend-batch-limit=1")
     with running(NEWEST, tmp_path, *flags) as etcd:
@@ -170,7 +171,7 @@ async def test_out_of_space_and_back(tmp_path: Path, transport: str) -> None:
         await client.close()
 
 
-async def test_corrupt_and_back(tmp_path: Path, transport: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_corrupt_and_back(tmp_path: Path, transport: Dial, caplog: pytest.LogCaptureFixture) -> None:
     """Members that disagree take no writes: all of them refuse it when they come to it, so nothing is in doubt."""
     with running(NEWEST, tmp_path) as etcd:
         client = Etcd([etcd.url], transport=transport)
@@ -202,7 +203,7 @@ def token_of_now(etcd: RealEtcd) -> str:
     return str(post(etcd, "auth/authenticate", name="root", password="secret")["token"])
 
 
-async def test_user_and_password(tmp_path: Path, transport: str) -> None:
+async def test_user_and_password(tmp_path: Path, transport: Dial) -> None:
     with running(NEWEST, tmp_path) as etcd:
         early = Etcd([etcd.url], transport=transport, user="root", password="secret")
         await early.start()  # nobody is asked for a password yet
@@ -235,7 +236,7 @@ async def test_user_and_password(tmp_path: Path, transport: str) -> None:
 
 
 @pytest.mark.parametrize("binary", BINARIES, ids=lambda binary: binary.text)
-async def test_signed_tokens_grow_old_when_roles_change(tmp_path: Path, binary: Binary, transport: str) -> None:
+async def test_signed_tokens_grow_old_when_roles_change(tmp_path: Path, binary: Binary, transport: Dial) -> None:
     """A watch begun later logs in again, as calls do, whether or not a call has done so."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     encoded = serialization.Encoding.PEM
@@ -267,7 +268,7 @@ async def test_signed_tokens_grow_old_when_roles_change(tmp_path: Path, binary: 
             await one.close()
 
 
-async def test_a_password_that_is_changed_and_put_right(tmp_path: Path, transport: str) -> None:
+async def test_a_password_that_is_changed_and_put_right(tmp_path: Path, transport: Dial) -> None:
     """Nothing is served meanwhile, and everything afterwards: a watch that could not log in goes on."""
     with running(NEWEST, tmp_path) as etcd:
         for name in ("root", "app"):
@@ -333,7 +334,7 @@ def certificate(directory: Path, name: str, issuer: Any = None) -> Any:
     return made, key
 
 
-async def test_tls_with_client_certificates(tmp_path: Path, transport: str) -> None:
+async def test_tls_with_client_certificates(tmp_path: Path, transport: Dial) -> None:
     authority = certificate(tmp_path, "ca")
     for name in ("server", "client"):
         certificate(tmp_path, name, authority)

@@ -15,7 +15,7 @@ import pytest
 
 from apiext.etcd import dial, errors
 from apiext.etcd.client import Etcd
-from apiext.etcd.transport import TLS, Endpoint
+from apiext.etcd.transport import TLS, Dial, Endpoint
 from apiext.etcd.versions import answers_progress
 from apiext.storage.keys import Keys
 from tests.etcd.conftest import BINARIES, TRANSPORTS, Binary, free_port, running
@@ -33,7 +33,7 @@ def peers(name: str, port: int, cluster: str) -> list[str]:
 
 
 @BOTH
-async def test_a_member_that_only_learns_is_left(tmp_path: Path, transport: str) -> None:
+async def test_a_member_that_only_learns_is_left(tmp_path: Path, transport: Dial) -> None:
     first, second = free_port(), free_port()
     for name in ("voter", "learner"):
         (tmp_path / name).mkdir()
@@ -76,7 +76,7 @@ class Nobody(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 @BOTH
-async def test_a_proxy_without_an_etcd_is_left(tmp_path: Path, transport: str) -> None:
+async def test_a_proxy_without_an_etcd_is_left(tmp_path: Path, transport: Dial) -> None:
     port, proxy = free_port(), grpc.aio.server()
     proxy.add_generic_rpc_handlers((Nobody(),))
     proxy.add_insecure_port(f"127.0.0.1:{port}")
@@ -94,7 +94,7 @@ async def test_a_proxy_without_an_etcd_is_left(tmp_path: Path, transport: str) -
 
 @BOTH
 @pytest.mark.parametrize("binary", BINARIES, ids=lambda binary: binary.text)
-async def test_a_user_of_one_prefix_is_enough(tmp_path: Path, binary: Binary, transport: str) -> None:
+async def test_a_user_of_one_prefix_is_enough(tmp_path: Path, binary: Binary, transport: Dial) -> None:
     with running(binary, tmp_path) as etcd:
         for name in ("root", "app"):
             post(etcd, "auth/user/add", name=name, password="secret")

@@ -163,8 +163,8 @@ def test_a_user_with_a_certificate_of_ours_is_known(
 
 def test_a_server_that_cannot_start_says_why() -> None:
     with (
-        pytest.raises(ServerNotReady, match="--etcd-transport pigeon: use native or grpc"),
-        Server("--etcd-transport=pigeon"),
+        pytest.raises(ServerNotReady, match="there is no --etcd-transport any more"),
+        Server("--etcd-transport=grpc"),
     ):
         pass
 

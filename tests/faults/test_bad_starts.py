@@ -132,9 +132,8 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sealed]:
 LOOK = "): start it, or look at --etcd-cafile, --etcd-certfile and --etcd-keyfile"
 
 
-@pytest.mark.parametrize("transport", ["native", "grpc"])
-def test_an_etcd_behind_tls(secure: Sealed, tmp_path: Path, transport: str) -> None:
-    flags = [*OWN, *secure.but(prefix=f"/{tmp_path.name}"), f"--etcd-transport={transport}"]
+def test_an_etcd_behind_tls(secure: Sealed, tmp_path: Path) -> None:
+    flags = [*OWN, *secure.but(prefix=f"/{tmp_path.name}")]
     with running_server(flags, tmp_path) as server:
         made = serve(Client(server.url)).create("a")
     with running_server(flags, tmp_path) as server:

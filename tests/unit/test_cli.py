@@ -260,6 +260,20 @@ def test_a_flag_that_is_spelled_nearly_so_is_named(typed: str, meant: str, capsy
     assert capsys.readouterr().err.endswith(f"unrecognized argument: {typed}; did you mean --{meant}?\n")
 
 
+@pytest.mark.parametrize("typed", [["--etcd-transport=grpc"], ["--etcd-transport", "native"]])
+def test_a_removed_flag_is_refused_with_a_remedy(typed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(*typed)
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert "error: there is no --etcd-transport any more; apiext has one client of etcd: leave the flag out" in told
+
+
+def test_the_variable_of_a_removed_flag_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="APIEXT_ETCD_TRANSPORT: there is no --etcd-transport any more"):
+        cli.parse_serve([f"--data-dir={tmp_path}"], {"APIEXT_ETCD_TRANSPORT": "grpc"}, print)
+
+
 def test_lists_add_up(tmp_path: Path) -> None:
     # upstream: flags that are lists may be given several times
     config = cli.parse_serve(

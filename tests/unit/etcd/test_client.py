@@ -341,11 +341,6 @@ def test_bad_endpoints(endpoints: list[str]) -> None:
         Etcd(endpoints)
 
 
-def test_unknown_transport() -> None:
-    with pytest.raises(ValueError, match="carrier pigeon"):
-        Etcd([A], transport="carrier pigeon")
-
-
 # -- credentials
 
 

@@ -1,4 +1,4 @@
-"""The transport port on grpc.aio: for proxies that our own HTTP/2 does not know, and to check it against."""
+"""The transport port on grpc.aio, as a witness: the same tests run over it and over our own HTTP/2."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -230,9 +230,12 @@ class Application:
         deadline = time.monotonic() + settings.wait
         while True:
             etcd = Etcd(
-                endpoints, tls=tls, user=settings.user, password=settings.password,
+                endpoints,
+                tls=tls,
+                user=settings.user,
+                password=settings.password,
                 probe=Keys(settings.prefix).nobody.encode(),
-            )  # fmt: skip
+            )
             tried = time.monotonic()
             try:
                 async with asyncio.timeout(None) as self._starting:

@@ -171,17 +171,20 @@ def _from_environment(flag: Flag, environment: Mapping[str, str]) -> str | None:
 def serve_parser() -> argparse.ArgumentParser:
     """Return the parser of ``apiext serve``; kube-apiserver's flags without meaning here are accepted."""
     parser = argparse.ArgumentParser(
-        prog="apiext serve", usage="%(prog)s [-h] [FLAG …]",
+        prog="apiext serve",
+        usage="%(prog)s [-h] [FLAG …]",
         description="Serve CustomResourceDefinitions and custom objects kept in etcd.",
         allow_abbrev=False,
         epilog="Every flag has an environment twin APIEXT_<NAME>. Order: flag, environment, --config FILE, default. "
         f"Exit codes: 0 ended in order, {EXIT_FAILURE} failed, {EXIT_USAGE} a flag or its file cannot be used, "
         f"{EXIT_PORT} the port is taken, {EXIT_ETCD} etcd cannot be had.",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--version", action="version", version=f"Kubernetes v{KUBERNETES_VERSION}",
+        "--version",
+        action="version",
+        version=f"Kubernetes v{KUBERNETES_VERSION}",
         help="print the version that is served, as kube-apiserver does",
-    )  # fmt: skip
+    )
     parser.add_argument("--config", metavar="FILE", help="YAML file: flag names as keys")
     for flag in FLAGS:
         text = flag.help + (f" (default {flag.default})" if flag.default else "")

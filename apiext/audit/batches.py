@@ -21,9 +21,22 @@ class Batches:
     """A buffer and the task that empties it; ``parallel`` batches are under way at a time."""
 
     __slots__ = (
-        "_closing", "_counters", "_deliver", "_delivery", "_gathers", "_group", "_held", "_parallel", "_queue", "_room",
-        "_taken", "_task", "_throttle", "_under_way", "_wake",
-    )  # fmt: skip
+        "_closing",
+        "_counters",
+        "_deliver",
+        "_delivery",
+        "_gathers",
+        "_group",
+        "_held",
+        "_parallel",
+        "_queue",
+        "_room",
+        "_taken",
+        "_task",
+        "_throttle",
+        "_under_way",
+        "_wake",
+    )
 
     def __init__(self, delivery: AuditDelivery, deliver: Deliver, counters: Counters, parallel: int = 1) -> None:
         self._delivery = delivery

@@ -225,9 +225,17 @@ class Trail:
     """What is known of a request under way, to be told at each stage."""
 
     __slots__ = (
-        "_constraint", "_request", "_size", "_told_size", "annotations", "deprecated", "impersonated", "reference",
-        "told", "verdict",
-    )  # fmt: skip
+        "_constraint",
+        "_request",
+        "_size",
+        "_told_size",
+        "annotations",
+        "deprecated",
+        "impersonated",
+        "reference",
+        "told",
+        "verdict",
+    )
 
     def __init__(self, verdict: Verdict, told: Told, reference: dict[str, str]) -> None:
         self.verdict = verdict

@@ -42,9 +42,16 @@ def _request() -> Declared:
     user = _object("UserInfo", username=_TEXT, uid=_TEXT, groups=_TEXTS, extra=extra)
     texts = dict.fromkeys(("subResource", "requestSubResource", "name", "namespace", "operation"), _TEXT)
     return _object(
-        "AdmissionRequest", kind=kind, resource=resource, requestKind=kind, requestResource=resource, userInfo=user,
-        dryRun=Declared("bool"), options=_DYN, **texts,
-    )  # fmt: skip
+        "AdmissionRequest",
+        kind=kind,
+        resource=resource,
+        requestKind=kind,
+        requestResource=resource,
+        userInfo=user,
+        dryRun=Declared("bool"),
+        options=_DYN,
+        **texts,
+    )
 
 
 def _namespace() -> Declared:
@@ -53,9 +60,16 @@ def _namespace() -> Declared:
     texts = Declared("map", element=_TEXT)
     names = dict.fromkeys(("name", "generateName", "namespace", "UID", "resourceVersion"), _TEXT)
     metadata = _object(
-        "NamespaceMetadata", labels=texts, annotations=texts, creationTimestamp=time, deletionTimestamp=time,
-        deletionGracePeriodSeconds=number, generation=number, finalizers=_TEXTS, **names,
-    )  # fmt: skip
+        "NamespaceMetadata",
+        labels=texts,
+        annotations=texts,
+        creationTimestamp=time,
+        deletionTimestamp=time,
+        deletionGracePeriodSeconds=number,
+        generation=number,
+        finalizers=_TEXTS,
+        **names,
+    )
     condition = _object(
         "NamespaceCondition", status=_TEXT, type=_TEXT, lastTransitionTime=time, message=_TEXT, reason=_TEXT
     )

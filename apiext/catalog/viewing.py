@@ -175,9 +175,16 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
     decode = partial(_read_within_bounds, read)
     storage.splices[version], storage.texts[version] = splices, partial(_shown_without_revision, decode, splices)
     codec = Codec(
-        view, decode, lambda document: written(stored_form(document)), accept, splices.outdated, _encode_as_is,
-        lambda document: written(_formed(document)), partial(_glance, splices), splices.knows,
-    )  # fmt: skip
+        view,
+        decode,
+        lambda document: written(stored_form(document)),
+        accept,
+        splices.outdated,
+        _encode_as_is,
+        lambda document: written(_formed(document)),
+        partial(_glance, splices),
+        splices.knows,
+    )
     return codec if answers is None else _remembered_first(codec, answers)
 
 

@@ -185,8 +185,10 @@ _BY_FUNCTION: Mapping[str, Charge] = {
     "validate": _validated, "_==_": equality,
 }  # fmt: skip
 _WITHIN_FUNCTION: Mapping[str, Charge] = {
-    "cidr_ip": _one, "cidr_contains_ip_string": _contains_ip_text, "cidr_contains_cidr_string": _contains_network_text,
-}  # fmt: skip
+    "cidr_ip": _one,
+    "cidr_contains_ip_string": _contains_ip_text,
+    "cidr_contains_cidr_string": _contains_network_text,
+}
 _STANDARD: Mapping[str, Charge] = {
     **dict.fromkeys(
         ("string_to_bytes", "bytes_to_string", "strings_quote",

@@ -50,7 +50,7 @@ class Checker:
 
     def __init__(
         self, parsed: Parsed, base: Base, variables: dict[str, Type], objects: dict[str, Declared], issues: Issues
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.parsed = parsed
         self.base = base
         self.objects = objects

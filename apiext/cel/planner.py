@@ -42,9 +42,7 @@ from apiext.cel.regexes import PatternError, program
 from apiext.cel.values import Broken, Fault, Uint, Value, equal, is_unknown, no_overload, type_name
 from apiext.cel.well_known import CONSTANTS
 
-CONVERSIONS = frozenset(
-    ("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint")
-)  # fmt: skip
+CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
 PATTERNED = frozenset(("find", "findAll", "matches"))
 _LAZY = frozenset(("string_format",))
 # Functions that have one implementation for all their overloads; others are found by their values.
@@ -222,8 +220,10 @@ class _Planner:
 
 
 GROW: dict[tuple[str, int], Implement] = {
-    ("_+_", 2): grow_list, ("cel.@mapInsert", 3): grow_map, ("cel.@mapInsert", 2): grow_map_by
-}  # fmt: skip
+    ("_+_", 2): grow_list,
+    ("cel.@mapInsert", 3): grow_map,
+    ("cel.@mapInsert", 2): grow_map_by,
+}
 
 
 _STEPS: Mapping[type[Node], Callable[[_Planner, Any], Step]] = {

@@ -11,9 +11,7 @@ TRAVERSAL = 0.1  # of a character (upstream: StringTraversalCostFactor)
 PATTERN = 0.25  # of a character of a regular expression (upstream: RegexStringLengthCostFactor)
 LIST_COST, MAP_COST, OBJECT_COST = 10, 30, 40
 AUTHORIZATION = 350_000  # of a question to the authorizer
-SORTABLE = (
-    "int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp", "string", "bytes"
-)  # fmt: skip
+SORTABLE = ("int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp", "string", "bytes")
 
 Range: TypeAlias = tuple[int, int]  # least and most, of a cost or of a size
 UNKNOWN: Range = (0, MOST)

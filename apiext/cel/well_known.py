@@ -204,8 +204,9 @@ TYPES: Mapping[str, Type] = {name: kind for name, (kind, _) in _KNOWN.items()}
 SHAPES: Mapping[str, Shape] = {name: shape for name, (_, shape) in _KNOWN.items()}
 # Which message a type is whose values are constructed by another of its names.
 _BY_TYPE: Mapping[Type, str] = {
-    **{kind: name for name, kind in TYPES.items()}, types.NULL: f"{_PREFIX}NullValue",
-}  # fmt: skip
+    **{kind: name for name, kind in TYPES.items()},
+    types.NULL: f"{_PREFIX}NullValue",
+}
 
 
 def message_of(named: Type, name: str) -> str | None:

@@ -32,7 +32,7 @@ REFUSED = [
     ("a\r\nX: y", rf'parse "http://https://[a\r\nX: y.n.svc]:443": {CONTROL}'),
     ("a\0b", rf'parse "http://https://a\x00b.n.svc:443": {CONTROL}'),
     ("a\x7fb", rf'parse "http://https://a\x7fb.n.svc:443": {CONTROL}'),
-]  # fmt: skip
+]
 CALLED = [
     ("ümlaut", "%C3%BCmlaut", "xn--mlaut-jva"),
     ("ÜMlaut", "%C3%9CMlaut", "xn--mlaut-jva"),

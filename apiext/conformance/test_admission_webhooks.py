@@ -135,9 +135,10 @@ def test_mutating_webhooks_go_by_name_and_see_each_other(api: Client, hook: Webh
 def test_what_a_webhook_adds_is_pruned_and_defaulted(api: Client, hook: Webhook, widgets: Resource) -> None:
     """The third moment of defaults: after admission."""
     hook.answer = patch(
-        {"op": "remove", "path": "/spec/note"}, {"op": "add", "path": "/spec/unknown", "value": 1},
+        {"op": "remove", "path": "/spec/note"},
+        {"op": "add", "path": "/spec/unknown", "value": 1},
         {"op": "add", "path": "/spec/size", "value": 7},
-    )  # fmt: skip
+    )
     with (
         configured(api, MUTATING, webhook("m", hook.client_config("/m"), rule(widgets))),
         configured(api, VALIDATING, webhook("v", hook.client_config("/v"), rule(widgets))),

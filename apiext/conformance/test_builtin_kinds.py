@@ -346,8 +346,10 @@ def test_what_a_delete_answers(api: Client, kind: dict[str, Any], made: Any, pla
         assert answer == {**made, "metadata": {k: v for k, v in made["metadata"].items() if k != "resourceVersion"}}
     else:
         assert (answer["kind"], answer["status"], answer["details"]["uid"]) == (
-            "Status", "Success", made["metadata"]["uid"],
-        )  # fmt: skip
+            "Status",
+            "Success",
+            made["metadata"]["uid"],
+        )
 
 
 @pytest.mark.rows("ERR-09")

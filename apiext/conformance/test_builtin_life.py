@@ -68,10 +68,11 @@ def test_a_definition_does_not_take_over_a_built_in_kind(api: Client) -> None:
     names = {"plural": "leases", "singular": "lease", "kind": "Lease", "listKind": "LeaseList"}
     approved = {"api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/1"}
     wanted = {
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
         "metadata": {"name": name, "annotations": approved},
         "spec": {"group": "coordination.k8s.io", "scope": "Namespaced", "names": names, "versions": versions},
-    }  # fmt: skip
+    }
     place, mine = "/apis/coordination.k8s.io/v1/namespaces/default/leases", f"life-{secrets.token_hex(4)}"
     api.post(place, {"metadata": {"name": mine}}).expect(201)
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

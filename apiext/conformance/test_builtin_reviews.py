@@ -194,8 +194,10 @@ def test_nothing_of_a_review_is_stored(api: Client) -> None:
     assert "kind" not in refused["details"]  # upstream: of no kind
     own = refused["message"].partition("Invalid value: ")[2]
     assert own.startswith('{"name":"a","managedFields":[{"manager":"')
-    assert own.endswith('"fieldsV1":{"f:spec":{"f:resourceAttributes":{".":{},"f:namespace":{},"f:resource":{},'
-                        '"f:verb":{}}}}}]}: must be empty')  # fmt: skip
+    assert own.endswith(
+        '"fieldsV1":{"f:spec":{"f:resourceAttributes":{".":{},"f:namespace":{},"f:resource":{},'
+        '"f:verb":{}}}}}]}: must be empty'
+    )
     local = {**named, "kind": "LocalSubjectAccessReview", "spec": {"resourceAttributes": ASKED, "user": "a"}}
     refused = api.post(f"{AUTHORIZATION}/namespaces/default/localsubjectaccessreviews", local).expect(422)
     assert refused["message"].endswith(": must be empty except for namespace")
@@ -232,12 +234,17 @@ def test_who_am_i_and_who_else(api: Client) -> None:
         "Impersonate-Extra-A%2fb": "c",
     }
     assert api.request("POST", path, body, as_joe).expect(201)["status"]["userInfo"] == {
-        "username": "joe", "uid": "7", "groups": ["devs", "system:authenticated"], "extra": {"a/b": ["c"]},
-    }  # fmt: skip
+        "username": "joe",
+        "uid": "7",
+        "groups": ["devs", "system:authenticated"],
+        "extra": {"a/b": ["c"]},
+    }
     account = api.request("POST", path, body, {"Impersonate-User": "system:serviceaccount:default:sa"}).expect(201)
     assert account["status"]["userInfo"]["groups"] == [
-        "system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated",
-    ]  # fmt: skip
+        "system:serviceaccounts",
+        "system:serviceaccounts:default",
+        "system:authenticated",
+    ]
     refused = api.request("POST", path, body, {"Impersonate-Group": "devs"}).expect(400)
     assert "without impersonating a user" in refused["message"]
 

@@ -26,10 +26,13 @@ def test_ok(api: Client, path: str) -> None:
 HOOKS = {
     f"poststarthook/{name}"
     for name in (
-        "generic-apiserver-start-informers", "storage-object-count-tracker-hook", "start-apiextensions-informers",
-        "start-apiextensions-controllers", "crd-informer-synced",
+        "generic-apiserver-start-informers",
+        "storage-object-count-tracker-hook",
+        "start-apiextensions-informers",
+        "start-apiextensions-controllers",
+        "crd-informer-synced",
     )
-}  # fmt: skip
+}
 
 
 @pytest.mark.rows("HLT-001", "HLT-002")

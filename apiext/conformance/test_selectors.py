@@ -127,11 +127,13 @@ def test_each_version_has_fields_of_its_own(api: Client) -> None:
     wanted = definition(fresh_group(), schema={"openAPIV3Schema": SCHEMA}, selectableFields=FIELDS[:1])
     wanted["spec"]["versions"].append(
         {
-            "name": "v2", "served": True, "storage": False,
+            "name": "v2",
+            "served": True,
+            "storage": False,
             "schema": {"openAPIV3Schema": {**SCHEMA, "description": "unlike the other, else upstream hoists them"}},
             "selectableFields": [{"jsonPath": ".spec.host"}],
         }
-    )  # fmt: skip
+    )
     group = establish(api, wanted)["spec"]["group"]
     one, two = (Resource(api, group, "widgets", "Widget", version) for version in ("v1", "v2"))
     first = one.create("a", color="red", host="x")

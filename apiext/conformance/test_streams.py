@@ -175,8 +175,9 @@ def test_an_id_comes_behind_the_initial_events_though_nobody_asked_for_bookmarks
         assert events.next()["type"] == "ADDED"
         assert events.response.readline().startswith(b"id: ")
         assert events.response.readline() == b"\n"
-    with Events(api, widgets.path(), allowWatchBookmarks="true", sendInitialEvents="true",
-                resourceVersionMatch="NotOlderThan") as events:  # fmt: skip
+    with Events(
+        api, widgets.path(), allowWatchBookmarks="true", sendInitialEvents="true", resourceVersionMatch="NotOlderThan"
+    ) as events:
         assert events.next()["object"] == made
         end = events.next()
         assert end["type"] == "BOOKMARK"
@@ -468,9 +469,10 @@ async def test_a_client_that_goes_away_leaves_no_watch(api: Client) -> None:
     def open_watches() -> int:
         needle = f'resource="{widgets.plural}"'
         lines = [
-            it for it in api.get("/metrics").text.splitlines()
+            it
+            for it in api.get("/metrics").text.splitlines()
             if it.startswith("apiserver_longrunning_requests{") and needle in it and widgets.group in it
-        ]  # fmt: skip
+        ]
         return sum(int(float(it.rsplit(" ", 1)[1])) for it in lines)
 
     with Raw(api, f"{widgets.path()}?watch=true", handshake()) as line:

@@ -25,8 +25,11 @@ def test_columns_come_from_the_definition(api: Client) -> None:
     table = api.get(widgets.path(), {"Accept": KUBECTL}).expect(200)
     assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
     assert [(it["name"], it["type"], it["priority"]) for it in table["columnDefinitions"]] == [
-        ("Name", "string", 0), ("Color", "string", 0), ("Size", "integer", 1), ("Age", "date", 0),
-    ]  # fmt: skip
+        ("Name", "string", 0),
+        ("Color", "string", 0),
+        ("Size", "integer", 1),
+        ("Age", "date", 0),
+    ]
     cells = [row["cells"] for row in table["rows"]]
     assert [row[:3] for row in cells] == [["a", "red", 3], ["b", None, None]]
     assert all(re.fullmatch(r"\d+s", row[3]) for row in cells)
@@ -75,9 +78,11 @@ PATHS = {
     ".spec.list[9223372036854775807]": None,
 }  # fmt: skip
 SPEC = {
-    "a": {"b": "deep"}, "x.y": "dotted", "list": [1, 2, 3],
+    "a": {"b": "deep"},
+    "x.y": "dotted",
+    "list": [1, 2, 3],
     "items": [{"name": "one", "type": "A", "size": 1, "on": True}, {"name": "two", "type": "B", "size": 2}],
-}  # fmt: skip
+}
 
 
 @pytest.mark.rows("TAB-007", "TAB-003")

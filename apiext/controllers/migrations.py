@@ -294,9 +294,16 @@ class Migrations:
             version = _version(served)
             asked = {"fieldManager": [MIGRATOR]}
             call = Call(
-                "patch", version, served, version.endpoints[""], entry.namespace or None, entry.name, asked, USER,
+                "patch",
+                version,
+                served,
+                version.endpoints[""],
+                entry.namespace or None,
+                entry.name,
+                asked,
+                USER,
                 size=len(entry.raw),
-            )  # fmt: skip
+            )
             uid, gone = await threads.run(call, _judged, served, work.plan, entry)
             if gone and work.plan is not None:
                 work.failed = f"{key}: apiext migrate: {loss(work.plan, gone, limits.MIGRATE_FAILURES)}"

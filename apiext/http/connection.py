@@ -87,7 +87,7 @@ class ApiHandler(Turns):
         "_valid",
         "certificate_user",
         "is_proxy",
-    )  # fmt: skip
+    )
 
     def __init__(self, manager: web.Server, service: Service, *, loop: "AbstractEventLoop", **settings: Any) -> None:
         super().__init__(manager, loop=loop, **settings)

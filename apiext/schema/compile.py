@@ -34,8 +34,17 @@ class CompiledSchema:
     ``growth`` is the most bytes of defaults that one list item or map value gets, known once it is warm.
     """
 
-    __slots__ = ("_plain", "_root", "_scope", "_source", "growth", "preserve_unknown_fields", "readable", "settled",
-                 "warm")  # fmt: skip
+    __slots__ = (
+        "_plain",
+        "_root",
+        "_scope",
+        "_source",
+        "growth",
+        "preserve_unknown_fields",
+        "readable",
+        "settled",
+        "warm",
+    )
 
     def __init__(self, schema: View | None, preserve_unknown_fields: bool) -> None:
         self.preserve_unknown_fields = preserve_unknown_fields

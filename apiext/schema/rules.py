@@ -43,9 +43,10 @@ _OVER_LIMIT = "operation cancelled: actual cost limit exceeded"
 
 # By the stage at which an expression is refused; the result's own words follow without a colon.
 _RULE_REFUSED = {
-    "compilation": "compilation failed: ", "instantiation": "program instantiation failed: ",
+    "compilation": "compilation failed: ",
+    "instantiation": "program instantiation failed: ",
     "result": "cel expression ",
-}  # fmt: skip
+}
 _MESSAGE_REFUSED = {
     "compilation": "messageExpression compilation failed: ",
     "instantiation": "messageExpression instantiation failed: ",
@@ -86,8 +87,24 @@ class Scope:
     rule here counts for them.
     """
 
-    __slots__ = ("_compiled", "_declared", "items", "judged", "judges", "node", "parent", "properties", "root",
-                 "shown", "step", "type_name", "types", "uses_old", "values", "within")  # fmt: skip
+    __slots__ = (
+        "_compiled",
+        "_declared",
+        "items",
+        "judged",
+        "judges",
+        "node",
+        "parent",
+        "properties",
+        "root",
+        "shown",
+        "step",
+        "type_name",
+        "types",
+        "uses_old",
+        "values",
+        "within",
+    )
 
     def __init__(
         self, node: Structural, parent: Union["Scope", None] = None, step: str = "", *, root: bool = False
@@ -256,8 +273,18 @@ class Run:
     and Stopped, as patience has it.
     """
 
-    __slots__ = ("_counted", "_link", "_path", "_size", "_warned", "budget", "errors", "failed_messages", "patience",
-                 "warnings")  # fmt: skip
+    __slots__ = (
+        "_counted",
+        "_link",
+        "_path",
+        "_size",
+        "_warned",
+        "budget",
+        "errors",
+        "failed_messages",
+        "patience",
+        "warnings",
+    )
 
     def __init__(self, budget: int = limits.OBJECT_BUDGET, path: str = "", link: Link | None = None) -> None:
         self.budget = budget

@@ -30,9 +30,18 @@ class Watcher:
     """One watch: a cursor, and the sink it feeds. ``synced`` watchers share the cursor of their group."""
 
     __slots__ = (
-        "_chosen", "_group", "_initial", "announce", "cursor", "ended", "marked_from", "queued", "reached",
-        "sink", "synced",
-    )  # fmt: skip
+        "_chosen",
+        "_group",
+        "_initial",
+        "announce",
+        "cursor",
+        "ended",
+        "marked_from",
+        "queued",
+        "reached",
+        "sink",
+        "synced",
+    )
 
     def __init__(self, group: "Group", sink: Sink, bookmarks: bool) -> None:
         self._chosen = False
@@ -120,9 +129,25 @@ class Group:
     """
 
     __slots__ = (
-        "_at", "_began", "_blocks", "_blocks_second", "_concerns", "_data", "_due", "_fanout", "_initial", "_places",
-        "_ready", "_staging", "_start", "_synced", "_todo", "members", "queued", "spec",
-    )  # fmt: skip
+        "_at",
+        "_began",
+        "_blocks",
+        "_blocks_second",
+        "_concerns",
+        "_data",
+        "_due",
+        "_fanout",
+        "_initial",
+        "_places",
+        "_ready",
+        "_staging",
+        "_start",
+        "_synced",
+        "_todo",
+        "members",
+        "queued",
+        "spec",
+    )
 
     def __init__(self, fanout: "Fanout", spec: WatchGroup) -> None:
         self._fanout = fanout

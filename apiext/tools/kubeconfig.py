@@ -155,8 +155,12 @@ def parser() -> argparse.ArgumentParser:
             command.add_argument("--groups", metavar="A,B", help="groups of that user")
             command.add_argument("--ttl", metavar="DURATION", help=f"life of the certificate (default {_LIFE})")
             continue
-        command.add_argument("--kubeconfig", default="", metavar="FILE", help="default: the first of $KUBECONFIG that "
-                             "is there, else ~/.kube/config")  # fmt: skip
+        command.add_argument(
+            "--kubeconfig",
+            default="",
+            metavar="FILE",
+            help="default: the first of $KUBECONFIG that is there, else ~/.kube/config",
+        )
         command.add_argument("--name", default="apiext", help="name of context, cluster and user (default apiext)")
         if name == "merge":
             command.add_argument("--no-switch", action="store_true", help="leave the current context as it is")

@@ -71,13 +71,15 @@ def parser() -> argparse.ArgumentParser:
         help="requests at a time (default %(default)d)",
     )
     found.add_argument(
-        "--allow-loss", action="store_true",
+        "--allow-loss",
+        action="store_true",
         help="rewrite objects even if they have fields that the schema of the storage version drops",
-    )  # fmt: skip
+    )
     found.add_argument(
-        "--rewrite", action="store_true",
+        "--rewrite",
+        action="store_true",
         help="also objects that are in the storage version: after a change of the key that seals them",
-    )  # fmt: skip
+    )
     access.add_flags(found)
     return found
 

@@ -94,9 +94,11 @@ class Migration:
             self._report.event("started", resource=name, storedVersions=list(plan.stored), storage=plan.storage)
             tally = self._rewrite(plan)
             self._report.event(
-                "rewritten", resource=name, seconds=round(time.monotonic() - began, 3),
+                "rewritten",
+                resource=name,
+                seconds=round(time.monotonic() - began, 3),
                 **{key: tally.counts[key] for key in (REWRITTEN, ALREADY, CHANGED, GONE, FAILED)},
-            )  # fmt: skip
+            )
             if tally.failures:
                 for thing, message in tally.failures[: limits.MIGRATE_FAILURES]:
                     self._report.event("failed", resource=name, object=thing, message=message)

@@ -58,10 +58,32 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_buffer", "_chunked", "_chunks", "_cut", "_deadline", "_due", "_end", "_excess", "_head", "_head_bytes",
-        "_informational", "_lacking", "_loop", "_lost", "_more", "_most", "_paused", "_searched", "_start", "_timer",
-        "_trailing", "_waiter", "began", "idle_since", "transport",
-    )  # fmt: skip
+        "_buffer",
+        "_chunked",
+        "_chunks",
+        "_cut",
+        "_deadline",
+        "_due",
+        "_end",
+        "_excess",
+        "_head",
+        "_head_bytes",
+        "_informational",
+        "_lacking",
+        "_loop",
+        "_lost",
+        "_more",
+        "_most",
+        "_paused",
+        "_searched",
+        "_start",
+        "_timer",
+        "_trailing",
+        "_waiter",
+        "began",
+        "idle_since",
+        "transport",
+    )
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

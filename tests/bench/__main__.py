@@ -59,9 +59,13 @@ def arguments() -> argparse.Namespace:
     """Return the command line."""
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument(
-        "--only", action="extend", nargs="+", default=[], metavar="NAME",
+        "--only",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="NAME",
         help=f"{', '.join(MEASURES)}; with --against: {', '.join(against.KINDS)}",
-    )  # fmt: skip
+    )
     parser.add_argument("--write", action="store_true", help="put the figures into docs/PERFORMANCE.md")
     group = parser.add_argument_group("comparison of two revisions")
     group.add_argument("--against", metavar="REV", help="print the cost of this checkout over that of a revision")

@@ -101,14 +101,17 @@ def define(bench: Rig, properties: Mapping[str, Any] | None = None, **version: A
                 "names": {"plural": "things", "kind": "Thing"},
                 "versions": [
                     {
-                        "name": "v1", "served": True, "storage": True,
+                        "name": "v1",
+                        "served": True,
+                        "storage": True,
                         "selectableFields": [{"jsonPath": ".spec.color"}],
-                        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}, **version,
+                        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}},
+                        **version,
                     }
                 ],
             },
         },
-    )  # fmt: skip
+    )
 
 
 def path(name: str = "", namespace: str = "default", query: str = "") -> str:

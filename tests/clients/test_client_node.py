@@ -30,9 +30,10 @@ def test_a_program_of_its_users(
     node = _node(at_least)
     modules = Path(toolchain.node_modules(f"@kubernetes/client-node@{version}"))
     environment = {
-        "KUBECONFIG": str(secure_server.ready["kubeconfig"]), "HOME": str(tmp_path),
+        "KUBECONFIG": str(secure_server.ready["kubeconfig"]),
+        "HOME": str(tmp_path),
         "CLIENT_NODE": (modules / "@kubernetes" / "client-node" / "dist" / "index.js").as_uri(),
-    }  # fmt: skip
+    }
     said = toolchain.succeed([node, "--no-deprecation", str(PROGRAM)], tmp_path, 60, environment)
     assert said.endswith("done\n"), said
     until(lambda: secure.get("/apis/stable.example.com").status == 404, "the definition is gone")

@@ -40,9 +40,14 @@ def test_a_manager_leads_informs_and_applies(secure: Client, environment: dict[s
     establish(secure, yaml.safe_load((MANIFESTS / "resourcedefinition.yaml").read_text(encoding="utf-8")))
     said = toolchain.succeed([program], tmp_path, 120, environment)
     for step in (
-        "elected", "owned object applied", "owned object follows", "owned object comes back", "event recorded",
-        "owned object collected", "done",
-    ):  # fmt: skip
+        "elected",
+        "owned object applied",
+        "owned object follows",
+        "owned object comes back",
+        "event recorded",
+        "owned object collected",
+        "done",
+    ):
         assert f"\n{step}\n" in f"\n{said}", said[-4000:]
     lease = secure.get(f"{LEASES}/story").expect(200)
     assert lease["spec"]["holderIdentity"] == "", "the lease was not released"
@@ -97,7 +102,11 @@ def test_helm_3_does_so_too(secure: Client, environment: dict[str, str], tmp_pat
     chart = str(toolchain.HERE / "go_helm" / "chart")
     said = toolchain.succeed([program, chart], tmp_path, 180, environment)
     assert [line.partition(":")[0] for line in said.splitlines() if line[0].islower()] == [
-        "installed", "upgraded", "rolled back", "refused", "uninstalled",
-    ], said[-4000:]  # fmt: skip
+        "installed",
+        "upgraded",
+        "rolled back",
+        "refused",
+        "uninstalled",
+    ], said[-4000:]
     assert "spec.replicas in body should be less than or equal to 10" in said
     assert secure.get("/api/v1/namespaces/apps/secrets").expect(200)["items"] == []

@@ -182,8 +182,11 @@ def test_columns_selectors_scale_and_categories(kubectl_of: Kubectl) -> None:
     assert created.splitlines() == [f"shirt.stable.example.com/example{number} created" for number in (1, 2, 3)]
     rows = [line.split() for line in kubectl("get", "shirts").splitlines()]
     assert rows == [
-        ["NAME", "COLOR", "SIZE"], ["example1", "blue", "S"], ["example2", "blue", "M"], ["example3", "green", "M"],
-    ]  # fmt: skip
+        ["NAME", "COLOR", "SIZE"],
+        ["example1", "blue", "S"],
+        ["example2", "blue", "M"],
+        ["example3", "green", "M"],
+    ]
     assert kubectl("get", "shirts", "-o", "wide").splitlines()[0].split() == ["NAME", "COLOR", "SIZE", "COUNT"]
     blue = kubectl("get", "shirts.stable.example.com", "--field-selector", "spec.color=blue", "-o", "name")
     assert blue.split() == ["shirt.stable.example.com/example1", "shirt.stable.example.com/example2"]

@@ -57,8 +57,11 @@ def definition(schema: dict[str, Any], version: str = "v1") -> dict[str, Any]:
         spec |= {"versions": [one], "validation": {"openAPIV3Schema": schema}}
     kind = "CustomResourceDefinition"
     return {
-        "apiVersion": f"apiextensions.k8s.io/{version}", "kind": kind, "metadata": {"name": NAME}, "spec": spec,
-    }  # fmt: skip
+        "apiVersion": f"apiextensions.k8s.io/{version}",
+        "kind": kind,
+        "metadata": {"name": NAME},
+        "spec": spec,
+    }
 
 
 def define(kubectl: Kubectl, schema: dict[str, Any], *options: str) -> None:
@@ -127,12 +130,14 @@ def test_unions_were_never_built(newest: Kubectl) -> None:
             "type": {"type": "string", "enum": ["EmptyDir", "HostPath"]},
             "emptyDir": {"type": "object"},
             "hostPath": {
-                "type": "object", "properties": {"path": {"type": "string", "pattern": "/.*"}}, "required": ["path"],
+                "type": "object",
+                "properties": {"path": {"type": "string", "pattern": "/.*"}},
+                "required": ["path"],
             },
             "sharedField": {"type": "string"},
         },
         "required": ["sharedField"],
-    }  # fmt: skip
+    }
     refused = newest.fails("apply", "-f", write(newest, [definition(schema)]))
     assert 'unknown field "spec.versions[0].schema.openAPIV3Schema.x-kubernetes-unions"' in refused
     define(newest, schema, "--validate=warn")
@@ -152,9 +157,10 @@ def test_transition_rules(newest: Kubectl) -> None:
     rule = "!(self == 'high' && oldSelf == 'low') && !(self == 'low' && oldSelf == 'high')"
     message = "cannot transition directly between 'low' and 'high'"
     level = {
-        "type": "string", "enum": ["low", "medium", "high"],
+        "type": "string",
+        "enum": ["low", "medium", "high"],
         "x-kubernetes-validations": [{"rule": rule, "message": message}],
-    }  # fmt: skip
+    }
     define(newest, {"type": "object", "properties": {"level": level}})
     newest("apply", "-f", write(newest, [crontab({"level": "low"}, "one")]))
     said = newest.fails("apply", "-f", write(newest, [crontab({"level": "high"}, "one")]))
@@ -188,12 +194,13 @@ def test_the_table_of_transition_rules(newest: Kubectl) -> None:
         "fixed": {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]},
         "once": {"type": "string", "x-kubernetes-validations": [{"rule": "oldSelf != 'bar' || self == 'bar'"}]},
         "growing": {
-            **members, "items": {"type": "string", "maxLength": 9},
+            **members,
+            "items": {"type": "string", "maxLength": 9},
             "x-kubernetes-validations": [{"rule": "oldSelf.all(element, element in self)"}],
         },
         "state": {"type": "string", "x-kubernetes-validations": [{"rule": "oldSelf != 'X' || self in ['A', 'B']"}]},
         "counter": {"type": "integer", "x-kubernetes-validations": [{"rule": "self >= oldSelf"}]},
-    }  # fmt: skip
+    }
     kept = [{"rule": "!has(oldSelf.fixed) || has(self.fixed)"}]
     define(newest, {"type": "object", "properties": properties, "x-kubernetes-validations": kept})
     first = {"fixed": "a", "once": "bar", "growing": ["a"], "state": "X", "counter": 1}

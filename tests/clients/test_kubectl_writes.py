@@ -196,9 +196,15 @@ def test_labels_annotations_and_selectors(kubectl_of: Kubectl, tmp_path: Path) -
 
     assert names() == ["one", "three", "two"]
     for selector, wanted in {
-        "team": ["one", "three", "two"], "!team": [], "team=a": ["two"], "team!=a": ["one", "three"],
-        "team in (a,b)": ["three", "two"], "team notin (a,b)": ["one"], "team,team!=c": ["three", "two"], "old": [],
-    }.items():  # fmt: skip
+        "team": ["one", "three", "two"],
+        "!team": [],
+        "team=a": ["two"],
+        "team!=a": ["one", "three"],
+        "team in (a,b)": ["three", "two"],
+        "team notin (a,b)": ["one"],
+        "team,team!=c": ["three", "two"],
+        "old": [],
+    }.items():
         assert names("-l", selector) == wanted, selector
     assert names("--field-selector", "metadata.name=two") == ["two"]
     assert names("--field-selector", "metadata.name!=two,metadata.namespace=default") == ["one", "three"]
@@ -216,9 +222,7 @@ def test_every_output(kubectl_of: Kubectl) -> None:
     kubectl = kubectl_of
     define(kubectl)
     kubectl("create", "-f", "session/cr.yaml")
-    assert re.fullmatch(
-        r"NAME +SPEC +REPLICAS +AGE\na +\* \* \* \* \*/5 +1 +\d+s\n", kubectl("get", "ct")
-    )  # fmt: skip
+    assert re.fullmatch(r"NAME +SPEC +REPLICAS +AGE\na +\* \* \* \* \*/5 +1 +\d+s\n", kubectl("get", "ct"))
     assert kubectl("get", "ct", "-o", "wide").splitlines()[0].split() == ["NAME", "SPEC", "REPLICAS", "IMAGE", "AGE"]
     assert kubectl("get", "ct", "--show-labels").splitlines()[1].split()[-1] == "app=x"
     assert kubectl("get", "ct", "-L", "app").splitlines()[0].split()[-1] == "APP"

@@ -98,9 +98,13 @@ class Follower:
         """Run it."""
         with (self.directory / f"{self.name}.said").open("wb") as out:
             process = subprocess.Popen(
-                list(self.command), stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=self.directory,
+                list(self.command),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=self.directory,
                 env={**os.environ, "KUBECONFIG": kubeconfig, "HOME": str(self.directory), **self.environment},
-            )  # fmt: skip
+            )
         try:
             yield process
         finally:

@@ -63,9 +63,13 @@ def test_an_operator(secure: Client, secure_server: Server, tmp_path: Path) -> N
     command = [sys.executable, "-m", "kopf", "run", "--namespace=default", str(STORIES / "with_kopf.py")]
     with log.open("wb") as out:
         operator = subprocess.Popen(
-            command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=tmp_path,
+            command,
+            stdout=out,
+            stderr=out,
+            stdin=subprocess.DEVNULL,
+            cwd=tmp_path,
             env={"KUBECONFIG": str(secure_server.ready["kubeconfig"]), "HOME": str(tmp_path), "PATH": ""},
-        )  # fmt: skip
+        )
     try:
         _handled(secure, log)
     finally:

@@ -42,9 +42,16 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end and return what it wrote, stderr among stdout."""
     return subprocess.run(
-        command, cwd=directory, timeout=within, check=False, text=True, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})},
-    )  # fmt: skip
+        command,
+        cwd=directory,
+        timeout=within,
+        check=False,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **(environment or {})},
+    )
 
 
 def succeed(

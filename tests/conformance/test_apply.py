@@ -181,8 +181,9 @@ def test_numbers_are_the_same_by_their_value(kind: Resource, mine: str, yours: s
 @pytest.mark.rows("SSA-015", "WRI-006")
 def test_the_same_again_is_no_write(kind: Resource) -> None:
     first = apply(kind, "again", "m", WANTED).expect(201)
-    with kind.api.watch(kind.path(), resourceVersion=first["metadata"]["resourceVersion"],
-                        fieldSelector="metadata.name=again") as watch:  # fmt: skip
+    with kind.api.watch(
+        kind.path(), resourceVersion=first["metadata"]["resourceVersion"], fieldSelector="metadata.name=again"
+    ) as watch:
         assert apply(kind, "again", "m", WANTED).expect(200) == first
         assert apply(kind, "again", "m", WANTED, force="true").expect(200) == first
         kind.api.patch(kind.path("again"), {"spec": {"text": "t"}}, MERGE, fieldManager="e").expect(200)
@@ -267,8 +268,10 @@ def test_without_a_schema_fields_are_owned_as_they_come(api: Client) -> None:
 
 @pytest.mark.rows("SSA-012")
 def test_items_that_are_twice_in_the_store_are_tolerated(api: Client) -> None:
-    loose = {"type": "object", "properties": {"spec": {"type": "object", "properties": {
-        "ports": {"type": "array", "items": PORT}}}}}  # fmt: skip
+    loose = {
+        "type": "object",
+        "properties": {"spec": {"type": "object", "properties": {"ports": {"type": "array", "items": PORT}}}},
+    }
     widgets = serve(api, schema={"openAPIV3Schema": loose})
     twice = {"port": 1, "protocol": "TCP"}
     made = widgets.create("twice", ports=[twice, {**twice, "name": "second"}])

@@ -55,12 +55,25 @@ def test_a_create(audited: Audited, widgets: Resource) -> None:
     assert list(events) == ["RequestReceived", "ResponseComplete"]
     first, last = events.values()
     assert list(first) == [
-        *SEVEN, "user", "sourceIPs", "objectRef", "requestReceivedTimestamp", "stageTimestamp",
-    ]  # fmt: skip
+        *SEVEN,
+        "user",
+        "sourceIPs",
+        "objectRef",
+        "requestReceivedTimestamp",
+        "stageTimestamp",
+    ]
     assert list(last) == [
-        *SEVEN, "user", "sourceIPs", "objectRef", "responseStatus", "requestObject", "responseObject",
-        "requestReceivedTimestamp", "stageTimestamp", "annotations",
-    ]  # fmt: skip
+        *SEVEN,
+        "user",
+        "sourceIPs",
+        "objectRef",
+        "responseStatus",
+        "requestObject",
+        "responseObject",
+        "requestReceivedTimestamp",
+        "stageTimestamp",
+        "annotations",
+    ]
     assert first["stageTimestamp"] == first["requestReceivedTimestamp"] == last["requestReceivedTimestamp"]
     assert last["stageTimestamp"] > first["stageTimestamp"]
     assert (last["kind"], last["apiVersion"], last["level"]) == ("Event", "audit.k8s.io/v1", "RequestResponse")
@@ -85,9 +98,14 @@ def test_an_update_names_what_it_is_about(audited: Audited, widgets: Resource) -
     made["spec"]["size"] = 5
     last = audited.last("PUT", widgets.path("updated"), made)
     assert last["objectRef"] == {
-        "resource": "widgets", "namespace": "default", "name": "updated", "uid": made["metadata"]["uid"],
-        "apiGroup": widgets.group, "apiVersion": "v1", "resourceVersion": made["metadata"]["resourceVersion"],
-    }  # fmt: skip
+        "resource": "widgets",
+        "namespace": "default",
+        "name": "updated",
+        "uid": made["metadata"]["uid"],
+        "apiGroup": widgets.group,
+        "apiVersion": "v1",
+        "resourceVersion": made["metadata"]["resourceVersion"],
+    }
     assert last["requestObject"] == made
     stale = audited.last("PUT", widgets.path("updated") + "/status", made)
     assert stale["objectRef"]["subresource"] == "status"
@@ -386,10 +404,13 @@ def test_what_policies_tell(audited: Audited) -> None:
     failure = "validation.policy.admission.k8s.io/validation_failure"
     assert json.loads(told.pop(failure)) == [
         {
-            "message": "too many", "policy": "audit-p", "binding": "audit-b", "expressionIndex": 0,
+            "message": "too many",
+            "policy": "audit-p",
+            "binding": "audit-b",
+            "expressionIndex": 0,
             "validationActions": ["Audit"],
         }
-    ]  # fmt: skip
+    ]
     assert told == {**ALLOWED, "audit-p/size": "size 7"}
 
 

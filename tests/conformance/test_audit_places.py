@@ -124,8 +124,12 @@ def test_who_is_nobody_is_told_at_the_start_of_the_answer(tmp_path: Path, own_et
         assert refused["user"] == {}
         assert refused["objectRef"]["resource"] == "configmaps"
         assert refused["responseStatus"] == {
-            "metadata": {}, "status": "Failure", "message": "Unauthorized", "reason": "Unauthorized", "code": 401,
-        }  # fmt: skip
+            "metadata": {},
+            "status": "Failure",
+            "message": "Unauthorized",
+            "reason": "Unauthorized",
+            "code": 401,
+        }
         assert refused["responseObject"]["code"] == 401
         assert "annotations" not in refused
         forbidden = audited.last("GET", MAPS, Authorization="Bearer sesame")

@@ -212,7 +212,7 @@ def test_patterns_that_are_refused(api: Client, pattern: str) -> None:
         ("^" + "(" * 900 + "a*b" + ")" * 900, "a" * 200_000),
     ],
     ids=["nested stars", "same branches", "overlap", "many stars", "counted", "long", "nests"],
-)  # fmt: skip
+)
 def test_patterns_that_hurt_elsewhere(api: Client, pattern: str, text: str) -> None:
     members = {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
     served = serve(api, schema=under_spec(members))

@@ -220,7 +220,7 @@ def test_applies(target: Resource, server: Server, case: str) -> None:
 @pytest.mark.rows("SSA-001")
 @pytest.mark.parametrize(
     "body", [b"", b"null", b"[]", b"7", b"- a\n- b\n", b"a: [", b"a: 1\n---\nb: 2\n", b"{" * 3000, b"a: &a [*a]"]
-)  # fmt: skip
+)
 def test_applies_that_are_no_object(target: Resource, server: Server, body: bytes) -> None:
     def send() -> Answer:
         return target.api.request("PATCH", target.path("a"), body, {"Content-Type": APPLY}, fieldManager="m")

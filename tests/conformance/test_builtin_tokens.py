@@ -52,8 +52,10 @@ def test_a_token_from_request_to_end(connect: Any) -> None:
     assert (answer["kind"], answer["apiVersion"]) == ("TokenRequest", "authentication.k8s.io/v1")
     assert answer["metadata"]["uid"] == made["metadata"]["uid"]
     assert answer["spec"] == {
-        "audiences": ["https://kubernetes.default.svc"], "expirationSeconds": 3600, "boundObjectRef": None,
-    }  # fmt: skip
+        "audiences": ["https://kubernetes.default.svc"],
+        "expirationSeconds": 3600,
+        "boundObjectRef": None,
+    }
     token = answer["status"]["token"]
     me = connect(token).post(f"{REVIEWS}/selfsubjectreviews", {"kind": "SelfSubjectReview"}).expect(201)
     info = me["status"]["userInfo"]
@@ -210,8 +212,10 @@ def test_a_token_for_others_is_none_here(connect: Any) -> None:
 
 
 @pytest.mark.rows("ERR-09")
-@pytest.mark.parametrize(("seconds", "bound"), [(600, ""), (2**32, ""), (599, "less than 10 minutes"),
-                                                (2**32 + 1, "larger than 2^32 seconds")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seconds", "bound"),
+    [(600, ""), (2**32, ""), (599, "less than 10 minutes"), (2**32 + 1, "larger than 2^32 seconds")],
+)
 def test_how_long_a_token_may_be_asked_for(connect: Any, seconds: int, bound: str) -> None:
     admin, name = connect(), f"sa-{secrets.token_hex(4)}"
     admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)

@@ -52,10 +52,12 @@ def test_a_webhook_is_not_told_the_revision(api: Client, hook: Webhook) -> None:
 OTHERS: dict[str, tuple[Any, str]] = {  # what is given for an object, and what Go says about it
     "a null": (None, "unexpected end of JSON input"),
     "text": ("x", "json: cannot unmarshal string into Go value of type map[string]interface {}"),
-    "no kind": ({"a":  1}, "Object 'Kind' is missing in '{\"a\": 1}'"),
-    "a long version": ({"apiVersion": "a/b/c", "kind": "X"}, "Object 'Kind' is missing in '"
-                       '{"apiVersion": "a/b/c", "kind": "X"}\''),
-}  # fmt: skip
+    "no kind": ({"a": 1}, "Object 'Kind' is missing in '{\"a\": 1}'"),
+    "a long version": (
+        {"apiVersion": "a/b/c", "kind": "X"},
+        'Object \'Kind\' is missing in \'{"apiVersion": "a/b/c", "kind": "X"}\'',
+    ),
+}
 
 
 @pytest.mark.rows("VER-006")

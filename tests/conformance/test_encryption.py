@@ -133,15 +133,17 @@ def test_each_resource_is_sealed_by_its_rule(api: Client, etcd: Etcd) -> None:
 
 
 CASES = [
-    (SECRETS, "secrets", b"k8s:enc:aescbc:v1:other:" + b"x" * 48,
-     "no matching key was found for the provided AES transformer"),
-    (SECRETS, "secrets", b"k8s:enc:aescbc:v1:key1:" + b"x" * 31,
-     "the stored data is not a multiple of the block size"),
+    (
+        SECRETS,
+        "secrets",
+        b"k8s:enc:aescbc:v1:other:" + b"x" * 48,
+        "no matching key was found for the provided AES transformer",
+    ),
+    (SECRETS, "secrets", b"k8s:enc:aescbc:v1:key1:" + b"x" * 31, "the stored data is not a multiple of the block size"),
     (SECRETS, "secrets", b"k8s:enc:kms:v2:x", "no matching prefix found"),
-    (MAPS, "configmaps", b"k8s:enc:secretbox:v1:box:" + b"x" * 60,
-     "output array was not large enough for encryption"),
+    (MAPS, "configmaps", b"k8s:enc:secretbox:v1:box:" + b"x" * 60, "output array was not large enough for encryption"),
     (ACCOUNTS, "serviceaccounts", b"k8s:enc:aesgcm:v1:gk:" + b"x" * 60, "cipher: message authentication failed"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.rows("OPS-003", "RV-020", "ETC-006")

@@ -155,8 +155,12 @@ def test_an_owner_in_another_namespace_is_told_of_in_an_event(api: Client) -> No
     assert event["source"] == {"component": "garbage-collector-controller"}
     assert event["reportingComponent"] == "garbage-collector-controller"
     assert event["involvedObject"] == {
-        "apiVersion": f"{widgets.group}/v1", "kind": "Widget", "namespace": place, "name": "child", "uid": child["uid"],
-    }  # fmt: skip
+        "apiVersion": f"{widgets.group}/v1",
+        "kind": "Widget",
+        "namespace": place,
+        "name": "child",
+        "uid": child["uid"],
+    }
     assert event["metadata"]["name"].startswith("child.")
     assert event["firstTimestamp"] == event["lastTimestamp"]
     api.delete(f"/api/v1/namespaces/{place}").expect(200)

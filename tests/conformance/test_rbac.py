@@ -400,8 +400,12 @@ def test_users_with_tokens_are_judged(own_etcd: Etcd, tmp_path: Path) -> None:
         assert master.expect(403)["message"].endswith("impersonating the system:masters group is not allowed")
         account = bob.request("GET", path, headers={"Impersonate-User": "system:serviceaccount:default:a"}).expect(403)
         assert 'User "bob" cannot impersonate-on:serviceaccount:list resource "configmaps"' in account["message"]
-        node = root.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {"kind": "SelfSubjectReview"},
-                            {"Impersonate-User": "system:node:n1"}).expect(201)  # fmt: skip
+        node = root.request(
+            "POST",
+            "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+            {"kind": "SelfSubjectReview"},
+            {"Impersonate-User": "system:node:n1"},
+        ).expect(201)
         assert node["status"]["userInfo"]["groups"] == ["system:nodes", "system:authenticated"]
     log = (tmp_path / "data" / "server.log").read_text()
     assert log.count("apiext does not have Node, requests are authorized by RBAC") == 1

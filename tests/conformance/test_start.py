@@ -412,9 +412,11 @@ def test_help_is_what_envtest_probes_for() -> None:
 
 def test_flags_come_before_the_environment(tmp_path: Path, own_etcd: Etcd) -> None:
     environment = {
-        "APIEXT_ETCD_SERVERS": own_etcd.url, "APIEXT_ETCD_PREFIX": "/from-environment", "APIEXT_INSECURE": "true",
+        "APIEXT_ETCD_SERVERS": own_etcd.url,
+        "APIEXT_ETCD_PREFIX": "/from-environment",
+        "APIEXT_INSECURE": "true",
         "APIEXT_PORT": "1",
-    }  # fmt: skip
+    }
     server = start_server(tmp_path, ["--port=0"], env=environment)
     assert server.process is not None
     stop(server.process)

@@ -40,9 +40,14 @@ class Authority:
     def _builder(self, name: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
         now = datetime.now(UTC)
         return (
-            x509.CertificateBuilder().subject_name(name).issuer_name(self.name).public_key(key.public_key())
-            .serial_number(x509.random_serial_number()).not_valid_before(now - DAY).not_valid_after(now + DAY)
-        )  # fmt: skip
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self.name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - DAY)
+            .not_valid_after(now + DAY)
+        )
 
     def _signed(self, builder: x509.CertificateBuilder) -> bytes:
         return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

@@ -23,9 +23,12 @@ WARNING = (
     '299 - "apiextensions.k8s.io/v1beta1 CustomResourceDefinition is deprecated in v1.16+, unavailable in v1.22+; '
     'use apiextensions.k8s.io/v1 CustomResourceDefinition"'
 )
-CASES = {case["name"]: case["definition"] for case in yaml.safe_load(
-    Path(__file__).with_name("manifests").joinpath("versions.yaml").read_text(encoding="utf-8")
-)}  # fmt: skip
+CASES = {
+    case["name"]: case["definition"]
+    for case in yaml.safe_load(
+        Path(__file__).with_name("manifests").joinpath("versions.yaml").read_text(encoding="utf-8")
+    )
+}
 REAL = sorted(found.glob("*/*.yaml")) if (found := shared.shared("data/real/v1beta1", 17)) else []
 PREFIX = "/old"
 
@@ -87,8 +90,9 @@ def test_both_versions_are_served_and_v1_is_preferred(api: Client) -> None:
     assert [version["version"] for version in found["versions"]] == ["v1", "v1beta1"]
     assert found["preferredVersion"]["version"] == "v1"
     assert {it["name"] for it in api.get("/apis/apiextensions.k8s.io/v1beta1").expect(200)["resources"]} == {
-        "customresourcedefinitions", "customresourcedefinitions/status",
-    }  # fmt: skip
+        "customresourcedefinitions",
+        "customresourcedefinitions/status",
+    }
 
 
 @pytest.mark.rows("B1-003", "CRD-002", "CRD-022")
@@ -97,10 +101,14 @@ def test_what_is_left_out_is_filled_in(api: Client) -> None:
     created = apply(api, first)
     names = {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"}
     assert created["spec"] == {
-        "group": first["spec"]["group"], "version": "v1", "names": names, "scope": "Namespaced",
+        "group": first["spec"]["group"],
+        "version": "v1",
+        "names": names,
+        "scope": "Namespaced",
         "versions": [{"name": "v1", "served": True, "storage": True}],
-        "conversion": {"strategy": "None"}, "preserveUnknownFields": True,
-    }  # fmt: skip
+        "conversion": {"strategy": "None"},
+        "preserveUnknownFields": True,
+    }
     assert created["status"]["storedVersions"] == ["v1"]
     second = old(fresh_group(), versions=[{"name": "v2", "served": True, "storage": True}], scope="Cluster")
     assert apply(api, second)["spec"]["version"] == "v2"
@@ -111,9 +119,10 @@ def test_what_is_left_out_is_filled_in(api: Client) -> None:
     }
     conversion = apply(api, third)["spec"]["conversion"]
     assert conversion == {
-        "strategy": "Webhook", "conversionReviewVersions": ["v1beta1"],
+        "strategy": "Webhook",
+        "conversionReviewVersions": ["v1beta1"],
         "webhookClientConfig": {"service": {"name": "a", "namespace": "b", "port": 443}},
-    }  # fmt: skip
+    }
 
 
 SCHEMA = {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}}
@@ -161,8 +170,9 @@ def test_other_rules_of_old(api: Client) -> None:
     loose = {"openAPIV3Schema": {"properties": {"a": {"description": "no type"}}}}
     pruned = causes(api.post(OLD, old(group, validation=loose, preserveUnknownFields=False)))
     assert [text.partition(":")[0] for text in pruned] == [
-        "spec.validation.openAPIV3Schema.properties[a].type", "spec.validation.openAPIV3Schema.type",
-    ]  # fmt: skip
+        "spec.validation.openAPIV3Schema.properties[a].type",
+        "spec.validation.openAPIV3Schema.type",
+    ]
     no_schema = causes(api.post(OLD, old(group, preserveUnknownFields=False)))
     assert no_schema == [
         "spec.versions[0].schema.openAPIV3Schema: Required value: because otherwise all fields are pruned"
@@ -210,9 +220,7 @@ def test_the_documents_examples_apply_as_shown(api: Client, name: str) -> None:
     established(api, wanted["metadata"]["name"])
     served = {it["name"] for it in wanted["spec"]["versions"] if it["served"]}
     told = api.get(f"/apis/{group}").expect(200)
-    assert [it["version"] for it in told["versions"]] == [
-        it for it in ("v1", "v1beta1", "v1alpha1") if it in served
-    ]  # fmt: skip
+    assert [it["version"] for it in told["versions"]] == [it for it in ("v1", "v1beta1", "v1alpha1") if it in served]
     assert told["preferredVersion"]["version"] == "v1"
     storage = next(it["name"] for it in wanted["spec"]["versions"] if it["storage"])
     crontab = {"apiVersion": f"{group}/{storage}", "kind": "CronTab", "metadata": {"name": "local-crontab"}}

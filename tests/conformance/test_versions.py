@@ -166,8 +166,10 @@ def test_stored_versions_are_kept_by_the_server(api: Client) -> None:
     body = with_versions(fresh_group(), V1)
     body["status"] = {"storedVersions": ["v7"], "acceptedNames": {"plural": "x", "kind": "Y"}, "conditions": []}
     assert api.post(DEFINITIONS, body).expect(201)["status"] == {
-        "conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": ["v1"],
-    }  # fmt: skip
+        "conditions": None,
+        "acceptedNames": {"plural": "", "kind": ""},
+        "storedVersions": ["v1"],
+    }
 
 
 @pytest.mark.rows("VER-003", "SRV-014", "NUL-005")
@@ -231,9 +233,10 @@ def test_what_is_rewritten_in_a_new_storage_version_has_its_defaults(api: Client
 def test_columns_subresources_and_selectable_fields_are_a_versions_own(api: Client) -> None:
     columns = [{"name": "Color", "type": "string", "jsonPath": ".spec.color"}]
     served = serve(
-        api, V1 | {"additionalPrinterColumns": columns, "selectableFields": [{"jsonPath": ".spec.color"}]},
+        api,
+        V1 | {"additionalPrinterColumns": columns, "selectableFields": [{"jsonPath": ".spec.color"}]},
         V2 | {"subresources": {"status": {}}, "schema": spec_of(color=TEXT)},
-    )  # fmt: skip
+    )
     v1, v2 = served["v1"], served["v2"]
     v1.create("a", color="red")
     v1.create("b", color="blue")
@@ -255,9 +258,11 @@ def test_columns_subresources_and_selectable_fields_are_a_versions_own(api: Clie
 def test_deprecated_versions_warn(api: Client) -> None:
     own_words = "v1alpha1 is going; see the notes"
     served = serve(
-        api, {"name": "v1alpha1", "deprecated": True, "deprecationWarning": own_words},
-        {"name": "v1beta1", "deprecated": True}, {"name": "v1", "storage": True},
-    )  # fmt: skip
+        api,
+        {"name": "v1alpha1", "deprecated": True, "deprecationWarning": own_words},
+        {"name": "v1beta1", "deprecated": True},
+        {"name": "v1", "storage": True},
+    )
     group = served["v1"].group
     beta = f"{group}/v1beta1 Widget is deprecated; use {group}/v1 Widget"
     for version, text in (("v1alpha1", own_words), ("v1beta1", beta), ("v1", "")):
@@ -297,8 +302,9 @@ def test_watches_of_each_version_show_objects_of_all(api: Client) -> None:
         for watch, version in ((old_watch, "v1"), (new_watch, "v2")):
             events = [watch.next(), watch.next()]
             assert [(it["type"], it["object"]["metadata"]["name"]) for it in events] == [
-                ("ADDED", "after"), ("MODIFIED", "before"),
-            ]  # fmt: skip
+                ("ADDED", "after"),
+                ("MODIFIED", "before"),
+            ]
             assert {it["object"]["apiVersion"] for it in events} == {f"{v1.group}/{version}"}
 
 
@@ -403,8 +409,10 @@ def test_names_that_are_taken(api: Client, name: str, value: Any, reason: str) -
     assert (told["status"], told["reason"], told["message"]) == ("False", reason, f'"{taken}" is already in use')
     found = until(lambda: condition(api.get(path).expect(200), "Established"), "it is told")
     assert (found["status"], found["reason"], found["message"]) == (
-        "False", "NotAccepted", "not all names are accepted",
-    )  # fmt: skip
+        "False",
+        "NotAccepted",
+        "not all names are accepted",
+    )
     accepted = api.get(path).expect(200)["status"]["acceptedNames"]
     wanted = {"plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList"}
     assert {key: accepted.get(key) for key in wanted if key != name} == {

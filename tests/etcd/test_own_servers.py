@@ -75,13 +75,15 @@ def test_a_reset_leaves_what_was_there_at_the_start(api: Server) -> None:
     crontabs = yaml.safe_load((MANIFESTS / "resourcedefinition.yaml").read_text())
     crontabs["metadata"]["finalizers"] = ["example.com/never"]
     api.apply(crontabs)
-    api.apply([
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mine"}},
-        configmap("kept-by-nobody", namespace="mine", finalizers=["example.com/never"]),
-        configmap("in-default", finalizers=["example.com/never"]),
-        crontab(finalizers=["example.com/never"]),
-        crontab(name="elsewhere", namespace="mine", finalizers=["example.com/never"]),
-    ])  # fmt: skip
+    api.apply(
+        [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mine"}},
+            configmap("kept-by-nobody", namespace="mine", finalizers=["example.com/never"]),
+            configmap("in-default", finalizers=["example.com/never"]),
+            crontab(finalizers=["example.com/never"]),
+            crontab(name="elsewhere", namespace="mine", finalizers=["example.com/never"]),
+        ]
+    )
     api.reset()
     assert {item["metadata"]["name"] for item in api.api.get("/api/v1/namespaces").document["items"]} == before
     assert api.api.get("/api/v1/configmaps").document["items"] == []

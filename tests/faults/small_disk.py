@@ -51,8 +51,10 @@ def small_disk(place: Path, mib: int) -> Iterator[Disk]:
     try:
         keeper = subprocess.Popen(
             [*unshare, "sh", "-c", _KEEP, str(place), str(mib)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
     except FileNotFoundError as error:
         pytest.skip(f"no disk of our own: {error}")
     assert keeper.stdin is not None

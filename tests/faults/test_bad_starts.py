@@ -283,11 +283,12 @@ OBJECTS = {
     "empty": ("", "object not decodable revision="),
     "a list": ("[1]", "json: cannot unmarshal array into Go value of type map"),
     "protobuf": ("k8s\x00abc", "object not decodable revision="),
-    "sealed": ("k8s:enc:aescbc:v1:k:abc", 'data from the storage is not transformable revision=0: '),
+    "sealed": ("k8s:enc:aescbc:v1:k:abc", "data from the storage is not transformable revision=0: "),
     "a version to come": (
-        TO_COME, "request to convert CR from an invalid group/version: {group}/v99",
+        TO_COME,
+        "request to convert CR from an invalid group/version: {group}/v99",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.rows("RV-020", "ETC-006", "VER-011")
@@ -319,7 +320,7 @@ DEFINITION_FAULTS = {
         "json: cannot unmarshal number into Go struct field JSONSchemaProps.spec.validation.openAPIV3Schema."
         "properties.type of type string",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.rows("RV-020", "ETC-006", "ETC-003")

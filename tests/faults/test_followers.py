@@ -32,10 +32,14 @@ ROLES = (f"{RBAC}/clusterroles", f"{RBAC}/clusterrolebindings", f"{RBAC}/roles/d
 HOOKS = tuple(
     f"{ADMISSION}/{plural}"
     for plural in (
-        "mutatingwebhookconfigurations", "validatingwebhookconfigurations", "validatingadmissionpolicies",
-        "validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings",
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "mutatingadmissionpolicies",
+        "mutatingadmissionpolicybindings",
     )
-)  # fmt: skip
+)
 MIGRATIONS = "storagemigration.k8s.io/storageversionmigrations"
 CONFIG_MAPS = "configmaps/default"
 

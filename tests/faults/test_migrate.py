@@ -104,9 +104,14 @@ def command(server: Server, *arguments: str) -> list[str]:
 def migrate(server: Server, *arguments: str, within: float = 120.0) -> tuple[int, list[dict[str, Any]], str]:
     """Run the command to its end; return its exit code, its events and what it says on stderr."""
     ended = subprocess.run(
-        command(server, *arguments), capture_output=True, text=True, cwd=ROOT, timeout=within, check=False,
+        command(server, *arguments),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=within,
+        check=False,
         stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     return ended.returncode, [json.loads(line) for line in ended.stdout.splitlines()], ended.stderr
 
 
@@ -403,9 +408,14 @@ def test_it_finds_its_way_by_the_kubeconfig(etcd: Etcd, tmp_path: Path) -> None:
         move(api, widgets, "v2")
         arguments = [sys.executable, "-m", "apiext", "migrate", "widgets"]
         ended = subprocess.run(
-            arguments, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False,
+            arguments,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            timeout=60,
+            check=False,
             env={**os.environ, "KUBECONFIG": kubeconfig},
-        )  # fmt: skip
+        )
         assert (ended.returncode, ended.stderr) == (0, "")
         assert stored_versions(api, widgets) == ["v2"]
         refused = subprocess.run(
@@ -437,9 +447,12 @@ def test_an_interrupted_run_says_how_to_go_on(server: Server, api: Client, etcd:
         widgets.create(f"w{number}", size=number)
     move(api, widgets, "v2")
     process = subprocess.Popen(
-        command(server, "--rate=10", f"widgets.{widgets.group}"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL, cwd=ROOT,
-    )  # fmt: skip
+        command(server, "--rate=10", f"widgets.{widgets.group}"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        cwd=ROOT,
+    )
     until(lambda: "v2" in kept_in(etcd, widgets), "some moved")
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=10)

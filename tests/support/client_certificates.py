@@ -32,9 +32,14 @@ class ClientAuthority:
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
         now = datetime.now(UTC)
         return (
-            x509.CertificateBuilder().subject_name(subject).issuer_name(self._name).public_key(key.public_key())
-            .serial_number(x509.random_serial_number()).not_valid_before(now - _DAY).not_valid_after(now + _DAY)
-        )  # fmt: skip
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - _DAY)
+            .not_valid_after(now + _DAY)
+        )
 
     def _signed(self, builder: x509.CertificateBuilder) -> bytes:
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

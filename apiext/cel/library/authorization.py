@@ -134,10 +134,15 @@ LIBRARY = Library(
     "kubernetes.authz",
     tuple(
         Overload(
-            name, f"{owner.name.removeprefix(_PREFIX).lower()}_{name}", True, (owner, *(STRING,) * texts), result, run,
+            name,
+            f"{owner.name.removeprefix(_PREFIX).lower()}_{name}",
+            True,
+            (owner, *(STRING,) * texts),
+            result,
+            run,
             wanted=(owner.name, *("string",) * texts),
         )
         for name, owner, texts, result, run in _ROWS
     ),
     since=(1, 27),
-)  # fmt: skip
+)

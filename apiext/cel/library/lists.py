@@ -195,18 +195,28 @@ def _distinct(values: Value) -> Value:
 def _each(function: str, id: str, signature: str, run: Implement) -> list[Overload]:
     """Return a row per comparable type; TYPE in id and signature stand for it, NAME for its full name."""
     return [
-        row(function, id.replace("TYPE", name).replace("NAME", _TYPE_NAMES.get(name, name)),
-            signature.replace("TYPE", name), run, *(_EXAMPLES[function] if name == "int" else ()))
+        row(
+            function,
+            id.replace("TYPE", name).replace("NAME", _TYPE_NAMES.get(name, name)),
+            signature.replace("TYPE", name),
+            run,
+            *(_EXAMPLES[function] if name == "int" else ()),
+        )
         for name in _COMPARABLE
-    ]  # fmt: skip
+    ]
 
 
 def _summed() -> list[Overload]:
     return [
-        row("sum", f"list_{name}_sum_{name}", f".list({name}) -> {name}", _sum(zero),
-            *(_EXAMPLES["sum"] if name == "int" else ()))
+        row(
+            "sum",
+            f"list_{name}_sum_{name}",
+            f".list({name}) -> {name}",
+            _sum(zero),
+            *(_EXAMPLES["sum"] if name == "int" else ()),
+        )
         for name, zero in _ZEROS.items()
-    ]  # fmt: skip
+    ]
 
 
 KUBERNETES = Library(
@@ -232,8 +242,7 @@ EXTENSION = Library(
     (
         row("slice", "list_slice", ".list(T), int, int -> list(T)", _slice, "[1, 2, 3, 4].slice(1, 3) == [2, 3]"),
         row("flatten", "list_flatten", ".list(list(T)) -> list(T)", _flatten, "[[1], [2, 3]].flatten() == [1, 2, 3]"),
-        row("flatten", "list_flatten_int", ".list(dyn), int -> list(dyn)", _flatten,
-            "[[1], [2]].flatten(1) == [1, 2]"),
+        row("flatten", "list_flatten_int", ".list(dyn), int -> list(dyn)", _flatten, "[[1], [2]].flatten(1) == [1, 2]"),
         *_each("sort", "list_NAME_sort", ".list(TYPE) -> list(TYPE)", _sort),
         *_each("@sortByAssociatedKeys", "list_NAME_sortByAssociatedKeys", ".list(A), list(TYPE) -> list(A)", _sort_by),
         row("lists.range", "lists_range", "int -> list(int)", _range, "lists.range(3) == [0, 1, 2]"),
@@ -242,4 +251,4 @@ EXTENSION = Library(
     ),
     LISTS,
     (1, 34),
-)  # fmt: skip
+)

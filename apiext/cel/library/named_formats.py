@@ -173,8 +173,13 @@ def _validate(named: NamedFormat, text: str) -> Value:
 
 def _constant(name: str) -> Overload:
     found = FORMATS[name]
-    return row(f"format.{name}", f"format.{name}", "-> format", lambda: found,
-               f"format.{name}() == format.named('{name}').value()")  # fmt: skip
+    return row(
+        f"format.{name}",
+        f"format.{name}",
+        "-> format",
+        lambda: found,
+        f"format.{name}() == format.named('{name}').value()",
+    )
 
 
 LIBRARY = Library(

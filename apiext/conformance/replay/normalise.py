@@ -337,7 +337,7 @@ _REVISIONS_IN_TEXT: list[tuple[re.Pattern[str], _Rewrite]] = [
         re.compile(r"(ResourceVersion in the precondition \()(\d+)(\).*in record \()(\d+)(\))"),
         lambda a, m: m[1] + a.revision(m[2], False) + m[3] + a.revision(m[4], False) + m[5],
     ),
-]  # fmt: skip
+]
 _TEXTS = [
     ("Key: /", re.compile(rf"Key: \S*?/(?={CANON}|apiextensions\.k8s\.io/)"), "Key: <prefix>/"),
     (

@@ -89,8 +89,10 @@ def test_a_file_that_would_be_too_large_is_put_aside_with_the_time(path: Path, c
     file.close()
     assert names(path) == ["audit-2026-01-02T12-00-00.000.log", "audit-2026-01-02T12-00-01.250.log", "audit.log"]
     assert [entry.read_bytes() for entry in sorted(path.parent.iterdir())] == [
-        b"aaaa\nbbbb\n", b"cccc\ndddd\n", b"eeee\n",
-    ]  # fmt: skip
+        b"aaaa\nbbbb\n",
+        b"cccc\ndddd\n",
+        b"eeee\n",
+    ]
 
 
 def test_two_files_of_one_moment_are_both_kept(path: Path, clock: Clock) -> None:

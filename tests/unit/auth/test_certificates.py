@@ -251,8 +251,11 @@ def test_a_kubeconfig_pins_the_authority_of_a_given_chain(tmp_path: Path) -> Non
     leaf, file = made.certificate.read_bytes(), tmp_path / "given.crt"
     key = made.key.read_bytes()
     for content, pinned in (
-        (leaf, leaf), (key + leaf, leaf), (leaf + authority.pem + key, authority.pem), (authority.pem, authority.pem),
-    ):  # fmt: skip
+        (leaf, leaf),
+        (key + leaf, leaf),
+        (leaf + authority.pem + key, authority.pem),
+        (authority.pem, authority.pem),
+    ):
         file.write_bytes(content)
         found = certificates.given_serving(file, made.key)
         assert found.ca == pinned

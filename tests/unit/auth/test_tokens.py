@@ -393,8 +393,11 @@ def test_a_token_that_a_secret_keeps(kept_token: Kept, clock: Clock) -> None:
     found = tokens.user(token)
     assert found is not None
     assert (found[0].name, found[0].uid, found[0].extra, found[1]) == (
-        "system:serviceaccount:default:sa", "u1", (), [ISSUER],
-    )  # fmt: skip
+        "system:serviceaccount:default:sa",
+        "u1",
+        (),
+        [ISSUER],
+    )
     assert kept_token.used == [("default", "s", "u2")]
     kept_token.put(Record("u1"), Record("u2", used="1970-01-12"))
     clock.now += 3600

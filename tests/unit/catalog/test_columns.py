@@ -66,8 +66,11 @@ def test_dates_are_ages() -> None:
         assert cell({"spec": {"d": render(MOMENT - ago)}}) == shown
     # upstream: no time, as in a query
     assert [cell({"spec": {"d": text}}) for text in ("", "null", "x", 5)] == [
-        "<unknown>", "<unknown>", "<invalid>", None,
-    ]  # fmt: skip
+        "<unknown>",
+        "<unknown>",
+        "<invalid>",
+        None,
+    ]
 
 
 def test_ages_of_objects() -> None:

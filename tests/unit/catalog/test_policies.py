@@ -78,8 +78,11 @@ def test_parameters_of_a_binding_in_a_table(case: Case) -> None:
 
 def test_cells_of_policies_without_a_spec() -> None:
     assert [cells.mutations({}), cells.validations({}), cells.param_kind({}), cells.param_ref({})] == [
-        0, 0, "<unset>", "<unset>",
-    ]  # fmt: skip
+        0,
+        0,
+        "<unset>",
+        "<unset>",
+    ]
 
 
 @pytest.mark.parametrize("kind", sorted(SERVED))

@@ -167,8 +167,9 @@ def test_lists_that_are_read_again_and_again_count_their_elements(call: str) -> 
         assert took < 2.0 or took < 2.0 * slowness()[0]
 
 
-@pytest.mark.parametrize("made", ["o.objects + o.objects", "o.objects.slice(0, 1000)", "o.objects.reverse()",
-                                  "[o.objects].flatten()"])  # fmt: skip
+@pytest.mark.parametrize(
+    "made", ["o.objects + o.objects", "o.objects.slice(0, 1000)", "o.objects.reverse()", "[o.objects].flatten()"]
+)
 def test_lists_of_objects_count_their_views(made: str) -> None:
     """A view takes 64 bytes, a place in a list 8; five million of them were 300 MB."""
     data = {"many": [1] * 60_000, "objects": [{"a": 1}] * 1_000}

@@ -188,10 +188,18 @@ def test_whole_numbers_that_are_floats_crash_nothing() -> None:
     fields = {"n": listed, "l": Declared("list", element=Declared("object", "T.l", ITEM, ITEM), max_elements=5)}
     environment = Environment({"self": Declared("object", "T", fields, fields)})
     for text in (
-        "self.n.max() == 2", "self.n.sort() == [1, 2]", "2 in self.n", "self.n == [1, 2]", "[1, 2] == self.n",
-        "self.n + [4] == [1, 2, 4]", "'%s'.format([self.n]) == ''", "self.n.sortBy(x, x).size() == 2",
-        "self.n.distinct().size() == 2", "self.l.lastIndexOf(self.l[0]) == 1", "dyn(self.l[0]).all(k, v, k != '')",
-    ):  # fmt: skip
+        "self.n.max() == 2",
+        "self.n.sort() == [1, 2]",
+        "2 in self.n",
+        "self.n == [1, 2]",
+        "[1, 2] == self.n",
+        "self.n + [4] == [1, 2, 4]",
+        "'%s'.format([self.n]) == ''",
+        "self.n.sortBy(x, x).size() == 2",
+        "self.n.distinct().size() == 2",
+        "self.l.lastIndexOf(self.l[0]) == 1",
+        "dyn(self.l[0]).all(k, v, k != '')",
+    ):
         program = environment.compile(text)
         assert isinstance(program, Program), program.text
         given = {"self": {"n": [1, 2.0], "l": [{"name": "a", "tag": None}, {"name": "a"}]}}

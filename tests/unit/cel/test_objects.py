@@ -40,10 +40,11 @@ _DESCRIBED: dict[type, Callable[[Any], list[Any]]] = {
     Optional: lambda value: ["optional", describe(value.value)] if value.present else ["optional"],
     Open: lambda value: ["object", value.type_name, {name: describe(it) for name, it in value.fields.items()}],
     Patch: lambda value: [
-        "patch", *(value.fields[name] for name in ("op", "path", "from")),
+        "patch",
+        *(value.fields[name] for name in ("op", "path", "from")),
         *(describe(value.fields[name]) for name in ("value",) if name in value.fields),
     ],
-}  # fmt: skip
+}
 
 
 def describe(value: Value) -> list[Any]:

@@ -44,10 +44,12 @@ BOTH = {"v1", "v2"}
 DESCRIBED = {"description": {"type": "string"}}
 EDITS: dict[str, tuple[Callable[[Any, Versions], object], set[str]]] = {
     "a description": (
-        lambda _, it: it["v1"]["schema"]["openAPIV3Schema"].update(description="x"), set(),
+        lambda _, it: it["v1"]["schema"]["openAPIV3Schema"].update(description="x"),
+        set(),
     ),
     "a property called description": (
-        lambda _, it: it["v2"]["schema"]["openAPIV3Schema"]["properties"].update(DESCRIBED), {"v2"},
+        lambda _, it: it["v2"]["schema"]["openAPIV3Schema"]["properties"].update(DESCRIBED),
+        {"v2"},
     ),
     "the schema of a version that nothing is stored in": (lambda _, it: it["v2"].update(schema=schema()), {"v2"}),
     "the schema of the version that objects are stored in": (lambda _, it: it["v1"].update(schema=schema()), BOTH),
@@ -62,7 +64,7 @@ EDITS: dict[str, tuple[Callable[[Any, Versions], object], set[str]]] = {
     "wanted names": (lambda them, _: them["spec"]["names"].update(shortNames=["w"]), set()),
     "accepted names": (lambda them, _: them["status"].update(acceptedNames={"kind": "Other"}), BOTH),
     "another definition of that name": (lambda them, _: them["metadata"].update(uid="w"), BOTH),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("edit", EDITS)

@@ -14,10 +14,13 @@ from apiext.storage.values import json_object
 pytestmark = pytest.mark.rows("NEG-009")
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
-)  # fmt: skip
+)
 
 
 def head(major: int, argument: int) -> bytes:

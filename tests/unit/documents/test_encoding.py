@@ -38,8 +38,12 @@ def test_numbers_that_no_float_holds_are_stood_for() -> None:
     assert (beyond, inner["b"], end, document["d"]) == (10**400, -(10**400), 1e308, 7)
     assert notes == ['duplicate field "c"']
     assert [holds_beyond(value) for value in (document, document["a"], inner, end, [7, 2**64])] == [
-        True, True, True, False, False,
-    ]  # fmt: skip
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.rows("DEC-003", "WRI-013")

@@ -314,7 +314,7 @@ REFUSED = [
     (messages.TXN, b"\x12\xff", errors.INTERNAL, "no TxnRequest"),
     (messages.RANGE, b"\x0a\xff", errors.INTERNAL, "cannot be read"),
     (messages.LEASE_GRANT, LONG_LEASE, errors.OUT_OF_RANGE, "etcdserver: too large lease TTL"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("path", "message", "code", "text"), REFUSED)

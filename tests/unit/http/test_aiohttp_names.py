@@ -66,9 +66,13 @@ async def test_state_of_a_new_connection(name: str, initial: object) -> None:
 async def test_methods_are_there() -> None:
     connection = await handler()
     for name in (
-        "_process_keepalive", "_pause_reading_for_buffer", "_drain_helper", "_resume_reading_if_drained",
-        "_manager", "finish_response",
-    ):  # fmt: skip
+        "_process_keepalive",
+        "_pause_reading_for_buffer",
+        "_drain_helper",
+        "_resume_reading_if_drained",
+        "_manager",
+        "finish_response",
+    ):
         assert callable(getattr(connection, name))
     assert not connection._messages
 

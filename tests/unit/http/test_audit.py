@@ -69,9 +69,12 @@ async def test_a_bug_is_told_as_such() -> None:
         assert (await client.ask("GET", ONE)).code == 500
     assert kept.stages == ["RequestReceived", "Panic"]
     assert kept.last()["responseStatus"] == {
-        "metadata": {}, "status": "Failure", "message": "APIServer panic'd: boom", "reason": "InternalError",
+        "metadata": {},
+        "status": "Failure",
+        "message": "APIServer panic'd: boom",
+        "reason": "InternalError",
         "code": 500,
-    }  # fmt: skip
+    }
 
 
 @on_uvloop
@@ -83,8 +86,11 @@ async def test_a_client_that_goes_away_is_told(end: BaseException) -> None:
         client.send("GET", ONE)
         await until(lambda: len(kept.told) == 2)
     assert kept.last()["responseStatus"] == {
-        "metadata": {}, "status": "Success", "message": "Connection closed early", "code": 200,
-    }  # fmt: skip
+        "metadata": {},
+        "status": "Success",
+        "message": "Connection closed early",
+        "code": 200,
+    }
 
 
 @on_uvloop

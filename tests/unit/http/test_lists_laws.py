@@ -28,11 +28,16 @@ SPECS = st.recursive(
 
 def page(specs: list[Any], kind: str, api: str) -> Page:
     entries = [
-        Entry("d", f"n{number}", number + 1, orjson.dumps(
-            {"apiVersion": api, "kind": kind, "metadata": {"name": f"n{number}", "uid": "u"}, "spec": {"x": spec}}
-        ))
+        Entry(
+            "d",
+            f"n{number}",
+            number + 1,
+            orjson.dumps(
+                {"apiVersion": api, "kind": kind, "metadata": {"name": f"n{number}", "uid": "u"}, "spec": {"x": spec}}
+            ),
+        )
         for number, spec in enumerate(specs)
-    ]  # fmt: skip
+    ]
     return Page(9, entries=entries, token="more" if specs else "", remaining=len(specs) or None)
 
 

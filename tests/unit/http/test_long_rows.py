@@ -95,9 +95,13 @@ async def test_large_rows_are_made_in_a_thread(include: str, remembered: bool, d
 async def test_a_part_is_remembered_with_large_objects_of_others() -> None:
     cell = Counted()
     entries = entries_of((LONG, *[10] * 60))
-    snapshot = Snapshot((f"{entry.namespace}/{entry.name}", entry) for entry in [
-        Entry("c", entries[0].name, entries[0].revision, entries[0].raw), *entries[1:],
-    ])  # fmt: skip
+    snapshot = Snapshot(
+        (f"{entry.namespace}/{entry.name}", entry)
+        for entry in [
+            Entry("c", entries[0].name, entries[0].revision, entries[0].raw),
+            *entries[1:],
+        ]
+    )
     page = Page(9, None, Segments(snapshot.pieces("d"), version().view))
     reply = await lists.reply(shown_by(cell, ""), page)
     assert len(orjson.loads(b"".join(reply.parts))["rows"]) == 60

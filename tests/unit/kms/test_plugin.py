@@ -171,5 +171,10 @@ def test_sockets(endpoint: str, path: str) -> None:
 
 def test_names_of_statuses() -> None:
     assert [code_name(code) for code in (0, 1, 14, 16, 17, -1)] == [
-        "OK", "Canceled", "Unavailable", "Unauthenticated", "Code(17)", "Code(-1)",
-    ]  # fmt: skip
+        "OK",
+        "Canceled",
+        "Unavailable",
+        "Unauthenticated",
+        "Code(17)",
+        "Code(-1)",
+    ]

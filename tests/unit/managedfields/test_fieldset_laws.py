@@ -95,7 +95,11 @@ def test_names_of_items_are_written_as_go_writes_json() -> None:
     assert path.key({"b": "x<1&2", "a": 1.0}) == r'k:{"a":1,"b":"x\u003c1\u00262"}'
     assert path.value("1.5") == 'v:"1.5"'
     assert [path.value(number) for number in (1e-7, -2.5e-9, 1e-6, 1e-10, 1e21)] == [
-        "v:1e-07", "v:-2.5e-09", "v:0.000001", "v:1e-10", "v:1e+21",
-    ]  # fmt: skip
+        "v:1e-07",
+        "v:-2.5e-09",
+        "v:0.000001",
+        "v:1e-10",
+        "v:1e+21",
+    ]
     assert path.check('k:{"b":1e-7,"a":"1e-7"}') == 'k:{"a":"1e-7","b":1e-07}'
     assert path.check('v:"<"') == path.value("<")

@@ -61,8 +61,10 @@ def test_a_field_path_below_what_has_no_form_is_followed() -> None:
     schema = {"type": "object", "$ref": "x", _RULE: rules, "properties": {"p": inner, "q": inner}}
     wrong = 'x-kubernetes-validations[0].fieldPath: Invalid value: ".b": must be a valid path'
     assert _texts(schema) == [
-        "S.$ref: Forbidden: $ref is not supported", f"S.properties[p].{wrong}", f"S.properties[q].{wrong}"
-    ]  # fmt: skip
+        "S.$ref: Forbidden: $ref is not supported",
+        f"S.properties[p].{wrong}",
+        f"S.properties[q].{wrong}",
+    ]
 
 
 _SCHEMAS: st.SearchStrategy[Any] = st.recursive(

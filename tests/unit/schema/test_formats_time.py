@@ -36,9 +36,20 @@ PARTS = [
     "\t",
     ",",
 ]
-TEXTS = [before + part * (60_000 // len(part)) + after for part in PARTS for before, after in (
-    ("", ""), ("", "!"), ("a@", ""), ('"', ""), ("1", "h"), ("rgb(", ")"), ("2024-01-01T00:00:00.", "Z"), ("<", "@a>"),
-)]  # fmt: skip
+TEXTS = [
+    before + part * (60_000 // len(part)) + after
+    for part in PARTS
+    for before, after in (
+        ("", ""),
+        ("", "!"),
+        ("a@", ""),
+        ('"', ""),
+        ("1", "h"),
+        ("rgb(", ")"),
+        ("2024-01-01T00:00:00.", "Z"),
+        ("<", "@a>"),
+    )
+]
 READERS = {
     **CHECKS,
     "cel duration": times.parse_go_or_word_duration,

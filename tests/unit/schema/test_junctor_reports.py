@@ -56,8 +56,9 @@ def test_texts_of_a_long_value_are_not_all_kept() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert told == [
-        *(f's: Invalid value: "{document["s"]}": s in body should match \'q{index}\'' for index in range(3)), _CUT
-    ]  # fmt: skip
+        *(f"s: Invalid value: \"{document['s']}\": s in body should match 'q{index}'" for index in range(3)),
+        _CUT,
+    ]
     assert peak < 12 * 1024 * 1024
 
 

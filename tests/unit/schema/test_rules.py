@@ -172,8 +172,9 @@ def test_places_are_told_of_what_is_wrong_only(monkeypatch: pytest.MonkeyPatch) 
     numbers = {"type": "object", "additionalProperties": {"type": "array", "items": number}}
     keyed = {"type": "object", "properties": {"k": number}}
     each = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"], "items": keyed}
-    compiled = compile_schema({"type": "object", "properties": {"spec": {"type": "object", "properties": {
-        "m": numbers, "l": each}}}})  # fmt: skip
+    compiled = compile_schema(
+        {"type": "object", "properties": {"spec": {"type": "object", "properties": {"m": numbers, "l": each}}}}
+    )
     made: list[str] = []
 
     def counted(tell: Callable[[str, Any], str]) -> Callable[[str, Any], str]:

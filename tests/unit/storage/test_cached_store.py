@@ -48,8 +48,11 @@ async def test_a_write_is_seen_without_its_event_when_the_cache_lacks_nothing_el
     world.etcd.release()
     await store.at_least(other)
     assert heard == [
-        ("ADDED", made.revision), ("MODIFIED", changed.revision), ("DELETED", gone.revision), ("ADDED", other)
-    ]  # fmt: skip
+        ("ADDED", made.revision),
+        ("MODIFIED", changed.revision),
+        ("DELETED", gone.revision),
+        ("ADDED", other),
+    ]
 
 
 async def test_a_write_behind_one_of_somebody_else_waits_for_both(world: FakeWorld) -> None:

@@ -414,8 +414,11 @@ async def test_a_watch_that_begins_with_what_was_selected_goes_on_from_there(fee
     feed.col.watch(watch_group(), None, sink, initial=True, bookmarks=True, selected=selected)
     await turns()
     assert [seen[:3] for seen in sink.seen] == [
-        ("ADDED", "n/a", 11), ("ADDED", "n/b", 12), ("END", "", 12), ("ADDED", "n/c", 13)
-    ]  # fmt: skip
+        ("ADDED", "n/a", 11),
+        ("ADDED", "n/b", 12),
+        ("END", "", 12),
+        ("ADDED", "n/c", 13),
+    ]
 
 
 @pytest.mark.rows("RV-019")

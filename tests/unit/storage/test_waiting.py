@@ -139,8 +139,11 @@ async def test_changes_wait_for_their_key_in_order_and_alone(world: KmsWorld) ->
     assert [(entry.name, entry.raw) for entry in col.entries()] == [("a", body(n=2)), ("c", body(n=1))]
     events = await sink.reached(ours.revision)
     assert [(seen.type, seen.revision) for seen in events] == [
-        ("ADDED", revisions[0]), ("MODIFIED", revisions[1]), ("DELETED", revisions[2]), ("ADDED", ours.revision),
-    ]  # fmt: skip
+        ("ADDED", revisions[0]),
+        ("MODIFIED", revisions[1]),
+        ("DELETED", revisions[2]),
+        ("ADDED", ours.revision),
+    ]
     assert not sink.ended
     assert col.revision == world.store.revision
     assert world.plugin.count("Decrypt") == 1

@@ -55,9 +55,15 @@ def test_scalars_mean_what_they_mean_to_kubectl(tmp_path: Path) -> None:
     [found] = read(file)
     assert found["metadata"] == {"creationTimestamp": "2024-01-01T00:00:00Z"}
     assert found["spec"] == {
-        "since": "2024-01-01", "at": "12:30", "octal": 493, "big": 1000, "whole": 1, "truth": True, "text": "=",
+        "since": "2024-01-01",
+        "at": "12:30",
+        "octal": 493,
+        "big": 1000,
+        "whole": 1,
+        "truth": True,
+        "text": "=",
         "7": "seven",
-    }  # fmt: skip
+    }
     json.dumps(found)
 
 

@@ -106,9 +106,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert lint.run(["lint", str(good), str(wrong), "-o", "json"]) == 1
     first = json.loads(capsys.readouterr().out.splitlines()[0])
     assert first == {
-        "file": str(wrong), "line": 14, "severity": "error", "name": "foos.example.com",
-        "field": "spec.validation.openAPIV3Schema.type", "message": first["message"],
-    }  # fmt: skip
+        "file": str(wrong),
+        "line": 14,
+        "severity": "error",
+        "name": "foos.example.com",
+        "field": "spec.validation.openAPIV3Schema.type",
+        "message": first["message"],
+    }
     assert lint.run(["lint", str(other), str(good)]) == 0
     assert capsys.readouterr().err == f"apiext: {other}: no CustomResourceDefinition in it\n"
     for more in ([], ["--quiet"], [str(other)], ["-o", "json"]):

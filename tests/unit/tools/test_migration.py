@@ -60,13 +60,17 @@ def test_versions_are_forgotten_only_of_the_definition_that_was_begun_with() -> 
 
 def test_what_is_lost_between_two_versions() -> None:
     before = {
-        "apiVersion": "g/v1", "kind": "Foo", "metadata": {"name": "a"},
+        "apiVersion": "g/v1",
+        "kind": "Foo",
+        "metadata": {"name": "a"},
         "spec": {"kept": 1, "gone": {"deep": 1}, "list": [{"a": 1, "b": 2}, {"a": 3}], "other": [1, 2], "null": None},
-    }  # fmt: skip
+    }
     after = {
-        "apiVersion": "g/v2", "kind": "Foo", "metadata": {},
+        "apiVersion": "g/v2",
+        "kind": "Foo",
+        "metadata": {},
         "spec": {"kept": 1, "new": 2, "list": [{"a": 1}, {"a": 3}], "other": [1], "null": None},
-    }  # fmt: skip
+    }
     assert lost(before, after) == ["spec.gone", "spec.list[0].b", "spec.other"]
     assert lost(before, before) == []
     assert lost({"spec": 1}, {"spec": "1"}) == ["spec"]

@@ -2,17 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from functools import partial
 from itertools import repeat
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import orjson
 
 from apiext.catalog.converted import Ask, Conversions, Converted, NeedsConversion, place_of
-from apiext.catalog.forms import METADATA, Form, Forms, Listed, ObjectForm, form_of_metadata, head_of
 from apiext.catalog.splices import Splices
 from apiext.catalog.stored import Storage, Text
-from apiext.documents.document import Document
+from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode as encode_json
 from apiext.schema.structural import META_FIELDS
 
@@ -36,12 +34,6 @@ class Question(NeedsConversion):
     @property
     def asker(self) -> object:
         return self.answers
-
-    def recognize(self, needs: Sequence[NeedsConversion], listed: Listed, index: int) -> Sequence[Converted | None]:
-        return self.answers.recognize(cast(Sequence[Question], needs), listed, index)
-
-    def learn(self, made: Converted, listed: Listed, index: int) -> None:
-        self.answers.learn(self, made, listed, index)
 
     @property
     def others(self) -> Ask:
@@ -67,7 +59,6 @@ class Answers:
         self._written = Conversions()
         self._stored = re.compile(rb'\{"apiVersion":"%b/(\w+)"' % re.escape(storage.group.encode()))
         self._source: tuple[bytes, Text, Splices] | None = None  # beginning, text and splices of what was asked last
-        self._metadata, self._objects = Forms[Form](), Forms[ObjectForm]()
         self._kind = ""  # of the last answer; then what stands before metadata, mostly, in what is asked and shown
         self._asked = self._shown = b""
         self._types: Document = {}
@@ -120,8 +111,7 @@ class Answers:
             if kind != question.document.get("kind"):
                 return None
             self._kind, self._asked, self._types = kind, b"", {"apiVersion": self.api_version, "kind": kind}
-            self._shown = head_of(self._types)
-            self._metadata, self._objects = Forms(), Forms()  # those known are of another kind
+            self._shown = _head_of(self._types)
         same = orjson.dumps(metadata, option=orjson.OPT_SORT_KEYS)
         place = same.rfind(b'"uid":"')
         if place < 0 or same.find(b'"', place + 7) != len(same) - 2:
@@ -134,83 +124,12 @@ class Answers:
             self.lacking = self._shape().default(answer)
         return self.known.keep(question.raw, Converted(before + same[:place], same[place:] + after))
 
-    def recognize(self, questions: Sequence[Question], listed: Listed, index: int) -> Sequence[Converted | None]:
-        """Keep answers by their texts as ``take`` would, where their form is known; None: take them."""
-        raw, opening, begins, gap = listed
-        inside = len(opening)
-        form_of, metadata_of = self._objects.of(opening), self._metadata.of(opening)
-        found: list[Converted | None] = [None] * len(questions)
-        kept: dict[int, Converted] = {}
-        spared = 0
-        ends = [*begins[index + 1 :], 2 * begins[-1] - begins[-2]]  # the last may be as long as the one before
-        places = zip(questions, begins[index:], ends, strict=False)
-        for number, (question, begin, following) in enumerate(places):
-            start = self._start(question)
-            if not start:
-                continue
-            made, form = None, form_of(following - begin - gap)
-            if form is not None and (meaning := form.meaning_of(raw, begin + inside, question.text, start)):
-                made = Converted(meaning[: form.place], meaning[form.place :])
-                spared += 1
-            elif (of_metadata := metadata_of(question.place - start)) is not None:
-                made = self._recognized(question, start, of_metadata, listed, index + number)
-            if made is None:
-                continue
-            kept[hash(question.raw)] = found[number] = made
-        if kept:
-            self.known.keep_all(kept)
-            self._objects.paid(spared)
-            self._metadata.paid(len(kept) - spared)
-        return found
-
-    def _recognized(self, question: Question, start: int, form: Form, listed: Listed, index: int) -> Converted | None:
-        """Return an answer of which only the metadata may have a known form."""
-        raw, opening, begins, gap = listed
-        if index + 1 == len(begins):
-            return None  # where it ends is not known
-        text, place, begin, following = question.text, question.place, begins[index], begins[index + 1]
-        begin += len(opening)
-        meaning = form.meaning_of(raw, begin, text, start)
-        if not meaning:
-            return None
-        shape = self._shape()
-        try:
-            answer = orjson.loads(b"{" + raw[begin + form.size : following - gap])
-            if not answer or not META_FIELDS.isdisjoint(answer) or not shape.settled(answer):
-                return None
-            before, after = self._around(answer)
-            if self._is_written and not self.lacking:
-                self.lacking = shape.default(answer)
-        except (ValueError, TypeError):  # who takes it tells what is wrong
-            return None
-        made = Converted(before + text[start:place], text[place : start + len(meaning)] + after)
-        if self._objects.willing:
-            self._learn_object(question, start, made, listed, index)
-        return made
-
-    def learn(self, question: Question, made: Converted, listed: Listed, index: int) -> None:
-        """Learn forms from an answer that was taken."""
-        text, place, start = question.text, question.place, self._start(question)
-        end = text.find(b'"}', place) + 2
-        if place > start > 0 and end > place:
-            self._metadata.learn(place - start, listed, index, partial(form_of_metadata, text[start:end]))
-            self._learn_object(question, start, made, listed, index)
-
-    def _learn_object(self, question: Question, start: int, made: Converted, listed: Listed, index: int) -> None:
-        begins, begin = listed.begins, len(made.head) - (question.place - start)
-
-        def make(text: bytes) -> ObjectForm:
-            return ObjectForm(text, made.raw, self._types, begin, len(made.head))
-
-        if index + 1 < len(begins):
-            self._objects.learn(begins[index + 1] - begins[index] - listed.gap, listed, index, make)
-
     def _start(self, question: Question) -> int:
         """Return where metadata begin in a text asked about; 0 when that is not plain, or the kind is another one."""
         text = question.text
         if self._asked and text.startswith(self._asked):
             return len(self._asked)
-        end = text.rfind(METADATA, 0, question.place)
+        end = text.rfind(_METADATA, 0, question.place)
         if end < 0:
             return 0
         try:
@@ -219,7 +138,7 @@ class Answers:
             return 0
         if head.get("kind") != self._kind:
             return 0
-        start = end + len(METADATA)
+        start = end + len(_METADATA)
         if len(head) == 2:  # others will begin so, too
             self._asked = text[:start]
         return start
@@ -230,7 +149,7 @@ class Answers:
         if rest and min(rest) < "metadata":
             first = {name: value for name, value in rest.items() if name < "metadata"}
             after = {name: value for name, value in rest.items() if name > "metadata"}
-            before = head_of({**self._types, **first})
+            before = _head_of({**self._types, **first})
         return before, b"," + orjson.dumps(after, option=orjson.OPT_SORT_KEYS)[1:] if after else b"}"
 
     def keep(self, answer: Document, metadata: bytes, raw: bytes) -> Converted:
@@ -256,6 +175,14 @@ class Answers:
             return self._written.keep(asked, Converted.cut(text + b"\n"))
 
         raise NeedsConversion(asked, f"{storage.group}/{storage.written}", (self._written, hash(asked)), keep)
+
+
+_METADATA = b',"metadata":'
+
+
+def _head_of(first: View) -> bytes:
+    """Return what stands before the metadata of an object with these fields before them, sorted."""
+    return orjson.dumps(first, option=orjson.OPT_SORT_KEYS)[:-1] + _METADATA
 
 
 def _encoded(answer: Document, metadata: bytes, storage: Storage, version: str) -> tuple[bytes, int]:

@@ -2,16 +2,13 @@
 
 import re
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from itertools import chain
-from operator import attrgetter
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 from weakref import ref
 
 import orjson
 
 from apiext import limits
-from apiext.catalog.forms import Listed
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode
 
@@ -63,18 +60,8 @@ class NeedsConversion(Exception):
 
     @property
     def asker(self) -> object:
-        """Who needs it: those of one make a review, and may be recognized together."""
+        """The version that needs it: the needs of one asker make a review."""
         return self.api_version
-
-    def recognize(self, needs: "Sequence[NeedsConversion]", listed: Listed, index: int) -> "Sequence[Converted | None]":
-        """Keep the answers to needs of the same asker by their texts, as ``take`` would; None: look inside.
-
-        ``index`` is the place of the first answer in the list. They are known by forms that were learned before.
-        """
-        return [None] * len(needs)
-
-    def learn(self, made: "Converted", listed: Listed, index: int) -> None:
-        """Learn how objects are written from an answer that was taken."""
 
     @property
     def others(self) -> "Ask":
@@ -160,47 +147,39 @@ class Conversions:
         return [*map(self._made.get, hashes)]
 
     def keep(self, raw: bytes, made: Converted) -> Converted:
-        """Remember what was made of the bytes; on the loop only, since the bound is shared."""
-        self.keep_all({hash(raw): made})
+        """Cache the conversion of the bytes; on the loop only, since the bound is shared."""
+        key = hash(raw)
+        self._made[key] = made
+        _BOUND.take(self, key, made)
         return made
 
-    def keep_all(self, made: Mapping[int, Converted]) -> None:
-        """Remember what was made of several bytes, by their hashes."""
-        self._made |= made
-        _BOUND.take(self, made)
-
-    def drop(self, hashes: Sequence[int]) -> None:
-        """Forget what was made of several bytes."""
-        for key in hashes:
-            self._made.pop(key, None)
-
-
-_HEAD, _TAIL = attrgetter("head"), attrgetter("tail")
+    def drop(self, key: int) -> None:
+        """Evict what was made of the bytes with this hash."""
+        self._made.pop(key, None)
 
 
 class _Bound:
-    """All remembered answers, oldest first; together at most limits.CONVERTED_BYTES, and always the newest.
+    """All cached answers, oldest first; together at most limits.CONVERTED_BYTES, and always the newest.
 
-    Those that were kept together go together. It keeps none itself: those of a definition that is gone go with it.
+    It keeps none itself: those of a definition that is deleted are deleted with it.
     """
 
     __slots__ = ("_bytes", "_held")
 
     def __init__(self) -> None:
-        self._held: deque[tuple[ref[Conversions], Sequence[int], int]] = deque()
+        self._held: deque[tuple[ref[Conversions], int, int]] = deque()
         self._bytes = 0
 
-    def take(self, conversions: Conversions, made: Mapping[int, Converted]) -> None:
-        texts = chain(map(_HEAD, made.values()), map(_TAIL, made.values()))
-        size = sum(map(len, texts)) + limits.CONVERTED_OVERHEAD * len(made)
-        self._held.append((ref(conversions), tuple(made), size))
+    def take(self, conversions: Conversions, key: int, made: Converted) -> None:
+        size = made.size + limits.CONVERTED_OVERHEAD
+        self._held.append((ref(conversions), key, size))
         self._bytes += size
         while self._bytes > limits.CONVERTED_BYTES and len(self._held) > 1:
-            place, hashes, size = self._held.popleft()
+            place, key, size = self._held.popleft()
             self._bytes -= size
             old = place()
             if old is not None:
-                old.drop(hashes)
+                old.drop(key)
 
 
 _BOUND = _Bound()

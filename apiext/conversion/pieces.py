@@ -2,14 +2,29 @@
 
 import json
 import re
-
-from apiext.catalog.forms import Listed
+from collections.abc import Sequence
+from typing import NamedTuple
 
 KEY = b'"convertedObjects"'
 _TYPE = rb'"(?:apiVersion|kind)"\s*:'
 _TEXT = rb'\s*"[^"\\]*"\s*,\s*'
 _OPENING = re.compile(rb'%b\s*:\s*\[\s*(\{\s*%b(?:%b%b%b"metadata"\s*:\s*)?)' % (KEY, _TYPE, _TEXT, _TYPE, _TEXT))
 _NEAR = 16 * 1024  # bytes that are searched more quickly than all
+
+
+class Listed(NamedTuple):
+    """Objects in a JSON text: where each begins, and how many bytes are between two of them.
+
+    The end of the last object is unknown.
+    """
+
+    raw: bytes
+    begins: Sequence[int]
+    gap: int
+
+    def text(self, index: int) -> bytes:
+        """Return the text of an object."""
+        return self.raw[self.begins[index] : self.begins[index + 1] - self.gap]
 
 
 def split(raw: bytes, count: int) -> tuple[bytes, Listed] | None:
@@ -41,7 +56,7 @@ def split(raw: bytes, count: int) -> tuple[bytes, Listed] | None:
     if len(begins) != count:
         return None
     short = raw[:begin] + raw[begins[-1] :] if count > 1 else raw
-    return (short, Listed(raw, opening, begins, len(comma))) if short.count(KEY) == 1 else None
+    return (short, Listed(raw, begins, len(comma))) if short.count(KEY) == 1 else None
 
 
 _ARRAY = re.compile(r'"convertedObjects"\s*:\s*\[\s*')

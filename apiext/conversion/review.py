@@ -8,8 +8,8 @@ import orjson
 
 from apiext import limits
 from apiext.catalog.converted import NeedsConversion
-from apiext.catalog.forms import Listed
 from apiext.conversion import pieces
+from apiext.conversion.pieces import Listed
 from apiext.crd.typed import Field, Json, List, Text
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode, json_kind

@@ -243,18 +243,10 @@ class Converter:
 
     async def _spread(self, flight: "_Flight", given: review.Answered) -> None:
         """Keep the answer to each need, or what is wrong with it: one bad object is no fault of the others."""
-        turn, needs, keys = Turn(), flight.needs, flight.keys
-        for start in range(0, len(needs), limits.CONVERTED_UNSEEN):
+        turn = Turn()
+        for index in range(len(flight.needs)):
             await turn.give()
-            some = needs[start : start + limits.CONVERTED_UNSEEN]
-            listed = given.listed
-            known = some[0].recognize(some, listed, start) if listed is not None else [None] * len(some)
-            flight.kept.update(zip(keys[start:], known, strict=False))
-            if None in known:
-                for index, made in enumerate(known, start):
-                    if made is None:
-                        await turn.give()
-                        self._take(flight, given, index, await object_of(given, index))
+            self._take(flight, given, index, await object_of(given, index))
 
     def _take(self, flight: "_Flight", given: review.Answered, index: int, answer: Any) -> None:
         """Keep one answer as it is, or as far as it is acceptable."""
@@ -264,8 +256,6 @@ class Converter:
             made = need.take(answer)
             if made is None:
                 made = need.keep(*review.accepted(need, given, answer, index if len(needs) > 1 else -1))
-            elif given.listed is not None:
-                need.learn(made, given.listed, index)
         except ConversionError as error:
             flight.failures[key] = error
         except (TypeError, RecursionError):

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
+from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from apiext import limits
 from apiext import shares as shares_module
@@ -79,3 +84,94 @@ async def test_errors_are_raised_and_give_back_the_share() -> None:
         with pytest.raises(ValueError, match="no"):
             await in_thread(fail, "user x", "definition a")
     assert _left() == 0
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("call"), st.sampled_from("xy"), st.sampled_from("ab"), st.booleans()),
+        st.tuples(st.just("cancel"), st.integers(0, 9)),
+        st.tuples(st.just("end"), st.integers(0, 9)),
+        st.tuples(st.just("turn")),
+    ),
+    max_size=30,
+)
+
+
+WAITS = [("call", "x", "a", False), ("call", "y", "a", False), ("call", "x", "a", False), ("turn",)]  # for definition a
+
+
+@given(STEPS)
+@example([*WAITS, ("cancel", 2)])
+@example([*WAITS, ("call", "x", "b", False), ("turn",), ("cancel", 3)])  # which waits for user x
+@settings(deadline=None)
+def test_no_cancellation_takes_or_loses_a_thread(steps: list[tuple[Any, ...]]) -> None:
+    """Under calls, ends of work and cancellations in any order: no holder has more threads than its share.
+
+    Afterwards each holder has its whole share again, and nothing is kept.
+    """
+    asyncio.run(_follow(steps))
+
+
+class _Work:
+    """Work of two holders that ends when it is told to."""
+
+    def __init__(self, user: str, definition: str, fails: bool) -> None:
+        self.holders = (f"user {user}", f"definition {definition}")
+        self.fails = fails
+        self.began, self.go_on = False, threading.Event()
+
+    def __call__(self) -> str:
+        self.began = True
+        assert self.go_on.wait(10)
+        if self.fails:
+            raise ValueError(self.holders)
+        return self.holders[0]
+
+
+async def _follow(steps: list[tuple[Any, ...]]) -> None:
+    works: list[_Work] = []
+    calls: list[asyncio.Task[str]] = []
+    with ThreadPoolExecutor(16) as pool:
+        asyncio.get_running_loop().set_default_executor(pool)
+
+        def check() -> None:
+            at_work = Counter(name for work in works if work.began and not work.go_on.is_set() for name in work.holders)
+            assert all(count <= limits.THREADS_SHARE for count in at_work.values()), at_work
+
+        try:
+            for name, *given in steps:
+                if name == "call" and len(calls) < 12:
+                    works.append(_Work(*given))
+                    calls.append(asyncio.get_running_loop().create_task(in_thread(works[-1], *works[-1].holders)))
+                elif name == "cancel" and calls:
+                    calls[given[0] % len(calls)].cancel()
+                elif name == "end" and works:
+                    works[given[0] % len(works)].go_on.set()
+                await asyncio.sleep(0.0005 if name == "turn" else 0)
+                check()
+        finally:
+            for work in works:
+                work.go_on.set()
+        async with asyncio.timeout(10):
+            ended = await asyncio.gather(*calls, return_exceptions=True)
+        for work, found in zip(works, ended, strict=True):
+            assert isinstance(found, asyncio.CancelledError | ValueError) or found == work.holders[0]
+            assert work.began or isinstance(found, asyncio.CancelledError)
+        again = [in_thread(lambda: 1, f"user {user}", f"definition {one}") for user in "xy" for one in "ab"]
+        async with asyncio.timeout(10):
+            assert await asyncio.gather(*again, *again_with_all_shares()) == [1] * 4 + [None] * 4
+        for _ in range(100):
+            if not _left():
+                break
+            await asyncio.sleep(0.001)
+        assert _left() == 0
+
+
+def again_with_all_shares() -> list[Awaitable[None]]:
+    """Return work that ends only if each holder has THREADS_SHARE threads at the same time."""
+
+    async def all_of(holder: str) -> None:
+        together = threading.Barrier(limits.THREADS_SHARE)
+        await asyncio.gather(*(in_thread(lambda: together.wait(5), holder) for _ in range(limits.THREADS_SHARE)))
+
+    return [all_of(f"user {user}") for user in "xy"] + [all_of(f"definition {one}") for one in "ab"]

@@ -215,6 +215,24 @@ def test_broken_http(widgets_path: tuple[Client, str], data: bytes, foreign: boo
     client.get(path).expect(200)
 
 
+@pytest.mark.parametrize("method", ["TRACE", "CONNECT", "OPTIONS", "PROPFIND"])
+@pytest.mark.parametrize(
+    "path", ["/", "/version", "/healthz", "/nowhere", "/api/v1/namespaces", "/api/v1/namespaces/default"]
+)
+def test_no_method_shows_the_request_again(api: Client, method: str, path: str) -> None:
+    """A page that may not read a cookie or token could have it shown by TRACE."""
+    with api.dial() as line:
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nCookie: secret=trace\r\n"
+        line.sendall(head.encode() + api.fields + b"\r\n")
+        answer = b""
+        while piece := line.recv(65536):
+            answer += piece
+    assert b"secret" not in answer
+    assert b"message/http" not in answer
+    if path.startswith("/api/"):
+        assert answer.startswith(b"HTTP/1.1 405 ")
+
+
 @pytest.mark.differs("a transfer encoding besides chunked is a 501")
 def test_bodies_compressed_on_their_way_are_not_opened(api: Client) -> None:
     with api.dial() as line:

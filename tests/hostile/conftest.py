@@ -1,4 +1,4 @@
-"""The server that is attacked: one for each module, since no attack ends it."""
+"""The server that is attacked: one for all modules, since no attack ends it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.hostile.harness import Victim, running_victim
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
     """A server with plain HTTP below the bound of memory."""
     with running_victim(tmp_path_factory.mktemp("victim")) as running:

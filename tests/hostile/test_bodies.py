@@ -35,11 +35,12 @@ class Attack:
     query: dict[str, object] = field(default_factory=lambda: {"dryRun": "All"})
     headers: dict[str, str] = field(default_factory=dict)
 
-    def send(self, victim: Victim, widgets: Resource, part: int = 1) -> Answer:
+    def request(self, victim: Victim, widgets: Resource, part: int = 1) -> Callable[[], Answer]:
+        """Return what sends the request, whose body is made once."""
         path = self.path.format(widgets=widgets.path())
         headers = {**self.headers, **({"Content-Type": self.media} if self.method != "GET" else {})}
         body = self.body(widgets, part) if self.method != "GET" else None
-        return victim.api.request(self.method, path, body, headers, timeout=120, **self.query)
+        return lambda: victim.api.request(self.method, path, body, headers, timeout=120, **self.query)
 
 
 def compact(document: object) -> str:
@@ -143,8 +144,9 @@ def widgets(victim: Victim) -> Resource:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_body_alone(victim: Victim, widgets: Resource, name: str) -> None:
+    send = ATTACKS[name].request(victim, widgets)
     with victim.attacked():
-        answer = ATTACKS[name].send(victim, widgets)
+        answer = send()
     print(answer.status, answer.raw[:200])
     if answer.status >= 400:
         refusal(answer)
@@ -162,8 +164,9 @@ AT_ONCE = {
 def test_many_bodies_at_once(victim: Victim, widgets: Resource, name: str) -> None:
     victim.needs_bound()
     count, part = AT_ONCE[name]
+    send = ATTACKS[name].request(victim, widgets, part)
     with victim.attacked():
-        answers = at_once(count, lambda _: ATTACKS[name].send(victim, widgets, part))
+        answers = at_once(count, lambda _: send())
     codes = [refusal(answer) if answer.status >= 400 else answer.status for answer in answers]
     print(sorted(codes))
 

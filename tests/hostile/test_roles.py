@@ -16,8 +16,9 @@ INSIDE = f"{RBAC}/namespaces/default"
 JOE = {"Impersonate-User": "joe"}
 WIDE = 20_000  # resources, and as many names, of one rule
 RULES = 10_000  # in each of the other roles
-ROLES = 3
+ROLES = 2
 GROUPS = 300_000
+LAST = f"/api/v1/namespaces/default/configmaps/n{WIDE - 1}"
 pytestmark = pytest.mark.rows("AUT-003")
 
 
@@ -60,11 +61,8 @@ def test_a_wide_role(judging: Victim) -> None:
         made = role("wide", rule(resources=[*resources, "configmaps"], resourceNames=names))
         admin.post(f"{INSIDE}/roles", made).expect(201)
         bind(admin, "wide")
-        last = f"/api/v1/namespaces/default/configmaps/n{WIDE - 1}"
-        until(lambda: may(admin, last), "the role counts")
+        until(lambda: may(admin, LAST), "the role counts")
         assert not may(admin, "/api/v1/namespaces/default/configmaps/other")
-    judging.restart()
-    assert may(judging.api, last)
 
 
 def test_many_rules_of_one_user(judging: Victim) -> None:
@@ -83,7 +81,6 @@ def test_many_rules_of_one_user(judging: Victim) -> None:
     with judging.attacked():
         found = admin.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", question, JOE)
     assert len(found.expect(201)["status"]["resourceRules"]) >= ROLES * RULES
-    judging.restart()
 
 
 def test_a_review_of_many_groups(judging: Victim) -> None:
@@ -93,3 +90,8 @@ def test_a_review_of_many_groups(judging: Victim) -> None:
     with judging.attacked():
         assert not review(admin, "", groups, wanted)
     assert review(admin, "", [*groups, "system:masters"], wanted)
+
+
+def test_it_starts_again(judging: Victim) -> None:
+    judging.restart()
+    assert may(judging.api, LAST)

@@ -42,7 +42,11 @@ MAX_INFLIGHT = 400  # reads at a time (upstream: --max-requests-inflight)
 MAX_MUTATING_INFLIGHT = 200  # writes at a time (upstream: --max-mutating-requests-inflight)
 CREATE_NAME_ATTEMPTS = 8  # generateName collisions (upstream: maxNameGenerationCreateAttempts)
 EVENT_RING = 4_096  # events kept per resource for resuming watches
-EVENT_RING_BYTES = 64 * 1024 * 1024  # bytes of those events
+EVENT_RING_BYTES = 32 * 1024 * 1024  # bytes of those events ...
+HISTORIES_BYTES = (
+    64 * 1024 * 1024
+)  # ... and of those of all resources: beyond, the longest quiet resource sheds its own
+EVENTS_KEPT_BYTES = 1024 * 1024  # bytes of events that are kept however old they are; at most as many as these:
 EVENTS_KEPT = 100  # of these, however old; others for one to two bookmark periods (upstream: defaultLowerBoundCapacity)
 VIEW_BYTES = 12 * 1024 * 1024  # bytes of remembered views of single objects; the rest is made again when read
 NAMESPACES_SEEN = 256  # decoded namespaces that admission remembers

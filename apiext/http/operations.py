@@ -1,12 +1,13 @@
 """The verbs as the HTTP side calls them: one method per verb, so that a test can answer without a store."""
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
 from apiext.catalog.served import LiveCatalog
 from apiext.catalog.stored import Unreadable
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
+from apiext.meta.options import DeleteOptions
 from apiext.storage.fanout import Sink, Watcher
 from apiext.storage.store import Entry
 from apiext.verbs import api, converting
@@ -64,8 +65,11 @@ class Operations(Protocol):
     async def delete(self, call: Call, options: Document | None) -> Outcome:
         """Delete an object."""
 
-    async def delete_collection(self, call: Call, options: Document | None) -> Outcome:
-        """Delete the objects of a collection."""
+    async def begin_collection_delete(self, call: Call, options: Document | None) -> tuple[Page, DeleteOptions]:
+        """Return the page of what is to be deleted, and the options."""
+
+    async def delete_listed(self, call: Call, names: Sequence[tuple[str, str]], options: DeleteOptions) -> None:
+        """Delete the objects of that page."""
 
 
 class VerbOperations:
@@ -138,6 +142,14 @@ class VerbOperations:
         """Delete one object."""
         return api.delete(self._verbs, call, options)
 
-    def delete_collection(self, call: Call, options: Document | None) -> Coroutine[Any, Any, Outcome]:
-        """Delete everything that the selectors name."""
-        return api.delete_collection(self._verbs, call, options)
+    def begin_collection_delete(
+        self, call: Call, options: Document | None
+    ) -> Coroutine[Any, Any, tuple[Page, DeleteOptions]]:
+        """Return the page of what the selectors name, and the options to delete it with."""
+        return api.begin_collection_delete(self._verbs, call, options)
+
+    def delete_listed(
+        self, call: Call, names: Sequence[tuple[str, str]], options: DeleteOptions
+    ) -> Coroutine[Any, Any, None]:
+        """Delete the objects of that page, by namespace and name."""
+        return api.delete_listed(self._verbs, call, names, options)

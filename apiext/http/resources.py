@@ -115,6 +115,10 @@ async def _list(resources: Resources, exchange: Exchange, target: Target) -> Ans
     call = _call(exchange, target)
     page = await resources.operations.list(call)
     representations.check_include(subject.wanted, subject.include)
+    return await _shown_page(resources, exchange, subject, call, page)
+
+
+async def _shown_page(resources: Resources, exchange: Exchange, subject: Subject, call: Call, page: Page) -> Reply:
     try:
         return await _page(resources, exchange, subject, page)
     except Unreadable as error:
@@ -316,7 +320,12 @@ async def _delete_collection(resources: Resources, exchange: Exchange, target: T
     subject, call = _subject(resources, exchange, target), _call(exchange, target)
     api.judge_list(call)  # upstream: what is to go is judged before the body is read
     options = await _delete_options(resources, exchange, target)
-    return await _outcome(subject, await resources.operations.delete_collection(call, options))
+    page, wanted = await resources.operations.begin_collection_delete(call, options)
+    reply = await _shown_page(resources, exchange, subject, call, page)
+    names = [(entry.namespace, entry.name) for entry in page.listed()]
+    del page  # so that each object leaves the memory as it is deleted
+    await resources.operations.delete_listed(call, names, wanted)
+    return reply
 
 
 VERBS: Mapping[str, VerbHandler] = {

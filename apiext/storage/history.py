@@ -1,6 +1,7 @@
-"""The recent changes of one collection, by position and by revision, bounded by count and bytes."""
+"""The recent changes of one collection, by position and by revision; bounded by count and by bytes."""
 
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -24,6 +25,28 @@ class Change(NamedTuple):
     entry: Entry
     previous: Entry | None
     revision: int
+
+
+class _All:
+    """The histories that have changes, the one that is longest without a new one first, and their bytes."""
+
+    def __init__(self) -> None:
+        self._histories: OrderedDict[History, None] = OrderedDict()
+        self.bytes = 0
+
+    def grew(self, history: "History") -> None:
+        """Shed changes of others while all exceed the bound: those that have been quiet are least likely wanted."""
+        self._histories[history] = None
+        self._histories.move_to_end(history)
+        while self.bytes > limits.HISTORIES_BYTES and len(self._histories) > 1:
+            quiet, _ = self._histories.popitem(last=False)
+            quiet.shed()
+
+    def emptied(self, history: "History") -> None:
+        self._histories.pop(history, None)
+
+
+ALL = _All()
 
 
 class History:
@@ -64,10 +87,22 @@ class History:
     def append(self, change: Change) -> None:
         """Add the newest change and drop what is over the bounds."""
         self._changes.append(change)
-        self._bytes += change.entry.size + _OVERHEAD
+        self._count(change.entry.size + _OVERHEAD)
         self.end += 1
         if self._over():
             self._trim()
+        ALL.grew(self)
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        ALL.bytes += size
+
+    def shed(self) -> None:
+        """Drop all changes but the last, to make room for those of others."""
+        if not self.held and self.end > self.first:
+            self._extra = self._extra_bytes = 0
+            self._drop(self.end - 1)
+            self._drop_dead()
 
     def prepend(self, changes: Sequence[Change], floor: int) -> None:
         """Put older changes before the first; they make all changes after ``floor`` known until ``relax``."""
@@ -77,7 +112,7 @@ class History:
         self._young = True
         self._extra += len(changes)
         self._extra_bytes += size
-        self._bytes += size
+        self._count(size)
         self._base -= len(changes)
         self.first = self._base
         self.floor = floor
@@ -91,11 +126,12 @@ class History:
             self._trim()
 
     def age(self, wanted: int) -> None:
-        """Drop what was there two calls ago, before a position, and not among the last limits.EVENTS_KEPT.
+        """Drop what was there two calls ago, before a position, and not among the last few.
 
-        Who asks for it is told by etcd, until that has forgotten it, too.
+        These are limits.EVENTS_KEPT, or as many as have limits.EVENTS_KEPT_BYTES. A client that asks for others is
+        told by etcd, until that has forgotten them, too.
         """
-        old = min(self._older, wanted, self.end - limits.EVENTS_KEPT)
+        old = min(self._older, wanted, self._few())
         self._older, self._old = self._old, self.end
         if old > self.first and not self.held and not self._extra:
             before = self._bytes
@@ -103,12 +139,23 @@ class History:
             self._drop_dead()
             HEAP.freed(before - self._bytes)
 
+    def _few(self) -> int:
+        """Return the position from which on changes are kept however old they are."""
+        position, left = self.end, limits.EVENTS_KEPT_BYTES
+        while position > max(self.first, self.end - limits.EVENTS_KEPT):
+            left -= self.at(position - 1).entry.size + _OVERHEAD
+            if left < 0:
+                break
+            position -= 1
+        return position
+
     def reset(self, floor: int) -> None:
         """Forget all changes: what happened before ``floor`` is not known any more."""
         HEAP.freed(self._bytes)
         self._drop(self.end)
         self._changes.clear()
-        self._bytes = self._extra = self._extra_bytes = 0
+        ALL.emptied(self)
+        self._extra = self._extra_bytes = 0
         self._base = self.first = self.end
         self.floor = floor
 
@@ -146,12 +193,14 @@ class History:
         for at in range(self.first - base, stop - base):
             gone, changes[at] = changes[at], None
             assert gone is not None
-            self._bytes -= gone.entry.size + _OVERHEAD
+            size = gone.entry.size + _OVERHEAD
+            self._count(-size)
             self.floor = gone.revision
             if gone.previous is not None:
                 gone.previous.forget()
             if gone.kind == "DELETED":
                 gone.entry.forget()
+                HEAP.freed(size)  # nothing takes its place
         self.first = stop
 
     def _drop_dead(self) -> None:

@@ -188,17 +188,24 @@ async def delete(verbs: Verbs, call: Call, document: Document | None) -> Outcome
     return await _served(verbs, call, await deletes.delete(verbs, call, delete_options(call, document)))
 
 
-async def delete_collection(verbs: Verbs, call: Call, document: Document | None) -> Outcome:
-    """Delete the page that a list with the same options shows, and answer with that page (WRI-021)."""
+async def begin_collection_delete(verbs: Verbs, call: Call, document: Document | None) -> tuple[Page, DeleteOptions]:
+    """Return the page that a list with the same options shows, and the options to delete its objects with (WRI-021).
+
+    The page is the answer. The caller writes it before the first deletion: an object that cannot be shown keeps all of
+    them, and documents of a large collection need not wait in memory for the last one.
+    """
     options = list_options(call)
     parsed(options)
     wanted = delete_options(call, document)
     # upstream: a delete without a limit is one with a large one, which decides where a revision is read
-    page = await read.list_page(verbs, call, replace(options, limit=options.limit or maxsize))
-    gone = await deletes.delete_each(verbs, call, await page.shown(call.served.view), wanted)
+    return await read.list_page(verbs, call, replace(options, limit=options.limit or maxsize)), wanted
+
+
+async def delete_listed(verbs: Verbs, call: Call, names: Sequence[tuple[str, str]], options: DeleteOptions) -> None:
+    """Delete the objects of that page, by namespace and name."""
+    await deletes.delete_each(verbs, call, names, options)
     if call.served.typed:
         await verbs.definitions.everywhere(call.served.group_resource)
-    return Outcome(200, document=deletes.as_list(call, gone, page))
 
 
 def list_options(call: Call) -> ListOptions:

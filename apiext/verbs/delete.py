@@ -17,7 +17,7 @@ from apiext.storage.collection import Collection
 from apiext.storage.store import Entry, Guard, GuardChanged, Malformed, RevisionChanged, StoreError
 from apiext.turn import Turn
 from apiext.verbs import converting, identity, metadata, threads
-from apiext.verbs.call import Call, Outcome, Page, Verbs
+from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.converting import FailedConversion
 from apiext.verbs.errors import Undecodable, as_status, invalid_object, of_store, translated
 from apiext.verbs.guarded import check_deadline, guard_of, refresh
@@ -330,20 +330,13 @@ def _marker(call: Call) -> Marker:
     return MARKERS.get(call.served.group_resource, _mark) if call.served.typed else _mark
 
 
-async def delete_each(verbs: Verbs, call: Call, entries: Sequence[Entry], options: DeleteOptions) -> list[Document]:
-    """Delete the entries one by one, also if some went meanwhile; return what they were (WRI-021)."""
-    gone: list[Document] = []
+async def delete_each(verbs: Verbs, call: Call, names: Sequence[tuple[str, str]], options: DeleteOptions) -> None:
+    """Delete objects by namespace and name, one by one, also if some are deleted meanwhile (WRI-021)."""
     turn = Turn()
-    try:
-        for entry in entries:
-            await turn.give()
-            gone.append(entry.decoded(call.served.decode))
-    except Unreadable as error:  # upstream: nothing is deleted if the list cannot be read
-        raise await converting.unshown(verbs, call, entries, error) from error
-    for entry in entries:
+    for namespace, name in names:
         await turn.give()  # a dry run may wait for nothing
         one = Call(
-            "deletecollection", call.served, call.resource, call.endpoint, entry.namespace or None, entry.name,
+            "deletecollection", call.served, call.resource, call.endpoint, namespace or None, name,
             call.query, call.user, call.manager, call.deadline, call.warnings, call.trail,
         )  # fmt: skip
         converting.enable(verbs, one)
@@ -352,21 +345,3 @@ async def delete_each(verbs: Verbs, call: Call, entries: Sequence[Entry], option
         except status.StatusError as error:
             if error.code != 404:  # upstream: what is gone by now was listed all the same
                 raise
-    return gone
-
-
-def as_list(call: Call, documents: list[Document], page: Page) -> Document:
-    """Return the list object that answers a collection delete: the page with those of its objects that are gone."""
-    typed = call.served.typed
-    token = page.token or (None if typed else "")
-    metadata: Document = {"continue": token, "resourceVersion": str(page.revision)}
-    if page.remaining:
-        metadata["remainingItemCount"] = page.remaining
-    if typed:  # as in lists
-        documents = [{k: v for k, v in one.items() if k not in {"apiVersion", "kind"}} for one in documents]
-    return {
-        "apiVersion": call.served.api_version,
-        "kind": call.served.list_kind,
-        "metadata": {name: value for name, value in metadata.items() if value is not None},
-        "items": documents,
-    }

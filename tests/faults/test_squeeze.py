@@ -261,6 +261,23 @@ def test_listed_objects_are_held_once(tmp_path: Path) -> None:
             assert grown < 0.5 * count * size / MIB
 
 
+@pytest.mark.rows("WRI-021")
+def test_a_collection_delete_holds_no_documents(tmp_path: Path) -> None:
+    """The answer is written before the first deletion, so only the bytes of the objects wait for the last one."""
+    count, fields = 3_000, {f"field{number:02}": number for number in range(80)}
+    with running_etcd(tmp_path / "etcd") as etcd, squeezed(etcd, tmp_path) as server:
+        widgets = serve(Client(server.url), schema={"openAPIV3Schema": SCHEMA})
+        for number in range(count):
+            widgets.create(f"o{number:04}", **fields)
+        had = memory(server, "VmRSS")
+        forget_peak(server)
+        gone = widgets.api.delete(widgets.path()).expect(200)
+        grown = memory(server, "VmHWM") - had
+        print(f"{grown:.0f} MiB more to delete {count} objects")
+        assert [item["metadata"]["name"] for item in gone["items"]] == [f"o{number:04}" for number in range(count)]
+        assert grown < 15
+
+
 def test_large_lists_over_tls(tmp_path: Path) -> None:
     count, size, readers = 30, MIB, 6
     flags = ["--port=0", "--token=sesame"]

@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +18,7 @@ from apiext.http.health import Health
 from apiext.http.server import HttpServer, Settings
 from apiext.meta import status
 from apiext.meta.names import GroupResource
+from apiext.meta.options import DeleteOptions
 from apiext.storage.store import Entry
 from apiext.telemetry import Telemetry
 from apiext.verbs.call import Body, Call, Outcome, Page
@@ -192,11 +193,15 @@ class Shelf:
         self.bodies.append(options)
         return Outcome(200, document=status.success({"name": call.name, "kind": call.served.resource}))
 
-    async def delete_collection(self, call: Call, options: Document | None) -> Outcome:
+    async def begin_collection_delete(self, call: Call, options: Document | None) -> tuple[Page, DeleteOptions]:
         """Answer an empty list."""
         await self._turn(call)
         self.bodies.append(options)
-        return Outcome(200, document={"kind": call.served.list_kind, "apiVersion": "x/v1", "metadata": {}, "items": []})
+        return Page(1, entries=[]), DeleteOptions()
+
+    async def delete_listed(self, call: Call, names: Sequence[tuple[str, str]], options: DeleteOptions) -> None:
+        """Delete nothing, as nothing was listed."""
+        assert not names
 
 
 @dataclass

@@ -11,6 +11,7 @@ from apiext.etcd import errors as etcd_errors
 from apiext.etcd.client import Etcd
 from apiext.etcd.errors import UNAVAILABLE, Unavailable
 from apiext.meta.names import GroupResource
+from apiext.storage import history as history_module
 from apiext.storage.beginnings import Beginnings
 from apiext.storage.etcd_store import EtcdStore
 from apiext.storage.history import Change, History
@@ -98,6 +99,40 @@ def test_history_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert history.end - history.first == 9
     history.append(change(100, 1_000_000))
     assert history.end - history.first == 1
+
+
+def test_histories_together_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the number of resources; the one that was quiet for the longest time gives up its own first."""
+    monkeypatch.setattr(history_module, "ALL", history_module._All())
+    monkeypatch.setattr(limits, "HISTORIES_BYTES", 100_000)
+    histories = [History(0) for _ in range(30)]
+    for turn in range(1, 9):
+        for history in histories:
+            history.append(change(turn, 1_000))
+    assert history_module.ALL.bytes <= 100_000 + 30 * 1_400
+    assert histories[0].end - histories[0].first == 1
+    busy = histories[0]
+    for revision in range(9, 50):
+        busy.append(change(revision, 1_000))
+    assert busy.end - busy.first > 41
+    assert (histories[1].position(8), histories[1].at(histories[1].position(7)).revision) == (8, 8)
+    with pytest.raises(Compacted):
+        histories[1].position(6)
+    for history in histories:
+        history.reset(50)
+    assert history_module.ALL.bytes == 0
+
+
+def test_a_quiet_history_keeps_few_bytes_and_few_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "EVENTS_KEPT_BYTES", 25_000)
+    large, small = History(0), History(0)
+    for revision in range(1, 200):
+        large.append(change(revision, 10_000))
+        small.append(change(revision))
+    for _ in range(3):
+        large.age(large.end)
+        small.age(small.end)
+    assert (large.end - large.first, small.end - small.first) == (2, 25_000 // 302)
 
 
 def test_history_grows_backwards_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ MAX_UNKNOWN_TEXT = 1024 * 1024  # characters of their paths, after which no more
 MAX_YAML_ALIASES = 1_000  # aliases of a YAML body: expansion bombs
 MAX_YAML_NODES = 250_000  # nodes of a YAML body after alias expansion: about half a second
 MAX_JSON_PATCH_OPERATIONS = 10_000  # of a client; a webhook's answer bounds its own (upstream: maxJSONPatchOperations)
+MUTATED = 2 * MAX_BODY  # bytes of JSON that a mutation of a policy adds to an object, and that the object then has
 JSON_PATCH_OPERATION = 64  # bytes of an object that are as much work as one operation that a policy makes
 MAX_JSON_PATCH_MOVED = 10_000_000_000  # elements that give way in lists as one JSON patch adds and removes: seconds
 MAX_JSON_PATCH_COPY = 3 * 1024 * 1024  # bytes copied by one JSON patch (upstream: JSONPatchMaxCopyBytes)

@@ -85,7 +85,7 @@ class Mutation:
 
     def made(self, kind: Kind, shown: View, value: Value) -> Document:
         """Return the object with the value put into it; raises Refused and StatusError."""
-        effort.rest()
+        effort.rest(effort.MADE)
         try:
             return self.patch(kind, shown, value)
         except effort.Cancelled as error:
@@ -121,7 +121,9 @@ def _apply(kind: Kind, shown: View, value: Value) -> Document:
         raise Refused(f"unsupported return type from ApplyConfiguration expression: {go_type(value)}")
     _check_names(value)
     try:
-        config = printable(applied(value))
+        config = applied(value)
+        _weigh(config)
+        config = printable(config)
     except NotFinite as error:  # upstream: told when the object is to be stored
         raise status.unknown(str(error)) from error
     except ValueError as error:
@@ -137,7 +139,9 @@ def _apply(kind: Kind, shown: View, value: Value) -> Document:
         text = "may not mutate atomic arrays, maps or structs"
         raise Refused(f"error applying patch: invalid ApplyConfiguration: {text}: {', '.join(whole)}")
     _check(kind, shown, "original", duplicates=True)
-    merged = _cloned(merge(kind.type, shown, config))
+    merged = merge(kind.type, shown, config)
+    _weigh(merged)
+    merged = _cloned(merged)
     try:
         orjson.dumps(merged)
         return kind.complete(merged)[0]
@@ -153,6 +157,26 @@ def _cloned(raw: Any) -> Any:
     if type(raw) is dict:
         return {name: _cloned(value) for name, value in raw.items() if value is not NO_SLICE}
     return [_cloned(value) for value in raw] if type(raw) is list else raw
+
+
+def _weigh(document: Any) -> None:
+    """Refuse a document that is larger as JSON than limits.MUTATED.
+
+    A text that an expression names again and again is in memory once, and in JSON as often as it is named.
+    """
+    size, left = 0, [document]
+    while left:
+        value = left.pop()
+        if type(value) is str:
+            size += len(value)
+        elif type(value) is dict:
+            size += sum(map(len, value)) + 4 * len(value)
+            left += value.values()
+        elif type(value) is list:
+            size += 2 * len(value)
+            left += value
+        if size > limits.MUTATED:
+            raise Refused(f"the mutation makes more than {limits.MUTATED} bytes of JSON")
 
 
 def _go_version(api_version: str) -> str:
@@ -191,12 +215,15 @@ def atomics(of: Type, value: Any, path: str = "") -> Iterator[str]:
 
 def _patch(kind: Kind, shown: View, value: Value) -> Document:
     """Apply a JSON patch; an object that fails a test of it stays as it is."""
+    operations = [_operation(one) for one in elements(value)]
+    _weigh(operations)
     try:
-        found = json_patch.apply(shown, [_operation(one) for one in elements(value)])
+        found = json_patch.apply(shown, operations)
     except json_patch.TestFailed:
         return dict(shown)
     except json_patch.PatchInvalid as error:
         raise Refused(f"JSON Patch: {error}") from error
+    _weigh(found)
     if kind.typed:
         check_type(found, kind.api_version, kind.name)
     else:

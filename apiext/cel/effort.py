@@ -13,6 +13,7 @@ from typing import Protocol
 CANCELLED = "operation cancelled: actual cost limit exceeded"
 INTERRUPTED = "operation interrupted"
 MOST = 5_000_000  # elements touched or made by one evaluation: about two seconds, and 50 MB when they are kept
+MADE = 500_000  # elements of the values that one mutation constructs: as JSON each may take 200 bytes
 MOST_TIME = 2_500_000  # elements that all evaluations under a limit may take as long as: about a second
 _CHARACTERS = 10  # of a text that count as one element, as in costs
 _WIDE = 4  # bytes of a character of a text that is not ASCII
@@ -58,9 +59,9 @@ def begin(most: int, limit: _Limit) -> None:
     _effort.limit = limit
 
 
-def rest() -> None:
-    """Forget the evaluation that this thread did last: what is compiled next is no part of it."""
-    begin(MOST, _Effort.limit)
+def rest(most: int = MOST) -> None:
+    """Forget the evaluation that this thread did last: what comes next, such as a compilation, is no part of it."""
+    begin(most, _Effort.limit)
 
 
 def left() -> int:

@@ -10,7 +10,7 @@ from apiext.cel.constructed import NO_SLICE, Constructed, Joined, Open, Patch, n
 from apiext.cel.conversions import seconds_text, shortest
 from apiext.cel.depth import room_for
 from apiext.cel.dynamic import dynamic
-from apiext.cel.effort import Cancelled, rest, spend
+from apiext.cel.effort import Cancelled, spend
 from apiext.cel.go_values import go_type
 from apiext.cel.library.network import Ip, Network
 from apiext.cel.library.semver import Version
@@ -59,7 +59,7 @@ def mismatches(value: Constructed) -> list[str]:
     """Return upstream's texts on objects within that are not of the types that their places tell.
 
     They are in the order of the names of fields. Optional values, lists that were added and patches are not looked
-    into. What is more than one evaluation may touch is told as one that is. (upstream:
+    into. What is more than the thread may still touch is told as such an evaluation is. (upstream:
     CheckTypeNamesMatchFieldPathNames)
     """
     try:
@@ -71,8 +71,7 @@ def mismatches(value: Constructed) -> list[str]:
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """Bound a walk over a value as an evaluation of its own. Raises ValueError."""
-    rest()
+    """Bound a walk over a value by what the thread may still touch. Raises ValueError."""
     try:
         with room_for(_NESTED):
             yield

@@ -14,12 +14,21 @@ from tests.hostile.harness import Victim, at_once, refusal
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
+MUTATING_BINDINGS = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings"
 MAPS = "/api/v1/namespaces/default/configmaps"
 SLOW = "[^x]{1000}y"  # no automaton fits: 2 ns for a byte and each of 8,000 instructions
 JOINED = "object.data.map(k, object.metadata.annotations['a'] + k).all(x, x != '')"
 ROWS = "object.data.map(k, bytes(object.metadata.annotations['a'])).size() > 0"
 
 
+AGAIN = "object.data.map(k, object.metadata.annotations['a'])"
+MUTATIONS = {
+    "ApplyConfiguration": {"applyConfiguration": {"expression": f"Object{{data: Object.data{{a: {AGAIN}}}}}"}},
+    "JSONPatch": {
+        "jsonPatch": {"expression": f"[JSONPatch{{op: 'add', path: '/metadata/labels', value: {{'a': {AGAIN}}}}}]"}
+    },
+}
 STEPS = 7_500  # pairs of letters that exceed the steps of one object under twenty slow patterns; a tenth does not
 WIDE = 5  # patterns that compile to too much, of one definition: each takes 0.2 s of CPU
 
@@ -55,6 +64,32 @@ def test_a_policy_that_makes_large_texts(victim: Victim, expression: str) -> Non
     assert {refusal(answer) for answer in answers} <= {422, 429}
     api.delete(f"{BINDINGS}/{name}")
     api.delete(f"{POLICIES}/{name}")
+
+
+@pytest.mark.rows("ADM-020")
+@pytest.mark.parametrize("kind", MUTATIONS)
+def test_a_mutation_that_names_a_text_again_and_again(victim: Victim, kind: str) -> None:
+    """One dry run with a text of 200,000 characters and 40,000 names was killed: its JSON has eight gigabytes."""
+    api, name = victim.api, f"again-{kind.lower()}"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    mutation = {"patchType": kind, **MUTATIONS[kind]}
+    policy = {
+        "matchConstraints": {"resourceRules": [rule]}, "mutations": [mutation], "reinvocationPolicy": "Never",
+        "failurePolicy": "Fail",
+    }  # fmt: skip
+    api.post(MUTATING, {"metadata": {"name": name}, "spec": policy}).expect(201)
+    api.post(MUTATING_BINDINGS, {"metadata": {"name": name}, "spec": {"policyName": name}}).expect(201)
+    small = {"metadata": {"name": "m"}, "data": {"k": "v"}}  # no annotations are an error
+    until(lambda: api.post(f"{MAPS}?dryRun=All", small).status != 201, "the policy counts")
+    names = dict.fromkeys(map(str, range(40_000)), "")
+    large = {"metadata": {"name": "m", "annotations": {"a": "a" * 200_000}}, "data": names}
+    with victim.attacked():
+        answers = at_once(4, lambda _: api.post(f"{MAPS}?dryRun=All", large))
+    assert {refusal(answer) for answer in answers} <= {403, 422, 429}
+    assert any("more than 6291456 bytes" in answer.text for answer in answers)
+    api.delete(f"{MUTATING_BINDINGS}/{name}")
+    api.delete(f"{MUTATING}/{name}")
+    until(lambda: api.post(f"{MAPS}?dryRun=All", small).status == 201, "the policy counts no more")
 
 
 @pytest.mark.rows("VAL-001", "STR-010")

@@ -308,6 +308,27 @@ async def test_what_a_policy_makes_large_is_large_for_all_who_follow(
     assert made.size >= 200
 
 
+@pytest.mark.parametrize(
+    ("mutations", "letters", "fits"), [(2, 2_000_000, True), (3, 2_000_000, False), (1, 7_000_000, False)]
+)
+async def test_mutations_make_no_object_without_a_bound(
+    configured: Configured, mutations: int, letters: int, fits: bool
+) -> None:
+    names = [f"/metadata/annotations/x{number}" for number in range(mutations)]
+    texts = (f'[JSONPatch{{op: "add", path: "{name}", value: object.spec.color}}]' for name in names)
+    configured.store("p", *map(json_patch, texts))
+    new, _ = configured.definition.versions["v1"].normalize(samples.widget(spec={"color": "x" * letters}))
+    new["metadata"]["annotations"] = {}
+    made = configured.attributes(new, size=letters)
+    if fits:
+        assert len((await configured.chain.mutate(made, new))["metadata"]["annotations"]) == mutations
+        return
+    with pytest.raises(StatusError) as caught:
+        await configured.chain.mutate(made, new)
+    assert caught.value.code == 403
+    assert f"the mutation makes more than {limits.MUTATED} bytes of JSON" in caught.value.message
+
+
 @pytest.mark.parametrize(("operations", "apart"), [(10, False), (1000, True)])
 async def test_patches_of_many_operations_are_made_in_a_thread(
     configured: Configured, operations: int, apart: bool, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ from apiext.conformance.support.http_client import MERGE, TABLE, Client
 from apiext.conformance.support.waiting import until
 
 NAMESPACES = "/api/v1/namespaces"
+EMPTIED = pytest.mark.has("namespace controller")
 
 
 def fresh(api: Client) -> str:
@@ -71,6 +72,7 @@ def test_a_generated_name_is_the_label_too(api: Client, query: dict[str, str]) -
         api.delete(f"{NAMESPACES}/{made['name']}").expect(200)
 
 
+@EMPTIED
 @pytest.mark.rows("NSP-005", "WRI-018", "ERR-06")
 def test_how_a_namespace_is_deleted(api: Client) -> None:
     place = f"{NAMESPACES}/{fresh(api)}"
@@ -85,6 +87,7 @@ def test_how_a_namespace_is_deleted(api: Client) -> None:
     until(lambda: api.get(place).status == 404, "the namespace is gone")
 
 
+@EMPTIED
 @pytest.mark.rows("NSP-006")
 @pytest.mark.parametrize("full", [True, False])
 @pytest.mark.parametrize("other", [True, False])
@@ -120,6 +123,7 @@ def test_a_namespace_that_is_held_says_that_it_is_empty(api: Client, full: bool,
     until(lambda: api.get(place).status == 404, "the namespace is gone")
 
 
+@EMPTIED
 @pytest.mark.rows("NSP-006")
 def test_what_a_namespace_says_of_what_remains(api: Client) -> None:
     place = f"{NAMESPACES}/{fresh(api)}"
@@ -202,6 +206,7 @@ def test_objects_need_their_namespace(api: Client) -> None:
     assert refused["message"] == 'namespaces "nowhere" not found'
 
 
+@EMPTIED
 @pytest.mark.rows("NSP-005", "NSP-004")
 def test_deleting_a_namespace_empties_it_first(api: Client) -> None:
     widgets, gadgets = serve(api), serve(api, "gadgets")

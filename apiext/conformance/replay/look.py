@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from apiext.conformance.replay.recorded import Scenario
 from apiext.conformance.support.definitions import Resource, definition, establish, fresh_group
 from apiext.conformance.support.http_client import DEFINITIONS, Client
-from apiext.conformance.support.waiting import busy, pause, until
+from apiext.conformance.support.waiting import patient, until
 
 NAMESPACES = "/api/v1/namespaces"
 FOREIGN = "another make"
@@ -65,9 +64,7 @@ def _collected(widgets: Resource) -> bool:
     api, path = widgets.api, widgets.path("a")
     api.post(widgets.path(), widgets.make("a")).expect(201)
     api.delete(path, propagationPolicy="Foreground").expect(200)
-    end = time.monotonic() + _COLLECTOR
-    while api.get(path).status == 200 and time.monotonic() < end:
-        pause(0.1)
+    patient(lambda: api.get(path).status != 200, _COLLECTOR)
     return api.patch(path, {"metadata": {"finalizers": None}}).status == 404
 
 
@@ -118,13 +115,10 @@ def _finalize(api: Client, names: Sequence[str]) -> bool:
 
     Return whether a controller did.
     """
-    end = time.monotonic() + _CONTROLLER * busy()
-    while ending := [name for name in names if _is_ending(api, name)]:
-        if time.monotonic() > end:
-            break
-        pause(0.1)
-    for name in ending:
+    if patient(lambda: not any(_is_ending(api, name) for name in names), _CONTROLLER):
+        return True
+    for name in names:
         left = api.get(f"{NAMESPACES}/{name}")
         if left.status == 200:
             api.put(f"{NAMESPACES}/{name}/finalize", {**left.json, "spec": {"finalizers": []}})
-    return not ending
+    return False

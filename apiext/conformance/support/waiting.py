@@ -37,6 +37,16 @@ def until(condition: Callable[[], Found | None], what: str, within: float = PATI
     raise AssertionError(f"{what}: not within {time.monotonic() - began:.0f} s (last seen: {found!r})")
 
 
+def patient(condition: Callable[[], bool], seconds: float) -> bool:
+    """Return whether ``condition`` becomes true within ``seconds``, of which a busy machine has more."""
+    end = time.monotonic() + seconds * busy()
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        _never.wait(0.1)
+    return True
+
+
 def prompt(took: float, limit: float, what: str = "it") -> None:
     """Raise TooLate when ``took`` seconds are more than the ``limit`` on a machine as busy and as slow as this one."""
     if took > limit and took > limit * (crowd := busy() * slow()):

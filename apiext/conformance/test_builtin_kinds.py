@@ -261,6 +261,37 @@ def test_what_is_wrong_is_said(api: Client, kind: dict[str, Any], wrong: dict[st
     assert wrong["says"] in refused["message"]
 
 
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+RULES = [{"verbs": ["get"]}, {"nonResourceURLs": ["/x"], "resources": ["a"]}, {}]
+GIVEN = {"roleRef": {"kind": "X"}, "subjects": [{}, {"kind": "User"}, {"kind": "ServiceAccount"}]}
+
+
+# upstream: declared errors stand behind all others
+@pytest.mark.rows("ERR-09")
+@pytest.mark.parametrize(
+    ("resource", "body", "fields"),
+    [
+        (
+            "clusterroles",
+            {"rules": RULES, "aggregationRule": {}},
+            ["rules[0].apiGroups", "rules[0].resources", "rules[1].nonResourceURLs", "rules[2].apiGroups",
+             "rules[2].resources", "aggregationRule.clusterRoleSelectors", "rules[1].verbs", "rules[2].verbs"],
+        ),
+        (
+            "clusterrolebindings",
+            GIVEN,
+            ["roleRef.kind", "subjects[0].kind", "subjects[2].namespace", "subjects[0].name", "subjects[1].name",
+             "subjects[2].name", "roleRef.name"],
+        ),
+    ],
+)  # fmt: skip
+def test_declared_errors_of_roles_come_last(
+    api: Client, resource: str, body: dict[str, Any], fields: list[str]
+) -> None:
+    refused = api.post(f"{RBAC}/{resource}", {"metadata": {"name": "x"}, **body}, dryRun="All").expect(422)
+    assert [cause["field"] for cause in refused["details"]["causes"]] == fields
+
+
 @pytest.mark.rows("ERR-11", "DEC-001")
 @pytest.mark.parametrize(
     ("text", "code"),

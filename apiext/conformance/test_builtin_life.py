@@ -20,6 +20,7 @@ OBJECTS = {
 
 
 @pytest.mark.rows("NSP-004", "NSP-005")
+@pytest.mark.has("namespace controller")
 def test_they_go_with_their_namespace(api: Client) -> None:
     name = f"life-{secrets.token_hex(4)}"
     for path, body in OBJECTS.items():
@@ -41,6 +42,7 @@ def test_they_go_with_their_namespace(api: Client) -> None:
 
 
 @pytest.mark.rows("WRI-018")
+@pytest.mark.has("garbage collector")
 def test_they_go_with_their_owner(api: Client) -> None:
     widgets = serve(api)
     owner = widgets.create("owner")

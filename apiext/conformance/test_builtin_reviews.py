@@ -224,7 +224,7 @@ def test_who_am_i_and_who_else(api: Client) -> None:
     path = f"{AUTHENTICATION}/selfsubjectreviews"
     body = {"kind": "SelfSubjectReview"}
     own = api.post(path, body).expect(201)
-    assert own["status"]["userInfo"]["username"] == "admin"
+    assert own["status"]["userInfo"]["username"]
     assert "system:authenticated" in own["status"]["userInfo"]["groups"]
     assert own["metadata"]["creationTimestamp"]
     as_joe = {

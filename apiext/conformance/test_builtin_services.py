@@ -33,6 +33,8 @@ def test_a_new_service(api: Client, case: Case) -> None:
     metadata = {"name": f"s-{secrets.token_hex(4)}", "annotations": case.annotations or {}}
     body = {"metadata": metadata, "spec": case.spec}
     answer = api.post(f"{SERVICES}?dryRun=All", body)
+    if "IPv6 is not configured on this cluster" in answer.text and ":" in case.spec.get("clusterIP", ""):
+        pytest.skip("the server has no IPv6 addresses for services")
     assert answer.warnings == ['299 - "{}"'.format(text.replace('"', '\\"')) for text in case.warns or ()]
     if case.causes is None:
         spec, headless = answer.expect(201)["spec"], case.spec.get("clusterIP") == "None"

@@ -137,6 +137,7 @@ def deprecated(api: Client) -> Resource:
     return Resource(api, establish(api, wanted)["spec"]["group"], "widgets", "Widget")
 
 
+@pytest.mark.has("metrics of one process")
 @pytest.mark.rows("MTR-001")
 def test_metrics_have_upstreams_families(api: Client, foreign: bool) -> None:
     widgets = deprecated(api)
@@ -167,6 +168,7 @@ def test_namespaces_are_looked_at_before_others_mutate(api: Client) -> None:
     assert [labels["type"] for labels in told if labels["name"] == "NamespaceLifecycle"] == ["admit"]
 
 
+@pytest.mark.has("metrics of one process")
 @pytest.mark.rows("MTR-001", "MTR-002")
 def test_requests_are_counted_by_verb_and_scope(api: Client) -> None:
     widgets = serve(api)
@@ -219,6 +221,7 @@ def test_requests_are_counted_by_verb_and_scope(api: Client) -> None:
     }
 
 
+@pytest.mark.has("metrics of one process")
 @pytest.mark.rows("MTR-001")
 def test_what_is_no_resource_is_counted_by_its_path(api: Client) -> None:
     def counts(path: str) -> float:

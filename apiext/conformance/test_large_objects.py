@@ -72,7 +72,7 @@ def test_an_apply_does_not(wide: Resource) -> None:
 def test_what_fits_into_etcd_beside_its_key_is_stored(wide: Resource) -> None:
     made = wide.create("brim", pad="")
     del made["metadata"]["managedFields"], made["metadata"]["resourceVersion"]
-    room = LARGEST - len(json.dumps(made, separators=(",", ":"))) - 400  # for the rest of the transaction
+    room = LARGEST - len(json.dumps(made, separators=(",", ":"))) - 600  # for the rest of the transaction
     assert len(wide.create("full", pad="x" * room)["spec"]["pad"]) == room
     answer = wide.api.post(wide.path(), wide.make("over", pad="x" * (room + 10_000)))
     assert answer.expect(500)["message"] == TOO_LARGE

@@ -386,6 +386,7 @@ def test_a_definition_of_old_that_keeps_everything_is_a_bare_object_in_v2(api: C
 
 @pytest.mark.rows("OAS-009")
 @pytest.mark.differs("the counters of OpenAPI regenerations stay 0")
+@pytest.mark.has("metrics of one process")
 def test_regenerations_are_counted(api: Client) -> None:
     widgets = serve(api)
     api.get(f"/openapi/v3/apis/{widgets.group}/v1").expect(200)

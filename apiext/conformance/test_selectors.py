@@ -249,6 +249,7 @@ def test_a_watch_of_one_object_and_one_of_all_stay_apart(api: Client) -> None:
 
 
 @pytest.mark.rows("MTR-001")
+@pytest.mark.has("metrics of one process")
 def test_calls_of_etcd_are_timed_by_operation_and_resource(many: Resource) -> None:
     labels = f'group="{many.group}",operation="create",resource="widgets"'
     line = f"etcd_request_duration_seconds_count{{{labels}}} {MANY}"
@@ -256,12 +257,14 @@ def test_calls_of_etcd_are_timed_by_operation_and_resource(many: Resource) -> No
 
 
 @pytest.mark.rows("MTR-001")
+@pytest.mark.has("metrics of one process")
 def test_sizes_of_bodies_are_counted_by_resource_and_verb(many: Resource) -> None:
     line = f'apiserver_request_body_size_bytes_count{{group="{many.group}",resource="widgets",verb="create"}} {MANY}'
     assert line in many.api.get("/metrics").text.splitlines()
 
 
 @pytest.mark.rows("MTR-001")
+@pytest.mark.has("metrics of one process")
 def test_bodies_are_counted_by_what_they_are_for(api: Client) -> None:
     things = serve(api, "things", schema={"openAPIV3Schema": SPEC_SCHEMA})
     made = api.post(things.path(), things.make("a")).expect(201)

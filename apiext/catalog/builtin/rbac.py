@@ -1,6 +1,6 @@
 """What roles and their bindings must be (named by the rows of kinds.yaml)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from apiext.catalog.builtin.admission_rules import selector_errors
 from apiext.documents.document import Document, View
@@ -28,7 +28,9 @@ def stored_role(document: View) -> Document:
 
 def validate_role(new: View, old: View | None) -> list[FieldError]:
     """Return the faults of a role; old is None on create."""
-    return _rules(new, namespaced=True)
+    errors = _rules(new, namespaced=True)
+    errors += _verbs(new)
+    return errors
 
 
 def validate_cluster_role(new: View, old: View | None) -> list[FieldError]:
@@ -40,6 +42,7 @@ def validate_cluster_role(new: View, old: View | None) -> list[FieldError]:
         errors.append(required("aggregationRule.clusterRoleSelectors", text))
     for index, selector in enumerate((aggregation or {}).get("clusterRoleSelectors") or ()):
         errors += _selector(selector, f"aggregationRule.clusterRoleSelectors[{index}]")
+    errors += _verbs(new)
     return errors
 
 
@@ -57,11 +60,15 @@ def _rules(new: View, *, namespaced: bool) -> list[FieldError]:
     return errors
 
 
+def _verbs(new: View) -> Iterator[FieldError]:
+    """Yield the errors of rules without verbs, which stand behind all others as the declared errors of upstream."""
+    rules = new.get("rules") or ()
+    return (required(f"rules[{index}].verbs") for index, rule in enumerate(rules) if not rule.get("verbs"))
+
+
 def _rule(rule: View, path: str, *, namespaced: bool) -> list[FieldError]:
     errors = Errors()
     urls = rule.get("nonResourceURLs")
-    if not rule.get("verbs"):
-        errors.append(required(f"{path}.verbs", "verbs must contain at least one value"))
     if urls:
         if namespaced:
             errors.append(
@@ -96,23 +103,24 @@ def _binding(new: View, old: View | None, kinds: Sequence[str], *, namespaced: b
         errors.append(not_supported("roleRef.apiGroup", group, (GROUP,)))
     if kind not in kinds:
         errors.append(not_supported("roleRef.kind", kind, kinds))
-    if not name:
-        errors.append(required("roleRef.name"))
-    else:
+    if name:
         errors += (invalid("roleRef.name", name, fault) for fault in path_segment(name))
-    for index, subject in enumerate(new.get("subjects") or ()):
+    subjects = new.get("subjects") or ()
+    for index, subject in enumerate(subjects):
         errors += _subject(subject, f"subjects[{index}]", namespaced=namespaced)
     if old is not None and reference != (old.get("roleRef") or {}):
         shown = {"APIGroup": group, "Kind": kind, "Name": name}  # upstream: the internal type's names
         errors.append(invalid("roleRef", shown, "field is immutable"))
+    # upstream: declared errors stand behind all others
+    errors += (required(f"subjects[{index}].name") for index, it in enumerate(subjects) if not it.get("name"))
+    if not name:
+        errors.append(required("roleRef.name"))
     return errors
 
 
 def _subject(subject: View, path: str, *, namespaced: bool) -> list[FieldError]:
     errors = Errors()
     name, kind, group = (subject.get(field, "") for field in ("name", "kind", "apiGroup"))
-    if not name:
-        errors.append(required(f"{path}.name"))
     if kind == "ServiceAccount":
         if name:
             errors += [invalid(f"{path}.name", name, fault) for fault in dns1123_subdomain(name)]

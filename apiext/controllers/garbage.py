@@ -36,11 +36,13 @@ from apiext.documents.quotes import go_quote
 from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
 from apiext.storage.collection import Collection
-from apiext.storage.store import Entry, Guard, RevisionChanged, StoreError, Unavailable
+from apiext.storage.store import Entry, RevisionChanged, StoreError, Unavailable
 from apiext.storage.values import custom_object
 from apiext.turn import Turn
 from apiext.verbs.call import Call, Verbs
+from apiext.verbs.commit import Put, Remove, attempt
 from apiext.verbs.delete import delete
+from apiext.verbs.guarded import guards_of
 from apiext.verbs.metadata import FOREGROUND, ORPHAN
 
 NAME = GARBAGE_COLLECTOR
@@ -306,23 +308,28 @@ class Garbage:
 
     async def _edit(self, found: _Object, edit: Edit) -> None:
         """Change metadata of an object if it still is what was judged, else look again; the last finalizer takes it."""
-        document = orjson.loads(found.entry.raw)
+        decision = self._edited(found, edit)
+        if decision is None:
+            return
+        try:
+            await attempt(self._verbs.store, found.collection, decision)
+        except RevisionChanged:
+            self.loop.add_after(found.key, limits.RETRY_FIRST)
+
+    def _edited(self, found: _Object, edit: Edit) -> Put | Remove | None:
+        """Return how to store an object with edited metadata, None if the edit changes nothing."""
+        entry = found.entry
+        document = orjson.loads(entry.raw)
         metadata = document["metadata"]
         edit(metadata)
-        entry, store = found.entry, self._verbs.store
         held = metadata.get("finalizers") or (
             found.collection.resource == _NAMESPACES and (document.get("spec") or {}).get("finalizers")
         )
-        try:
-            if metadata.get("deletionTimestamp") and not held:
-                await store.delete(found.collection, entry.namespace, entry.name, entry.revision)
-                return
-            raw = encode(document) + (b"\n" if entry.raw.endswith(b"\n") else b"")
-            guard = Guard(found.served.guard_key, found.served.guard_revision) if found.served.guard_key else None
-            if raw != entry.raw:
-                await store.update(found.collection, entry.namespace, entry.name, raw, entry.revision, guard)
-        except RevisionChanged:
-            self.loop.add_after(found.key, limits.RETRY_FIRST)
+        key = entry.namespace, entry.name
+        if metadata.get("deletionTimestamp") and not held:
+            return Remove(key, entry.revision)
+        raw = encode(document) + (b"\n" if entry.raw.endswith(b"\n") else b"")
+        return Put(key, entry.revision, raw, guards_of(self._verbs, found.served)) if raw != entry.raw else None
 
 
 _POLICIES = (("Orphan", ORPHAN), ("Foreground", FOREGROUND))

@@ -15,6 +15,7 @@ from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.storage.store import Entry, Guard, Malformed, NotReady, RevisionChanged, StoreError
 from apiext.turn import Turn
+from apiext.verbs.commit import Put, Remove, attempt
 from apiext.verbs.metadata import mark_as_deleting
 
 
@@ -115,24 +116,32 @@ class Sweep:
                 raise
 
     async def _remove(self, entry: Entry) -> Entry | None:
-        """Delete or mark one object; return its newer state when somebody came between."""
-        document = orjson.loads(entry.raw)
-        metadata = document.get("metadata")
-        metadata = metadata if isinstance(metadata, dict) else {}  # others may have stored one without any
+        """Delete or mark one object; return its newer state after a conflict."""
+        decision = self._decide(entry)
+        if decision is None:
+            return None
         try:
-            if not metadata.get("finalizers"):
-                await self._store.delete(self.collection, entry.namespace, entry.name, entry.revision)
-            elif not metadata.get("deletionTimestamp"):
-                mark_as_deleting(document, self._clock())
-                raw = encode(document) + (b"\n" if entry.raw.endswith(b"\n") else b"")
-                await self._store.update(
-                    self.collection, entry.namespace, entry.name, raw, entry.revision, self._emptied.guard()
-                )
+            await attempt(self._store, self.collection, decision)
         except RevisionChanged as race:
             if race.current is not None:
                 await self._store.at_least(race.current.revision)  # what is known of its owner is as new then
             return race.current
         return None
+
+    def _decide(self, entry: Entry) -> Put | Remove | None:
+        """Return what is to be done about an object, None if it is only to be waited for."""
+        document = orjson.loads(entry.raw)
+        metadata = document.get("metadata")
+        metadata = metadata if isinstance(metadata, dict) else {}  # another program may have stored one without any
+        key = entry.namespace, entry.name
+        if not metadata.get("finalizers"):
+            return Remove(key, entry.revision)
+        if metadata.get("deletionTimestamp"):
+            return None
+        mark_as_deleting(document, self._clock())
+        guard = self._emptied.guard()
+        raw = encode(document) + (b"\n" if entry.raw.endswith(b"\n") else b"")
+        return Put(key, entry.revision, raw, (guard,) if guard is not None else ())
 
     def _changed(self, change: Change) -> None:
         entry = change.entry

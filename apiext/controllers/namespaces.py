@@ -17,6 +17,7 @@ from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.store import Entry, Guard, KeyExists, StoreError
 from apiext.storage.values import custom_object
+from apiext.verbs.commit import Put, attempt
 
 NAMESPACES = GroupResource("", "namespaces")
 ALWAYS = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -88,7 +89,7 @@ class Namespaces:
                 continue
             try:
                 made = namespace(name, self._clock(), self._manager)
-                await self._store.create(self.collection, "", name, served.encode(made))
+                await attempt(self._store, self.collection, Put(("", name), 0, served.encode(made)))
             except KeyExists:
                 continue  # another server was first
 

@@ -15,6 +15,7 @@ from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.store import Entry, RevisionChanged
 from apiext.verbs import ownership
+from apiext.verbs.commit import Put, Remove, attempt
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -67,7 +68,7 @@ class Statuses:
         return served.decode(entry.raw, entry.revision)
 
     async def amend(self, entry: Entry, amendment: Amendment) -> Entry | None:
-        """Store what the amendment makes of this very state; None when it makes nothing, or somebody came between.
+        """Store what the amendment makes of this very state; None when it makes nothing, or after a conflict.
 
         Raises store errors.
         """
@@ -82,18 +83,18 @@ class Statuses:
         raw = await _run(entry, _recorded, who, served, entry, document)
         if raw == entry.raw:
             return entry
-        try:
-            return await self._store.update(self._collection, entry.namespace, entry.name, raw, entry.revision)
-        except RevisionChanged:
-            return None
+        return await self._attempt(Put((entry.namespace, entry.name), entry.revision, raw))
 
     async def remove(self, entry: Entry) -> bool:
-        """Delete this very state; False when somebody came between. Raises store errors."""
+        """Delete this very state; False after a conflict. Raises store errors."""
+        return await self._attempt(Remove((entry.namespace, entry.name), entry.revision)) is not None
+
+    async def _attempt(self, decision: Put | Remove) -> Entry | None:
+        """Store a decision once; None after a conflict."""
         try:
-            await self._store.delete(self._collection, entry.namespace, entry.name, entry.revision)
+            return await attempt(self._store, self._collection, decision)
         except RevisionChanged:
-            return False
-        return True
+            return None
 
     @property
     def _resource(self) -> GroupResource:

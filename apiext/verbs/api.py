@@ -14,14 +14,16 @@ from apiext.meta.fields import FieldError
 from apiext.meta.names import GroupKind
 from apiext.meta.options import DeleteOptions, ListOptions, OptionsError, WriteOptions, first
 from apiext.storage.fanout import Watcher
-from apiext.storage.store import Entry, StoreError
+from apiext.storage.store import Entry, GuardChanged, StoreError
 from apiext.storage.watching import Sink
 from apiext.verbs import changes, converting, decoding, identity, ownership, read, reviews, threads, write
-from apiext.verbs import create as creating
 from apiext.verbs import delete as deletes
 from apiext.verbs import watch as watches
 from apiext.verbs.call import Body, Call, Outcome, Page, Verbs
-from apiext.verbs.guarded import OutdatedError, reconsider
+from apiext.verbs.commit import Decide, State, commit
+from apiext.verbs.create import Creation
+from apiext.verbs.errors import of_store
+from apiext.verbs.guarded import renewed
 from apiext.verbs.objects import warn_of_owners
 from apiext.verbs.selection import parsed, select
 
@@ -100,52 +102,79 @@ def judge_watch(call: Call) -> None:
     read.parse_revision(judge_list(call).resource_version)
 
 
+class _Sent:
+    """The body of a create or a PUT, decoded again whenever the definition has changed (decisions/0010).
+
+    ``begin(document)`` returns what decides by a decoded body.
+    """
+
+    def __init__(
+        self, verbs: Verbs, call: Call, body: Body, validation: str, begin: Callable[[Document], Decide]
+    ) -> None:
+        self._verbs = verbs
+        self._call = call
+        self._body = body
+        self._decoded = False  # decoding changes the document of a body
+        self._validation = validation
+        self._begin = begin
+        self._told = len(call.warnings)
+
+    async def decided(self) -> Decide:
+        """Return what decides by the body; a refusal of the body is that of the newest definition."""
+        while True:
+            body = await asyncio.to_thread(self._body.again) if self._decoded else self._body
+            self._decoded = True
+            try:
+                document = await decoding.normalize_body(self._call, body, self._validation)
+                break
+            except status.StatusError as refusal:
+                if of_store(refusal) or not await renewed(self._verbs, self._call, None):
+                    raise
+            del self._call.warnings[self._told :]
+        if self._call.trail is not None:
+            self._call.trail.requested(document)
+        return self._begin(document)
+
+    async def renew(self, changed: GuardChanged | None) -> Decide | None:
+        """Load what changed, and return what decides by it."""
+        if not await renewed(self._verbs, self._call, changed):
+            return None
+        del self._call.warnings[self._told :]
+        return await self.decided()
+
+
 async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
     """Create the object of a body: 201 (WRI-001)."""
     converting.enable(verbs, call)
     wanted = write_options(call, "CreateOptions")
     if call.endpoint.review:
         return await reviews.answer(verbs, call, body, wanted)
-    told = len(call.warnings)
-    try:
-        document = await decoding.normalize_body(call, body, decoding.mode(wanted))
-        if call.trail is not None:
-            call.trail.requested(document)
-        outcome = await creating.create(verbs, call, document, wanted)
-    except (OutdatedError, status.StatusError) as fault:
-        if not await reconsider(verbs, call, fault):
-            raise
-        del call.warnings[told:]
-        return await create(verbs, call, await asyncio.to_thread(body.again))
-    return await _served(verbs, call, outcome)
+
+    def begin(document: Document) -> Decide:
+        return Creation(verbs, call, document, wanted).decide
+
+    sent = _Sent(verbs, call, body, decoding.mode(wanted), begin)
+    return await _served(verbs, call, await commit(verbs, call, State(), await sent.decided(), sent.renew))
 
 
 async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
     """Replace the object, or the part that the endpoint shows (WRI-004, WRI-005)."""
     converting.enable(verbs, call)
     wanted = write_options(call, "UpdateOptions")
-    told = len(call.warnings)
-    try:
-        document = await decoding.normalize_body(call, body, decoding.mode(wanted))
-    except status.StatusError as fault:
-        if not await reconsider(verbs, call, fault):
-            raise
-        del call.warnings[told:]
-        return await update(verbs, call, await asyncio.to_thread(body.again))
-    if call.trail is not None:
-        call.trail.requested(document)
-    identity.settle_names(call, document)
-    warn_of_owners(call, document, admitted=False)
-    uid = str(document["metadata"].get("uid") or "")
-    change = write.Update(call, changes.replace(call, document), wanted, uid, unconditional=_unconditional(call))
-    if call.served.upserts and not call.endpoint.name:
-        change.creation = lambda: ownership.created(call, document, wanted, verbs.clock())
-    try:
-        outcome = await write.update(verbs, change)
-    except OutdatedError:
-        del call.warnings[told:]
-        return await update(verbs, call, await asyncio.to_thread(body.again))
-    return await _served(verbs, call, outcome)
+
+    def begin(document: Document) -> Decide:
+        identity.settle_names(call, document)
+        warn_of_owners(call, document, admitted=False)
+        uid = str(document["metadata"].get("uid") or "")
+        change = write.Update(
+            verbs, call, changes.replace(call, document), wanted, uid, unconditional=_unconditional(call)
+        )
+        if call.served.upserts and not call.endpoint.name:
+            change.creation = lambda: ownership.created(call, document, wanted, verbs.clock())
+        return change.decide
+
+    sent = _Sent(verbs, call, body, decoding.mode(wanted), begin)
+    return await _served(verbs, call, await write.update(verbs, call, await sent.decided(), sent.renew))
 
 
 async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcome:
@@ -158,8 +187,8 @@ async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcom
     made = await _made(_JSON, changes.from_patch, call, raw, media_type, decoding.mode(wanted))
     if call.trail is not None:
         call.trail.patched(raw)
-    change = write.Update(call, made, wanted, unconditional=_unconditional(call))
-    return await _served(verbs, call, await write.update(verbs, change))
+    change = write.Update(verbs, call, made, wanted, unconditional=_unconditional(call))
+    return await _served(verbs, call, await write.update(verbs, call, change.decide, change.renew))
 
 
 async def _apply(verbs: Verbs, call: Call, raw: bytes) -> Outcome:
@@ -169,10 +198,10 @@ async def _apply(verbs: Verbs, call: Call, raw: bytes) -> Outcome:
     application = await _made(_YAML, ownership.Application, call, raw, wanted, verbs.clock)
     if call.trail is not None:
         call.trail.patched(raw)
-    change = write.Update(call, application.change, wanted, unconditional=_unconditional(call), applied=True)
+    change = write.Update(verbs, call, application.change, wanted, unconditional=_unconditional(call), applied=True)
     if not call.endpoint.name:
         change.creation = application.creation
-    return await _served(verbs, call, await write.update(verbs, change))
+    return await _served(verbs, call, await write.update(verbs, call, change.decide, change.renew))
 
 
 async def _made(encoding: str, make: Callable[[Call, bytes, *Ts], T], call: Call, raw: bytes, *more: *Ts) -> T:

@@ -1,20 +1,20 @@
-"""A new object on its way into the store: by itself where nobody has to be asked about it, else with all who have."""
+"""Create: validate and store a new object."""
 
-from collections.abc import Mapping
+from functools import partial
 
 from apiext import limits
-from apiext.admission.attributes import NAMESPACES, Attributes
+from apiext.admission.attributes import Attributes
 from apiext.catalog import viewing
 from apiext.documents.document import Document
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.options import WriteOptions
-from apiext.storage.collection import Collection
-from apiext.storage.store import Entry, GuardChanged, KeyExists, Malformed, StoreError, TooLarge
+from apiext.storage.store import Entry, KeyExists, Malformed
 from apiext.verbs import escalation, identity, judging, metadata, ownership, threads
 from apiext.verbs.call import Call, Outcome, Verbs
-from apiext.verbs.errors import as_status, translated
-from apiext.verbs.guarded import OutdatedError, check_deadline, guard_of, holds, premise, refresh
+from apiext.verbs.commit import Decision, Put, Unconfirmed
+from apiext.verbs.errors import translated
+from apiext.verbs.guarded import guards_of
 from apiext.verbs.objects import (
     accepted,
     attributes_of,
@@ -29,65 +29,62 @@ from apiext.verbs.objects import (
 TERMINATING = "create not allowed while custom resource definition is terminating"
 
 
-async def create(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Outcome:
-    """Store a new object; ``document`` is normalised. 403 under a terminating definition (DEL-004)."""
-    identity.settle_namespace(call, document)
-    warn_of_owners(call, document, admitted=False)
-    if call.size < limits.OFF_LOOP and not call.served.converts and not call.served.slow(call.size):
-        ownership.posted(call, document, options, verbs.clock())  # no rule, no other version: nothing to be tried again
-    else:
-        await threads.run(call, ownership.posted, call, document, options, verbs.clock())
-    prefixed = bool(document["metadata"].get("generateName"))
-    try:
-        return await store_new(verbs, call, document, options)
-    except KeyExists as taken:
-        raise _taken(call, taken.current, prefixed) from taken
+class Creation:
+    """A create under way: admission mutates the object once, each attempt may be under another generated name."""
+
+    def __init__(self, verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> None:
+        """Begin the create of a normalised document."""
+        self._verbs = verbs
+        self._call = call
+        self._document = document
+        self._attributes = attributes_of(call, "CREATE", options, document, None)
+        self._options = options
+        self._new: Document | None = None  # as admission left it
+        self._generates = False
+        self._attempts = 1  # that are left
+
+    async def decide(self, entry: Entry | None) -> Decision:
+        """Decide about the create; ``entry`` is the object that has the name of the last attempt.
+
+        409 when no attempt is left, 403 under a terminating definition (DEL-004).
+        """
+        call = self._call
+        if entry is not None and not self._attempts:
+            prefixed = bool(self._document["metadata"].get("generateName"))
+            raise _taken(call, entry, prefixed=prefixed) from KeyExists(entry)
+        if self._new is None:
+            await self._claim()
+            self._new = await mutated(self._verbs, call, self._document, self._attributes)
+            if not self._new["metadata"].get("name") and self._new["metadata"].get("generateName"):
+                self._generates, self._attempts = True, limits.CREATE_NAME_ATTEMPTS
+        self._attempts -= 1
+        if self._generates and not call.resource.terminating:
+            self._new["metadata"]["name"] = metadata.generate_name(self._new["metadata"]["generateName"])
+            self._new = call.served.named(self._new)
+        return await admitted(self._verbs, call, self._new, self._attributes)
+
+    async def _claim(self) -> None:
+        """Set the namespace and the managedFields of the document."""
+        verbs, call, document = self._verbs, self._call, self._document
+        identity.settle_namespace(call, document)
+        warn_of_owners(call, document, admitted=False)
+        if call.size < limits.OFF_LOOP and not call.served.converts and not call.served.slow(call.size):
+            ownership.posted(call, document, self._options, verbs.clock())  # it needs no thread and no webhook
+        else:
+            await threads.run(call, ownership.posted, call, document, self._options, verbs.clock())
 
 
-async def store_new(verbs: Verbs, call: Call, document: Document, options: WriteOptions, place: str = "") -> Outcome:
-    """Admit, fill in, judge and store an object that has its owners; raises KeyExists and OutdatedError.
-
-    ``place`` is the name that it is stored under, whatever admission calls it (upstream: Store.Update); empty: its own.
-    """
-    collection = collection_of(verbs, call)
-    try:
-        return await _admitted(verbs, call, collection, document, options, place)
-    except GuardChanged as changed:
-        await _look_again(verbs, call, changed)
-        raise OutdatedError from changed
-
-
-async def _admitted(
-    verbs: Verbs, call: Call, collection: Collection, document: Document, options: WriteOptions, place: str
-) -> Outcome:
-    """Admit and store an object, under a generated name if it has none."""
+async def decide_at(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Decision:
+    """Decide about an apply or a PUT that creates: the object has its managedFields, and its key is that of the URL."""
     attributes = attributes_of(call, "CREATE", options, document, None)
-    new = await _prepared(verbs, call, document, attributes, place)
-    generated = not new["metadata"].get("name") and bool(new["metadata"].get("generateName"))
-    if place:
-        number(new["metadata"].get("resourceVersion") or "")
-        if generated:
-            raise status.internal("metadata.name was not generated")
-    attempts = limits.CREATE_NAME_ATTEMPTS if generated else 1
-    while True:
-        if call.resource.terminating:
-            raise status.forbidden(call.served.group_resource, new["metadata"].get("name", ""), TERMINATING)
-        attempts -= 1
-        if generated:
-            new["metadata"]["name"] = metadata.generate_name(new["metadata"]["generateName"])
-            new = call.served.named(new)
-        await threads.run(call, judging.judge, call, new, None)
-        escalation.may_create(verbs, call)
-        attributes.new, attributes.name = new, call.name or str(new["metadata"].get("name", ""))
-        await verbs.admission.review(attributes)
-        try:
-            return await _commit(verbs, call, collection, new, attributes, place)
-        except KeyExists:
-            if attempts == 0:
-                raise
+    new = await mutated(verbs, call, document, attributes, call.name)
+    number(new["metadata"].get("resourceVersion") or "")
+    if not new["metadata"].get("name") and new["metadata"].get("generateName"):
+        raise status.internal("metadata.name was not generated")
+    return await admitted(verbs, call, new, attributes, call.name)
 
 
-async def _prepared(verbs: Verbs, call: Call, document: Document, attributes: Attributes, place: str) -> Document:
+async def mutated(verbs: Verbs, call: Call, document: Document, attributes: Attributes, place: str = "") -> Document:
     """Run the mutating half of a create: admission, system metadata, the endpoint's own rules.
 
     An apply or a PUT that creates loses the marks of a deletion here, after admission (upstream: Store.Update); a POST
@@ -108,68 +105,48 @@ async def _prepared(verbs: Verbs, call: Call, document: Document, attributes: At
     return call.endpoint.prepared(document, None, attributes.dry_run)
 
 
-async def _commit(
-    verbs: Verbs, call: Call, collection: Collection, new: Document, attributes: Attributes, place: str
-) -> Outcome:
-    """Store an admitted object, or tell what would have been stored."""
-    name = place or new["metadata"]["name"]
+async def admitted(verbs: Verbs, call: Call, new: Document, attributes: Attributes, place: str = "") -> Decision:
+    """Run the validating half of a create, and return the decision to store the object.
+
+    ``place`` is the name that it is stored under whatever admission calls it (upstream: Store.Update); empty: its own.
+    """
+    if call.resource.terminating:
+        raise status.forbidden(call.served.group_resource, new["metadata"].get("name", ""), TERMINATING)
+    await threads.run(call, judging.judge, call, new, None)
+    escalation.may_create(verbs, call)
+    attributes.new, attributes.name = new, call.name or str(new["metadata"].get("name", ""))
+    await verbs.admission.review(attributes)
     if call.verb == "patch":
         new = await threads.run(call, accepted, call, new)
+    key = new["metadata"].get("namespace", ""), place or new["metadata"]["name"]
     if attributes.dry_run:
-        namespace = new["metadata"].get("namespace", "")
-        with translated():
-            try:
-                existing = await verbs.store.current(collection, namespace, name)
-            except Malformed as error:  # upstream: no conflict, though the create would meet one
-                existing = Entry(namespace, name, error.revision, b"")
-        if existing is not None:
-            raise KeyExists(existing)
-        if not await holds(verbs, call):
-            raise GuardChanged(call.resource.guard_key)
-        revision = new["metadata"].get("resourceVersion")
-        return Outcome(201, document=await threads.run(call, read_back, call, new, revision))
+        return await _previewed(verbs, call, new, key)
     if not place and is_revision(new["metadata"].get("resourceVersion") or ""):
         raise status.unknown("resourceVersion should not be set on objects to be created")
     new["metadata"].pop("resourceVersion", None)
     raw = await threads.encoded(call, new)
-    return await _put(verbs, call, collection, (new, raw), name, attributes.traces.premises)
+    guards = guards_of(verbs, call.resource, attributes.traces.premises)
+    return Put(key, 0, raw, guards, _created, None if call.verb == "patch" else partial(slimmer, call, new))
 
 
-async def _put(
-    verbs: Verbs,
-    call: Call,
-    collection: Collection,
-    made: tuple[Document, bytes],
-    name: str,
-    premises: Mapping[str, int],
-) -> Outcome:
-    """Store a new object and its bytes; once more without owners if that is too large (WRI-023)."""
-    new, raw = made
-    namespace = new["metadata"].get("namespace", "")
-    try:
-        guard, also = guard_of(call.resource), premise(verbs, premises)
-        entry = await verbs.store.create(collection, namespace, name, raw, guard, also)
-    except (GuardChanged, KeyExists):
-        raise
-    except StoreError as error:
-        if isinstance(error, TooLarge) and call.verb != "patch" and slimmer(new):
-            made = new, await threads.encoded(call, new)
-            return await _put(verbs, call, collection, made, name, premises)
-        raise as_status(error) from error
+def _created(entry: Entry) -> Outcome:
     return Outcome(201, entry=entry)
 
 
-async def _look_again(verbs: Verbs, call: Call, changed: GuardChanged) -> None:
-    """Have the newest definition, or the newest namespace, before a create is tried again from its body."""
-    if changed.key == call.resource.guard_key:
-        await refresh(verbs, call)
-    else:
-        with translated():
-            await verbs.store.fresh(verbs.store.collection(NAMESPACES))
-        check_deadline(verbs, call)
+async def _previewed(verbs: Verbs, call: Call, new: Document, key: tuple[str, str]) -> Unconfirmed:
+    """Return the answer to a dry run. Raise KeyExists if the name is taken."""
+    with translated():
+        try:
+            existing = await verbs.store.current(collection_of(verbs, call), *key)
+        except Malformed as error:  # upstream: no conflict, though the create would meet one
+            existing = Entry(*key, error.revision, b"")
+    if existing is not None:
+        raise KeyExists(existing)
+    revision = new["metadata"].get("resourceVersion")
+    return Unconfirmed(Outcome(201, document=await threads.run(call, read_back, call, new, revision)))
 
 
-def _taken(call: Call, current: Entry, prefixed: bool) -> status.StatusError:
+def _taken(call: Call, current: Entry, *, prefixed: bool) -> status.StatusError:
     """409 for a name that is taken; ``prefixed``: the object has a generateName, whoever chose the name."""
     if prefixed:  # upstream: of the group that it is stored in
         stored = GroupResource(call.served.stored_resource.group, call.served.resource)
@@ -177,6 +154,6 @@ def _taken(call: Call, current: Entry, prefixed: bool) -> status.StatusError:
     else:
         error = status.already_exists(call.served.group_resource, current.name)
     metadata = viewing.parse(current.raw).get("metadata") if current.raw else None
-    if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):  # others may store anything
+    if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):  # other programs may store anything
         error.message = f"object is being deleted: {error.message}"  # WRI-022
     return error

@@ -13,16 +13,15 @@ from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
-from apiext.storage.collection import Collection
-from apiext.storage.store import Entry, Guard, GuardChanged, Malformed, RevisionChanged, StoreError
+from apiext.storage.store import Entry, Guard, GuardChanged, Malformed, RevisionChanged
 from apiext.turn import Turn
 from apiext.verbs import converting, identity, metadata, threads
 from apiext.verbs.call import Call, Outcome, Verbs
+from apiext.verbs.commit import Decide, Decision, Put, Remove, State, Unconfirmed, commit, known
 from apiext.verbs.converting import FailedConversion
-from apiext.verbs.errors import Undecodable, as_status, invalid_object, of_store, translated
-from apiext.verbs.guarded import check_deadline, guard_of, refresh
-from apiext.verbs.objects import attributes_of, collection_of, with_hidden
-from apiext.verbs.write import StaleError
+from apiext.verbs.errors import Undecodable, invalid_object
+from apiext.verbs.guarded import guards_of, refresh
+from apiext.verbs.objects import absent, attributes_of, collection_of, with_hidden
 
 log = logging.getLogger(__name__)
 
@@ -37,33 +36,92 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
     if options.ignore_store_read_error:
         return await _delete_undecodable(verbs, call, options)
     identity.check_segment(call.name)
-    collection = collection_of(verbs, call)
-    namespace, newest = call.namespace or "", _marker(call) is not _mark
-    with translated():
-        entry = None if newest else collection.cached(namespace, call.name)
-        entry = entry or await verbs.store.current(collection, namespace, call.name)
-    while entry is not None:
-        try:
-            return await _attempt(verbs, call, collection, entry, options)
-        except RevisionChanged as race:
-            options = await _again(verbs, call, entry, race.current, options)
-            entry, newest = race.current, True
-        except GuardChanged:
-            await refresh(verbs, call)
-        except (StaleError, status.StatusError) as fault:
-            if of_store(fault):
-                raise
-            current: Entry | None = entry
-            if not newest:
-                with translated():
-                    current = await verbs.store.current(collection, namespace, call.name)
-            if current is not None and current.revision == entry.revision:
-                if isinstance(fault, StaleError):
-                    return fault.outcome
-                raise
-            entry, newest = current, True
-        check_deadline(verbs, call)
-    raise status.not_found(call.served.group_resource, call.name)
+    deletion = Deletion(verbs, call, options)
+    state = await known(verbs, call, newest=deletion.marker is not _mark)
+    return await commit(verbs, call, state, deletion.decide, deletion.renew)
+
+
+class Deletion:
+    """A delete under way: what it means, and the state on which it last decided to write."""
+
+    def __init__(self, verbs: Verbs, call: Call, options: DeleteOptions) -> None:
+        """Delete the call's object."""
+        self.marker = MARKERS.get(call.served.group_resource, _mark) if call.served.typed else _mark
+        self._verbs = verbs
+        self._call = call
+        self._options = options
+        self._decided: Entry | None = None
+
+    async def decide(self, entry: Entry | None) -> Decision:
+        """Decide about the delete of an object in this state; after a conflict, only of the object that was meant."""
+        call, resource = self._call, self._call.served.group_resource
+        if self._decided is not None and entry is not self._decided:
+            await self._pin(self._decided, entry)
+        if entry is None:
+            raise absent(call) from RevisionChanged(None)
+        old = self._glanced(entry) or await _decoded(self._verbs, call, entry)
+        options, marks = self._options, self.marker is not _mark
+        if not marks:
+            check_preconditions(call, old, options)
+        elif fault := _fault(old, options):
+            text = f"p{fault[1:]}" if self.marker is _mark_definition else fault
+            raise status.conflict(resource, call.name, text)
+        code = 202 if options.orphan_dependents is False else 200
+        if self.marker is _mark_namespace and _waits(old):
+            return Unconfirmed(Outcome(code, entry=entry))
+        attributes = attributes_of(call, "DELETE", _pinned(old, options) if marks else options, None, old)
+        if call.verb == "deletecollection":  # upstream: there plug-ins are told no names
+            attributes.name = ""
+        await self._verbs.admission.review_delete(attributes)
+        self._decided = entry
+        kept, guard = await self.marker(self._verbs, call, old, options)
+        if kept is None:
+            return self._removed(entry, old)
+        kept = await threads.run(call, with_hidden, call, entry.raw, kept, kept)
+        raw = await threads.encoded(call, kept)
+        if raw == entry.raw:
+            return Unconfirmed(Outcome(code, entry=entry))
+        if options.dry_run:
+            shown = await threads.run(call, call.served.decode, raw, entry.revision)
+            return Unconfirmed(Outcome(code, document=shown))
+        guards = (guard,) if guard is not None else guards_of(self._verbs, call.resource)
+        key = entry.namespace, entry.name
+        return Put(key, entry.revision, raw, guards, lambda stored: Outcome(code, entry=stored))
+
+    async def renew(self, changed: GuardChanged | None) -> Decide | None:
+        """Load the definition that changed. What a delete refuses rests on no definition."""
+        if changed is None:
+            return None
+        await refresh(self._verbs, self._call)
+        return self.decide
+
+    async def _pin(self, asked: Entry, now: Entry | None) -> None:
+        """Mean the object that admission saw; 409 if another writer has left one that is not meant (ERR-06)."""
+        verbs, call = self._verbs, self._call
+        self._decided = None
+        if self.marker is not _mark:
+            self._options = _pinned(await _decoded(verbs, call, asked), self._options)
+        options = self._options
+        if now is not None and (options.uid is not None or options.resource_version is not None):
+            fault = _fault(await _decoded(verbs, call, now), options)
+            if fault:
+                key = verbs.store.keys.object(call.served.stored_resource, now.namespace, now.name)
+                raise status.conflict(call.served.group_resource, call.name, invalid_object(key, fault))
+
+    def _glanced(self, entry: Entry) -> Document | None:
+        """Return the metadata of an object that nothing holds and no plug-in sees: a delete needs no more of it."""
+        served = self._call.served
+        if self._verbs.admission.applies("DELETE", served.group_resource):
+            return None
+        found = served.glance(entry.raw, entry.revision)
+        return None if found is None or _kept_by(self._call, found, self._options) else found
+
+    def _removed(self, entry: Entry, old: View) -> Decision:
+        """Return the decision to delete an object that nothing holds."""
+        call = self._call
+        if self._options.dry_run:
+            return Unconfirmed(_gone(call, entry, old))
+        return Remove((entry.namespace, entry.name), entry.revision, lambda deleted: _gone(call, deleted, old))
 
 
 async def _delete_undecodable(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
@@ -71,36 +129,39 @@ async def _delete_undecodable(verbs: Verbs, call: Call, options: DeleteOptions) 
     call.annotations[UNSAFE_DELETE] = ""
     _authorize_unsafe(verbs, call)
     identity.check_segment(call.name)
-    collection = collection_of(verbs, call)
     namespace, resource = call.namespace or "", call.served.group_resource
     key = verbs.store.keys.object(call.served.stored_resource, namespace, call.name)
-    while True:
-        with translated():
+
+    async def decide(_: Entry | None) -> Decision:
+        try:
+            entry = await verbs.store.current(collection_of(verbs, call), namespace, call.name)
+        except Malformed as error:
+            revision, reason = error.revision, error.reason
+        else:
+            if entry is None:
+                raise absent(call)
             try:
-                entry = await verbs.store.current(collection, namespace, call.name)
-            except Malformed as error:
-                revision, reason = error.revision, error.reason
+                await _decoded(verbs, call, entry)
+            except Undecodable as fault:
+                revision, reason = entry.revision, fault.fault.reason
             else:
-                if entry is None:
-                    raise status.not_found(resource, call.name)
-                try:
-                    await _decoded(verbs, call, entry)
-                except Undecodable as fault:
-                    revision, reason = entry.revision, fault.fault.reason
-                else:
-                    text = "unsafe deletion is not allowed because the object is decodable from storage"
-                    raise status.conflict(resource, call.name, invalid_object(key, text))
-            if options.dry_run:
-                break
-            try:
-                await verbs.store.delete_unread(collection, namespace, call.name, revision)
-            except (RevisionChanged, Malformed):  # another writer came between: look again
-                check_deadline(verbs, call)
-                continue
-        log.warning("%s at revision %d was deleted by %s without reading it: %s", key, revision, call.user.name, reason)
-        break
-    details = {"name": call.name, "kind": call.served.kind}  # upstream: there is no object to tell the rest of
-    return Outcome(200, document=status.success(details))
+                text = "unsafe deletion is not allowed because the object is decodable from storage"
+                raise status.conflict(resource, call.name, invalid_object(key, text))
+
+        def deleted(_: object = None) -> Outcome:
+            user = call.user.name
+            log.warning("%s at revision %d was deleted by %s without reading it: %s", key, revision, user, reason)
+            details = {"name": call.name, "kind": call.served.kind}  # upstream: there is no object to tell the rest of
+            return Outcome(200, document=status.success(details))
+
+        if options.dry_run:
+            return Unconfirmed(deleted())
+        return Remove((namespace, call.name), revision, deleted, unread=True)
+
+    async def renew(_: GuardChanged | None) -> None:
+        """No definition decides about such a delete."""
+
+    return await commit(verbs, call, State(), decide, renew)
 
 
 def _authorize_unsafe(verbs: Verbs, call: Call) -> None:
@@ -122,79 +183,10 @@ async def _decoded(verbs: Verbs, call: Call, entry: Entry) -> Document:
         raise converting.undecodable(verbs, call, (entry,), error) from error
 
 
-async def _again(verbs: Verbs, call: Call, asked: Entry, now: Entry | None, options: DeleteOptions) -> DeleteOptions:
-    """Return the options for what somebody else has written meanwhile; 409 for what they do not mean (ERR-06)."""
-    if _marker(call) is not _mark:
-        options = _pinned(await _decoded(verbs, call, asked), options)
-    if now is not None and (options.uid is not None or options.resource_version is not None):
-        fault = _fault(await _decoded(verbs, call, now), options)
-        if fault:
-            key = verbs.store.keys.object(call.served.stored_resource, now.namespace, now.name)
-            raise status.conflict(call.served.group_resource, call.name, invalid_object(key, fault))
-    return options
-
-
 def _pinned(old: View, options: DeleteOptions) -> DeleteOptions:
     """Return the options that mean this object."""
     # upstream: definitions and namespaces are deleted as the ones that they were found to be
     return options if options.uid is not None else replace(options, uid=old["metadata"].get("uid", ""))
-
-
-async def _attempt(verbs: Verbs, call: Call, collection: Collection, entry: Entry, options: DeleteOptions) -> Outcome:
-    old = _glanced(verbs, call, entry, options) or await _decoded(verbs, call, entry)
-    marker = _marker(call)
-    if marker is _mark:
-        check_preconditions(call, old, options)
-    elif fault := _fault(old, options):
-        text = f"p{fault[1:]}" if marker is _mark_definition else fault
-        raise status.conflict(call.served.group_resource, call.name, text)
-    code = 202 if options.orphan_dependents is False else 200
-    if marker is _mark_namespace and _waits(old):
-        raise StaleError(Outcome(code, entry=entry))
-    attributes = attributes_of(call, "DELETE", options if marker is _mark else _pinned(old, options), None, old)
-    if call.verb == "deletecollection":  # upstream: there plug-ins are told no names
-        attributes.name = ""
-    await verbs.admission.review_delete(attributes)
-    kept, guard = await marker(verbs, call, old, options)
-    if kept is None:
-        return await _remove(verbs, call, collection, entry, old, options)
-    kept = await threads.run(call, with_hidden, call, entry.raw, kept, kept)
-    raw = await threads.encoded(call, kept)
-    if raw == entry.raw:
-        raise StaleError(Outcome(code, entry=entry))
-    if options.dry_run:
-        raise StaleError(Outcome(code, document=await threads.run(call, call.served.decode, raw, entry.revision)))
-    try:
-        stored = await verbs.store.update(
-            collection, entry.namespace, entry.name, raw, entry.revision, guard or guard_of(call.resource)
-        )
-    except (RevisionChanged, GuardChanged):
-        raise
-    except StoreError as error:
-        raise as_status(error) from error
-    return Outcome(code, entry=stored)
-
-
-def _glanced(verbs: Verbs, call: Call, entry: Entry, options: DeleteOptions) -> Document | None:
-    """Return the metadata of an object that nothing holds and no plug-in sees: a delete needs no more of it."""
-    if verbs.admission.applies("DELETE", call.served.group_resource):
-        return None
-    found = call.served.glance(entry.raw, entry.revision)
-    return None if found is None or _kept_by(call, found, options) else found
-
-
-async def _remove(
-    verbs: Verbs, call: Call, collection: Collection, entry: Entry, old: View, options: DeleteOptions
-) -> Outcome:
-    if options.dry_run:
-        raise StaleError(_gone(call, entry, old))
-    try:
-        entry = await verbs.store.delete(collection, entry.namespace, entry.name, entry.revision)
-    except RevisionChanged:
-        raise
-    except StoreError as error:
-        raise as_status(error) from error
-    return _gone(call, entry, old)
 
 
 def _gone(call: Call, entry: Entry, old: View) -> Outcome:
@@ -281,12 +273,7 @@ async def _mark_definition(verbs: Verbs, call: Call, document: Document, options
         return await _mark(verbs, call, document, options)
     guard = None
     if not options.dry_run:
-        try:
-            guard = await verbs.definitions.begin_deletion(call.name, document["metadata"].get("uid", ""))
-        except RevisionChanged:
-            raise
-        except StoreError as error:
-            raise as_status(error) from error
+        guard = await verbs.definitions.begin_deletion(call.name, document["metadata"].get("uid", ""))
     document["metadata"].pop("resourceVersion", None)
     document["metadata"]["deletionTimestamp"] = verbs.clock()
     now = metadata.finalizers(document)
@@ -324,10 +311,6 @@ async def _mark_namespace(verbs: Verbs, call: Call, document: Document, options:
 
 
 MARKERS: Mapping[GroupResource, Marker] = {DEFINITIONS: _mark_definition, NAMESPACES: _mark_namespace}
-
-
-def _marker(call: Call) -> Marker:
-    return MARKERS.get(call.served.group_resource, _mark) if call.served.typed else _mark
 
 
 async def delete_each(verbs: Verbs, call: Call, names: Sequence[tuple[str, str]], options: DeleteOptions) -> None:

@@ -9,26 +9,18 @@ from apiext.admission.attributes import NAMESPACES
 from apiext.catalog.served import ServedResource
 from apiext.meta import status
 from apiext.storage.keys import Keys
-from apiext.storage.store import Guard
+from apiext.storage.store import Guard, GuardChanged
 from apiext.verbs import threads
 from apiext.verbs.call import Call, Verbs
-from apiext.verbs.errors import of_store, translated
+from apiext.verbs.errors import translated
+
+_NO_PREMISES: Mapping[str, int] = {}
 
 
-class OutdatedError(Exception):
-    """A body was judged by a definition or in a namespace that has changed; the call knows the new one by now."""
-
-
-def guard_of(resource: ServedResource) -> Guard | None:
-    """Return what a put must compare besides its own key; None for built-in resources."""
-    return Guard(resource.guard_key, resource.guard_revision) if resource.guard_key else None
-
-
-def premise(verbs: Verbs, premises: Mapping[str, int]) -> Guard | None:
-    """Return what else must hold when a create commits: its namespace is as it was judged (NSP-004)."""
-    for name, revision in premises.items():
-        return _namespace_guard(verbs.store.keys, name, revision)
-    return None
+def guards_of(verbs: Verbs, resource: ServedResource, premises: Mapping[str, int] = _NO_PREMISES) -> tuple[Guard, ...]:
+    """Return the guards of a put: the definition, and the namespace that admission saw (NSP-004)."""
+    own = (Guard(resource.guard_key, resource.guard_revision),) if resource.guard_key else ()
+    return own + tuple(_namespace_guard(verbs.store.keys, name, revision) for name, revision in premises.items())
 
 
 @lru_cache(limits.NAMESPACES_SEEN)
@@ -65,14 +57,14 @@ async def holds(verbs: Verbs, call: Call) -> bool:
     return verbs.definitions.holds(call.resource)
 
 
-async def reconsider(verbs: Verbs, call: Call, fault: OutdatedError | status.StatusError) -> bool:
-    """Have the newest definition for another try, if an older one refused what was asked; False if the fault stands.
-
-    It is the caller's to raise: raised here it would hold its own frame, and the object with it, until a collection.
-    """
-    if isinstance(fault, OutdatedError):
-        return True
-    if of_store(fault) or await holds(verbs, call):
+async def renewed(verbs: Verbs, call: Call, changed: GuardChanged | None) -> bool:
+    """Load the definition or the namespace that changed; without ``changed``, return False if no definition did."""
+    if changed is None and await holds(verbs, call):
         return False
-    await refresh(verbs, call)
+    if changed is None or changed.key == call.resource.guard_key:
+        await refresh(verbs, call)
+    else:
+        with translated():
+            await verbs.store.fresh(verbs.store.collection(NAMESPACES))
+        check_deadline(verbs, call)
     return True

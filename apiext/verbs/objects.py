@@ -11,7 +11,7 @@ from apiext.meta import status
 from apiext.meta.options import DeleteOptions, WriteOptions
 from apiext.storage.collection import Collection
 from apiext.storage.readplan import parse_revision
-from apiext.verbs import metadata
+from apiext.verbs import metadata, threads
 from apiext.verbs.call import Call, Verbs
 
 
@@ -74,9 +74,16 @@ def with_hidden(
     return accepted(call, hidden.restore(source.merge_type(), source.accept(stored), shown, new, gone()))
 
 
-def slimmer(new: Document) -> bool:
-    """Drop who owns what from an object that the store finds too large; tell whether there was something to drop."""
-    return new["metadata"].pop("managedFields", None) is not None
+async def slimmer(call: Call, new: Document) -> bytes | None:
+    """Drop managedFields of an object that the store finds too large; return its bytes, None if it has none."""
+    if new["metadata"].pop("managedFields", None) is None:
+        return None
+    return await threads.encoded(call, new)
+
+
+def absent(call: Call) -> status.StatusError:
+    """Return the 404 of the call's object; raise it from the store's error where etcd has said so."""
+    return status.not_found(call.served.group_resource, call.name)
 
 
 def warn_of_owners(call: Call, document: Document, admitted: bool = True) -> None:

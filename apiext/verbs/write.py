@@ -1,4 +1,4 @@
-"""The one write loop: read, change, judge, commit, and again when somebody came between."""
+"""Update: PUT, every patch and apply as a change of what is stored."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,16 +9,17 @@ from apiext.catalog.stored import Unreadable
 from apiext.documents.document import Document, View
 from apiext.meta import fields, status
 from apiext.meta.options import WriteOptions
-from apiext.storage.collection import Collection
-from apiext.storage.store import Entry, GuardChanged, KeyExists, RevisionChanged, StoreError, TooLarge
+from apiext.storage.store import Entry, GuardChanged, RevisionChanged
 from apiext.verbs import converting, escalation, identity, judging, metadata, ownership, threads
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.changes import Change
+from apiext.verbs.commit import Decide, Decision, Put, Remove, Renew, Unconfirmed, commit, known
 from apiext.verbs.converting import FailedConversion
-from apiext.verbs.create import store_new
-from apiext.verbs.errors import Undecodable, as_status, invalid_object, of_store, translated
-from apiext.verbs.guarded import OutdatedError, check_deadline, guard_of, holds, reconsider, refresh
+from apiext.verbs.create import decide_at
+from apiext.verbs.errors import Undecodable, invalid_object
+from apiext.verbs.guarded import guards_of, renewed
 from apiext.verbs.objects import (
+    absent,
     accepted,
     attributes_of,
     collection_of,
@@ -30,149 +31,68 @@ from apiext.verbs.objects import (
 )
 
 
+async def update(verbs: Verbs, call: Call, decide: Decide, renew: Renew) -> Outcome:
+    """Commit what ``decide`` makes of the stored object, by default that in the cache."""
+    identity.check_segment(call.name)
+    try:
+        return await commit(verbs, call, await known(verbs, call), decide, renew)
+    except Undecodable as error:
+        raise error.of_update() from error
+
+
 @dataclass(slots=True)
 class Update:
-    """An update under way: what is asked, by which change, and what the store is known to hold."""
+    """An update under way: PUT, patch or apply, of an object or of the part that an endpoint shows."""
 
+    verbs: Verbs
     call: Call
     change: Change
     options: WriteOptions
     uid: str = ""  # precondition of a PUT
     unconditional: bool = False  # an empty resourceVersion is no error (scale)
     applied: bool = False  # the change settles who owns what
-    creation: Callable[[], Document] | None = None  # makes the object of an apply where there is none
+    creation: Callable[[], Document] | None = None  # makes the object of an apply or a PUT where there is none
 
-
-async def update(verbs: Verbs, wanted: Update) -> Outcome:
-    """Apply the change to the stored object; retry after conflicts until the deadline."""
-    try:
-        return await _update(verbs, wanted)
-    except Undecodable as error:
-        raise error.of_update() from error
-
-
-async def _update(verbs: Verbs, wanted: Update) -> Outcome:
-    call = wanted.call
-    identity.check_segment(call.name)
-    collection = collection_of(verbs, call)
-    namespace = call.namespace or ""
-    entry, newest = collection.cached(namespace, call.name), False
-    while True:
+    async def decide(self, entry: Entry | None) -> Decision:
+        """Decide about the update of an object in this state, or about its create."""
+        call, dry_run = self.call, self.options.dry_run
         if entry is None:
-            if not newest:
-                with translated():
-                    entry, newest = await verbs.store.current(collection, namespace, call.name), True
-                continue
-            if wanted.creation is None:
-                raise status.not_found(call.served.group_resource, call.name)
-            _check_uid(verbs, wanted, {"metadata": {}})
-            if isinstance(made := await _made(verbs, wanted, wanted.creation), Outcome):
-                return made
-            entry = made
-            check_deadline(verbs, call)
-            continue
-        try:
-            return await _attempt(verbs, wanted, collection, entry)
-        except RevisionChanged as race:
-            entry, newest = race.current, True
-        except GuardChanged:
-            await _renew(verbs, call)
-        except (StaleError, status.StatusError) as fault:
-            if of_store(fault):
-                raise
-            if not newest:
-                before = entry.revision
-                with translated():
-                    entry, newest = await verbs.store.current(collection, namespace, call.name), True
-                if entry is None or entry.revision != before:
-                    check_deadline(verbs, call)
-                    continue
-            if await holds(verbs, call):  # it was not stale: webhooks are asked once
-                if isinstance(fault, StaleError):
-                    return fault.outcome
-                raise
-            await _renew(verbs, call)
-        check_deadline(verbs, call)
-
-
-async def _made(verbs: Verbs, wanted: Update, creation: Callable[[], Document]) -> Outcome | Entry | None:
-    """Store the object that an apply makes; what somebody else made meanwhile, None to try by a newer definition."""
-    call = wanted.call
-    try:
-        return await store_new(verbs, call, await threads.run(call, creation), wanted.options, call.name)
-    except KeyExists as race:
-        return race.current
-    except (OutdatedError, status.StatusError) as fault:
-        if await reconsider(verbs, call, fault):
-            return None
-        raise
-
-
-async def _renew(verbs: Verbs, call: Call) -> None:
-    """Have the newest definition before a change is tried again; the body of a PUT is read again by it."""
-    await refresh(verbs, call)
-    if call.verb == "update":
-        raise OutdatedError
-
-
-class StaleError(Exception):
-    """The answer would rest on what no transaction has compared, and may be old: look at the store first."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__()
-        self.outcome = outcome
-
-
-async def _attempt(verbs: Verbs, wanted: Update, collection: Collection, entry: Entry) -> Outcome:
-    """One turn of the loop: decide on this state, then commit if the store still holds it."""
-    call = wanted.call
-    call.size = max(call.size, len(entry.raw))
-    new, raw = await _admitted(verbs, wanted, entry)
-    if raw is None:
-        return await _remove(verbs, wanted, collection, entry, new)
-    shown = await threads.run(call, read_back, call, new) if call.endpoint.kind or wanted.options.dry_run else new
-    if raw == entry.raw and not collection.stale(entry):  # upstream: a no-op write keeps its resourceVersion
-        raise StaleError(_answer(call, entry, shown, wanted.options.dry_run))
-    if wanted.options.dry_run:
-        raise StaleError(Outcome(200, document=_shown(call, shown, entry.revision)))
-    stored = await _stored(verbs, wanted, collection, (entry, raw), new)
-    return _answer(call, stored, shown, dry_run=False)
-
-
-async def _stored(
-    verbs: Verbs, wanted: Update, collection: Collection, state: tuple[Entry, bytes], new: Document
-) -> Entry:
-    """Replace an entry by the new object and its bytes; once more without owners if that is too large (WRI-023)."""
-    call, (entry, raw) = wanted.call, state
-    try:
-        return await verbs.store.update(
-            collection, entry.namespace, entry.name, raw, entry.revision, guard_of(call.resource)
+            return await self._create()
+        call.size = max(call.size, len(entry.raw))
+        new, raw = await _admitted(self.verbs, self, entry)
+        if raw is None:  # the last finalizer is gone: delete instead of writing (WRI-009)
+            removed = Outcome(200, document=_shown(call, new, entry.revision))
+            key = entry.namespace, entry.name
+            return Unconfirmed(removed) if dry_run else Remove(key, entry.revision, lambda _: removed)
+        shown = await threads.run(call, read_back, call, new) if call.endpoint.kind or dry_run else new
+        if raw == entry.raw and not collection_of(self.verbs, call).stale(entry):
+            return Unconfirmed(_answer(call, entry, shown, dry_run))  # upstream: it keeps its resourceVersion
+        if dry_run:
+            return Unconfirmed(Outcome(200, document=_shown(call, shown, entry.revision)))
+        return Put(
+            (entry.namespace, entry.name),
+            entry.revision,
+            raw,
+            guards_of(self.verbs, call.resource),
+            lambda stored: _answer(call, stored, shown, dry_run=False),
+            None if self.applied else partial(slimmer, call, new),
         )
-    except (RevisionChanged, GuardChanged):
-        raise
-    except StoreError as error:
-        if isinstance(error, TooLarge) and not wanted.applied and slimmer(new):
-            return await _stored(verbs, wanted, collection, (entry, await threads.encoded(call, new)), new)
-        raise as_status(error) from error
+
+    async def renew(self, changed: GuardChanged | None) -> Decide | None:
+        """Load what changed: the change is made again by it. The body of a PUT is decoded again instead."""
+        return self.decide if await renewed(self.verbs, self.call, changed) else None
+
+    async def _create(self) -> Decision:
+        call = self.call
+        if self.creation is None:
+            raise absent(call) from RevisionChanged(None)
+        _check_uid(self.verbs, self, {"metadata": {}})
+        return await decide_at(self.verbs, call, await threads.run(call, self.creation), self.options)
 
 
 def _may_go(call: Call, new: View) -> bool:
     """A namespace stays until its own finalizers are gone, too (NSP-005)."""
     return not (call.served.typed and new.get("kind") == "Namespace" and (new.get("spec") or {}).get("finalizers"))
-
-
-async def _remove(verbs: Verbs, wanted: Update, collection: Collection, entry: Entry, new: Document) -> Outcome:
-    """The last finalizer is gone: delete instead of writing (WRI-009)."""
-    call = wanted.call
-    if wanted.options.dry_run:
-        raise StaleError(Outcome(200, document=_shown(call, new, entry.revision)))
-    try:
-        await verbs.store.delete(collection, entry.namespace, entry.name, entry.revision)
-    except RevisionChanged:
-        raise
-    except StoreError as error:
-        raise as_status(error) from error
-    return Outcome(200, document=_shown(call, new, entry.revision))
 
 
 def _answer(call: Call, entry: Entry, new: Document, dry_run: bool) -> Outcome:

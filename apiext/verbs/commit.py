@@ -1,0 +1,153 @@
+"""The write loop: decide on a state of an object, and store the decision if the object still has that state."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from apiext.meta.status import StatusError
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.collection import Collection
+from apiext.storage.store import (
+    Entry,
+    Guard,
+    GuardChanged,
+    KeyExists,
+    Malformed,
+    RevisionChanged,
+    StoreError,
+    TooLarge,
+)
+from apiext.verbs.call import Call, Outcome, Verbs
+from apiext.verbs.errors import as_status, of_store, translated
+from apiext.verbs.guarded import check_deadline
+from apiext.verbs.objects import collection_of
+
+Answer = Callable[[Entry], Outcome]
+"""Stored object, or deleted one at the revision of its deletion → the answer to the client; never raises."""
+
+
+def written(entry: Entry) -> Outcome:
+    """Answer with a stored object."""
+    return Outcome(200, entry=entry)
+
+
+class Put(NamedTuple):
+    """Store bytes under a key (namespace, name).
+
+    ``revision`` is that of the object to replace, 0 for a new object. ``guards`` must hold when the write commits.
+    ``slim()`` returns the bytes without managedFields, for a store that finds them too large; None if they have none.
+    """
+
+    key: tuple[str, str]
+    revision: int
+    raw: bytes
+    guards: tuple[Guard, ...] = ()
+    answer: Answer = written
+    slim: Callable[[], Awaitable[bytes | None]] | None = None
+
+
+class Remove(NamedTuple):
+    """Delete the object of a key at a revision; ``unread`` if its value cannot be read (KEP 3926)."""
+
+    key: tuple[str, str]
+    revision: int
+    answer: Answer = written
+    unread: bool = False
+
+
+class Unconfirmed(NamedTuple):
+    """An answer without a write, which no transaction has compared with etcd: a dry run, or nothing to change."""
+
+    outcome: Outcome
+
+
+Decision = Put | Remove | Unconfirmed
+Decide = Callable[[Entry | None], Awaitable[Decision]]
+"""State of the object, None if there is none → what to do about it; raises StatusError to refuse."""
+Renew = Callable[[GuardChanged | None], Awaitable[Decide | None]]
+"""Load what changed, and return what decides by it. With None, return None if the definition has not changed."""
+
+
+@dataclass(slots=True)
+class State:
+    """What is known of an object: its entry, None if there is none; ``confirmed`` if etcd said so to this request."""
+
+    entry: Entry | None = None
+    confirmed: bool = True
+
+
+async def known(verbs: Verbs, call: Call, *, newest: bool = False) -> State:
+    """Return the cached state of the call's object; that of etcd if nothing is cached or ``newest`` is wanted."""
+    entry = None if newest else collection_of(verbs, call).cached(call.namespace or "", call.name)
+    return State(entry, confirmed=False) if entry is not None else State(await _read(verbs, call))
+
+
+async def commit(verbs: Verbs, call: Call, state: State, decide: Decide, renew: Renew) -> Outcome:
+    """Decide on the state of an object and store the decision; after a conflict decide again, until the deadline.
+
+    etcd confirms an answer or a refusal that rests on a cache before the client reads it. A refusal about the store
+    itself stands: the write may have happened.
+    """
+    while True:
+        try:
+            decision = await decide(state.entry)
+            if not isinstance(decision, Unconfirmed):
+                return decision.answer(await attempt(verbs.store, collection_of(verbs, call), decision))
+        except (KeyExists, RevisionChanged) as conflict:
+            state.entry, state.confirmed = conflict.current, True
+        except GuardChanged as changed:
+            decide = await renew(changed) or decide
+        except StoreError as error:
+            raise as_status(error) from error
+        except StatusError as refusal:
+            if of_store(refusal) or (other := await _reconsidered(verbs, call, state, decide, renew)) is None:
+                raise
+            decide = other
+        else:
+            if (other := await _reconsidered(verbs, call, state, decide, renew)) is None:
+                return decision.outcome
+            decide = other
+        check_deadline(verbs, call)
+
+
+async def attempt(store: CachedStore, collection: Collection, decision: Put | Remove) -> Entry:
+    """Store a decision once, if the object and the guards are as it says; return the object as `Answer` takes it.
+
+    Raises store errors. A value that is too large is stored without managedFields, if ``slim`` allows it (WRI-023).
+    """
+    if isinstance(decision, Remove):
+        if decision.unread:
+            return await _remove_unread(store, collection, decision)
+        return await store.delete(collection, *decision.key, decision.revision)
+    try:
+        if decision.revision:
+            return await store.update(collection, *decision.key, decision.raw, decision.revision, *decision.guards)
+        return await store.create(collection, *decision.key, decision.raw, *decision.guards)
+    except TooLarge:
+        raw = await decision.slim() if decision.slim is not None else None
+        if raw is None:
+            raise
+    return await attempt(store, collection, decision._replace(raw=raw, slim=None))
+
+
+async def _remove_unread(store: CachedStore, collection: Collection, decision: Remove) -> Entry:
+    namespace, name = decision.key
+    try:
+        await store.delete_unread(collection, namespace, name, decision.revision)
+    except Malformed as error:  # another value that cannot be read is there now
+        raise RevisionChanged(None) from error
+    return Entry(namespace, name, decision.revision, b"{}")
+
+
+async def _reconsidered(verbs: Verbs, call: Call, state: State, decide: Decide, renew: Renew) -> Decide | None:
+    """Return None if etcd confirms the state and the definition that a decision rests on, else what decides next."""
+    if not state.confirmed:
+        before, state.entry, state.confirmed = state.entry, await _read(verbs, call), True
+        if state.entry is None or before is None or state.entry.revision != before.revision:
+            return decide
+    return await renew(None)
+
+
+async def _read(verbs: Verbs, call: Call) -> Entry | None:
+    with translated():
+        return await verbs.store.current(collection_of(verbs, call), call.namespace or "", call.name)

@@ -24,6 +24,7 @@ from apiext.verbs.commit import Decide, State, commit
 from apiext.verbs.create import Creation
 from apiext.verbs.errors import of_store
 from apiext.verbs.guarded import renewed
+from apiext.verbs.lens import lens_of
 from apiext.verbs.objects import warn_of_owners
 from apiext.verbs.selection import parsed, select
 
@@ -299,4 +300,4 @@ def _refuse(kind: GroupKind, errors: list[FieldError]) -> None:
 
 def _unconditional(call: Call) -> bool:
     """Return whether a write without a resourceVersion is taken (UPD-004)."""
-    return bool(call.endpoint.kind) or call.served.unconditional
+    return lens_of(call).partial or call.served.unconditional

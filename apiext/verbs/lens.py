@@ -56,7 +56,8 @@ class ScaleLens(Lens):
         return ownership.with_owners(call, identity.projected(call.endpoint, stored), stored)
 
     def settle(self, call: Call, shown: Document) -> None:
-        """Leave the namespace alone (upstream: rest.BeforeUpdate sees no Scale)."""
+        """Leave the namespace alone."""
+        # upstream: rest.BeforeUpdate, which sees no Scale
 
     def own(self, call: Call, stored: View, shown: View, new: Document) -> None:
         ownership.put_back(call, stored, shown, new)
@@ -65,7 +66,7 @@ class ScaleLens(Lens):
         return call.served.complete(new) if call.served is call.resource.storage else new
 
     def accept(self, call: Call, new: Document) -> Document:
-        return accepted(call, new)  # upstream: an untyped map takes fields that no read shows
+        return accepted(call, new)
 
     def review(self, call: Call, stored: View, shown: View) -> View:
         return call.endpoint.project(stored)  # upstream: only who may change a Scale sees its owners

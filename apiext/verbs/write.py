@@ -71,7 +71,7 @@ class Update:
         def answer(stored: Entry) -> Outcome:
             return Outcome(200, stored) if shown is None else Outcome(200, document=_at(shown, stored.revision))
 
-        # upstream: an object that does not change keeps its resourceVersion
+        # upstream: a no-op write keeps its resourceVersion
         if dry_run or (raw == entry.raw and not collection_of(self.verbs, call).stale(entry)):
             return Unconfirmed(answer(entry))
         slim = None if self.applied else partial(slimmer, call, new)
@@ -127,13 +127,13 @@ class Update:
         self._check_revision(shown, revision)
         lens.settle(call, shown)
         new = self._put_back(lens, old, shown)
-        judging.judge(call, new, old)  # upstream: without defaults of a part that a scale has made
+        judging.judge(call, new, old)  # upstream: nobody has filled in defaults of a part that a scale has made
         return lens.complete(call, new)
 
     def _final(self, lens: Lens, old: View, new: Document, raw: bytes) -> tuple[Document, bytes | None]:
         """Return the object to store and its bytes, None when the last finalizer has gone (WRI-009)."""
         call = self.call
-        # upstream: an untyped map takes fields that no read shows; they were validated and counted
+        # upstream: an untyped map takes fields that no read shows; they were judged and counted
         new = accepted(call, new) if self.applied else lens.accept(call, new)
         gone = partial(ownership.given_up, call, self.options, old, new) if self.applied else dict
         new = with_hidden(call, raw, old, new, gone)
@@ -160,7 +160,7 @@ class Update:
             return
         key = keys.object(call.served.stored_resource, call.namespace or "", call.name)
         if self.options.dry_run:
-            key = f"/{key.removeprefix(keys.root)}"  # upstream: the key has no prefix by then
+            key = f"/{key.removeprefix(keys.root)}"  # upstream: nobody has added the prefix by then
         fault = f"Precondition failed: UID in precondition: {self.uid}, UID in object meta: {uid}"
         raise status.conflict(call.served.group_resource, call.name, invalid_object(key, fault))
 

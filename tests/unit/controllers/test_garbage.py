@@ -13,6 +13,7 @@ from apiext.config import GARBAGE_COLLECTOR
 from apiext.controllers.references import without_finalizer, without_owners
 from apiext.controllers.serving import Serving
 from apiext.documents.document import Document
+from apiext.meta.names import GroupResource
 from apiext.verbs.call import Verbs
 from tests.support.fake_etcd import FakeEtcd
 from tests.support.strain import turns_beside
@@ -172,12 +173,14 @@ class Adoption:
     """Gives an object another owner while its deletion is being admitted."""
 
     name = "Adoption"
-    idle = False
 
     def __init__(self) -> None:
         self.world: World | None = None
         self.owner: Document | None = None
         self.asked: list[tuple[str, str]] = []
+
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        return True
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         return new

@@ -11,6 +11,7 @@ from apiext.admission.attributes import Attributes
 from apiext.catalog.served import ServedResource
 from apiext.controllers.references import Reference
 from apiext.documents.document import Document
+from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 from apiext.verbs.metadata import ORPHAN
 from tests.support.fake_etcd import FakeEtcd
@@ -24,11 +25,13 @@ class Denying:
     """A plug-in that refuses deletions with a code, as webhooks may, and keeps the times."""
 
     name = "Denying"
-    idle = False
 
     def __init__(self, code: int) -> None:
         self.code = code
         self.asked: list[float] = []
+
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        return True
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         return new

@@ -153,18 +153,19 @@ class Collection:
         if not (limit and self.ready):
             self._readable(low, high, start)
         revision, entries, unreadable = self.revision, self._state.index, self._broken_between(low + start, high)
-        keys = None
+        keys, outside = None, False
         if narrowed is not None:
-            known, keys = narrowed
-            terms = [term for term in terms if term is not known]
+            keys, outside = narrowed.keys, narrowed.outside
+            terms = [term for term in terms if term is not narrowed.term]
         end = self._state.last(low + start, high) if limit else ""
-        if keys is not None and len(keys) <= limits.INDEX_SORTED:
+        if keys is not None and not outside and len(keys) <= limits.INDEX_SORTED:
             inside = sorted(keys)
             inside = inside[bisect_left(inside, low + start) : bisect_left(inside, high) if high else None]
             found = [entries[key] for key in inside]
             found = await pick(((inside, found),), None, terms, limit) if terms or limit else found
         else:
-            found = await pick(batches(self._state.pieces(low + start, high)), keys, terms, limit)
+            pieces = batches(self._state.pieces(low + start, high))
+            found = await pick(pieces, keys, terms, limit, outside=outside)
         following = last = ""
         if limit and len(found) == limit:
             last = relative(found[-1].namespace, found[-1].name)
@@ -552,6 +553,7 @@ class Collection:
     def unload(self) -> None:
         """The collection is dropped: end its watches, let waiters go."""
         self.dropped = True
+        self._indexes.clear()
         if self.broken:
             self.broken = {}
             self._count_unreadable()

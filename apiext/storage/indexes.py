@@ -1,7 +1,7 @@
-"""Which objects of a collection have which value of a label or field: made when a selector asks, kept while it does."""
+"""Which objects of a collection have which value of a label or field: made when selectors ask again and again."""
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import compress
 from time import perf_counter
@@ -28,15 +28,36 @@ class Dimension:
 
 @dataclass(slots=True)  # not frozen: each list makes some, and freezing costs more than making
 class Term:
-    """One condition of a selector. ``values`` are all that it accepts, None when they cannot be counted."""
+    """One condition of a selector. ``values`` are all that it accepts, None when they cannot be counted.
+
+    ``unwanted`` are all that it does not accept, None when those cannot be counted either.
+    """
 
     dimension: Dimension
     accepts: Callable[[str | None], bool]
     values: Set[str] | None = None
+    unwanted: Set[str | None] | None = None
 
     def matches(self, entry: Entry) -> bool:
         """Tell whether an object meets the condition."""
         return self.accepts(self.dimension.read(entry))
+
+
+class Found:
+    """What an index has found: the keys that meet a condition, or, if ``left`` objects meet it, those that do not."""
+
+    __slots__ = ("_parts", "outside", "size", "term")
+
+    def __init__(self, term: Term, parts: Sequence[Set[str]], left: int | None = None) -> None:
+        self.term = term
+        self._parts = parts
+        self.outside = left is not None
+        self.size = sum(map(len, parts)) if left is None else left
+
+    @property
+    def keys(self) -> Set[str]:
+        """The keys; with ``outside`` those of the objects that do not meet the condition."""
+        return self._parts[0] if len(self._parts) == 1 else set().union(*self._parts)
 
 
 class Index:
@@ -45,10 +66,11 @@ class Index:
     A change only marks its key; marked keys are read when somebody asks next, so that writes pay next to nothing.
     """
 
-    __slots__ = ("_dimension", "_keys", "_values", "idle", "stale", "users")
+    __slots__ = ("_dimension", "_keys", "_values", "idle", "size", "stale", "users")
 
-    def __init__(self, dimension: Dimension, keys: Iterable[str]) -> None:
+    def __init__(self, dimension: Dimension, keys: Collection[str]) -> None:
         self._dimension = dimension
+        self.size = len(keys) * limits.INDEX_OBJECT
         self.stale = dict.fromkeys(keys)
         self._values: dict[str, str | None] = {}
         self._keys: dict[str | None, set[str]] = {}
@@ -89,26 +111,37 @@ class Index:
             values[key] = value
             keys.setdefault(value, set()).add(key)
 
-    def find(self, term: Term) -> Sequence[Set[str]] | None:
-        """Return the keys that meet a condition, as sets that have no key in common and change with the index.
+    def find(self, term: Term) -> Found | None:
+        """Return the keys that meet a condition, or those that do not; None when that takes too long at a stretch.
 
-        None when too many values would have to be asked at a stretch.
+        The sets have no key in common and change with the index.
         """
         keys = self._keys
         if term.values is not None:
-            return [keys[value] for value in term.values if value in keys]
+            return Found(term, [keys[value] for value in term.values if value in keys])
+        if term.unwanted is not None:
+            parts = [keys[value] for value in term.unwanted if value in keys]
+            return Found(term, parts, len(self._values) - sum(map(len, parts)))
         if len(keys) > limits.INDEX_VALUES:
             return None
-        return [found for value, found in keys.items() if term.accepts(value)]
+        return Found(term, [found for value, found in keys.items() if term.accepts(value)])
 
 
 class Indexes:
-    """The indexes of one collection, at most limits.INDEXES: the one longest not asked for goes first."""
+    """The indexes of one collection, each of a dimension that was asked for more than once.
 
-    __slots__ = ("_entries", "_held")
+    Those of all collections have at most limits.INDEXES_BYTES. One that does not fit is not made, so that indexes are
+    never made and dropped in turns: the objects are looked through instead.
+    """
+
+    __slots__ = ("_asked", "_entries", "_held")
+
+    bytes = 0
+    """Of the indexes of all collections."""
 
     def __init__(self, entries: Callable[[], Mapping[str, Entry]]) -> None:
         self._entries = entries
+        self._asked: dict[Hashable, None] = {}  # dimensions without an index, the last asked for last
         self._held: dict[Hashable, Index] = {}  # by the dimension's key
 
     def __len__(self) -> int:
@@ -121,38 +154,30 @@ class Indexes:
 
     def clear(self) -> None:
         """Forget everything: the collection was read anew."""
-        self._held.clear()
+        for key in list(self._held):
+            self._drop(key)
 
     def tick(self) -> None:
-        """Drop the indexes that nobody asked for since the last limits.INDEX_IDLE ticks."""
+        """Drop the indexes that no selector asked for since the last limits.INDEX_IDLE ticks; weigh the others."""
+        size = len(self._entries()) * limits.INDEX_OBJECT
         for key, index in list(self._held.items()):
+            Indexes.bytes += size - index.size
+            index.size = size
             index.idle += 1
             if index.idle > limits.INDEX_IDLE and not index.users:
-                del self._held[key]
+                self._drop(key)
 
-    async def narrow(self, terms: Sequence[Term]) -> tuple[Term, Set[str]] | None:
-        """Return a condition and the keys that meet it, the fewest of what indexes can tell; None when none can.
+    async def narrow(self, terms: Sequence[Term]) -> Found | None:
+        """Return the keys that meet one of the conditions, the fewest of what indexes can tell; None when none can.
 
         The keys are those of now: use or copy them before awaiting anything.
         """
-        held: list[tuple[Term, Index]] = []
-        for term in _worth_indexing(terms):
-            index = self._of(term.dimension)
-            if index is None:
-                return None
-            held.append((term, index))
+        asked = [(term, self._of(term.dimension)) for term in _worth_indexing(terms)]
+        held = [(term, index) for term, index in asked if index is not None]
         if not self._settled(held) and not await self._settle(held):
             return None
-        best: tuple[int, Term, Sequence[Set[str]]] | None = None
-        for term, index in held:
-            parts = index.find(term)
-            size = sum(map(len, parts)) if parts is not None else 0
-            if parts is not None and (best is None or size < best[0]):
-                best = size, term, parts
-        if best is None:
-            return None
-        _, term, parts = best
-        return term, parts[0] if len(parts) == 1 else set().union(*parts)
+        found = [one for term, index in held if (one := index.find(term)) is not None]
+        return min(found, key=lambda one: one.size, default=None)
 
     async def _settle(self, held: Sequence[tuple[Term, Index]]) -> bool:
         """Read marked keys turn by turn until none is left; tell whether the indexes are still those in use."""
@@ -177,19 +202,34 @@ class Indexes:
         return settled
 
     def _of(self, dimension: Dimension) -> Index | None:
-        """Return the index of a dimension, made when there is room for it."""
-        held = self._held
-        index = held.pop(dimension.key, None)
+        """Return the index of a dimension, made if it was asked for before and fits."""
+        held, asked, key = self._held, self._asked, dimension.key
+        index = held.get(key)
         if index is None:
-            if len(held) >= limits.INDEXES:
-                unused = next((key for key, other in held.items() if not other.users), None)
-                if unused is None:
-                    return None
-                del held[unused]
-            index = Index(dimension, self._entries())
-        held[dimension.key] = index  # the last asked for stands last
+            entries = self._entries()
+            if key not in asked or not self._fits(len(entries) * limits.INDEX_OBJECT):
+                asked.pop(key, None)
+                asked[key] = None
+                if len(asked) > limits.INDEX_ASKED:
+                    del asked[next(iter(asked))]
+                return None
+            del asked[key]
+            index = held[key] = Index(dimension, entries)
+            Indexes.bytes += index.size
         index.idle = 0
         return index
+
+    def _fits(self, size: int) -> bool:
+        """Tell whether there is room for one more, once those that no selector asked for since a tick are dropped."""
+        for key, index in list(self._held.items()):
+            if Indexes.bytes + size <= limits.INDEXES_BYTES:
+                break
+            if index.idle and not index.users:
+                self._drop(key)
+        return Indexes.bytes + size <= limits.INDEXES_BYTES
+
+    def _drop(self, key: Hashable) -> None:
+        Indexes.bytes -= self._held.pop(key).size
 
 
 def _worth_indexing(terms: Sequence[Term]) -> Sequence[Term]:
@@ -212,11 +252,17 @@ async def chosen_of(entries: Iterable[Entry], selects: Callable[[Entry], bool]) 
 
 
 async def pick(
-    batches: Iterable[tuple[Sequence[str], Sequence[Entry]]], keys: Set[str] | None, terms: Sequence[Term], limit: int
+    batches: Iterable[tuple[Sequence[str], Sequence[Entry]]],
+    keys: Set[str] | None,
+    terms: Sequence[Term],
+    limit: int,
+    *,
+    outside: bool = False,
 ) -> list[Entry]:
     """Return the first ``limit`` (0: all) entries whose keys are among those (None: any) and that meet all conditions.
 
-    The batches, keys beside entries, must not change meanwhile: the loop gets its turns. ``keys`` may change then.
+    ``outside``: whose keys are not among those. The batches, keys beside entries, must not change meanwhile: the loop
+    gets its turns. ``keys`` may change then.
     """
 
     async def turn() -> float:
@@ -229,7 +275,12 @@ async def pick(
     found: list[Entry] = []
     until = perf_counter() + limits.LOOP_BUDGET / 2
     for names, entries in batches:
-        chosen = entries if keys is None else list(compress(entries, map(keys.__contains__, names)))
+        if keys is None:
+            chosen = entries
+        elif outside:
+            chosen = [entry for name, entry in zip(names, entries, strict=True) if name not in keys]
+        else:
+            chosen = list(compress(entries, map(keys.__contains__, names)))
         if terms:
             among, chosen = chosen, []
             for entry in among:

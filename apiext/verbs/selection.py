@@ -110,12 +110,12 @@ def _field_terms(asked: Sequence[tuple[Dimension, str, str]]) -> list[Term]:
     """Return the conditions on fields; of many, what one field must not equal becomes one."""
     if len(asked) <= limits.TERMS_APART:
         return [_field_term(*one) for one in asked]
-    unwanted: dict[Dimension, set[str]] = {}
+    unwanted: dict[Dimension, set[str | None]] = {}
     for dimension, operator, value in asked:
         if operator == "!=":
             unwanted.setdefault(dimension, set()).add(value)
     found = [_field_term(*one) for one in dict.fromkeys(asked) if one[1] != "!="]
-    return found + [Term(dimension, _outside(values)) for dimension, values in unwanted.items()]
+    return found + [Term(dimension, _outside(values), None, values) for dimension, values in unwanted.items()]
 
 
 def _outside(values: Set[str | None]) -> Callable[[str | None], bool]:
@@ -124,7 +124,7 @@ def _outside(values: Set[str | None]) -> Callable[[str | None], bool]:
 
 def _field_term(dimension: Dimension, operator: str, value: str) -> Term:
     if operator == "!=":
-        return Term(dimension, lambda found: found != value)
+        return Term(dimension, lambda found: found != value, None, frozenset((value,)))
     return Term(dimension, lambda found: found == value, frozenset((value,)))
 
 
@@ -174,6 +174,9 @@ class _Labels:
         return None if unwanted and any(value in unwanted.get(key, ()) for key, value in labels.items()) else ""
 
 
+_ABSENT = frozenset((None,))
+
+
 @lru_cache(limits.SELECTORS_SEEN)
 def _label(key: str) -> Dimension:
     return Dimension(("label", key), lambda entry: entry.labels.get(key), key)
@@ -184,8 +187,8 @@ def _label_term(requirement: Requirement) -> Term:
     if requirement.operator == "in":
         return Term(dimension, values.__contains__, values)
     if requirement.operator == "notin":
-        return Term(dimension, lambda found: found not in values)
-    return Term(dimension, requirement.accepts)
+        return Term(dimension, lambda found: found not in values, None, values)
+    return Term(dimension, requirement.accepts, None, _ABSENT if requirement.operator == "exists" else None)
 
 
 # --- fields ---

@@ -33,7 +33,7 @@ def equal(dimension: Dimension, *values: str) -> Term:
 
 
 def unequal(dimension: Dimension, value: str) -> Term:
-    return Term(dimension, lambda found: found != value)
+    return Term(dimension, lambda found: found != value, None, frozenset((value,)))
 
 
 def absent(dimension: Dimension) -> Term:
@@ -99,7 +99,8 @@ def test_an_index_answers_as_a_scan_does(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "INDEX_FROM", 1)
         patch.setattr(limits, "INDEX_SORTED", sort)
-        patch.setattr(limits, "INDEXES", random.choice((1, 2, 8)))
+        patch.setattr(Indexes, "bytes", 0)
+        patch.setattr(limits, "INDEXES_BYTES", random.choice((0, 20_000, 1_000_000)))
         patch.setattr(limits, "INDEX_VALUES", random.choice((1, 100)))
         asyncio.run(run())
 
@@ -110,6 +111,7 @@ async def test_changes_while_an_index_is_made_are_in_it(budget: float, monkeypat
     monkeypatch.setattr(limits, "INDEX_FROM", 1)
     feed = Feed()
     feed.put(*(f"a/o{number:02}" for number in range(50)), raw=b'{"color":"red"}')
+    await feed.col.select([equal(COLOR, "red")], None)  # who asks next makes the index
     async with asyncio.TaskGroup() as group:
         asking = group.create_task(feed.col.select([equal(COLOR, "red")], None))
         await turns(5)
@@ -126,6 +128,7 @@ async def test_a_collection_read_anew_while_an_index_is_made(monkeypatch: pytest
     monkeypatch.setattr(limits, "INDEX_FROM", 1)
     feed = Feed()
     feed.put(*(f"a/o{number:02}" for number in range(50)), raw=b'{"color":"red"}')
+    await feed.col.select([equal(COLOR, "red")], None)  # who asks next makes the index
     async with asyncio.TaskGroup() as group:
         asking = group.create_task(feed.col.select([equal(COLOR, "red")], None))
         await turns(3)
@@ -145,33 +148,84 @@ async def test_what_cannot_be_read_fails_the_asker_every_time(monkeypatch: pytes
     feed = Feed()
     feed.put("a/bad", "a/good")
     wrong = equal(Dimension("wrong", broken), "red")
-    for _ in range(2):
+    for _ in range(3):
         with pytest.raises(ValueError, match="bad"):
             await feed.col.select([wrong], None)
     feed.remove("a/bad")
     assert [entry.name for entry in (await feed.col.select([wrong], None)).entries] == ["good"]
 
 
-def test_indexes_are_few_and_those_that_nobody_asks_for_go() -> None:
+def test_indexes_stay_within_their_bytes_and_those_that_no_selector_asks_for_are_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Indexes, "bytes", 0)
+    monkeypatch.setattr(limits, "INDEXES_BYTES", 8 * limits.INDEX_OBJECT)
     entries = {"a": Entry("", "a", 1, b"{}")}
-    indexes = Indexes(lambda: entries)
+    indexes, others = Indexes(lambda: entries), Indexes(lambda: entries)
 
-    async def ask(key: str) -> None:
-        await indexes.narrow([equal(Dimension(key, lambda entry: "x"), "x")])
+    async def ask(key: str, which: Indexes = indexes) -> bool:
+        return await which.narrow([equal(Dimension(key, lambda entry: "x"), "x")]) is not None
 
     async def run() -> None:
-        for number in range(3 * limits.INDEXES):
+        assert [await ask("once") for _ in range(3)] == [False, True, True], "an index is for what is asked for again"
+        for number in range(24):
             await ask(str(number))
-            assert len(indexes) <= limits.INDEXES
-        for _ in range(limits.INDEX_IDLE):
-            indexes.tick()
-        await ask("kept")
+            await ask(str(number))
+            await ask(str(number), others)
+            await ask(str(number), others)
+        assert len(indexes) + len(others) == 8, "all collections share the bytes"
+        assert await ask("once"), "one that is in use gives way to no other"
         indexes.tick()
-        assert len(indexes) == 1
+        others.tick()
+        await ask("once")
+        assert not await ask("new")
+        assert await ask("new"), "one that was idle for a tick does"
+        for _ in range(limits.INDEX_IDLE + 1):
+            indexes.tick()
+            others.tick()
+        await ask("kept")
+        await ask("kept")
+        assert (len(indexes), len(others)) == (1, 0)
         indexes.clear()
-        assert len(indexes) == 0
+        assert (len(indexes), Indexes.bytes) == (0, 0)
 
     asyncio.run(run())
+
+
+async def test_lists_by_many_labels_in_turn_read_each_object_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve indexes were made and dropped in turn, were there room for eight."""
+    monkeypatch.setattr(Indexes, "bytes", 0)
+    monkeypatch.setattr(limits, "INDEX_FROM", 1)
+    feed, reads = Feed(), list[str]()
+    feed.put(*(f"a/o{number:03}" for number in range(300)), raw=b'{"color":"red"}')
+
+    def dimension(number: int) -> Dimension:
+        return Dimension(("label", number), lambda entry: (reads.append(entry.name), f"v{number}")[1])
+
+    for _ in range(2):
+        for number in range(12):
+            await feed.col.select([equal(dimension(number), "x")], None)
+    reads.clear()
+    for _ in range(5):
+        for number in range(12):
+            await feed.col.select([equal(dimension(number), "x")], None)
+    assert not reads
+
+
+async def test_a_value_that_is_not_wanted_is_found_among_any_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Indexes, "bytes", 0)
+    monkeypatch.setattr(limits, "INDEX_FROM", 1)
+    monkeypatch.setattr(limits, "INDEX_VALUES", 100)
+    feed, reads = Feed(), list[str]()
+    for number in range(300):
+        feed.put(f"a/o{number:03}", raw=b'{"color":"c%d"}' % number)
+    color = Dimension("own color", lambda entry: (reads.append(entry.name), value_of("color")(entry))[1])
+    for _ in range(2):
+        await feed.col.select([unequal(color, "c7")], None)
+    reads.clear()
+    found = await feed.col.select([unequal(color, "c7")], None)
+    assert [entry.name for entry in found.entries] == [f"o{number:03}" for number in range(300) if number != 7]
+    assert not reads, "no object is read again"
 
 
 def test_a_collection_that_nobody_selects_on_has_no_index() -> None:

@@ -210,7 +210,8 @@ def raw_exchange(client: Client, data: bytes) -> bytes:
 def test_broken_http(widgets_path: tuple[Client, str], data: bytes, foreign: bool) -> None:
     client, path = widgets_path
     answer = raw_exchange(client, data)
-    refused = (b"4", b"502") if foreign else b"4"  # a proxy before another server says so when it is refused itself
+    # a proxy before another server answers 502 when it is refused itself, and a stand-alone one 504 for TRACE
+    refused = (b"4", b"502", b"504") if foreign else b"4"
     assert not answer or answer.split(b" ")[1].startswith(refused), answer[:200]
     client.get(path).expect(200)
 
@@ -221,6 +222,8 @@ def test_broken_http(widgets_path: tuple[Client, str], data: bytes, foreign: boo
 )
 def test_no_method_shows_the_request_again(api: Client, method: str, path: str) -> None:
     """A page that may not read a cookie or token could have it shown by TRACE."""
+    if path.startswith("/api/"):
+        api.get(path).expect(200)
     with api.dial() as line:
         head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nCookie: secret=trace\r\n"
         line.sendall(head.encode() + api.fields + b"\r\n")

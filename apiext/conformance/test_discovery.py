@@ -86,6 +86,8 @@ def test_version(api: Client, path: str) -> None:
     version = api.get(path).expect(200)
     assert version["major"] == "1"
     assert version["minor"].isdigit()
+    if version["gitVersion"].startswith("v0.0.0-"):
+        pytest.skip("the server was built without a version")
     assert version["gitVersion"].startswith(f"v1.{version['minor']}.")
     assert {"gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"} <= version.keys()
 

@@ -14,10 +14,10 @@ SERVICES = "/api/v1/namespaces/default/services"
 STRATEGIC = "application/strategic-merge-patch+json"
 
 
-@pytest.fixture(scope="module")
-def service(request: pytest.FixtureRequest) -> Iterator[str]:
+@pytest.fixture
+def service(api: Client) -> Iterator[str]:
     """The name of a service with a port that is named a."""
-    api, name = request.getfixturevalue("server").client(), f"s-{secrets.token_hex(4)}"
+    name = f"s-{secrets.token_hex(4)}"
     spec = {"clusterIP": "None", "ports": [{"name": "a", "port": 80}]}
     api.post(SERVICES, {"metadata": {"name": name}, "spec": spec}).expect(201)
     yield name

@@ -96,7 +96,8 @@ def test_many_connections_and_few_descriptors(tmp_path: Path, files: int, count:
                     if files > count:
                         assert api.get("/readyz").status == 200
                 until(lambda: _is_served(api), "a new client is served", within=10)
-                widgets.create("b")
+                # connections that were waiting may still take the last descriptors for a moment
+                until(lambda: api.post(widgets.path(), widgets.make("b")).status == 201, "b is created", within=10)
                 assert watch.next("ADDED", "ERROR")["object"]["metadata"]["name"] in ("a", "b")
             line.close()
             assert server.log is not None

@@ -107,7 +107,7 @@ def target(url: str, token: str, ca: str, certificate: str, key: str) -> Target:
 
 
 _BUILT_IN = re.compile(
-    r"(?P<core>/api)(?:/|$)|/apis/(?P<group>(?!apiextensions)[a-z.]+\.k8s\.io|apps|autoscaling|batch|policy)/"
+    r"(?P<core>/api)(?:/|$)|(?P<all>/apis)/?(?:\?|$)|/apis/(?P<group>(?!apiextensions)[a-z.]+\.k8s\.io|apps|autoscaling|batch|policy)/"
 )
 _CORE = "/api/v1"
 _served: dict[str, bool] = {}
@@ -124,7 +124,7 @@ def _missing_root(config: pytest.Config) -> str:
     A server of our make has all groups that tests ask for.
     """
     for found in filter(None, map(_BUILT_IN.match, sorted(http_client.absent))):
-        root = _CORE if found["core"] else f"/apis/{found['group']}"
+        root = _CORE if found["core"] else found["all"] or f"/apis/{found['group']}"
         if root not in _served:
             _served[root] = named(config).serves(root)
         if not _served[root] and _is_foreign(config):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http.client import RemoteDisconnected
 from typing import Any
 
 import pytest
@@ -203,7 +204,9 @@ ANYTHING = {"x-kubernetes-preserve-unknown-fields": True}
         ({"spec": {"n": 1}, "status": 5}, f".status.n accessor error: 5 is of the type int64, expected {MAP}"),
     ],
 )
-def test_a_scale_of_objects_that_were_there_before(api: Client, parts: dict[str, Any], told: str) -> None:
+def test_a_scale_of_objects_that_were_there_before(
+    api: Client, parts: dict[str, Any], told: str, foreign: bool
+) -> None:
     shape = {"type": "object", "properties": {"spec": ANYTHING, "status": ANYTHING}}
     widgets = serve(api, schema={"openAPIV3Schema": shape})
     api.post(widgets.path(), widgets.make("a") | parts).expect(201)
@@ -212,7 +215,16 @@ def test_a_scale_of_objects_that_were_there_before(api: Client, parts: dict[str,
     change = [{"op": "add", "path": "/spec/versions/0/subresources", "value": settings}]
     api.patch(path, change, JSON_PATCH).expect(200)
     scale = f"{widgets.path('a')}/scale"
-    until(lambda: api.get(scale).status != 404, "the scale is served", within=10)
+
+    def is_served() -> bool:
+        try:
+            return api.get(scale).status != 404
+        except RemoteDisconnected:  # apiextensions-apiserver 0.37 panics while it takes over a changed definition
+            if not foreign:
+                raise
+            return False
+
+    until(is_served, "the scale is served", within=10)
     body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}, "spec": {"replicas": 2}}
     answers = [
         api.get(scale),

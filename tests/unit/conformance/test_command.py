@@ -218,6 +218,7 @@ UNTYPED = {"message": "failed to create typed patch object (a; b): .spec.x: expe
         ("gc", {"/apis/apps/v1/deployments"}, 404, "the server does not serve /apis/apps"),
         ("gc", {"/apis/coordination.k8s.io/v1/leases/x"}, 404, ""),
         ("gc", {"/apis/t1.example.com/v1/widgets"}, 404, ""),
+        ("gc", {"/apis?watch=true"}, 404, "the server does not serve /apis"),
         ("gc", set(), 500, "500 where the configuration does not fit its types"),
         ("gc", set(), 404, ""),
         ("python", {"/api/v1/namespaces/a"}, 404, ""),

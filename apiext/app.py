@@ -177,7 +177,14 @@ class Application:
                     raise
                 if etcd.connected and etcd.answering:
                     raise launch.StoppedError from stopped
-                raise EtcdUnreachableError(f"stopped before etcd at {', '.join(endpoints)} was read") from stopped
+                raise self._stopped(f"etcd at {', '.join(endpoints)} was read") from stopped
+
+    def _stopped(self, missing: str) -> Exception:
+        """Return the error of a signal that came first.
+
+        A later worker keeps silent about etcd: it starts when the first one serves, so etcd has answered.
+        """
+        return EtcdUnreachableError(f"stopped before {missing}") if self._config.first else launch.StoppedError()
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -241,7 +248,7 @@ class Application:
                 async with asyncio.timeout(None) as self._starting:
                     await etcd.start(max(deadline - tried, limits.SHORTEST_TRY))
             except TimeoutError as stopped:
-                raise EtcdUnreachableError(f"stopped before etcd at {', '.join(endpoints)} answered") from stopped
+                raise self._stopped(f"etcd at {', '.join(endpoints)} answered") from stopped
             except EtcdError as error:
                 if time.monotonic() > deadline - limits.SHORTEST_TRY or self._stop.is_set():
                     raise EtcdUnreachableError(_unreachable(settings, endpoints, error)) from error

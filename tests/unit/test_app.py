@@ -1,0 +1,33 @@
+"""Tests what a process of a server says when a signal ends its start."""
+
+import asyncio
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from apiext import cli, launch
+from apiext.app import Application, EtcdUnreachableError
+from apiext.board import Board
+from apiext.config import Config, Worker
+
+
+async def ended_before_etcd_answered(config: Config) -> None:
+    """Start a server on an etcd that takes connections and never answers, and end it as a signal does."""
+    application = Application(config, lambda line: None, lambda *ready: None)
+    asyncio.get_running_loop().call_later(0.3, application._on_signal)
+    await application.serve()
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(1, EtcdUnreachableError), (2, launch.StoppedError), (3, launch.StoppedError)]
+)
+def test_later_workers_do_not_say_that_etcd_is_missing(tmp_path: Path, number: int, error: type[Exception]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        etcd = f"--etcd-servers=http://127.0.0.1:{silent.getsockname()[1]}"
+        flags = ["--insecure", "--port=0", "--workers=3", f"--data-dir={tmp_path}", etcd]
+        config = cli.parse_serve(flags, {}, lambda line: None)
+        worker = Worker(number, 3, board=Board.make(3).descriptor)
+        with pytest.raises(error):
+            asyncio.run(ended_before_etcd_answered(replace(config, worker=worker)))

@@ -82,6 +82,12 @@ def _definitions_deleted(server: Target) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _patience(foreign: bool) -> None:
+    """Repeat requests that a server of another make refuses while it fills its cache."""
+    http_client.attempts = _ATTEMPTS if foreign else 1
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _namespaces_deleted(server: Target) -> Iterator[None]:
     """Delete the namespaces that tests leave behind."""
     yield
@@ -110,6 +116,7 @@ _BUILT_IN = re.compile(
     r"(?P<core>/api)(?:/|$)|(?P<all>/apis)/?(?:\?|$)|/apis/(?P<group>(?!apiextensions)[a-z.]+\.k8s\.io|apps|autoscaling|batch|policy)/"
 )
 _CORE = "/api/v1"
+_ATTEMPTS = 10
 _served: dict[str, bool] = {}
 
 

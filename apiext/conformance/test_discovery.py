@@ -55,6 +55,7 @@ OWN = [
 
 
 @pytest.mark.rows("DIS-107", "DIS-108")
+@pytest.mark.needs("/apis")
 def test_groups_stand_by_their_priority(api: Client) -> None:
     first = establish(api, definition(f"aaa.{fresh_group()}"))["spec"]["group"]
     until(lambda: first in api.get("/apis").text, "its group is listed", 10)
@@ -123,6 +124,7 @@ IN_ORDER = [
 
 
 @pytest.mark.rows("DIS-104", "DIS-107", "VER-001")
+@pytest.mark.needs("/apis")
 def test_versions_stand_by_their_priority(api: Client, foreign: bool) -> None:
     wanted = definition(fresh_group())
     (one,) = wanted["spec"]["versions"]

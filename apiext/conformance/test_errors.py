@@ -206,6 +206,7 @@ NOT_SERVED = [
 
 @pytest.mark.rows("ERR-14")
 @pytest.mark.parametrize("path", NOT_SERVED)
+@pytest.mark.needs("/api")
 def test_a_kept_connection_outlives_what_is_not_served(api: Client, path: str) -> None:
     connection = api.connect(20)
     for asked, code in (("/api", 200), *[(f"{path}?resourceVersion=0", 404)] * 3, ("/api", 200)):

@@ -139,6 +139,7 @@ def deprecated(api: Client) -> Resource:
 
 @pytest.mark.has("metrics of one process")
 @pytest.mark.rows("MTR-001")
+@pytest.mark.needs("/apis/admissionregistration.k8s.io/v1", "/apis/authentication.k8s.io/v1")
 def test_metrics_have_upstreams_families(api: Client, foreign: bool) -> None:
     widgets = deprecated(api)
     old = widgets.create("a")["metadata"]["resourceVersion"]
@@ -161,6 +162,7 @@ def test_metrics_have_upstreams_families(api: Client, foreign: bool) -> None:
 
 
 @pytest.mark.rows("ADM-021", "NSP-003")
+@pytest.mark.needs("/api/v1/namespaces")
 def test_namespaces_are_looked_at_before_others_mutate(api: Client) -> None:
     serve(api).create("a")
     family = "apiserver_admission_controller_admission_duration_seconds_count"
@@ -223,6 +225,7 @@ def test_requests_are_counted_by_verb_and_scope(api: Client) -> None:
 
 @pytest.mark.has("metrics of one process")
 @pytest.mark.rows("MTR-001")
+@pytest.mark.needs("/apis")
 def test_what_is_no_resource_is_counted_by_its_path(api: Client) -> None:
     def counts(path: str) -> float:
         wanted = {"verb": "GET", "subresource": path, "component": "", "code": "200"}

@@ -42,6 +42,7 @@ OF_TEXTS = [  # for a port that may be a text, which reads itself
 
 @pytest.mark.rows("WRI-007", "KUB-003")
 @pytest.mark.parametrize(("number", "text"), OF_TEXTS)
+@pytest.mark.needs("/api/v1/namespaces")
 def test_ports_that_may_be_texts(api: Client, service: str, number: Any, text: str) -> None:
     port = {"name": "a", "port": 80, "targetPort": number}
     assert patched(api, service, port).expect(422)["message"].endswith(f": {text}")
@@ -49,6 +50,7 @@ def test_ports_that_may_be_texts(api: Client, service: str, number: Any, text: s
 
 
 @pytest.mark.rows("WRI-007", "KUB-003")
+@pytest.mark.needs("/api/v1/namespaces")
 def test_whole_numbers_with_a_point_are_whole(api: Client, service: str) -> None:
     # upstream: they are converted where an integer is wanted, and print as integers elsewhere
     for how in patched, applied:
@@ -62,6 +64,7 @@ def test_whole_numbers_with_a_point_are_whole(api: Client, service: str) -> None
 @pytest.mark.differs("a number over the range of its type is refused, not cut")
 @pytest.mark.rows("WRI-007", "KUB-003")
 @pytest.mark.parametrize("number", [2147483648, 4294967377, -2147483649])
+@pytest.mark.needs("/api/v1/namespaces")
 def test_numbers_that_do_not_fit(api: Client, service: str, number: int) -> None:
     text = f": number {number} does not fit into int32"
     assert patched(api, service, {"port": number}).expect(422)["message"].endswith(text)
@@ -86,6 +89,7 @@ def test_numbers_beyond_all_integers(api: Client, number: float, shown: str) -> 
 
 @pytest.mark.differs("80.0 is 80 where elements are told apart")
 @pytest.mark.rows("KUB-003")
+@pytest.mark.needs("/api/v1/namespaces")
 def test_elements_are_found_by_numbers_with_a_point(api: Client, service: str) -> None:
     (port,) = patched(api, service, {"port": 80.0, "name": "b"}).expect(200)["spec"]["ports"]
     assert (port["port"], port["name"]) == (80, "b")

@@ -78,6 +78,7 @@ def test_openapi_v3_tells_kubectl_what_it_needs(api: Client, lag: float) -> None
 
 
 @pytest.mark.rows("OAS-002", "OAS-003", "OAS-005", "OAS-008")
+@pytest.mark.needs("/apis")
 def test_members_come_in_upstreams_order(api: Client, lag: float) -> None:
     widgets = serve(api)
     third = published(api, widgets.group, lag)
@@ -114,6 +115,7 @@ def test_empty_examples_are_none_and_empty_documentation_is_some(api: Client, la
 
 
 @pytest.mark.rows("OAS-007", "OAS-008")
+@pytest.mark.needs("/api/v1")
 def test_operations_of_built_in_kinds(api: Client) -> None:
     core = api.get("/openapi/v3/api/v1").expect(200)["paths"]
     listing = core["/api/v1/namespaces/{namespace}/configmaps"]["get"]
@@ -131,6 +133,7 @@ def test_operations_of_built_in_kinds(api: Client) -> None:
 
 @pytest.mark.rows("OAS-002", "OAS-011")
 @pytest.mark.parametrize("key", SINGLE)
+@pytest.mark.needs("/api/v1")
 def test_the_index_lists_what_upstream_lists(api: Client, key: str) -> None:
     url = url_of(api, key)
     assert re.fullmatch(rf"/openapi/v3/{re.escape(key)}\?hash=[0-9A-F]{{128}}", url)
@@ -260,6 +263,7 @@ def test_which_form_is_sent(api: Client, accept: str, code: int, kind: str) -> N
         "/openapi/v3/%2e%2e/v2",
     ],
 )
+@pytest.mark.needs("/apis")
 def test_documents_that_are_not_there(api: Client, path: str) -> None:
     for query in ("", "?hash=X"):
         answer = api.get(path + query)
@@ -271,6 +275,7 @@ def test_documents_that_are_not_there(api: Client, path: str) -> None:
 
 
 @pytest.mark.rows("OAS-001")
+@pytest.mark.needs("/apis")
 def test_openapi_v2_is_there_for_old_kubectls(api: Client, lag: float) -> None:
     widgets = serve(api)
     published(api, widgets.group, lag)

@@ -153,6 +153,7 @@ def test_clients_of_http_1_0_know_no_chunks(api: Client, accept: str) -> None:
 
 
 @pytest.mark.parametrize(("connection", "kept"), [("", False), ("close", False), ("Keep-Alive", True)])
+@pytest.mark.needs("/api")
 def test_clients_of_http_1_0_are_answered_in_their_version(api: Client, connection: str, kept: bool) -> None:
     """RFC 9112, C.2.2: the connection ends, and nothing has to be said of that, unless its client wants to go on."""
     field = (f"Connection: {connection}\r\n" if connection else "") + api.fields.decode()

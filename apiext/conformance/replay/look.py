@@ -54,6 +54,7 @@ def look(api: Client) -> Look:
         "garbage collector": collected,
         "namespace controller": _emptied(api),
         "metrics of one process": len({_started(api) for _ in range(_CONNECTIONS)}) == 1,
+        "no list of groups": api.get("/apis").status == 404,
         "v1beta1": api.get("/apis/apiextensions.k8s.io/v1beta1").status == 200,
         "aggregator": api.get("/apis/apiregistration.k8s.io/v1").status == 200,
         FOREIGN: told.get("compiler") != "python",

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from apiext.conformance.support.waiting import pause
+
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -30,6 +32,8 @@ absent: set[str] = set()
 made: dict[str, None] = {}
 """Paths of the definitions and namespaces that this process created, in that order."""
 _CREATED = re.compile(r"(/apis/apiextensions\.k8s\.io/[a-z0-9]+/customresourcedefinitions|/api/v1/namespaces)(\?|$)")
+attempts = 1
+"""Times that a request is sent while it is a 429 because the server fills its cache, as kube-apiserver does."""
 _SHOWN = 2_000  # characters of a body that a report shows
 
 
@@ -165,12 +169,22 @@ class Client:
         **query: Any,
     ) -> Answer:
         """Send one request; a body that is not bytes or text is sent as JSON."""
-        connection, response = self._send(method, path, body, headers or {}, timeout, query)
+        for _ in range(attempts):
+            answer = self._once(method, path, body, headers or {}, timeout, query)
+            if answer.status != 429 or b"storage is (re)initializing" not in answer.raw:
+                break
+            pause(1)  # as its Retry-After says
+        return answer
+
+    def _once(
+        self, method: str, path: str, body: Any, headers: Mapping[str, str], timeout: float, query: Mapping[str, object]
+    ) -> Answer:
+        connection, response = self._send(method, path, body, headers, timeout, query)
         try:
             answer = Answer(response.status, _headers(response), response.read())
             answers.append(answer)
             _note_created(method, path, query, answer)
-            exchanges.append(_shown(method, path, body, headers or {}, query, answer))
+            exchanges.append(_shown(method, path, body, headers, query, answer))
             return answer
         finally:
             response.close()

@@ -28,10 +28,12 @@ from tests.support.tiers import Tiers
 MIGRATIONS = "/apis/storagemigration.k8s.io/v1beta1"
 pytest_plugins = ["apiext.conformance.fixtures"]
 
+EXAMPLES = 40  # of a law on CI; `scripts/test long` tries ten times as many
 hypothesis.settings.register_profile(
-    "ci", derandomize=True, deadline=None, print_blob=True, database=None, max_examples=100
+    "ci", derandomize=True, deadline=None, print_blob=True, database=None, max_examples=EXAMPLES
 )
-hypothesis.settings.register_profile("dev", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("dev", deadline=None, max_examples=EXAMPLES)
+hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=10 * EXAMPLES)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 

@@ -6,13 +6,14 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 
 from apiext.embedded.connection import Connection
 from apiext.etcd.dial import dial
 from apiext.etcd.transport import TLS, parse_endpoint
 from tests.support import processes, store_laws
 from tests.support.embedded import opened
+from tests.support.laws import examples
 
 _number = count(1)
 
@@ -24,7 +25,7 @@ def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[processes.Etcd]
         yield etcd
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sequence=store_laws.calls)
 def test_memory_answers_as_etcd(member: processes.Etcd, sequence: list[Any]) -> None:
     async def play() -> None:

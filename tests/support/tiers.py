@@ -1,4 +1,4 @@
-"""Keeps each tier of tests in one process when pytest-xdist runs several; tells what was left out or run again."""
+"""Gives groups of tests to the processes of pytest-xdist; reports tests that were left out or run again."""
 
 from __future__ import annotations
 
@@ -9,13 +9,24 @@ import pytest
 
 from tests.support import shared
 
+FIRST = ("clients", "apiext/conformance", "conformance", "hostile", "etcd", "faults", "unit/cel", "unit/schema")
+"""The groups that take long: they start first, so that short ones fill up the end of a run."""
 
-def tier_of(nodeid: str) -> str:
-    """Return the name of the directory, or the file, right below tests/; a package of unit tests is one by itself."""
-    path = nodeid.partition("::")[0].removeprefix("tests/").removeprefix("apiext/")
-    first, _, rest = path.partition("/")
-    package = rest.rpartition("/")[0].partition("/")[0]
-    return f"{first}/{package}" if first == "unit" and package else first
+
+def group_of(nodeid: str) -> str:
+    """Return the tests that one process runs as a whole: a tier, a file of faults, or a package of unit tests."""
+    directory, name = nodeid.partition("::")[0].rsplit("/", 1)
+    tier, _, package = directory.removeprefix("tests").removeprefix("/").partition("/")
+    if tier == "faults":
+        return f"faults/{name}"
+    if tier in ("unit", "apiext"):
+        return "/".join(filter(None, (tier, package.partition("/")[0])))
+    return tier or name
+
+
+def _rank(item: pytest.Item) -> int:
+    group = group_of(item.nodeid)
+    return next((rank for rank, begin in enumerate(FIRST) if f"{group}/".startswith(f"{begin}/")), len(FIRST))
 
 
 def why(message: str) -> str:
@@ -25,21 +36,27 @@ def why(message: str) -> str:
 
 
 class Tiers:
-    """A pytest plugin: what tests share is made once, and no two of the slow ones run side by side."""
+    """A pytest plugin: tests that share servers stay in one process, and long groups start first."""
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """Return what gives tests to processes: a whole tier to each."""
-        from xdist.scheduler import LoadScopeScheduling  # not there without pytest-xdist, which then does not ask
+        """Return the scheduler of pytest-xdist: it gives a whole group to a process."""
+        from xdist.scheduler import LoadScopeScheduling  # absent without pytest-xdist, which then never calls this
 
-        class ByTier(LoadScopeScheduling):
-            """Begins with the tiers that take long, which come first by name, and fills up with unit tests."""
+        class ByGroup(LoadScopeScheduling):
+            """Schedules groups in the order of the collection."""
 
             def _split_scope(self, nodeid: str) -> str:
-                return tier_of(nodeid)
+                return group_of(nodeid)
 
         config.option.loadscopereorder = False
-        return ByTier(config, log)
+        return ByGroup(config, log)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Put the long groups first in each process of pytest-xdist."""
+        if hasattr(config, "workerinput"):
+            items.sort(key=_rank)
 
     @pytest.hookimpl
     def pytest_collection_finish(self) -> None:

@@ -1,23 +1,26 @@
-"""A tier of tests, or a package of unit tests, is what one of several processes runs as a whole."""
+"""Groups of tests that one process of pytest-xdist runs as a whole."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.support.tiers import tier_of, why
+from tests.support.tiers import group_of, why
 
 
 @pytest.mark.parametrize(
-    ("nodeid", "tier"),
+    ("nodeid", "group"),
     [
         ("tests/unit/storage/test_parts.py::test_one[a/b::c]", "unit/storage"),
         ("tests/unit/test_cli.py::test_one[a/b]", "unit"),
-        ("tests/faults/test_clock.py::test_one", "faults"),
+        ("tests/faults/test_clock.py::test_one", "faults/test_clock.py"),
+        ("tests/conformance/test_tls.py::test_one", "conformance"),
+        ("tests/clients/stories/test_kopf.py::test_one", "clients"),
+        ("apiext/conformance/test_tables.py::test_one[a/b::c]", "apiext/conformance"),
         ("tests/test_house.py::test_modules[tests/unit/x.py]", "test_house.py"),
     ],
 )
-def test_a_tier_is_a_directory_below_the_tests(nodeid: str, tier: str) -> None:
-    assert tier_of(nodeid) == tier
+def test_the_group_of_a_test(nodeid: str, group: str) -> None:
+    assert group_of(nodeid) == group
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext.controllers.definitions import Definitions, Facts, group_of, read
@@ -20,6 +20,7 @@ from apiext.crd.definition import NAMES_ACCEPTED, Names
 from apiext.crd.naming import NameIndex, decide_names, distinct_names, is_decided
 from apiext.documents.document import Document
 from apiext.storage.store import Entry, Unavailable
+from tests.support.laws import examples
 
 pytestmark = pytest.mark.rows("CND-001", "CND-002", "CND-003")
 NOW = "2026-01-02T03:04:05Z"
@@ -206,7 +207,7 @@ def story(indexed: bool, rounds: list[list[Event]], between: list[list[Event]]) 
     return world.history, {name: (entry.revision, entry.raw) for name, entry in world.stored.items()}
 
 
-@settings(max_examples=400)
+@examples(80)
 @given(turns, interruptions)
 def test_the_index_decides_as_a_scan_of_the_group(rounds: list[list[Event]], between: list[list[Event]]) -> None:
     assert story(True, rounds, between) == story(False, rounds, between)

@@ -5,14 +5,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from apiext.embedded.connection import Connection
 from tests.support import store_laws
 from tests.support.embedded import opened
+from tests.support.laws import examples
 
 
-@settings(max_examples=60)
+@examples(25)
 @given(store_laws.calls)
 def test_memory_and_sqlite_answer_alike(sequence: list[Any]) -> None:
     async def play() -> None:

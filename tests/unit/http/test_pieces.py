@@ -10,7 +10,7 @@ from itertools import accumulate
 import orjson
 import pytest
 import uvloop
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext import limits
@@ -303,7 +303,6 @@ _ASKED = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     requests=st.lists(_ASKED, min_size=1, max_size=12),
     cuts=st.lists(st.tuples(st.integers(0, 4000) | st.integers(0, 400_000), st.booleans()), max_size=12),

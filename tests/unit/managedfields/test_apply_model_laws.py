@@ -3,11 +3,12 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext.managedfields import path
 from apiext.managedfields.updater import Conflicts
+from tests.support.laws import examples
 from tests.unit.managedfields.naive import Model, places
 from tests.unit.managedfields.support import applied, owners_of
 
@@ -42,7 +43,7 @@ def shown(place: tuple[str, ...]) -> str:
 
 
 @given(STORIES)
-@settings(max_examples=200)
+@examples(60)
 def test_a_story_of_applies(story: list[tuple[str, dict[str, Any], bool]]) -> None:
     live: Any = None
     model = Model()

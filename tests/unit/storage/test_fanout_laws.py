@@ -4,7 +4,7 @@ import asyncio
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext import limits
@@ -12,6 +12,7 @@ from apiext.storage.fanout import Watcher
 from apiext.storage.history import Change
 from apiext.storage.store import Entry
 from apiext.storage.watching import WatchGroup, event_of
+from tests.support.laws import examples
 from tests.support.sinks import RecordingSink, Seen, fold, watch_group
 from tests.unit.storage.test_fanout import Feed, turns
 
@@ -107,7 +108,7 @@ async def story(seed: int) -> None:
 
 
 @given(st.integers(0, 2**32), st.sampled_from([(2, 64), (1000, 200), (1000, 262144)]))
-@settings(max_examples=40)
+@examples(12)
 def test_every_change_is_seen_once_in_order(seed: int, bounds: tuple[int, int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "PUMP_SLICE", bounds[0])

@@ -7,12 +7,13 @@ from time import perf_counter
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext import limits
 from apiext.storage.indexes import Dimension, Index, Indexes, Term
 from apiext.storage.store import Entry
+from tests.support.laws import examples
 from tests.support.sinks import RecordingSink, watch_group
 from tests.unit.storage.test_fanout import Feed, turns
 
@@ -71,7 +72,7 @@ def scanned(feed: Feed, terms: list[Term], namespace: str | None) -> list[Entry]
     st.lists(st.tuples(TERMS, st.sampled_from((None, "a", "c")), st.integers(0, 5)), min_size=1, max_size=6),
     st.sampled_from((0, 3, 1000)),
 )
-@settings(max_examples=60)
+@examples(25)
 def test_an_index_answers_as_a_scan_does(
     random: Random, asked: list[tuple[list[Term], str | None, int]], sort: int
 ) -> None:
@@ -245,7 +246,7 @@ def test_a_collection_that_nobody_selects_on_has_no_index() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=30)
+@examples(12)
 def test_routed_groups_see_what_others_see(random: Random) -> None:
     async def run(values: int) -> list[list[object]]:
         seed = Random(start)

@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import looptime
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext import limits
 from apiext.etcd.values import DELETE
 from apiext.storage.sealing import Sealing
 from apiext.storage.store import StoreError
+from tests.support.laws import examples
 from tests.support.sinks import RecordingSink, watch_group
 from tests.support.store_contract import THINGS, body
 from tests.unit.storage.test_waiting import PREFIX, KmsWorld, names
@@ -99,7 +100,7 @@ async def take(world: KmsWorld, others: list[Sealing], step: Step) -> None:
 
 
 @pytest.mark.rows("OPS-003", "RV-017")
-@settings(max_examples=25)
+@examples(10)
 @given(steps=st.lists(STEPS, max_size=25))
 def test_each_change_is_seen_once_in_order(steps: list[Step]) -> None:
     # no Runner: from Python 3.12 on it gives threads five minutes to end, which here pass before they can

@@ -1,0 +1,14 @@
+"""Sets how many examples a costly law tries, in proportion to the profile of the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis
+
+from tests.plugin import EXAMPLES
+
+
+def examples(count: int, **more: Any) -> hypothesis.settings:
+    """Return settings with ``count`` examples on CI, and ten times as many under the profile `long`."""
+    return hypothesis.settings(max_examples=count * hypothesis.settings.default.max_examples // EXAMPLES, **more)

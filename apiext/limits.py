@@ -41,6 +41,7 @@ STRANGERS = 2_000  # connections without an authenticated request: some 100 MiB 
 HEAD_KEPT = 128 * 1024  # bytes of a request head from which its connection ends: parsers keep the last one in memory
 MAX_INFLIGHT = 400  # reads at a time (upstream: --max-requests-inflight)
 MAX_MUTATING_INFLIGHT = 200  # writes at a time (upstream: --max-mutating-requests-inflight)
+WRITER_TURN = 1.0  # seconds of one writer of an object before the next one that waits for it begins
 CREATE_NAME_ATTEMPTS = 8  # generateName collisions (upstream: maxNameGenerationCreateAttempts)
 EVENT_RING = 4_096  # events kept per resource for resuming watches
 EVENT_RING_BYTES = 32 * 1024 * 1024  # bytes of those events ...

@@ -1,5 +1,6 @@
 """Headers that answers carry beside their own: what pages of other origins may do, and that TLS is a must (LIM-005)."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from apiext import limits
@@ -72,6 +73,15 @@ class _Announcing:
         self._lines = written(lines)
         self.certificate_user: User | None = inner.certificate_user
         self.is_proxy: bool = inner.is_proxy
+
+    @property
+    def waiting(self) -> asyncio.Future[None] | None:
+        """What the request waits for, as long as the client is there."""
+        return self._inner.waiting
+
+    @waiting.setter
+    def waiting(self, waiting: asyncio.Future[None] | None) -> None:
+        self._inner.waiting = waiting
 
     def declared_size(self) -> int:
         """Return how many bytes of a body are still to come, MAX_BODY if the head does not tell."""

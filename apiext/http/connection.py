@@ -87,6 +87,7 @@ class ApiHandler(Turns):
         "_valid",
         "certificate_user",
         "is_proxy",
+        "waiting",
     )
 
     def __init__(self, manager: web.Server, service: Service, *, loop: "AbstractEventLoop", **settings: Any) -> None:
@@ -107,6 +108,7 @@ class ApiHandler(Turns):
         self._holder: Holder | None = None  # of the client certificate ...
         self._valid = (0.0, 0.0)  # ... and between which wall clock times it counts
         self._alone = False  # whether the last request had all that came with it
+        self.waiting: asyncio.Future[None] | None = None
         self.certificate_user: User | None = None
         self.is_proxy = False
 
@@ -156,6 +158,8 @@ class ApiHandler(Turns):
         if sink is not None:
             self._sink = None
             sink.lost()
+        if self.waiting is not None and not self.waiting.done():
+            self.waiting.set_exception(ConnectionResetError("the client is gone"))
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:

@@ -1,5 +1,6 @@
 """One request and its answer as the core sees them: no type of the HTTP library, no socket."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -17,6 +18,7 @@ class Connection(Protocol):
     certificate_user: User | None
     is_proxy: bool
     is_allowed_page: bool  # whether --cors-allowed-origins names where the request comes from
+    waiting: asyncio.Future[None] | None  # what its request waits for, as long as the client is there
 
     def declared_size(self) -> int:
         """Return how many bytes of a body are still to come, MAX_BODY if the head does not tell."""

@@ -369,6 +369,7 @@ def _call(exchange: Exchange, target: Target) -> Call:
         exchange.deadline,
         exchange.warnings,
         exchange.trail,
+        client=exchange.connection,
     )
 
 

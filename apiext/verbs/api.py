@@ -20,7 +20,7 @@ from apiext.verbs import changes, converting, decoding, identity, ownership, rea
 from apiext.verbs import delete as deletes
 from apiext.verbs import watch as watches
 from apiext.verbs.call import Body, Call, Outcome, Page, Verbs
-from apiext.verbs.commit import Decide, State, commit
+from apiext.verbs.commit import Decide, commit, nothing
 from apiext.verbs.create import Creation
 from apiext.verbs.errors import of_store
 from apiext.verbs.guarded import renewed
@@ -155,7 +155,7 @@ async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
         return Creation(verbs, call, document, wanted).decide
 
     sent = _Sent(verbs, call, body, decoding.mode(wanted), begin)
-    return await _served(verbs, call, await commit(verbs, call, State(), await sent.decided(), sent.renew))
+    return await _served(verbs, call, await commit(verbs, call, nothing, await sent.decided(), sent.renew))
 
 
 async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:

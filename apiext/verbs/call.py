@@ -1,8 +1,9 @@
 """One request as the verbs see it, and what they answer: nothing of HTTP, nothing of etcd."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from apiext.admission.chain import Chain
 from apiext.audit.events import Trail
@@ -20,6 +21,15 @@ from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.segments import Segments
 from apiext.storage.store import Entry, Guard, Made, Viewer, bytes_of, held
+
+if TYPE_CHECKING:
+    from apiext.verbs.writers import Queues
+
+
+class Client(Protocol):
+    """The connection that a request came on, as far as a write that waits for other writers needs it."""
+
+    waiting: asyncio.Future[None] | None  # gets an exception when the client goes away
 
 
 @dataclass(slots=True)
@@ -51,6 +61,7 @@ class Call:
     size: int = 0
     convert: Callable[[NeedsConversion], Awaitable[None]] | None = None
     exact: bool = False
+    client: Client | None = None  # None for the server's own writes
 
     def warn(self, notes: Iterable[str]) -> None:
         """Add notes to the warnings of the answer, each once however many there are."""
@@ -183,3 +194,4 @@ class Verbs:
     authenticator: Authenticator | None = None
     accounts: Tokens | None = None
     policy: Policy | None = None
+    queues: "Queues" = field(default_factory=dict)

@@ -21,6 +21,7 @@ from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.errors import as_status, of_store, translated
 from apiext.verbs.guarded import check_deadline
 from apiext.verbs.objects import collection_of
+from apiext.verbs.writers import Writer
 
 Answer = Callable[[Entry], Outcome]
 """Stored object, or deleted one at the revision of its deletion → the answer to the client; never raises."""
@@ -76,38 +77,59 @@ class State:
     confirmed: bool = True
 
 
+Read = Callable[[], Awaitable[State]]
+"""Return the state of the object on which to decide first, and again after other writers had their turns."""
+
+
+async def nothing() -> State:
+    """Return the state of an object that is to be created."""
+    return State()
+
+
 async def known(verbs: Verbs, call: Call, *, newest: bool = False) -> State:
     """Return the cached state of the call's object; that of etcd if nothing is cached or ``newest`` is wanted."""
     entry = None if newest else collection_of(verbs, call).cached(call.namespace or "", call.name)
     return State(entry, confirmed=False) if entry is not None else State(await _read(verbs, call))
 
 
-async def commit(verbs: Verbs, call: Call, state: State, decide: Decide, renew: Renew) -> Outcome:
+async def commit(verbs: Verbs, call: Call, read: Read, decide: Decide, renew: Renew) -> Outcome:
     """Decide on the state of an object and store the decision; after a conflict decide again, until the deadline.
 
     etcd confirms an answer or a refusal that rests on a cache before the client reads it. A refusal about the store
-    itself stands: the write may have happened.
+    itself stands: the write may have happened. After a conflict the writers of one object wait for each other.
     """
-    while True:
-        try:
-            decision = await decide(state.entry)
-            if not isinstance(decision, Unconfirmed):
-                return decision.answer(await attempt(verbs.store, collection_of(verbs, call), decision))
-        except (KeyExists, RevisionChanged) as conflict:
-            state.entry, state.confirmed = conflict.current, True
-        except GuardChanged as changed:
-            decide = await renew(changed) or decide
-        except StoreError as error:
-            raise as_status(error) from error
-        except StatusError as refusal:
-            if of_store(refusal) or (other := await _reconsidered(verbs, call, state, decide, renew)) is None:
-                raise
-            decide = other
-        else:
-            if (other := await _reconsidered(verbs, call, state, decide, renew)) is None:
-                return decision.outcome
-            decide = other
-        check_deadline(verbs, call)
+    with Writer(verbs.queues, call) as writer:
+        await writer.join()
+        state = await read()
+        while True:
+            try:
+                decision = await decide(state.entry)
+                if not isinstance(decision, Unconfirmed):
+                    return decision.answer(await attempt(verbs.store, collection_of(verbs, call), decision))
+            except (KeyExists, RevisionChanged) as conflict:
+                state = State(conflict.current)
+                if await writer.turn():
+                    state = _newer(state, await read())
+            except GuardChanged as changed:
+                decide = await renew(changed) or decide
+            except StoreError as error:
+                raise as_status(error) from error
+            except StatusError as refusal:
+                if of_store(refusal) or (other := await _reconsidered(verbs, call, state, decide, renew)) is None:
+                    raise
+                decide = other
+            else:
+                if (other := await _reconsidered(verbs, call, state, decide, renew)) is None:
+                    return decision.outcome
+                decide = other
+            check_deadline(verbs, call)
+
+
+def _newer(seen: State, read: State) -> State:
+    """Return what was read after a conflict, or what the conflict has shown if a cache does not know it yet."""
+    if read.confirmed or seen.entry is None or read.entry is None or read.entry.revision > seen.entry.revision:
+        return read
+    return seen
 
 
 async def attempt(store: CachedStore, collection: Collection, decision: Put | Remove) -> Entry:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from apiext.admission.attributes import NAMESPACES
 from apiext.auth.authorization import Attributes
@@ -17,7 +18,7 @@ from apiext.storage.store import Entry, Guard, GuardChanged, Malformed, Revision
 from apiext.turn import Turn
 from apiext.verbs import converting, identity, metadata, threads
 from apiext.verbs.call import Call, Outcome, Verbs
-from apiext.verbs.commit import Decide, Decision, Put, Remove, State, Unconfirmed, commit, known
+from apiext.verbs.commit import Decide, Decision, Put, Remove, Unconfirmed, commit, known, nothing
 from apiext.verbs.converting import FailedConversion
 from apiext.verbs.errors import Undecodable, invalid_object
 from apiext.verbs.guarded import guards_of, refresh
@@ -37,8 +38,8 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
         return await _delete_undecodable(verbs, call, options)
     identity.check_segment(call.name)
     deletion = Deletion(verbs, call, options)
-    state = await known(verbs, call, newest=deletion.marker is not _mark)
-    return await commit(verbs, call, state, deletion.decide, deletion.renew)
+    read = partial(known, verbs, call, newest=deletion.marker is not _mark)
+    return await commit(verbs, call, read, deletion.decide, deletion.renew)
 
 
 class Deletion:
@@ -161,7 +162,7 @@ async def _delete_undecodable(verbs: Verbs, call: Call, options: DeleteOptions) 
     async def renew(_: GuardChanged | None) -> None:
         """No definition decides about such a delete."""
 
-    return await commit(verbs, call, State(), decide, renew)
+    return await commit(verbs, call, nothing, decide, renew)
 
 
 def _authorize_unsafe(verbs: Verbs, call: Call) -> None:

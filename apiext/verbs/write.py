@@ -35,7 +35,7 @@ async def update(verbs: Verbs, call: Call, decide: Decide, renew: Renew) -> Outc
     """Commit what ``decide`` makes of the stored object, at first of the one in the cache."""
     identity.check_segment(call.name)
     try:
-        return await commit(verbs, call, await known(verbs, call), decide, renew)
+        return await commit(verbs, call, partial(known, verbs, call), decide, renew)
     except Undecodable as error:
         raise error.of_update() from error
 

@@ -21,6 +21,7 @@ from tests.support.processes import ROOT
 
 TABLE = Path(__file__).with_suffix(".yaml")
 WRITES = 200
+CONTENDED = 1_280
 GROUP = "surface.example.com"
 
 
@@ -162,11 +163,34 @@ def watched(paths: Callable[[int], str]) -> Callable[[Rig, int], float]:
     return measured
 
 
+def contended(make: Callable[[int], bytes]) -> Callable[[Rig, int], float]:
+    """Return what measures a write of one object by so many clients at a time; ``make(n)`` is the n-th request."""
+
+    def measured(bench: Rig, size: int) -> float:
+        define(bench)
+        wire.run(bench.address, [wire.request("POST", path(), body("one"))])
+        wire.run(bench.address, (make(number) for number in range(64)))
+        return cost(bench, (make(number) for number in range(64, 64 + CONTENDED)), CONTENDED, size)
+
+    return measured
+
+
+def _applied(number: int) -> bytes:
+    """Return an apply of an own field by one of 64 managers."""
+    spec = f'{{"apiVersion":"{GROUP}/v1","kind":"Thing","spec":{{"f{number % 64}":{number}}}}}'.encode()
+    url = path("one", query=f"fieldManager=m{number % 64}")
+    return wire.request("PATCH", url, spec, kind="application/apply-patch+yaml")
+
+
 def _watch(query: str = "", namespace: str = "default") -> str:
     return path(query=f"watch=true&{query}", namespace=namespace)
 
 
 COSTS: dict[str, Callable[[Rig, int], float]] = {
+    "patches-of-one-object": contended(
+        lambda number: wire.request("PATCH", path("one"), b'{"spec":{"n":%d}}' % number)
+    ),
+    "applies-to-one-object": contended(_applied),
     "watches-by-name": watched(lambda number: _watch(f"fieldSelector=metadata.name%3Do{number}")),
     "watches-by-label": watched(lambda number: _watch(f"labelSelector=own%3Dv{number}")),
     "watches-by-own-label": watched(lambda number: _watch(f"labelSelector=l{number}%3Dx")),

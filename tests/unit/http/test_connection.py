@@ -8,8 +8,10 @@ from contextlib import suppress
 import pytest
 
 from apiext import limits
+from apiext.config import HeaderConfig
 from apiext.http.connection import ApiHandler
 from apiext.http.slices import Slices
+from apiext.verbs.call import Call
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
 ONE = f"{COLLECTION}/a?resourceVersion=0"
@@ -273,3 +275,30 @@ async def test_large_heads_are_not_kept_in_memory() -> None:
     async with serving(shelf) as server, connected(server) as client:
         answer = await client.ask("GET", ONE, **{f"X-{number}": "v" for number in range(1000)})
         assert (answer.code, answer.headers["Connection"]) == (200, "close")
+
+
+class _Queue(Shelf):
+    """A shelf whose requests wait for something as long as their clients are there."""
+
+    async def _turn(self, call: Call) -> None:
+        assert call.client is not None
+        call.client.waiting = asyncio.get_running_loop().create_future()
+        self.opening.set()
+        try:
+            await call.client.waiting
+        finally:
+            call.client.waiting = None
+            self.opening.clear()
+
+
+@pytest.mark.parametrize("origins", [[], ["^https://a$"]])
+@on_uvloop
+async def test_a_request_waits_no_longer_than_its_client(origins: list[str]) -> None:
+    shelf = _Queue()
+    shelf.put("a")
+    async with serving(shelf, headers=HeaderConfig(cors_origins=origins)) as server:
+        async with connected(server) as client:
+            client.send("GET", f"{COLLECTION}/a", Origin="https://a")
+            await asyncio.wait_for(shelf.opening.wait(), 5)
+        await until(lambda: not shelf.opening.is_set())
+        await until(lambda: not server.connections)

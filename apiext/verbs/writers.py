@@ -1,0 +1,118 @@
+"""Queues of the writers of one object: after a conflict they decide one after another, and each decides once."""
+
+import asyncio
+from collections import deque
+
+from apiext import limits
+from apiext.meta import status
+from apiext.meta.names import GroupResource
+from apiext.verbs import threads
+from apiext.verbs.call import Call
+
+Key = tuple[GroupResource, str, str]
+"""Stored resource, namespace and name of an object."""
+
+
+class Queue:
+    """The writers of one object that wait, in the order in which they came, and the one that has its turn."""
+
+    __slots__ = ("holder", "waiting")
+
+    def __init__(self) -> None:
+        self.holder: Writer | None = None
+        self.waiting: deque[Writer] = deque()
+
+
+Queues = dict[Key, Queue]
+"""Those of a server. An object that no two writers want to change at a time has none."""
+
+
+class Writer:
+    """A write under way. It tries without a turn first, and asks for one when another writer was faster.
+
+    A turn that takes longer than limits.WRITER_TURN passes to the next writer: a webhook that is called in it may
+    write the same object, or never answer. The writer goes on without a turn. After a conflict it is the first to get
+    another one, of twice the length. Only the transaction decides which write is stored: other servers know nothing of
+    these queues.
+    """
+
+    __slots__ = ("_call", "_granted", "_key", "_queue", "_queues", "_seconds", "_timer")
+
+    def __init__(self, queues: Queues, call: Call) -> None:
+        self._queues = queues
+        self._call = call
+        self._key: Key = (call.served.stored_resource, call.namespace or "", call.name)
+        self._queue: Queue | None = None  # in which it waits or has its turn
+        self._seconds = 0.0  # of its last turn
+        self._granted: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    async def join(self) -> None:
+        """Wait behind the writers of the object that wait already, if there are any."""
+        if self._key in self._queues:
+            await self.turn()
+
+    async def turn(self) -> bool:
+        """Wait for a turn; return whether another writer had one meanwhile, so that the object has to be read again.
+
+        504 at the deadline of the call. A client that goes away ends the wait (``Client.waiting``).
+        """
+        call = self._call
+        if self._queue is not None or not call.name:  # a create has no key yet
+            return False
+        queue = self._queue = self._queues.setdefault(self._key, Queue())
+        if queue.holder is None:
+            queue.holder = self
+            self._begin()
+            return False
+        granted = self._granted = asyncio.get_running_loop().create_future()
+        if self._seconds:
+            queue.waiting.appendleft(self)
+        else:
+            queue.waiting.append(self)
+        client = call.client
+        if client is not None:
+            client.waiting = granted
+        try:
+            async with asyncio.timeout_at(call.deadline or None):
+                await granted
+        except TimeoutError as error:
+            raise status.timeout(threads.OVER) from error
+        finally:
+            if client is not None:
+                client.waiting = None
+        return True
+
+    def leave(self) -> None:
+        """End the turn, or the wait for one."""
+        queue = self._queue
+        if queue is None:
+            return
+        if queue.holder is self:
+            assert self._timer is not None
+            self._timer.cancel()
+            self._pass_on()
+        else:
+            self._queue = None
+            queue.waiting.remove(self)
+
+    def _begin(self) -> None:
+        self._seconds = self._seconds * 2 or limits.WRITER_TURN
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._pass_on)
+        if self._granted is not None and not self._granted.done():
+            self._granted.set_result(None)
+
+    def _pass_on(self) -> None:
+        queue, self._queue = self._queue, None
+        assert queue is not None
+        if queue.waiting:
+            queue.holder = queue.waiting.popleft()
+            queue.holder._begin()
+        else:
+            del self._queues[self._key]

@@ -152,6 +152,7 @@ PATH_NAME = 1_024  # characters of a client's name in the path of a fault; what 
 MAX_SCHEMA_NESTING = 240  # nested objects and lists of a schema document: walks are recursive, JSON writers end at 254
 EVENTS_WAITING = 1_000  # Events of a controller that wait to be made
 EVENTS_TOLD = 10_000  # Events of a controller that are remembered, so that they are told once
+OWNERS_READ = 16  # owners of an object and kind that etcd itself is asked for; more are looked up in a fresh cache
 AWAITED_KINDS = 4_096  # kinds of owners noticed as soon as they are served; others wait for the next look at everything
 LAST_EVENTS = 2.0  # seconds that watches of a deleted definition have to be written their last events
 DECODED_KEPT = 1.0  # seconds without use after which the definition that was decoded last is forgotten

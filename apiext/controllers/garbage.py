@@ -7,7 +7,7 @@ schema nor a conversion can hold up a deletion.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -36,6 +36,7 @@ from apiext.documents.quotes import go_quote
 from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
 from apiext.storage.collection import Collection
+from apiext.storage.keys import relative
 from apiext.storage.store import Entry, RevisionChanged, StoreError, Unavailable
 from apiext.storage.values import custom_object
 from apiext.turn import Turn
@@ -148,8 +149,10 @@ class Garbage:
     async def _judge(self, found: _Object) -> None:
         """Delete an object whose owners are all absent or waiting for it; else drop its references to those."""
         references = references_of(found.metadata)
-        owners = {one.uid: await self._owner(one, found.entry.namespace) for one in references}
+        owners = await self._owners(references, found.entry.namespace)
+        turn = Turn()
         for one in references:
+            await turn.give()
             if owners[one.uid] in (Owner.ABSENT, Owner.UNKNOWN) and self._is_elsewhere(one, found):
                 self._tell(found, one)
         states = set(owners.values())
@@ -167,35 +170,66 @@ class Garbage:
                 return
         await self._delete(found, policy)
 
-    async def _owner(self, reference: Reference, namespace: str) -> Owner:
-        """Look for an owner where an object in this namespace ("": cluster scope) can have one."""
-        served = self._kind(reference)
-        if served is None and len(self._awaited) < limits.AWAITED_KINDS:
-            self._awaited.add((reference.api_version, reference.kind))
-        if served is None:
-            return self._last_seen(reference, namespace)
-        if served.namespaced and not namespace:
-            return Owner.UNKNOWN
-        resource, within = served.stored_resource, namespace if served.namespaced else ""
-        collection = self._verbs.store.add(resource, served.namespaced)
-        cached = collection.known(f"{within}/{reference.name}" if within else reference.name)
-        if cached is not None and _state(cached, reference.uid) is Owner.SOLID:
-            return Owner.SOLID
-        if not reference.name or "/" in reference.name:
-            return Owner.ABSENT  # no object can have that name
-        entry = await self._verbs.store.current(collection, within, reference.name)
-        state = _state(entry, reference.uid) if entry is not None else Owner.ABSENT
-        if state is not Owner.SOLID:
+    async def _owners(self, references: Sequence[Reference], namespace: str) -> dict[str, Owner]:
+        """Look for owners where an object in this namespace ("": cluster scope) can have them, by uid.
+
+        The cache shows that an owner is there. Those of one kind that it lacks are looked up together.
+        """
+        states: dict[Reference, Owner] = {}
+        doubtful: dict[GroupResource, tuple[ServedResource, list[Reference]]] = {}
+        turn = Turn()
+        for one in references:
+            await turn.give()
+            served = self._kind(one)
+            if served is None:
+                if len(self._awaited) < limits.AWAITED_KINDS:
+                    self._awaited.add((one.api_version, one.kind))
+                states[one] = self._last_seen(one, namespace)
+            elif served.namespaced and not namespace:
+                states[one] = Owner.UNKNOWN
+            else:
+                collection = self._verbs.store.add(served.stored_resource, served.namespaced)
+                cached = collection.known(relative(namespace if served.namespaced else "", one.name))
+                if cached is not None and _state(cached, one.uid) is Owner.SOLID:
+                    states[one] = Owner.SOLID
+                elif not one.name or "/" in one.name:
+                    states[one] = Owner.ABSENT  # no object can have that name
+                else:
+                    doubtful.setdefault(served.group_resource, (served, []))[1].append(one)
+        for served, ones in doubtful.values():
+            states |= await self._newest(served, ones, namespace)
+        return {one.uid: states[one] for one in references}
+
+    async def _newest(
+        self, served: ServedResource, references: list[Reference], namespace: str
+    ) -> dict[Reference, Owner]:
+        """Look for owners of one kind in etcd's newest state.
+
+        A few are read from etcd itself, so that no fault of the cache deletes a dependent; many from the cache, once it
+        shows everything that etcd has.
+        """
+        store, within = self._verbs.store, namespace if served.namespaced else ""
+        collection = store.add(served.stored_resource, served.namespaced)
+        many = len(references) > limits.OWNERS_READ
+        if many:
+            await store.fresh(collection)
+        states: dict[Reference, Owner] = {}
+        turn = Turn()
+        for one in references:
+            await turn.give()
+            entry = collection.get(within, one.name) if many else await store.current(collection, within, one.name)
+            states[one] = _state(entry, one.uid) if entry is not None else Owner.ABSENT
+        missing = [one for one in references if states[one] is not Owner.SOLID]
+        if missing:
             # The definition may have gone while we looked, or have come in another scope: the catalog may be behind.
             await self._serving.refresh(served.group, served.resource)
-            now = self._kind(reference)
-            if now is None or (now.stored_resource, now.uid, now.namespaced) != (
-                resource,
-                served.uid,
-                served.namespaced,
-            ):
-                return self._last_seen(reference, namespace)
-        return state
+        looked_up = served.stored_resource, served.uid, served.namespaced
+        for one in missing:
+            await turn.give()
+            now = self._kind(one)
+            if now is None or (now.stored_resource, now.uid, now.namespaced) != looked_up:
+                states[one] = self._last_seen(one, namespace)
+        return states
 
     def _is_elsewhere(self, reference: Reference, found: _Object) -> bool:
         """Tell whether an owner is in a namespace in which the object cannot have it: another one, or any at all.

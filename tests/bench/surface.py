@@ -6,7 +6,9 @@ logarithm of the cost over that of the size: a property of the code, so that no 
 
 from __future__ import annotations
 
+import json
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,8 +125,6 @@ def path(name: str = "", namespace: str = "default", query: str = "") -> str:
 
 def body(name: str, **more: Any) -> bytes:
     """Return an object; ``labels`` go to its metadata, the rest to its spec."""
-    import json
-
     labels = more.pop("labels", {})
     metadata = {"name": name, "labels": labels}
     return json.dumps(
@@ -182,6 +182,30 @@ def _applied(number: int) -> bytes:
     return wire.request("PATCH", url, spec, kind="application/apply-patch+yaml")
 
 
+def missing_owners(bench: Rig, size: int) -> float:
+    """Return the cost of an owner, of an object that names so many that never were: it is created, and collected."""
+    define(bench)
+    wire.run(bench.address, [wire.request("POST", path(), body("warm"))])
+
+    def named() -> float:
+        owner = {"apiVersion": f"{GROUP}/v1", "kind": "Thing"}
+        owners = [{**owner, "name": f"x{number}", "uid": f"uid-{number}"} for number in range(size)]
+        before = bench.cpu()
+        bench.api.post(path(), json.loads(body("owned")) | {"metadata": {"name": "owned", "ownerReferences": owners}})
+        until(lambda: bench.api.get(path("owned")).status == 404)
+        return (bench.cpu() - before) / size / bench.paces[-1]
+
+    return min(named() for _ in range(2))
+
+
+def until(condition: Callable[[], bool], within: float = 60.0) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.05)
+
+
 def _watch(query: str = "", namespace: str = "default") -> str:
     return path(query=f"watch=true&{query}", namespace=namespace)
 
@@ -191,6 +215,7 @@ COSTS: dict[str, Callable[[Rig, int], float]] = {
         lambda number: wire.request("PATCH", path("one"), b'{"spec":{"n":%d}}' % number)
     ),
     "applies-to-one-object": contended(_applied),
+    "missing-owners": missing_owners,
     "watches-by-name": watched(lambda number: _watch(f"fieldSelector=metadata.name%3Do{number}")),
     "watches-by-label": watched(lambda number: _watch(f"labelSelector=own%3Dv{number}")),
     "watches-by-own-label": watched(lambda number: _watch(f"labelSelector=l{number}%3Dx")),

@@ -169,6 +169,38 @@ async def test_an_owner_that_cannot_be_read_is_not_absent() -> None:
         await until(lambda: it.one.collection(WIDGETS).known("d/child") is None)
 
 
+@pytest.mark.parametrize("left", [0, 1])
+async def test_many_owners_of_one_kind_are_looked_up_together(left: int) -> None:
+    etcd = FakeEtcd()
+    async with world(etcd) as it:
+        owners = [widget(f"owner{number}") for number in range(300)]
+        for owner in owners[:left]:
+            await it.put(owner)
+        child = owned(widget("child"), *owners)
+        await it.quiet()
+        before = len(etcd.calls)
+        await it.put(child)
+        if left:
+            await until(lambda: uids(it.find(child)) == [owner["metadata"]["uid"] for owner in owners[:left]])
+        else:
+            await until(lambda: it.find(child) is None)
+        await it.quiet()
+        assert len(etcd.calls) - before < 40
+
+
+async def test_one_of_many_owners_that_cannot_be_read_is_not_absent() -> None:
+    etcd = FakeEtcd()
+    async with world(etcd) as it:
+        etcd.put(f"{PREFIX}/example.com/widgets/d/owner5", b"not JSON")
+        child = owned(widget("child"), *(widget(f"owner{number}") for number in range(50)))
+        await it.put(child)
+        await it.one.store.fresh()
+        await until(lambda: it.garbage.loop.idle)
+        assert it.one.collection(WIDGETS).known("d/child") is not None
+        etcd.remove(f"{PREFIX}/example.com/widgets/d/owner5")
+        await until(lambda: it.one.collection(WIDGETS).known("d/child") is None)
+
+
 class Adoption:
     """Gives an object another owner while its deletion is being admitted."""
 

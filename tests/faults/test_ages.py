@@ -248,7 +248,7 @@ def _fill(api: Client) -> str:
 
 
 @pytest.mark.rows("TAB-003", "TAB-005")
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_tables_differ_in_their_ages_alone_when_the_clock_moves(tmp_path: Path, workers: int) -> None:
     found = library()
     if found is None:

@@ -78,7 +78,7 @@ class Neighbour:
     def _read(self) -> None:
         while not self._stop.is_set():
             self.took.append(self._once())
-            self._stop.wait(0.01)
+            self._stop.wait(0.05)
 
     def __enter__(self) -> Neighbour:
         self._thread.start()

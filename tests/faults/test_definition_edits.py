@@ -20,7 +20,7 @@ from apiext.conformance.support.waiting import pause, until
 from tests.support.processes import running_server
 
 EVERY = 0.2  # seconds between edits
-SHORT, LONG = 60, 1500  # edits
+SHORT, LONG = 30, 1500  # edits
 WRITERS = 4
 TEXT, SIZE = {"type": "string"}, {"type": "integer"}
 LAST = "the-last"

@@ -37,7 +37,7 @@ class Profile:
     resumed: int = 10
 
 
-SHORT = Profile(30, (0.2, 1.0))
+SHORT = Profile(12, (0.2, 1.0), writes=800)
 LONG = Profile(300, (0.5, 2.0))
 MUTATED = Profile(3, (1.5, 2.0), writes=0, resumed=1)
 

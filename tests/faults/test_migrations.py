@@ -157,7 +157,7 @@ def test_live_writers_lose_nothing(api: Client, etcd: Etcd) -> None:
 
 
 @pytest.mark.rows("VER-002", "VER-014")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_the_next_server_goes_on(etcd: Etcd, tmp_path: Path, how: signal.Signals) -> None:
     prefix = f"next-{how.name.lower()}"
     first = start_server(tmp_path / "first", flags(etcd, prefix))

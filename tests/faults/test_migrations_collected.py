@@ -17,7 +17,7 @@ from tests.support.shared import ROOT
 
 __all__ = ["api", "etcd", "server"]  # fixtures
 OWNERS = "/api/v1/namespaces/default/configmaps"
-OBJECTS, OWNED = 1200, 20
+OBJECTS, OWNED = 600, 20
 
 
 def owned(api: Client) -> tuple[Resource, str]:
@@ -58,7 +58,7 @@ def test_what_the_collector_writes_meanwhile_moves_as_well(api: Client, etcd: Et
 @pytest.mark.rows("VER-002")
 def test_the_command_moves_it_as_well(server: Server, api: Client, etcd: Etcd) -> None:
     widgets, owner = owned(api)
-    asked = [*command(server, "--rate=500", f"widgets.{widgets.group}")]
+    asked = [*command(server, "--rate=250", f"widgets.{widgets.group}")]
     with subprocess.Popen(asked, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as running:
         until(lambda: len(versions_of(etcd, widgets)) == 2, "some moved")
         api.delete(owner, propagationPolicy="Background").expect(200)

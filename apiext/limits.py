@@ -50,6 +50,8 @@ HISTORIES_BYTES = (
 )  # ... and of those of all resources: beyond, the longest quiet resource sheds its own
 EVENTS_KEPT_BYTES = 1024 * 1024  # bytes of events that are kept however old they are; at most as many as these:
 EVENTS_KEPT = 100  # of these, however old; others for one to two bookmark periods (upstream: defaultLowerBoundCapacity)
+SHOWN_BYTES = 8 * 1024 * 1024  # bytes of converted objects whose labels were read for a watch, kept for others ...
+SHOWN_KEPT = 1.0  # ... for so many seconds at most
 VIEW_BYTES = 12 * 1024 * 1024  # bytes of remembered views of single objects; the rest is made again when read
 NAMESPACES_SEEN = 256  # decoded namespaces that admission remembers
 ADDRESS_GIVEN = 5.0  # seconds in which what a service was given is stored, or free again

@@ -3,6 +3,7 @@
 Keys are etcd keys as text; a revision is etcd's mod_revision, which is the resourceVersion.
 """
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -233,6 +234,46 @@ class Shown(Entry):
         """Return the view as a document."""
         document: dict[str, Any] = orjson.loads(self._made.at(self.revision))
         return document
+
+
+class ShownOnce:
+    """Entries as versions show them, for the watches that ask for their labels or fields: each is read once for all.
+
+    Together they have at most limits.SHOWN_BYTES, those used last, and none stays longer than limits.SHOWN_KEPT.
+    """
+
+    __slots__ = ("_bytes", "_kept")
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[Viewer, Entry], tuple[Shown, int]] = OrderedDict()
+        self._bytes = 0
+
+    def find(self, entry: Entry, viewer: Viewer) -> Shown | None:
+        """Return an entry as a viewer has shown it to another watch."""
+        found = self._kept.get((viewer, entry))
+        if found is None:
+            return None
+        self._kept.move_to_end((viewer, entry))
+        return found[0]
+
+    def keep(self, entry: Entry, viewer: Viewer, view: bytes) -> Shown:
+        """Return an entry as it is shown, and find it for other watches."""
+        found = self.find(entry, viewer)
+        if found is not None:
+            return found
+        if not self._kept:
+            asyncio.get_running_loop().call_later(limits.SHOWN_KEPT, self.clear)
+        found = Shown(entry, viewer, Ready(view, entry.revision))
+        self._kept[viewer, entry] = found, len(view)
+        self._bytes += len(view)
+        while self._bytes > limits.SHOWN_BYTES and len(self._kept) > 1:
+            self._bytes -= self._kept.popitem(last=False)[1][1]
+        return found
+
+    def clear(self) -> None:
+        """Drop all."""
+        self._kept.clear()
+        self._bytes = 0
 
 
 def held(entries: Sequence[Entry], viewer: Viewer, made: Sequence[Made]) -> list[Entry]:

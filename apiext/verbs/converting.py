@@ -18,7 +18,7 @@ from apiext.conversion.review import ConversionError
 from apiext.documents.document import Document, View
 from apiext.meta import status
 from apiext.storage.indexes import chosen_of
-from apiext.storage.store import Entry, Fault, Made, Ready, held
+from apiext.storage.store import Entry, Fault, Made, ShownOnce, held
 from apiext.turn import Turn
 from apiext.verbs import errors, threads
 from apiext.verbs.call import Call, Verbs
@@ -27,6 +27,7 @@ from apiext.verbs.selection import Selection, by_name
 log = logging.getLogger(__name__)
 
 Keep = Callable[[Document, bytes], Converted | None]
+_SHOWN = ShownOnce()
 STEP = limits.REVIEW_OBJECTS * limits.REVIEWS_AT_ONCE
 
 
@@ -188,11 +189,13 @@ class Stage:
     def now(self, entry: Entry) -> Entry | None:
         """Return the entry if frames can be made of it at once; with the labels of what is shown, if they count."""
         view = self._served.view
+        if self._by_labels and (found := _SHOWN.find(entry, view)) is not None:
+            return found
         try:
             text = entry.view(view)
         except NeedsConversion:
             return None
-        return held((entry,), view, (Ready(text, entry.revision),))[0] if self._by_labels else entry
+        return _SHOWN.keep(entry, view, text) if self._by_labels else entry
 
     def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
         """Have entries shown and hand them over in their order; or the frame of the ERROR that ends the watch."""
@@ -201,10 +204,13 @@ class Stage:
         def told(found: Sequence[Entry] | Exception) -> None:
             if isinstance(found, Exception):
                 then(self._failed(status.unknown(str(found))))
+            elif self._by_labels:
+                then([_SHOWN.keep(entry, view, one.view(view)) for entry, one in zip(entries, found, strict=True)])
             else:
                 then(found)
 
-        self._verbs.converter.prepare(self._resource, self._served.view, entries, told)
+        view = self._served.view
+        self._verbs.converter.prepare(self._resource, view, entries, told)
 
     def rest(self) -> None:
         """Do nothing: converted objects are cached elsewhere, and show no ages."""

@@ -16,8 +16,9 @@ from typing import Any
 
 import yaml
 
+from apiext.conformance.support.conversion_webhook import in_another_process
 from apiext.conformance.support.definitions import establish
-from tests.bench import wire
+from tests.bench import conversion, wire
 from tests.bench.rig import Rig, rig
 from tests.support.processes import ROOT
 
@@ -182,6 +183,25 @@ def _applied(number: int) -> bytes:
     return wire.request("PATCH", url, spec, kind="application/apply-patch+yaml")
 
 
+def converted(bench: Rig, size: int) -> float:
+    """Return the cost of a write beside so many watches by labels of a version that a webhook makes."""
+    with in_another_process() as (config, _):
+        conversion.define(bench, "hooked", config)
+        conversion.fill(bench, "hooked", "default", 1)
+        paths = (
+            conversion.path("hooked", "v2", "default", query=f"?watch=true&labelSelector=own%3Dv{number}")
+            for number in range(size)
+        )
+        watchers = wire.Watchers(bench.address, paths)
+        one = conversion.path("hooked", "v1", "default", "o00000")
+        patches = [wire.request("PATCH", one, b'{"spec":{"p58":"turn %d"}}' % number) for number in range(WRITES + 20)]
+        try:
+            wire.run(bench.address, patches[:20])
+            return cost(bench, patches[20:], WRITES)
+        finally:
+            watchers.close()
+
+
 def missing_owners(bench: Rig, size: int) -> float:
     """Return the cost of an owner, of an object that names so many that never were: it is created, and collected."""
     define(bench)
@@ -215,6 +235,7 @@ COSTS: dict[str, Callable[[Rig, int], float]] = {
         lambda number: wire.request("PATCH", path("one"), b'{"spec":{"n":%d}}' % number)
     ),
     "applies-to-one-object": contended(_applied),
+    "converted-watches": converted,
     "missing-owners": missing_owners,
     "watches-by-name": watched(lambda number: _watch(f"fieldSelector=metadata.name%3Do{number}")),
     "watches-by-label": watched(lambda number: _watch(f"labelSelector=own%3Dv{number}")),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from weakref import ref
 
+import orjson
 import pytest
 
 from apiext import limits
 from apiext.storage.history import Change, History
-from apiext.storage.store import Entry
+from apiext.storage.store import Entry, ShownOnce
 
 RAW = (
     b'{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"creationTimestamp":"2026-01-01T00:00:00Z",'
@@ -85,3 +87,29 @@ def test_views_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     entries[3].forget()
     entries[0].view(renamed)
     assert [entry._seen is not None for entry in entries] == [True, False, True, False, True]
+
+
+async def test_what_one_watch_reads_of_a_converted_object_others_need_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SHOWN_BYTES", 250)
+    monkeypatch.setattr(limits, "SHOWN_KEPT", 0.02)
+    text = orjson.dumps({"metadata": {"labels": {"a": "b"}}, "x": "x" * 60})
+
+    def viewer(raw: bytes, revision: int) -> bytes:
+        return text
+
+    def another(raw: bytes, revision: int) -> bytes:
+        return text
+
+    entries = [Entry("d", f"o{number}", number, b"{}") for number in range(4)]
+    once = ShownOnce()
+    first = once.keep(entries[0], viewer, text)
+    assert first.labels == {"a": "b"}
+    assert once.find(entries[0], viewer) is first
+    assert once.keep(entries[0], viewer, text) is first
+    assert once.find(entries[0], another) is None
+    for entry in entries[1:]:
+        once.keep(entry, viewer, text)
+    assert [once.find(entry, viewer) is not None for entry in entries] == [False, False, True, True]
+    await asyncio.sleep(0.05)
+    assert not any(once.find(entry, viewer) for entry in entries)
+    assert once.keep(entries[0], viewer, text) is not first

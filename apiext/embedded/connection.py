@@ -1,15 +1,20 @@
 """Connections to an embedded store: what a client of etcd takes for one to a member (the Transport port)."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from math import inf
+from weakref import ref
 
 from apiext.embedded import faults
 from apiext.embedded.store import Store
 from apiext.embedded.watches import WatchStream
 from apiext.etcd import messages
-from apiext.etcd.errors import UNIMPLEMENTED, EtcdError
+from apiext.etcd.errors import DEADLINE_EXCEEDED, UNIMPLEMENTED, EtcdError
 from apiext.etcd.transport import TLS, Dial, Endpoint, Spawn, Transport
+
+HUNG = 10.0  # seconds until a call on a disk that does not answer fails; a slow disk may take as long as that
+SWEEP = 1.0  # seconds between two looks for such calls
 
 
 class Connection:
@@ -19,18 +24,44 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._store = store
         self._streams: set[WatchStream] = set()
+        self._open: deque[tuple[float, ref[asyncio.Future[bytes]]]] = deque()  # weakly: an answer may be large
+        self._sweeping = False
         self.live = True
         self.heard = self.answered = inf  # a store in this process is never silent
         self.lost: asyncio.Future[None] = self._loop.create_future()
         self.gone: asyncio.Future[None] = self._loop.create_future()
 
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
-        """Return the future of the answer; ``timeout`` is not kept: the outcome of a write on a slow disk is known."""
+        """Return the future of the answer, which fails after ``timeout`` or HUNG seconds, whatever is longer.
+
+        A write on a slow disk waits for its sync, so that its outcome is known.
+        """
         if self.live:
-            return self._store.call(path, message)
-        answer: asyncio.Future[bytes] = self._loop.create_future()
-        answer.set_exception(faults.closed())
-        return answer
+            answer = self._store.call(path, message)
+            self._open.append((self._loop.time() + max(timeout, HUNG), ref(answer)))
+            if not self._sweeping:
+                self._sweeping = True
+                self._loop.call_later(SWEEP, self._sweep)
+            return answer
+        failed: asyncio.Future[bytes] = self._loop.create_future()
+        failed.set_exception(faults.closed())
+        return failed
+
+    def _sweep(self) -> None:
+        """Fail the calls whose time is over; forget those that have their answer."""
+        now, left = self._loop.time(), deque[tuple[float, ref[asyncio.Future[bytes]]]]()
+        for deadline, weak in self._open:
+            answer = weak()
+            if answer is None or answer.done():
+                continue
+            if deadline <= now:
+                answer.set_exception(EtcdError(DEADLINE_EXCEEDED, "the disk of the store does not answer"))
+            else:
+                left.append((deadline, weak))
+        self._open = left
+        self._sweeping = bool(left)
+        if left:
+            self._loop.call_later(SWEEP, self._sweep)
 
     def stream(
         self, path: str, on_message: Callable[[bytes], None], on_end: Callable[[EtcdError], None]

@@ -37,6 +37,7 @@ ROOMY = 0.95  # of the quota, below which the store counts as no longer full
 RELIEF = 10.0  # seconds between two tries to make room
 COUNTS_KEPT = 256  # counts of lists that are read in pages
 FIRST_REVISION = 1  # that of an empty store, as etcd has it
+STUCK = 5.0  # seconds of one batch, after which the disk counts as hung
 
 Answer = asyncio.Future[bytes]
 Measured = Callable[[Commit, int], None]
@@ -76,6 +77,7 @@ class Store:
         self._after: list[Callable[[], None]] = []  # done once the batch is kept
         self._scheduled = self._writing = False
         self._under_way = 0  # bytes of the batch that is being written
+        self._began = 0.0  # loop time at which that began
         self._sweeping = self._relieving = self._refused = False
         self._counts: OrderedDict[tuple[bytes, bytes, int], int] = OrderedDict()
         self._handlers: dict[str, Callable[[bytes, Answer], None]] = {
@@ -126,6 +128,11 @@ class Store:
             self._schedule()
             await asyncio.wait((kept, self.failed), return_when=asyncio.FIRST_COMPLETED)
         await asyncio.to_thread(self.backend.close)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a batch has waited STUCK seconds for the disk: reads are answered, and no writes."""
+        return self._writing and self._loop.time() - self._began > STUCK
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
@@ -268,7 +275,7 @@ class Store:
             self._kept(batch, calls, after)
             return
         self._writing = True
-        self._under_way = batch.size
+        self._under_way, self._began = batch.size, self._loop.time()
         self.backend.write(batch, partial(self._written, batch, calls, after))
 
     def _written(

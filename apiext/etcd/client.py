@@ -70,6 +70,8 @@ class Etcd:
     progress_requests_ok: bool = False
     version: str = ""
     """What the member behind the connection for watches says that it is."""
+    stuck: Callable[[], bool]
+    """Report whether what is behind ``transport`` answers reads but no writes; etcd then answers neither."""
 
     def __init__(
         self,
@@ -94,6 +96,7 @@ class Etcd:
         self._streams = Channel(where, tls, dial, self._scope, self._greet_for_streams)
         self._caller = Caller(self._calls, self._login, patience)
         self._writer = Writer(self._caller)
+        self.stuck = lambda: False
         self._nobody = probe
         self._probe = messages.RangeRequest(key=probe, count_only=True).SerializeToString()
         self._lineage = Lineage()
@@ -149,7 +152,8 @@ class Etcd:
     @property
     def answering(self) -> bool:
         """Whether etcd has answered within the last seconds (PULSE and SILENCE), whoever asked."""
-        return not self._failed and (self._asking is None or self._loop.time() - self._asked < SILENCE)
+        asked_late = self._asking is not None and self._loop.time() - self._asked >= SILENCE
+        return not (self._failed or asked_late or self.stuck())
 
     async def _pulse(self) -> None:
         while True:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from apiext.embedded import backend, faults
+from apiext.embedded import connection as connections
+from apiext.embedded import store as stores
 from apiext.embedded.connection import Connection, dialer
 from apiext.embedded.memory import MemoryBackend
 from apiext.embedded.store import Store
-from apiext.etcd import errors, messages, requests
+from apiext.etcd import client, errors, messages, requests, writes
 from apiext.etcd.client import Batch, Etcd, prefix_end
 from apiext.etcd.errors import EtcdError
 from tests.support.embedded import KINDS, client_of, file_of, opened
@@ -111,6 +113,38 @@ async def test_nothing_is_shown_before_it_is_kept() -> None:
     assert messages.TxnResponse.FromString(await second).header.revision == 3
     answer = messages.TxnResponse.FromString(await refused)
     assert (answer.succeeded, answer.responses[0].response_range.kvs[0].value) == (False, b"1")
+
+
+async def test_calls_on_a_disk_that_hangs_fail_and_what_was_written_is_there_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "HUNG", 0.2)
+    monkeypatch.setattr(connections, "SWEEP", 0.02)
+    monkeypatch.setattr(stores, "STUCK", 0.1)
+    held = HeldBackend()
+    store = Store(held)
+    await store.open()
+    etcd = Etcd(["unix:///embedded"], transport=dialer(store), patience=0.2)
+    etcd.stuck = lambda: store.stuck
+    monkeypatch.setattr(writes, "TRY", 0.2)
+    monkeypatch.setattr(client, "TRY", 0.2)
+    await etcd.start()
+    outcomes = await asyncio.gather(etcd.create(b"a", b"1"), etcd.create(b"a", b"2"), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [errors.UnknownOutcome, errors.UnknownOutcome]
+    assert (await etcd.get(b"a"), await etcd.head_revision()) == (None, 1), "reads are answered"
+    assert (store.stuck, etcd.answering) == (True, False)
+    async with asyncio.TaskGroup() as group:
+        late = group.create_task(etcd.create(b"b", b"3"))
+        await settle()
+        for _ in range(2):
+            held.let_through()
+            await settle()
+    assert late.result().revision == 3
+    found = await etcd.get(b"a")
+    assert found is not None
+    assert found.value == b"1"
+    assert (store.stuck, etcd.answering) == (False, True)
+    await etcd.close()
 
 
 async def test_what_waits_becomes_one_batch(tmp_path: Path) -> None:
@@ -296,7 +330,7 @@ async def test_beyond_the_quota_deletions_make_room(kind: str, tmp_path: Path) -
         for number, revision in enumerate(made[:5]):
             assert (await etcd.delete(b"k%d" % number, revision)).ok
         await etcd.compact(await etcd.head_revision())
-        await until(lambda: store.backend.size.in_use < 1_500_000)
+        await until(lambda: store.backend.size.in_use < 1_500_000 and not store._refused)
         assert (await etcd.create(b"k", bytes(100_000))).ok
         assert await etcd.alarms() == []
 

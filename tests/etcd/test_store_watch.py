@@ -1,9 +1,10 @@
-"""Several stores over one real etcd under writes, compaction and restarts: watches tell what a witness saw (K-4)."""
+"""Several stores over one etcd or one embedded store, under writes, compaction and restarts (K-4)."""
 
 import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -17,6 +18,8 @@ from apiext.storage.keys import Keys
 from apiext.storage.store import Compacted, Entry, KeyExists, RevisionChanged
 from apiext.storage.watching import WatchGroup
 from tests.support import processes
+from tests.support.embedded import client_of, file_of
+from tests.support.embedded import opened as opened_store
 from tests.support.sinks import RecordingSink, Seen, watch_group
 from tests.support.store_contract import THINGS, body
 
@@ -32,15 +35,20 @@ def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[processes.Etcd]
         yield etcd
 
 
-@pytest.fixture
-async def clients(member: processes.Etcd) -> AsyncIterator[list[Etcd]]:
+@pytest.fixture(params=["etcd", "sqlite", pytest.param("memory", marks=pytest.mark.long)])
+async def clients(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[list[Etcd]]:
     """Two servers' clients and the witness's."""
-    made = [Etcd([member.url]) for _ in range(3)]
-    for client in made:
-        await client.start()
-    yield made
-    for client in made:
-        await client.close()
+    async with contextlib.AsyncExitStack() as stack:
+        if request.param == "etcd":
+            url = request.getfixturevalue("member").url
+            made = [Etcd([url]) for _ in range(3)]
+            for client in made:
+                await client.start()
+                stack.push_async_callback(client.close)
+        else:
+            store = await stack.enter_async_context(opened_store(file_of(request.param, tmp_path)))
+            made = [await stack.enter_async_context(client_of(store)) for _ in range(3)]
+        yield made
 
 
 class Witness:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from apiext.conformance.support.http_client import DEFINITIONS, TABLE, Client
 from apiext.conformance.support.waiting import pause, prompt, until
 from tests.faults.checkers import violations
 from tests.faults.workload import Load
-from tests.support import etcd_reader
+from tests.support import etcd_reader, sqlite_reader
 from tests.support.processes import running_etcd, running_server
 
 HOUR = 3600.0
@@ -66,7 +67,8 @@ def _jumps_hurt_nobody(api: Client, widgets: Resource, wrong_by: Clock) -> None:
 
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005")
-def test_jumps_of_the_clock_change_nothing_but_times(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("etcd", marks=pytest.mark.long)])
+def test_jumps_of_the_clock_change_nothing_but_times(tmp_path: Path, store: str) -> None:
     file = tmp_path / "shift"
 
     def wrong_by(seconds: float) -> None:
@@ -74,17 +76,22 @@ def test_jumps_of_the_clock_change_nothing_but_times(tmp_path: Path) -> None:
 
     wrong_by(0)
     command = [sys.executable, "-m", "tests.faults.wrong_clock", str(file), "serve"]
-    with running_etcd(tmp_path / "etcd") as etcd:
-        flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}"]
+    flags = ["--insecure", "--port=0"]
+    with contextlib.ExitStack() as stack:
+        etcd = stack.enter_context(running_etcd(tmp_path / "etcd")) if store == "etcd" else None
+        flags.append(f"--etcd-servers={etcd.url}" if etcd else "--store=sqlite")
         with running_server(flags, tmp_path / "server", command=command) as server:
             api = Client(server.url)
             widgets, loaded = (serve(api, schema={"openAPIV3Schema": SCHEMA}) for _ in range(2))
-            since = etcd_reader.head(etcd)
+            prefix = f"/registry/{loaded.group}/widgets/"
             load = Load(server.url, loaded.path(), f"{loaded.group}/v1", loaded.kind, seed=14)
             load.start(WRITERS, WATCHERS)
             _jumps_hurt_nobody(api, widgets, wrong_by)
             load.finish()
-            kept = etcd_reader.history(etcd, f"/registry/{loaded.group}/widgets/", since + 1)
+            if etcd:
+                kept = etcd_reader.history(etcd, prefix, 1)
+            else:
+                kept = sqlite_reader.history(tmp_path / "server" / "store.db", prefix)
             assert "Traceback" not in server.log_tail()
     found = violations(load.history, kept)
     assert not found, f"{len(found)} violations:\n" + "\n".join(found[:20])

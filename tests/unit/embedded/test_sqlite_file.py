@@ -184,6 +184,31 @@ async def test_a_file_that_cannot_be_used(tmp_path: Path, damage: Callable[[Path
     assert await refusal(path) == f"{path} {said}"  # nothing is held, and nothing was made of it
 
 
+@pytest.mark.parametrize("garbage", [b"", b"\x5a" * 5000], ids=["cut", "overwritten"])
+async def test_a_torn_log_keeps_whole_transactions_up_to_the_tear(tmp_path: Path, garbage: bytes) -> None:
+    """A log may end anywhere: in its head, in the head of a frame, in a page."""
+    whole = tmp_path / "store.db"
+    async with opened(whole) as store, client_of(store) as etcd:
+        revisions = [(await etcd.create(b"k%d" % number, b"v" * 300 * number)).revision for number in range(30)]
+        base, log = whole.read_bytes(), whole.with_name("store.db-wal").read_bytes()
+    counts = []
+    for number, end in enumerate([*range(0, len(log), max(1, len(log) // 37)), len(log)]):
+        torn = tmp_path / f"{number}" / "store.db"
+        torn.parent.mkdir()
+        torn.write_bytes(base)
+        torn.with_name("store.db-wal").write_bytes(log[:end] + garbage)
+        async with opened(torn) as store, client_of(store) as etcd:
+            found = (await etcd.range(b"k", b"l")).kvs
+            assert sorted(kv.mod_revision for kv in found) == revisions[: len(found)]
+            assert all(kv.value == b"v" * 300 * int(kv.key[1:]) for kv in found)
+            following = await etcd.create(b"new", b"")
+            assert following.revision == (revisions[len(found) - 1] if found else 1) + 1
+            counts.append(len(found))
+    assert counts == sorted(counts)
+    assert counts[-1] == 30
+    assert len(set(counts)) > 10
+
+
 async def test_the_named_recipe_is_there() -> None:
     assert (Path(__file__).parents[3] / "docs/recipes/repair-a-store.md").exists()
 

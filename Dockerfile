@@ -1,4 +1,4 @@
-# The server alone, for an etcd beside it. Numeric user, read-only root file system, data in one volume.
+# The server alone: its store lies in the volume, or an etcd runs beside it.
 FROM python:3.13-slim AS build
 WORKDIR /src
 COPY pyproject.toml README.md ./

@@ -14,7 +14,7 @@ from apiext.config import ConfigError
 USAGE = """usage: apiext COMMAND [ARGS]
 
 commands:
-  serve    serve CustomResourceDefinitions and custom objects kept in etcd (the default)
+  serve    serve CustomResourceDefinitions and custom objects (the default)
   migrate  rewrite stored objects at the storage version: apiext migrate RESOURCE… | --all
   crd      judge definitions offline, as create would: apiext crd lint FILE…
   envtest-assets

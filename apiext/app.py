@@ -26,6 +26,7 @@ from apiext.config import (
     ACCOUNT_TOKENS,
     ALL_APIS,
     DEFAULT_ACCOUNTS,
+    ETCD,
     GARBAGE_COLLECTOR,
     MIGRATOR,
     POLICY_STATUS,
@@ -43,11 +44,8 @@ from apiext.embedded.connection import dialer
 from apiext.embedded.faults import StoreFault, StoreInUse
 from apiext.embedded.opening import open_store
 from apiext.embedded.store import Store
-from apiext.etcd.binaries import NoBinary
 from apiext.etcd.client import Etcd, prefix_end
-from apiext.etcd.datadir import DirectoryInUse
 from apiext.etcd.errors import AuthError, EtcdError
-from apiext.etcd.server import QUOTA, EtcdServer, ServerError
 from apiext.http.protobuf import stored_json
 from apiext.http.server import HttpServer
 from apiext.meta.names import GroupResource
@@ -95,9 +93,6 @@ EXITS: launch.Exits = (
     (EtcdUnreachableError, cli.EXIT_ETCD),
     (launch.StoppedError, cli.EXIT_FAILURE),
     (launch.PortInUseError, cli.EXIT_PORT),
-    (NoBinary, cli.EXIT_ETCD),
-    (ServerError, cli.EXIT_ETCD),
-    (DirectoryInUse, cli.EXIT_FAILURE),
     (StoreInUse, cli.EXIT_FAILURE),
     (StoreFault, cli.EXIT_ETCD),
     (ConfigError, cli.EXIT_USAGE),
@@ -144,7 +139,6 @@ class Application:
         self._began = time.monotonic()
         self._stop = asyncio.Event()
         self._starting: asyncio.Timeout | None = None
-        self._child: EtcdServer | None = None
         self._store: Store | None = None  # in this process
         with launch.file_of("service-resolver", config.service_resolver):
             self._services = Resolver(config.service_resolver)
@@ -164,20 +158,21 @@ class Application:
         # few threads: more would only share the interpreter, and keep a heap each
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(limits.THREADS, "work"))
         async with contextlib.AsyncExitStack() as stack:
-            endpoints = await self._etcd_endpoints(stack)
+            await self._open_store(stack)
             launch.forget_earlier(self._config)  # the directory is ours now
-            etcd = await (self._connect(endpoints) if self._store is None else self._reach(self._store))
+            etcd = await (self._connect() if self._store is None else self._reach(self._store))
             stack.push_async_callback(etcd.close)
             starting = self._starting = asyncio.timeout(0 if self._stop.is_set() else None)
             try:
                 async with starting:
-                    await self._serve_on(etcd, endpoints)
+                    await self._serve_on(etcd)
             except TimeoutError as stopped:
                 if not starting.expired():
                     raise
                 if etcd.connected and etcd.answering:
                     raise launch.StoppedError from stopped
-                raise self._stopped(f"etcd at {', '.join(endpoints)} was read") from stopped
+                where = ", ".join(self._config.etcd.servers)
+                raise self._stopped(f"etcd at {where} was read") from stopped
 
     def _stopped(self, missing: str) -> Exception:
         """Return the error of a signal that came first.
@@ -193,7 +188,7 @@ class Application:
 
     def _on_signal(self) -> None:
         if self._stop.is_set():
-            if self._config.worker is None:  # the second one means now; the child stops by its parent's death
+            if self._config.worker is None:  # the second one means now
                 os._exit(cli.EXIT_FAILURE)
             return  # it is the supervisor that has no patience, and its end is ours
         self._stop.set()
@@ -201,38 +196,27 @@ class Application:
             with contextlib.suppress(RuntimeError):  # it has answered
                 self._starting.reschedule(asyncio.get_running_loop().time())
 
-    async def _etcd_endpoints(self, stack: contextlib.AsyncExitStack) -> list[str]:
-        if self._config.store:
-            config = self._config
+    async def _open_store(self, stack: contextlib.AsyncExitStack) -> None:
+        """Open the store of this process, unless there is an etcd."""
+        config = self._config
+        if config.kind != ETCD:
             store = self._store = await open_store(
                 config.store_file, config.store_quota, metrics.committed, self._warn, self._stop.is_set
             )
             stack.push_async_callback(store.close)
-            return []
-        if self._config.etcd.servers:
-            return list(self._config.etcd.servers)
-        if self._config.worker is not None:
-            return list(self._config.worker.endpoints)
-        child = await EtcdServer.start(
-            self._config.data_dir / "etcd",
-            binary=self._config.etcd.binary or None,
-            warn=self._warn,
-            give_up=self._stop.is_set,
-        )
-        stack.push_async_callback(child.stop)
-        self._child = child
-        return list(child.endpoints)
 
     async def _reach(self, store: Store) -> Etcd:
         """Return a client of the store in this process."""
         prefix = self._config.etcd.prefix
         etcd = Etcd(["unix:///store"], transport=dialer(store), probe=Keys(prefix).nobody.encode())
+        etcd.stuck = lambda: store.stuck
         await etcd.start()
         return etcd
 
-    async def _connect(self, endpoints: list[str]) -> Etcd:
+    async def _connect(self) -> Etcd:
         """Connect to etcd, saying every few seconds that it does not answer, until --etcd-wait is over."""
         settings = self._config.etcd
+        endpoints, where = settings.servers, ", ".join(settings.servers)
         tls = edge.etcd_tls(settings)
         deadline = time.monotonic() + settings.wait
         while True:
@@ -248,20 +232,20 @@ class Application:
                 async with asyncio.timeout(None) as self._starting:
                     await etcd.start(max(deadline - tried, limits.SHORTEST_TRY))
             except TimeoutError as stopped:
-                raise self._stopped(f"etcd at {', '.join(endpoints)} answered") from stopped
+                raise self._stopped(f"etcd at {where} answered") from stopped
             except EtcdError as error:
                 if time.monotonic() > deadline - limits.SHORTEST_TRY or self._stop.is_set():
-                    raise EtcdUnreachableError(_unreachable(settings, endpoints, error)) from error
-                self._warn(f"etcd at {', '.join(endpoints)} does not answer yet: {error.message}")
+                    raise EtcdUnreachableError(_unreachable(settings, where, error)) from error
+                self._warn(f"etcd at {where} does not answer yet: {error.message}")
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), max(0.0, tried + limits.RETRY_LINE - time.monotonic()))
             else:
-                if settings.servers and not etcd.progress_requests_ok:
+                if not etcd.progress_requests_ok:
                     self._warn(
-                        f"etcd at {', '.join(endpoints)} {_is(etcd.version)}, and before 3.4.31 and 3.5.13 a watch can "
+                        f"etcd at {where} {_is(etcd.version)}, and before 3.4.31 and 3.5.13 a watch can "
                         "lose events of an etcd that compacts: take a newer one for data that matters"
                     )
-                if settings.servers and self._config.first:
+                if self._config.first:
                     await self._look_around(etcd)
                 return etcd
 
@@ -278,13 +262,13 @@ class Application:
                     f"{others[0].key.decode('utf-8', 'replace')}: look at --etcd-prefix if that is not meant"
                 )
 
-    async def _serve_on(self, etcd: Etcd, endpoints: list[str]) -> None:
+    async def _serve_on(self, etcd: Etcd) -> None:
         config = self._config
         telemetry = Telemetry()
         lag = LoopLag()
         lag.start()
         telemetry.add(lag.family)
-        quota = config.store_quota if config.store else 0 if config.etcd.servers or not config.first else QUOTA
+        quota = 0 if config.kind == ETCD else config.store_quota
         if (own := self._store) is not None:
             telemetry.on_scrape.append(lambda _: metrics.show_store(own))
         keys, sealings = Keys(config.etcd.prefix), self._encryption.sealings
@@ -328,11 +312,9 @@ class Application:
             await self._or_stop(group, control.wait_synced())
             cycles.keep()  # schemas and catalog live as long as the server
             collecting = group.create_task(cycles.collect_loop())
-            took, pid = time.monotonic() - self._began, self._child.pid if self._child is not None else None
+            took = time.monotonic() - self._began
             if not self._stop.is_set():
-                ready = launch.Ready(server.url, str(kubeconfig), endpoints, pid, took)
-                self._tell(config, ready)
-                launch.keep_true(config, ready, self._child)
+                self._tell(config, launch.Ready(server.url, str(kubeconfig), took))
             await self._stop.wait()
             launch.retract(config)
             lag.stop()
@@ -451,15 +433,15 @@ def _is(version: str) -> str:
     return f"is {version}" if version else "does not tell its user what version it is"
 
 
-def _unreachable(settings: EtcdConfig, endpoints: list[str], error: EtcdError) -> str:
+def _unreachable(settings: EtcdConfig, servers: str, error: EtcdError) -> str:
     """Return what to say, and what to do, about an etcd that cannot be used."""
-    where = f"etcd at {', '.join(endpoints)}"
+    where = f"etcd at {servers}"
     if isinstance(error, AuthError) or "user name is empty" in error.message:
         return f"{where} does not let us in ({error.message}): look at --etcd-user"
     if any(server.startswith("https:") for server in settings.servers):
         remedy = "start it, or look at --etcd-cafile, --etcd-certfile and --etcd-keyfile"
     else:
-        remedy = "start it, or leave --etcd-servers out for a private one"
+        remedy = "start it, or leave --etcd-servers out for a store in this process"
     return f"{where} does not answer ({error.message}): {remedy}"
 
 

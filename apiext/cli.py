@@ -71,14 +71,13 @@ class Setting(NamedTuple):
 
 
 FLAGS = (
-    Flag("data-dir", "everything kept on disk: private etcd, certificates, kubeconfig (default "
+    Flag("data-dir", "everything kept on disk: store, certificates, kubeconfig (default "
          "$XDG_DATA_HOME/apiext, else ~/.local/share/apiext)", metavar="DIR"),
-    Flag("store", "store in this process: sqlite, a file in the data directory, or memory, gone with the process",
-         metavar="KIND"),
+    Flag("store", "store in this process: sqlite, a file in the data directory, or memory, gone with the process "
+         "(default sqlite, without --etcd-servers)", metavar="KIND"),
     Flag("store-quota-bytes", "room of the store in this process, beyond which writes are refused", str(8 << 30), "N"),
-    Flag("etcd-servers", "etcd endpoints: http, https or unix:///path; none: a private etcd", metavar="URL[,URL]"),
+    Flag("etcd-servers", "etcd endpoints: http, https or unix:///path; none: --store", metavar="URL[,URL]"),
     Flag("etcd-prefix", "prefix of every key", "/registry", "PREFIX"),
-    Flag("etcd-binary", "etcd binary of the private etcd", metavar="FILE"),
     Flag("etcd-cafile", "CA bundle that signed etcd's certificate", metavar="FILE"),
     Flag("etcd-certfile", "client certificate for etcd", metavar="FILE"),
     Flag("etcd-keyfile", "key of the client certificate for etcd", metavar="FILE"),
@@ -100,7 +99,7 @@ FLAGS = (
     Flag("enable-garbage-collector", "delete the dependents of deleted owners; false as "
          "--controllers=*,-garbage-collector-controller", "true", switch=True),
     Flag("watch-cache", "accepted: the cache is always on", "true", switch=True),
-    Flag("workers", "processes sharing the port; auto: one for each core", "1", "N"),
+    Flag("workers", "processes sharing the port and the etcd of --etcd-servers; auto: one for each core", "1", "N"),
     Flag("cert-dir", "directory of apiserver.crt and apiserver.key", metavar="DIR"),
     Flag("tls-cert-file", "serving certificate", metavar="FILE"),
     Flag("tls-private-key-file", "key of the serving certificate", metavar="FILE"),
@@ -154,7 +153,11 @@ _ADDED = frozenset(flag.name for flag in FLAGS if flag.metavar in _LISTS) | {
 CPU_BOUND = Path("/sys/fs/cgroup/cpu.max")
 """How much of the processors the control group may use, and in which time; both in microseconds."""
 _SECRET = frozenset(("token", "etcd-user"))
-_REMOVED = {"etcd-transport": "apiext has one client of etcd: leave the flag out, --etcd-servers is enough"}
+_REMOVED = {
+    "etcd-transport": "apiext has one client of etcd: leave the flag out, --etcd-servers is enough",
+    "etcd-binary": "apiext starts no etcd: use the store of its own process (--store), or an etcd that runs "
+    "(--etcd-servers)",
+}
 """Flags of earlier releases, and the remedy."""
 
 
@@ -173,11 +176,11 @@ def serve_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="apiext serve",
         usage="%(prog)s [-h] [FLAG …]",
-        description="Serve CustomResourceDefinitions and custom objects kept in etcd.",
+        description="Serve CustomResourceDefinitions and custom objects.",
         allow_abbrev=False,
         epilog="Every flag has an environment twin APIEXT_<NAME>. Order: flag, environment, --config FILE, default. "
         f"Exit codes: 0 ended in order, {EXIT_FAILURE} failed, {EXIT_USAGE} a flag or its file cannot be used, "
-        f"{EXIT_PORT} the port is taken, {EXIT_ETCD} etcd cannot be had.",
+        f"{EXIT_PORT} the port is taken, {EXIT_ETCD} the store or etcd cannot be had.",
     )
     parser.add_argument(
         "--version",
@@ -370,7 +373,7 @@ def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn
         verbosity=count("v", values["v"]),
         quiet=boolean("quiet", values["quiet"]),
         audit=audit_flags.read(values),
-        workers=_workers(values["workers"]),
+        workers=_workers(values["workers"], shared=bool(values["etcd-servers"])),
     )
 
 
@@ -392,7 +395,6 @@ def _etcd(values: Mapping[str, str]) -> EtcdConfig:
     return EtcdConfig(
         servers=names(values["etcd-servers"]),
         prefix=posixpath.normpath("/" + values["etcd-prefix"].lstrip("/")),  # kube-apiserver, too, finds it so
-        binary=values["etcd-binary"],
         cafile=values["etcd-cafile"],
         certfile=values["etcd-certfile"],
         keyfile=values["etcd-keyfile"],
@@ -409,10 +411,13 @@ def _absolute(directory: str) -> Path:
         raise ConfigError(f"--data-dir {directory}: the current directory is gone, name the whole path") from error
 
 
-def _workers(text: str) -> int:
-    """Return how many processes share the port; only Linux spreads connections among them."""
+def _workers(text: str, *, shared: bool) -> int:
+    """Return how many processes share the port; only Linux spreads connections among them.
+
+    ``shared`` tells whether there is an etcd that several processes can share.
+    """
     if text == "auto":
-        return min(_cores(), limits.WORKERS) if sys.platform == "linux" else 1
+        return min(_cores(), limits.WORKERS) if sys.platform == "linux" and shared else 1
     workers = integer("workers", text)
     if not 1 <= workers <= limits.WORKERS:
         raise ConfigError(f"--workers {text}: use 1 to {limits.WORKERS}, or auto for one for each core")

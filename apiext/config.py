@@ -92,15 +92,15 @@ class ConfigError(ValueError):
 
 STORES = (SQLITE, MEMORY) = ("sqlite", "memory")
 """Stores in the server's own process."""
+ETCD = "etcd"
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdConfig:
-    """Where objects live. No servers: a private etcd child in the data directory."""
+    """An etcd in which objects live. No servers: they live in a store of this process."""
 
     servers: tuple[str, ...] = ()
     prefix: str = "/registry"
-    binary: str = ""
     cafile: str = ""
     certfile: str = ""
     keyfile: str = ""
@@ -187,7 +187,6 @@ class Worker:
 
     number: int  # from 1
     of: int
-    endpoints: tuple[str, ...] = ()  # of the private etcd
     board: int = -1  # descriptor of what workers tell each other
 
 
@@ -197,7 +196,7 @@ class Config:
 
     data_dir: Path
     etcd: EtcdConfig = EtcdConfig()
-    store: str = ""  # the store in this process: sqlite or memory; "": etcd
+    store: str = ""  # as --store says it; see ``kind``
     store_quota: int = 8 << 30  # bytes that it may have
     bind_address: str = "127.0.0.1"
     port: int = 6443
@@ -288,7 +287,7 @@ class Config:
             raise ConfigError(
                 f"--store {self.store}: not together with --etcd-servers, since objects are kept in one place"
             )
-        if self.store and self.workers > 1:
+        if self.kind != ETCD and self.workers > 1:
             raise ConfigError(
                 f"--workers {self.workers} needs --etcd-servers: a store in one process cannot be shared by several"
             )
@@ -296,9 +295,14 @@ class Config:
             raise ConfigError(f"--store-quota-bytes {self.store_quota}: the store needs room")
 
     @property
+    def kind(self) -> str:
+        """What keeps objects: sqlite or memory in this process, or etcd."""
+        return ETCD if self.etcd.servers else self.store or SQLITE
+
+    @property
     def store_file(self) -> Path | None:
         """The file of the store in this process; None for a store in memory, and for etcd."""
-        return self.data_dir / "store.db" if self.store == SQLITE else None
+        return self.data_dir / "store.db" if self.kind == SQLITE else None
 
     @property
     def first(self) -> bool:

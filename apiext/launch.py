@@ -14,16 +14,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from apiext import cli, files, limits, sockets
-from apiext.config import ALWAYS_ALLOW, Config, ConfigError
+from apiext.config import ALWAYS_ALLOW, ETCD, Config, ConfigError
 from apiext.embedded.opening import holder
-from apiext.etcd import datadir
-from apiext.etcd.server import EtcdServer
 from apiext.streams import is_stream
 from apiext.verbosity import set_verbosity
 
@@ -48,15 +46,10 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What is known of a server once it serves.
-
-    ``endpoints`` are those of etcd, none for a store in this process; ``etcd_pid`` is that of a private etcd.
-    """
+    """What is known of a server once it serves; ``seconds`` is how long its start took."""
 
     url: str
     kubeconfig: str
-    endpoints: Sequence[str]
-    etcd_pid: int | None
     seconds: float
 
 
@@ -178,27 +171,9 @@ def facts_of(config: Config, ready: Ready) -> dict[str, Any]:
         "url": ready.url,
         "pid": os.getpid(),
         "kubeconfig": ready.kubeconfig,
-        "store": {"kind": config.store or "etcd", "path": str(file) if (file := config.store_file) else None},
-        "etcd": None
-        if config.store
-        else {"endpoints": ready.endpoints, "prefix": config.etcd.prefix, "pid": ready.etcd_pid},
+        "store": {"kind": config.kind, "path": str(file) if (file := config.store_file) else None},
+        "etcd": {"endpoints": servers, "prefix": config.etcd.prefix} if (servers := config.etcd.servers) else None,
     }
-
-
-def keep_true(config: Config, ready: Ready, child: EtcdServer | None) -> None:
-    """Have the ready file, as long as it is there, name the private etcd that runs."""
-    file = Path(config.ready_file)
-    if child is None or not config.ready_file or is_stream(file):  # what a stream was told is nobody's to change
-        return
-
-    def again() -> None:
-        try:
-            if file.exists():
-                files.write(file, (json.dumps(facts_of(config, replace(ready, etcd_pid=child.pid))) + "\n").encode())
-        except OSError as error:
-            log.warning("--ready-file %s does not name the etcd that runs: %s", file, error.strerror)
-
-    child.on_again = again
 
 
 def announce(config: Config, ready: Ready) -> None:
@@ -217,9 +192,9 @@ def announce(config: Config, ready: Ready) -> None:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # the soft limit is raised to it
         cli.tell(json.dumps({"event": "ready", **facts, "milliseconds": took, "maxOpenFiles": most}))
         return
-    where = "own etcd" if ready.etcd_pid is not None else ", ".join(ready.endpoints)
-    if config.store:
-        where = str(config.store_file or "memory, gone with this process,")
+    where = str(config.store_file or "memory, gone with this process,")
+    if config.kind == ETCD:
+        where = ", ".join(config.etcd.servers)
     if config.insecure:
         mode = "http, no authentication"
     elif config.authorization_modes[0] == ALWAYS_ALLOW:
@@ -255,11 +230,23 @@ def prepare(config: Config) -> None:
     with file_of("data-dir", config.data_dir):
         config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.check_private(config.data_dir, _PRIVATE)
+    _refuse_etcd_of_before(config)
     forget_earlier(config)
 
 
+def _refuse_etcd_of_before(config: Config) -> None:
+    """Raise ConfigError for a data directory in which an earlier release kept objects in an etcd of its own."""
+    before = config.data_dir / "etcd"
+    if config.store_file is not None and before.is_dir():
+        data = before / "data"
+        raise ConfigError(
+            f"--data-dir {config.data_dir}: its objects are in {data}, the etcd of an earlier release: go on with "
+            f"`etcd --data-dir {data}` and --etcd-servers http://127.0.0.1:2379, or move {before} away"
+        )
+
+
 _PRIVATE = (
-    "etcd", "etcd/data", "etcd/run", "store.db", "store.db-wal", "store.db-shm", "store.lock", "admin.token", "pki",
+    "store.db", "store.db-wal", "store.db-shm", "store.lock", "admin.token", "pki",
     "pki/ca.key", "pki/ca.crt", "pki/ca.cross.crt", "pki/serving.key", "pki/serving.crt", "pki/service-accounts.key",
 )  # fmt: skip
 """What of a data directory the server believes: another user who may write to it could be its administrator."""
@@ -292,14 +279,27 @@ def retract(config: Config) -> None:
 def _keeps_us_out(config: Config, told: Mapping[str, Any]) -> bool:
     """Tell whether a ready file is that of another server which runs where this one is to."""
     pid = told.get("pid")
-    if type(pid) is not int or not 0 < pid <= _LAST_PID or pid == os.getpid() or not datadir.is_running(pid):
+    if type(pid) is not int or not 0 < pid <= _LAST_PID or pid == os.getpid() or not _is_running(pid):
         return False
     if config.store_file is not None and holder(config.store_file) == pid:
         return True
-    if not config.store and not config.etcd.servers and datadir.DataDir(config.data_dir / "etcd").holder() == pid:
-        return True
     there = str(told.get("url")).endswith(f":{config.port}")  # no other has 0 there
     return there and sockets.is_taken(config.bind_address, config.port)  # pids are used again, also by strangers
+
+
+def _is_running(pid: int) -> bool:
+    """Tell whether a process is there and no zombie."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        # the state follows the name, which may contain anything
+        return not Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].lstrip().startswith("Z")
+    except OSError:
+        return True
 
 
 def _told(path: Path) -> Mapping[str, Any]:

@@ -111,7 +111,9 @@ ENCRYPTION_LOOKS = 60  # ... of which one reads it in any case (upstream: Encryp
 SEAL_INLINE = 32 * 1024  # bytes of an object that are encrypted on the loop: 3 ms with the slowest cipher
 COMPACT_EVERY = 300.0  # seconds between compactions (upstream: --etcd-compaction-interval)
 CERTIFICATE_LOOK_EVERY = 2.0  # seconds between looks whether the files of the serving certificate have changed
-ETCD_NEARLY_FULL = 0.9  # of the private etcd's quota: the log tells of it, and below it defragmenting is worth the wait
+ETCD_NEARLY_FULL = (
+    0.9  # of the quota of a store in this process: the log tells of it, and below it room is worth the wait
+)
 FAULTS_TOLD = 100  # unreadable objects that the error of a list names, as upstream
 FAULT_BYTES = 1024  # bytes of an unreadable value that its error shows (upstream: all)
 ETCD_PAGE = 500  # objects of a page when a cache is filled, or when what is selected is looked for at a revision

@@ -1,6 +1,6 @@
 """``apiext serve --workers N``: one process that starts N servers on one port and watches over them (decisions/0024).
 
-It has the private etcd, the port and the ready file, and never sees a request.
+It has the port and the ready file, and never sees a request.
 """
 
 import asyncio
@@ -22,10 +22,7 @@ from dataclasses import replace
 from apiext import cli, launch, limits
 from apiext.board import Board
 from apiext.config import Config, ConfigError, Worker
-from apiext.etcd.binaries import NoBinary
 from apiext.etcd.channel import jittered
-from apiext.etcd.datadir import DirectoryInUse
-from apiext.etcd.server import EtcdServer, ServerError
 from apiext.sockets import hold, is_unspecified
 
 log = logging.getLogger(__name__)
@@ -33,9 +30,6 @@ log = logging.getLogger(__name__)
 EXITS: launch.Exits = (
     (launch.StoppedError, cli.EXIT_FAILURE),
     (launch.PortInUseError, cli.EXIT_PORT),
-    (NoBinary, cli.EXIT_ETCD),
-    (ServerError, cli.EXIT_ETCD),
-    (DirectoryInUse, cli.EXIT_FAILURE),
     (ConfigError, cli.EXIT_USAGE),
     (OSError, cli.EXIT_FAILURE),
 )
@@ -78,30 +72,27 @@ class Supervisor:
             asyncio.get_running_loop().add_signal_handler(told, self._on_signal)
         async with contextlib.AsyncExitStack() as stack:
             port = await self._port(stack)
-            child = await self._etcd(stack)
             launch.forget_earlier(config)  # the directory is ours now
             if not self._stop.is_set():
-                await self._work(port, child)
+                await self._work(port)
         if self._code or self._served:
             return self._code
         if self._late:
             return self._late
         raise launch.StoppedError
 
-    async def _work(self, port: int, child: EtcdServer | None) -> None:
+    async def _work(self, port: int) -> None:
         """Have workers from their start to their end."""
         config, board = self._config, self._board
         for number in range(1, config.workers + 1):
-            worker = Worker(
-                number, config.workers, tuple(child.endpoints) if child is not None else (), board.descriptor
-            )
+            worker = Worker(number, config.workers, board.descriptor)
             self._slots.append(Slot(share(config, port, worker), board, self._stop, self._ended))
         async with asyncio.TaskGroup() as group:
             keepers = [group.create_task(slot.keep()) for slot in self._slots]
             try:
-                await self._start(child)
+                await self._start()
                 await self._stop.wait()
-            finally:  # etcd goes after the workers, also when the start fails at our end of it
+            finally:
                 self._end()
                 await self._finish(keepers)
 
@@ -117,17 +108,7 @@ class Supervisor:
                     raise
             await asyncio.sleep(limits.WORKER_LEAVE / 100)
 
-    async def _etcd(self, stack: contextlib.AsyncExitStack) -> EtcdServer | None:
-        config = self._config
-        if config.etcd.servers:
-            return None
-        child = await EtcdServer.start(
-            config.data_dir / "etcd", binary=config.etcd.binary or None, warn=self._warn, give_up=self._stop.is_set
-        )
-        stack.push_async_callback(child.stop)
-        return child
-
-    async def _start(self, child: EtcdServer | None) -> None:
+    async def _start(self) -> None:
         """Let the first worker begin, then the others, and tell once all serve; return at once when it all ends."""
         first, *others = self._slots
         first.turn.set()  # it makes what is made once: certificates, tokens, namespaces, default roles
@@ -142,11 +123,7 @@ class Supervisor:
         self._serving = True
         self._board.open()  # /readyz is true from here on
         url, kubeconfig = facts
-        endpoints = child.endpoints if child is not None else self._config.etcd.servers
-        pid, took = child.pid if child is not None else None, time.monotonic() - self._began
-        ready = launch.Ready(url, kubeconfig, endpoints, pid, took)
-        launch.announce(self._config, ready)
-        launch.keep_true(self._config, ready, child)
+        launch.announce(self._config, launch.Ready(url, kubeconfig, time.monotonic() - self._began))
 
     async def _finish(self, keepers: Sequence["asyncio.Task[None]"]) -> None:
         """Have all workers end in order, those that do not within their time at once."""
@@ -160,7 +137,7 @@ class Supervisor:
             slot.end(signal.SIGKILL)
 
     def _on_signal(self) -> None:
-        if self._stop.is_set():  # the second one means now: workers and etcd end by their parent's death
+        if self._stop.is_set():  # the second one means now: workers end by their parent's death
             os._exit(cli.EXIT_FAILURE)
         self._end()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import hypothesis
 import pytest
@@ -13,6 +13,7 @@ import pytest
 from apiext.conformance.support.http_client import Client
 from tests.clients.matrix import Families
 from tests.support.behaviour import BehaviourRows
+from tests.support.etcd_binaries import NoBinary, find_binary
 from tests.support.overdue import Overdue
 from tests.support.processes import (
     PLAIN_FLAGS,
@@ -25,6 +26,7 @@ from tests.support.processes import (
 )
 from tests.support.tiers import Tiers
 
+STORES = ("sqlite", "memory", "etcd")
 MIGRATIONS = "/apis/storagemigration.k8s.io/v1beta1"
 pytest_plugins = ["apiext.conformance.fixtures"]
 
@@ -39,6 +41,9 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--server", metavar="URL", help="test this running server instead of starting one")
+    parser.addoption(
+        "--store", choices=STORES, default=STORES[0], help="where the servers of the conformance tests keep objects"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,6 +57,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Tiers(), "tiers")
 
 
+def pytest_report_header() -> str:
+    """Name the etcd that is tested with."""
+    try:
+        etcd = find_binary(os.environ.get("ETCD_BINARY"))
+    except NoBinary as error:
+        return f"etcd: {error}"
+    return f"etcd: {etcd.text}, {etcd.path}"
+
+
 @pytest.fixture(scope="session")
 def own_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
     """An etcd that tests may read and write behind the server's back."""
@@ -60,28 +74,49 @@ def own_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 
 
 @pytest.fixture(scope="session")
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with default admission on plain http, over an etcd child of its own; or the one of --server."""
-    with named_or_running(request.config.getoption("--server"), PLAIN_FLAGS, tmp_path_factory.mktemp("server")) as it:
+def store_flags(request: pytest.FixtureRequest) -> list[str]:
+    """The flags of the store of --store; each server gets a prefix of its own in etcd."""
+    store = request.config.getoption("--store")
+    if store != "etcd" or request.config.getoption("--server"):
+        return [f"--store={store}"]
+    etcd: Etcd = request.getfixturevalue("own_etcd")
+    return [f"--etcd-servers={etcd.url}"]
+
+
+def _flags(plain: Sequence[str], store: Sequence[str], name: str) -> list[str]:
+    return [*plain, *store, f"--etcd-prefix=/{name}"]
+
+
+@pytest.fixture(scope="session")
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, store_flags: list[str]
+) -> Iterator[Server]:
+    """A server with default admission on plain http; or the one of --server."""
+    flags = _flags(PLAIN_FLAGS, store_flags, "server")
+    with named_or_running(request.config.getoption("--server"), flags, tmp_path_factory.mktemp("server")) as it:
         yield it
 
 
 @pytest.fixture(scope="session")
-def reference_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def reference_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, store_flags: list[str]
+) -> Iterator[Server]:
     """A server set up as the recorded one was; or the one of --server."""
-    url = request.config.getoption("--server")
-    with named_or_running(url, REFERENCE_FLAGS, tmp_path_factory.mktemp("reference")) as it:
+    url, flags = request.config.getoption("--server"), _flags(REFERENCE_FLAGS, store_flags, "reference")
+    with named_or_running(url, flags, tmp_path_factory.mktemp("reference")) as it:
         yield it
 
 
 @pytest.fixture(scope="session")
-def obliging(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def obliging(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, store_flags: list[str]
+) -> Iterator[Server]:
     """A server of what only --runtime-config turns on, where no controller changes that; or the one of --server."""
     if url := request.config.getoption("--server"):
         if Client(url).get(MIGRATIONS).status == 404:
             pytest.skip("the server of --server does not serve storagemigration.k8s.io/v1beta1")
         yield Server(url)
         return
-    flags = ["--insecure", "--port=0", "--runtime-config=storagemigration.k8s.io/v1beta1=true", "--controllers=*,-svm"]
-    with running_server(flags, tmp_path_factory.mktemp("obliging")) as started:
+    plain = ["--insecure", "--port=0", "--runtime-config=storagemigration.k8s.io/v1beta1=true", "--controllers=*,-svm"]
+    with running_server(_flags(plain, store_flags, "obliging"), tmp_path_factory.mktemp("obliging")) as started:
         yield started

@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 
 from apiext.embedded.wire import Record
 
-SHORTEST = 1  # seconds: etcd's least time to live, with the election timeout of a private etcd
+SHORTEST = 1  # seconds: etcd's least time to live, with an election timeout below two thirds of a second
 LONGEST = 9_000_000_000  # seconds
 
 

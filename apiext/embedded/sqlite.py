@@ -79,7 +79,7 @@ class SqliteBackend:
     # -- opening -------------------------------------------------------------------------------------------------
 
     def load(self) -> Kept:
-        """Lock the file, make or check it, and read what is in it; StoreFault."""
+        """Lock the file, make or check it, and read what is in it; StoreFault, OSError on a full disk."""
         try:
             self._take_file()
             self._write_connection = writer = self._connect()
@@ -94,6 +94,8 @@ class SqliteBackend:
             raise self._explained(error) from error
         except OSError as error:
             self.close()
+            if error.errno == errno.ENOSPC:
+                raise
             text = "let this user write to the directory, or name another --data-dir"
             raise StoreFault(f"{self.path} cannot be written ({error.strerror or error}): {text}") from error
         except BaseException:

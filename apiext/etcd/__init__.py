@@ -1,1 +1,1 @@
-"""An asyncio etcd client, and the private etcd child process."""
+"""An asyncio etcd client."""

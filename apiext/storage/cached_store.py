@@ -56,7 +56,7 @@ class CachedStore:
     ) -> None:
         """``seconds`` counts how long etcd took, by operation and resource; ``sealings`` encrypt what it keeps.
 
-        ``quota``: bytes that an etcd of our own may have, which is looked after; 0 for one of others.
+        ``quota``: bytes that a store in this process may have; 0 for an etcd, which its owner looks after.
         """
         self._sealings = sealings or Unsealed()
         self.etcd = etcd

@@ -16,7 +16,7 @@ class Compactor:
     """Each turn compacts to where the store was one turn ago, unless another server took the turn."""
 
     def __init__(self, etcd: Etcd, quota: int = 0) -> None:
-        """``quota``: bytes that an etcd of our own may have; 0 for one of others, which is theirs to look after."""
+        """``quota``: bytes that the store of this process may have; 0 for an etcd, which its owner looks after."""
         self._etcd = etcd
         self._quota = quota
         self._marked = 0
@@ -61,8 +61,8 @@ class Compactor:
         return target
 
     async def _full(self) -> int:
-        """Compact an etcd that takes no mark; let one of our own take writes again, if there is room now."""
-        log.error("etcd is out of space and takes deletions only%s", "" if self._quota else _REMEDY)
+        """Compact a store that takes no mark; let the one of this process take writes again, if there is room now."""
+        log.error("the store is out of space and takes deletions only%s", "" if self._quota else _REMEDY)
         try:
             target, self._head = self._head, await self._etcd.head_revision()
             compacted = await self._compact(target)
@@ -71,7 +71,7 @@ class Compactor:
                 for alarm in await self._etcd.alarms():
                     if alarm.kind == "NOSPACE":  # room cures no other
                         await self._etcd.disarm(alarm)
-                log.warning("the private etcd was out of space; it was defragmented and takes writes again")
+                log.warning("the store was out of space; it was defragmented and takes writes again")
             return compacted
         except errors.EtcdError as error:
             log.warning("nothing could be done about it: %s", error)
@@ -80,4 +80,4 @@ class Compactor:
     async def _foresee(self) -> None:
         size = (await self._etcd.status()).db_size
         if size > limits.ETCD_NEARLY_FULL * self._quota:
-            log.warning("the private etcd has %d of %d bytes, beyond which it takes no writes", size, self._quota)
+            log.warning("the store has %d of %d bytes, beyond which it takes no writes", size, self._quota)

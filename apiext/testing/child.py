@@ -8,8 +8,17 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
-from apiext.etcd.server import DIE_WITH_PARENT
-
+# Run by a new interpreter before the exec, not by preexec_fn after a fork: a fork of a process with threads may crash.
+# 1 is PR_SET_PDEATHSIG; the parent may have died in between; signals that Python ignores get their default back.
+DIE_WITH_PARENT = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+    signal.signal(ignored, signal.SIG_DFL)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 STARTER = "starter of an apiext server"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apiext
 from apiext.config import KUBERNETES_VERSION
-from apiext.etcd.binaries import NoBinary, find_binary
+from apiext.tools import envtest_etcd
 
 LAUNCHER = """\
 #!/bin/sh
@@ -24,7 +24,9 @@ export APIEXT_CONTROLLERS="${{APIEXT_CONTROLLERS-*,-garbage-collector-controller
 apis="apiextensions.k8s.io/v1beta1=false,${{APIEXT_RUNTIME_CONFIG-}}"
 before=
 for flag in "$@"; do
+    shift
     case $before in --runtime-config) apis="$apis,$flag" ;; esac
+    {keep}
     before=$flag
     case $flag in
         --runtime-config=*) apis="$apis,${{flag#*=}}" ;;
@@ -32,7 +34,22 @@ for flag in "$@"; do
         --version | --version=*) echo "Kubernetes v{version}"; exit 0 ;;
     esac
 done
-{path}exec {python} -P -m apiext serve "$@" --runtime-config="$apis"
+{path}{store}exec {python} -P -m apiext serve "$@" --runtime-config="$apis"
+"""
+
+
+IN_MEMORY = """\
+# The etcd beside this file keeps nothing: objects are in memory.
+[ -n "${{APIEXT_ETCD_SERVERS-}}" ] || export APIEXT_STORE="${{APIEXT_STORE-memory}}"
+"""
+KEEP = 'set -- "$@" "$flag"'
+KEEP_UNLESS_OF_ETCD = f"""case $before,$flag in
+        --etcd-servers,* | *,--etcd-servers | *,--etcd-servers=*) ;;
+        *) {KEEP} ;;
+    esac"""
+ETCD = """\
+#!/bin/sh
+exec {python} -I -S {file} "$@"
 """
 
 
@@ -43,24 +60,39 @@ class AssetsError(Exception):
 def write(directory: Path, etcd: str = "", kubectl: str = "", search: str | None = None) -> list[str]:
     """Make the directory, or bring it up to date; return what is missing in words. Raises AssetsError.
 
-    ``etcd`` and ``kubectl`` are binaries to link; none: the ones that are found, ``search`` being PATH by default.
+    ``etcd`` is a binary to link, which keeps the objects then; without one the server keeps them in memory.
+    ``kubectl`` is linked, too; by default the one of ``search``, which is PATH by default.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _write_launcher(directory / "kube-apiserver")
-        _link(directory / "etcd", find_binary(etcd or None).path)
+        if etcd:
+            _link(directory / "etcd", Path(shutil.which(etcd) or etcd))
+        else:
+            python, file = shlex.quote(sys.executable), shlex.quote(envtest_etcd.__file__)
+            _write_script(directory / "etcd", ETCD.format(python=python, file=file))
+        _write_launcher(directory / "kube-apiserver", in_memory=not etcd)
         found = kubectl or shutil.which("kubectl", path=search)
         if found:
             _link(directory / "kubectl", Path(found))
             return []
-    except (OSError, NoBinary) as error:
+    except OSError as error:
         raise AssetsError(str(error)) from error
     (directory / "kubectl").unlink(missing_ok=True)
     return ["no kubectl is on PATH: suites that call it will fail, all others will not; name one with --kubectl"]
 
 
-def _write_launcher(path: Path) -> None:
-    text = LAUNCHER.format(version=KUBERNETES_VERSION, path=_import_path(), python=shlex.quote(sys.executable))
+def _write_launcher(path: Path, *, in_memory: bool) -> None:
+    text = LAUNCHER.format(
+        version=KUBERNETES_VERSION,
+        path=_import_path(),
+        python=shlex.quote(sys.executable),
+        store=IN_MEMORY.format() if in_memory else "",
+        keep=KEEP_UNLESS_OF_ETCD if in_memory else KEEP,
+    )
+    _write_script(path, text)
+
+
+def _write_script(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text, encoding="utf-8")
     temporary.chmod(0o755)
@@ -93,12 +125,13 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of ``apiext envtest-assets``."""
     found = argparse.ArgumentParser(
         prog="apiext envtest-assets",
-        description="Write a directory for KUBEBUILDER_ASSETS: a kube-apiserver that is this server, etcd and kubectl. "
+        description="Write a directory for KUBEBUILDER_ASSETS: a kube-apiserver that is this server, a stand-in for "
+        "etcd, and kubectl. "
         "The envtest suite of an operator then runs on it unchanged.",
     )
     found.add_argument("directory", metavar="DIR", help="made if it is not there; files of these names are replaced")
     found.add_argument(
-        "--etcd", default="", metavar="FILE", help="etcd to link (default: the one that serve would run)"
+        "--etcd", default="", metavar="FILE", help="etcd to link and use (default: objects are kept in memory)"
     )
     found.add_argument("--kubectl", default="", metavar="FILE", help="kubectl to link (default: the one on PATH)")
     return found

@@ -273,7 +273,7 @@ KINDS = (START, IDLE, *REQUESTS, LOADED)
 
 @contextlib.contextmanager
 def running(tree: Tree, webhook: dict[str, Any] | None) -> Iterator[Rig]:
-    """Run a server of a tree with an etcd of its own, with definitions and objects to measure with."""
+    """Run a server of a tree with the store that it has by default, with definitions and objects to measure with."""
     with tempfile.TemporaryDirectory(prefix="apiext-bench-") as temporary:
         directory, flags = Path(temporary) / "server", ["--insecure", "--port=0"]
         # an installed server has its bytecode; the first start here writes it

@@ -392,8 +392,8 @@ def memory(bench: Rig) -> Iterator[Figure]:
     yield Figure("RSS growth, 10,500 objects, restarted and listed", bench.rss() - before, "MiB")
 
 
-def own_etcd(bench: Rig) -> Iterator[Figure]:
-    """Start with a private etcd child."""
+def own_store(bench: Rig) -> Iterator[Figure]:
+    """Start with a store in the process."""
     from tests.support.processes import running_server
 
     times = []
@@ -401,7 +401,7 @@ def own_etcd(bench: Rig) -> Iterator[Figure]:
         began = time.perf_counter()
         with running_server(["--insecure", "--port=0"], env=bench.env):
             times.append(time.perf_counter() - began)
-    yield Figure("start to ready, empty, own etcd", min(times), "s", 1.0)
+    yield Figure("start to ready, empty, own store", min(times), "s", 1.0)
 
 
 def schema(bench: Rig) -> Iterator[Figure]:
@@ -462,7 +462,7 @@ def many_definitions(bench: Rig) -> Iterator[Figure]:
 Measure = Callable[[Rig], Iterator[Figure]]
 MEASURES: dict[str, Measure] = {
     "start": start,
-    "own-etcd": own_etcd,
+    "own-store": own_store,
     "get": get,
     "list": lists,
     "latency": latency,
@@ -485,7 +485,7 @@ def run(names: list[str]) -> Iterator[tuple[str, Figure]]:
     for name in names:
         with contextlib.ExitStack() as stack:
             bench = stack.enter_context(rig())
-            if name not in ("start", "own-etcd"):
+            if name not in ("start", "own-store"):
                 bench.define()
             for figure in MEASURES[name](bench):
                 yield name, replace(figure, pace=mean(bench.paces)) if bench.paces else figure

@@ -115,7 +115,7 @@ class Rig:
 
     server: Server
     etcd: Etcd | None
-    """None if the server runs an etcd of its own."""
+    """None if the server keeps objects as it does by default."""
     directory: Path
     flags: list[str]
     env: dict[str, str]

@@ -20,7 +20,7 @@ from apiext.conformance.support.http_client import Client
 from apiext.conformance.support.waiting import until
 from tests.clients import toolchain
 from tests.conformance.test_tls import Authority
-from tests.support.processes import Etcd, free_port, stop
+from tests.support.processes import free_port, stop
 from tests.support.shared import ROOT
 
 READY_WITHIN = 20.0  # seconds that envtest waits for /healthz
@@ -40,7 +40,7 @@ def assets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.client("envtest")
 @pytest.mark.rows("AUT-001", "AUT-002", "NSP-001", "HLT-001", "DIS-101")
-def test_the_launcher_keeps_envtests_contract(assets: Path, own_etcd: Etcd, tmp_path: Path) -> None:
+def test_the_launcher_keeps_envtests_contract(assets: Path, tmp_path: Path) -> None:
     launcher = assets / "kube-apiserver"
     told = toolchain.succeed([str(launcher), "--help"], tmp_path)
     assert not re.search(r"^\s*--insecure-port\b", told, re.M)
@@ -58,7 +58,7 @@ def test_the_launcher_keeps_envtests_contract(assets: Path, own_etcd: Etcd, tmp_
     flags = [
         "--allow-privileged=true", "--authorization-mode=RBAC", "--bind-address=127.0.0.1", f"--cert-dir={serving}",
         f"--client-ca-file={clients.file}", "--disable-admission-plugins=ServiceAccount",
-        f"--etcd-servers={own_etcd.url}", f"--secure-port={port}", f"--service-account-issuer=https://127.0.0.1:{port}/",
+        f"--etcd-servers=http://127.0.0.1:{free_port()}", f"--secure-port={port}", f"--service-account-issuer=https://127.0.0.1:{port}/",
         f"--service-account-key-file={serving}/sa-signer.crt",
         f"--service-account-signing-key-file={serving}/sa-signer.key", "--service-cluster-ip-range=10.0.0.0/24",
         "--etcd-prefix=/envtest", "--feature-gates=SomeGate=true", "--runtime-config=api/all=true", "--v=0",

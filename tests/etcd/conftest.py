@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from apiext.etcd.binaries import Binary, NoBinary, _in_wheel, find_binary
 from apiext.etcd.client import Etcd
 from apiext.etcd.dial import dial
 from tests.etcd import grpcio
+from tests.support.etcd_binaries import Binary, NoBinary, _in_wheel, find_binary
 
 TRANSPORTS = [pytest.param(dial, id="native"), pytest.param(grpcio.dial, id="grpc")]
 
@@ -25,7 +25,8 @@ TRANSPORTS = [pytest.param(dial, id="native"), pytest.param(grpcio.dial, id="grp
 def available() -> list[Binary]:
     """Return the etcds that discovery finds, one of each version."""
     found: dict[Any, Binary] = {}
-    for wanted in (None, _in_wheel(), os.environ.get("ETCD_BINARY")):
+    named = os.environ.get("ETCD_BINARY")
+    for wanted in [named] if named == "none" else (None, _in_wheel(), named):
         try:
             binary = find_binary(str(wanted) if wanted else None)
         except NoBinary:
@@ -39,7 +40,7 @@ BINARIES = available()
 
 @dataclass
 class RealEtcd:
-    """A running etcd that is not our child."""
+    """A running etcd."""
 
     binary: Binary
     directory: Path

@@ -78,7 +78,6 @@ class Member(Etcd):
 def cluster(directory: Path, machines: Sequence[Machine] = HERE) -> Iterator[list[Member]]:
     """Run one member on each machine."""
     binary = etcd_binary()
-    assert binary is not None, "no etcd: install one, or set ETCD_BINARY"
     peers = [f"http://{address}:{quiet_port()}" for address, _ in machines]
     members = []
     for number, (peer, (address, place)) in enumerate(zip(peers, machines, strict=True)):

@@ -6,10 +6,12 @@ import contextlib
 import errno
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
+from tests.support.processes import ROOT
 
 MIB = 1 << 20
 _KEEP = 'mount -t tmpfs -o size="$1"m tmpfs "$0" && echo ok && exec cat'
@@ -18,8 +20,10 @@ _KEEP = 'mount -t tmpfs -o size="$1"m tmpfs "$0" && echo ok && exec cat'
 class Disk:
     """The disk, reached by who knows ``path``, which leads through the process that holds the namespace."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, inside: Sequence[str]) -> None:
         self.path = path
+        self.inside = inside
+        """Words before a command that has to find the disk by its real path, as SQLite has."""
         self._filler = path / "filler"
 
     def fill(self) -> None:
@@ -64,7 +68,9 @@ def small_disk(place: Path, mib: int) -> Iterator[Disk]:
         if said != b"ok\n":
             print(f"no disk of our own: {said!r}")
             pytest.skip(f"no disk of our own, which root or a user namespace gives: {said.decode().strip()}")
-        yield Disk(Path(f"/proc/{keeper.pid}/root{place.resolve()}"))
+        enter = ["nsenter", "--preserve-credentials", f"--target={keeper.pid}", "--mount", f"--wd={ROOT}"]
+        inside = enter if os.geteuid() == 0 else [*enter, "--user"]
+        yield Disk(Path(f"/proc/{keeper.pid}/root{place.resolve()}"), inside)
     finally:
         keeper.stdin.close()
         keeper.wait(10)

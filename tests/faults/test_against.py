@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.bench.against import KINDS, Ratio, Tree, compare
-from tests.support.processes import ROOT, etcd_binary
+from tests.support.processes import ROOT
 
 OURS = Tree(ROOT)
-
-pytestmark = pytest.mark.skipif(etcd_binary() is None, reason="no etcd")
 
 
 @pytest.fixture

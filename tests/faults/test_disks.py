@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -28,7 +28,6 @@ from tests.support.processes import (
     Etcd,
     Server,
     etcd_binary,
-    free_port,
     running_etcd,
     running_server,
     stop,
@@ -77,14 +76,21 @@ def loaded(server: Server, etcd: Etcd, widgets: Resource) -> Iterator[Load]:
 
 
 @pytest.fixture
-def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file that says how long each fsync of etcd takes."""
+def seconds(tmp_path: Path) -> Path:
+    """The file that holds the seconds of each fsync of a process under slow_disk."""
     file = tmp_path / "seconds"
     tried = subprocess.run([sys.executable, slow_disk.__file__, str(file), "true"], capture_output=True, check=False)
     if tried.returncode:
         why = tried.stderr.decode().strip().rpartition("\n")[2]
         print(f"no slow disk here: {why}")
         pytest.skip(f"no slow disk here, which seccomp's user notification makes: {why}")
+    return file
+
+
+@pytest.fixture
+def slow(tmp_path: Path, seconds: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that says how long each fsync of etcd takes."""
+    file = seconds
     line = f'exec {sys.executable} {slow_disk.__file__} {file} {etcd_binary()} "$@"'
     monkeypatch.setenv("ETCD_BINARY", script(tmp_path / "slow-etcd", line))
     return file
@@ -140,6 +146,31 @@ def test_an_etcd_whose_disk_is_slow(tmp_path: Path, slow: Path, phases: Sequence
         assert "Traceback" not in server.log_tail()
 
 
+@pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")
+def test_a_store_in_the_process_whose_disk_is_slow_and_then_hangs(tmp_path: Path, seconds: Path) -> None:
+    """Writes wait for a slow disk. On one that hangs they are in doubt, reads go on, and the server is not ready."""
+    command = [sys.executable, slow_disk.__file__, str(seconds), *SERVE]
+    with running_server([*OWN, "--store=sqlite"], tmp_path / "server", command=command) as server:
+        api = Client(server.url)
+        widgets = serve(api)
+        made = widgets.create("before")
+        seconds.write_text("4")
+        widgets.create("slow")
+        seconds.write_text("40")
+        doubtful = api.request("POST", widgets.path(), widgets.make("hung"), timeout=60)
+        assert doubtful.expect(504)["message"] == UNKNOWN
+        assert api.get(widgets.path("before")).expect(200) == made
+        assert api.get(widgets.path("hung")).status == 404
+        assert alive(api)
+        assert not ready(api)
+        seconds.write_text("0")
+        until(lambda: ready(api), "ready again", READY_WITHIN)
+        widgets.create("after")
+        names = [it["metadata"]["name"] for it in api.get(widgets.path()).expect(200)["items"]]
+        assert names == ["after", "before", "hung", "slow"]
+        assert "Traceback" not in server.log_tail()
+
+
 # ---------------------------------------------------------------------- full
 
 
@@ -170,7 +201,7 @@ def test_a_start_on_a_full_disk(disk: Disk, own_etcd: Etcd, tmp_path: Path) -> N
         said = refused(*flags)
         assert said == "apiext: No space left on device: look at --data-dir, --ready-file and --audit-log-path"
     disk.free()
-    with running_server(OWN, disk.path / "data") as server:
+    with running_server(OWN, disk.path / "data", command=[*disk.inside, *SERVE]) as server:
         serve(Client(server.url)).create("a")
 
 
@@ -203,30 +234,62 @@ def test_a_full_disk_of_the_server_alone(disk: Disk, own_etcd: Etcd, tmp_path: P
 
 
 @pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")
-def test_a_full_disk_of_the_private_etcd(disk: Disk, tmp_path: Path) -> None:
-    url = f"http://127.0.0.1:{free_port()}"
-    line = f'exec {etcd_binary()} "$@" --listen-client-urls=unix://etcd.sock:0,{url}'  # for our own reader, too
-    flags = [*OWN, f"--etcd-binary={script(tmp_path / 'etcd', line)}"]
-    with running_server(flags, disk.path / "server") as server:
+def test_a_full_disk_of_the_store_in_the_process(disk: Disk, tmp_path: Path) -> None:
+    """Nothing acknowledged is lost, deletions go on, and writes are taken again once there is room."""
+    flags, command = [*OWN, "--store=sqlite"], [*disk.inside, *SERVE]
+    with running_server(flags, disk.path / "server", command=command) as server:
         assert server.process is not None
         api = Client(server.url)
         widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
-        etcd = Etcd(server.process, url, tmp_path)
-        with loaded(server, etcd, widgets) as load:
-            pause(1.0)
-            disk.fill()
-            until(lambda: not ready(api), "it is told", within=30)
-            began = time.monotonic()
-            while time.monotonic() - began < 3.0:
-                assert alive(api)
-                pause(0.1)
-            had = len(load.history.writes)
-            disk.free()
-            until(lambda: ready(api), "ready again", READY_WITHIN)
-            until(lambda: len(load.history.writes) > had, "writes go on", READY_WITHIN)
-        log = (disk.path / "server" / "server.log").read_text()
-        assert "Traceback" not in log
-        assert "died with code None" not in log, "it started an etcd and lost sight of it"
+        kept = {}
+        disk.fill()
+        refused = 0
+        for number in range(200):
+            answer = api.post(widgets.path(), widgets.make(f"w{number:03}", text="x" * 200_000))
+            if answer.status == 201:
+                kept[f"w{number:03}"] = answer.json["metadata"]["resourceVersion"]
+            else:
+                assert answer.expect(500)["message"].endswith("etcdserver: mvcc: database space exceeded")
+                refused += 1
+                if refused == 5:
+                    break
+        assert refused == 5
+        assert alive(api)
+        for name in list(kept)[:3]:
+            api.delete(widgets.path(name)).expect(200)
+            del kept[name]
+        listed = api.get(widgets.path()).expect(200)["items"]
+        assert {it["metadata"]["name"]: it["metadata"]["resourceVersion"] for it in listed} == kept
+        disk.free()
+        until(
+            lambda: api.post(widgets.path(), widgets.make("after")).status == 201,
+            "writes are taken again",
+            2 * READY_WITHIN,
+        )
+        until((disk.path / "server" / "store.reserve").exists, "the reserve is there again", READY_WITHIN)
+        assert "Traceback" not in (disk.path / "server" / "server.log").read_text()
         assert stop(server.process) == 0
-    with running_server(flags, disk.path / "server") as server:
-        assert Client(server.url).get(widgets.path()).status == 200
+    with running_server(flags, disk.path / "server", command=command) as server:
+        listed = Client(server.url).get(widgets.path()).expect(200)["items"]
+        found = {it["metadata"]["name"]: it["metadata"]["resourceVersion"] for it in listed}
+        assert {name: version for name, version in found.items() if name != "after"} == kept
+
+
+def test_a_read_only_directory_ends_the_start_with_one_sentence(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
+    mounted = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && echo mounted >&2 && exec "$@"'
+    try:
+        ended = subprocess.run(
+            [*unshare, "sh", "-c", mounted, str(directory), *SERVE, *OWN, f"--data-dir={directory}"],
+            cwd=ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=60,
+        )  # fmt: skip
+    except FileNotFoundError as error:
+        pytest.skip(f"no directory can be mounted: {error}")
+    first, *lines = ended.stderr.splitlines() or [""]
+    if first != "mounted":
+        pytest.skip(f"no directory can be mounted, which root or a user namespace may do: {first}")
+    assert ended.returncode == 4
+    text = "cannot be written (Read-only file system): let this user write to the directory, or name another --data-dir"
+    assert lines == [f"apiext: {directory}/store.db {text}"]

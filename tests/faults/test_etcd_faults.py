@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
-import os
 import random
 import shutil
 import signal
@@ -158,16 +156,13 @@ def test_a_full_etcd_is_compacted_and_its_keeper_ends_it(tmp_path: Path) -> None
 
 @pytest.mark.rows("OPS-002")
 @pytest.mark.usefixtures("deletes_when_full")
-def test_a_full_etcd_of_the_servers_own_recovers_alone(tmp_path: Path) -> None:
-    small = tmp_path / "etcd"
-    small.write_text(f'#!/bin/sh\n[ "$1" = --version ] || more="{" ".join(LITTLE)}"\nexec {etcd_binary()} "$@" $more\n')
-    small.chmod(0o755)
-    with running_server([*OFTEN, f"--etcd-binary={small}"], tmp_path / "server") as server:
+def test_a_full_store_in_the_process_recovers_alone(tmp_path: Path) -> None:
+    with running_server([*OFTEN, "--store-quota-bytes=6000000"], tmp_path / "server") as server:
         api = Client(server.url)
         widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
         emptied(api, widgets, filled(api, widgets))
         until(lambda: taken(api, widgets), "writes are taken again", READY_WITHIN)
-        assert "it was defragmented and takes writes again" in server.log_tail()
+        assert "it was compacted and takes writes again" in server.log_tail()
 
 
 @contextlib.contextmanager
@@ -289,27 +284,6 @@ def test_readiness_tells_of_a_silent_etcd(tmp_path: Path) -> None:
         finally:
             etcd.process.send_signal(signal.SIGCONT)
         until(lambda: ready(server), "it is ready again", within=5)
-
-
-@pytest.mark.parametrize("flags", [[], ["--workers=2"]], ids=["one process", "workers"])
-def test_the_ready_file_names_the_private_etcd_that_runs(tmp_path: Path, flags: list[str]) -> None:
-    """command-line.md: the pid of the child; who kills it, and again, must not meet somebody else."""
-    file = tmp_path / "ready.json"
-    with running_server(["--insecure", "--port=0", *flags], tmp_path) as server:
-        pids = [server.ready["etcd"]["pid"]]
-        for _ in range(2):
-            os.kill(pids[-1], signal.SIGKILL)
-            until(lambda: json.loads(file.read_text())["etcd"]["pid"] not in pids, "another is named", READY_WITHIN)
-            told = json.loads(file.read_text())
-            pids.append(told["etcd"]["pid"])
-            assert b"etcd" in Path(f"/proc/{pids[-1]}/cmdline").read_bytes()
-            until(lambda: ready(server), "ready again", READY_WITHIN)
-        assert told == {**server.ready, "etcd": {**server.ready["etcd"], "pid": pids[-1]}}
-        file.unlink()  # who took it away wants none
-        os.kill(pids[-1], signal.SIGKILL)
-        until(lambda: server.log_tail().count("is started again") == 3, "it is noticed", READY_WITHIN)
-        until(lambda: ready(server), "ready again", READY_WITHIN)
-        assert not file.exists()
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from apiext.conformance.support.waiting import pause
 from tests.faults.checkers import violations
 from tests.faults.history import History
 from tests.faults.workload import Load
-from tests.support import etcd_reader
+from tests.support import etcd_reader, sqlite_reader
 from tests.support.etcd_reader import Event
 from tests.support.processes import SERVE, Etcd, Server, free_port, running_etcd, start_server, stop
 
@@ -130,3 +130,30 @@ def test_a_broken_server_is_caught(etcd: Etcd, tmp_path: Path, mutant: str) -> N
     found = violations(history, kept)
     print(f"{len(found)} violations, such as {found[:2]}")
     assert found, f"{mutant} went unnoticed through {len(history.writes)} writes: the checkers prove nothing"
+
+
+@pytest.mark.rows("RV-017", "RV-009", "WRI-005", "ETC-005")
+@pytest.mark.parametrize("profile", [SHORT, pytest.param(LONG, marks=pytest.mark.long)], ids=["short", "long"])
+def test_kills_of_a_server_with_a_store_of_its_own_lose_nothing(tmp_path: Path, profile: Profile) -> None:
+    seed = int(os.environ.get("FAULT_SEED", "0")) or random.randrange(1, 2**31)
+    print(f"FAULT_SEED={seed}")
+    chance, flags = random.Random(seed), ["--insecure", f"--port={free_port()}", "--store=sqlite"]
+    server = start_server(tmp_path, flags)
+    try:
+        widgets = serve(Client(server.url), schema={"openAPIV3Schema": SCHEMA})
+        load = Load(server.url, widgets.path(), f"{widgets.group}/v1", widgets.kind, seed)
+        load.start(WRITERS, WATCHERS)
+        for kills in range(3 * profile.kills):
+            if kills >= profile.kills and len(load.history.writes) >= profile.writes:
+                break
+            pause(chance.uniform(*profile.alive))
+            server = _kill_and_restart(server, tmp_path, flags, SERVE, load.history)
+        load.finish()
+        kept = sqlite_reader.history(tmp_path / "store.db", f"/registry/{widgets.group}/widgets/")
+        listed = {it["metadata"]["name"]: it["metadata"]["resourceVersion"] for it in _listed(server, widgets.path())}
+        newest = {event.name: event for event in kept}
+        assert listed == {name: str(event.revision) for name, event in newest.items() if event.value is not None}
+    finally:
+        if server.process:
+            stop(server.process)
+    _check(load.history, kept, profile)

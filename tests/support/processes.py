@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,8 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import pytest
+
 from apiext.conformance.support.http_client import Client
 from apiext.conformance.support.waiting import until
+from tests.support.etcd_binaries import NoBinary, find_binary
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVE = (sys.executable, "-m", "apiext", "serve")
@@ -39,14 +41,12 @@ def free_port() -> int:
         return port
 
 
-def etcd_binary() -> str | None:
-    """Return the etcd to test with: $ETCD_BINARY, the one on PATH, else the packaged one."""
-    if named := os.environ.get("ETCD_BINARY"):
-        return named
-    if found := shutil.which("etcd"):
-        return found
-    packaged = Path(sys.executable).parent / "etcd"
-    return str(packaged) if packaged.exists() else None
+def etcd_binary() -> str:
+    """Return the etcd to test with: $ETCD_BINARY, else the best that is installed; skips the test without one."""
+    try:
+        return str(find_binary(os.environ.get("ETCD_BINARY")).path)
+    except NoBinary as error:
+        pytest.skip(str(error))
 
 
 def stop(process: subprocess.Popen[bytes], within: float = 15.0) -> int:
@@ -81,13 +81,10 @@ class Etcd:
 @contextlib.contextmanager
 def running_etcd(directory: Path, *flags: str) -> Iterator[Etcd]:
     """Run an etcd in ``directory``; it answers a linearizable read before the caller goes on."""
-    binary = etcd_binary()
-    if binary is None:
-        raise FileNotFoundError("no etcd: install one, or set ETCD_BINARY")
     client, peer = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
     directory.mkdir(parents=True, exist_ok=True)
     command = [
-        binary, "--name=test", f"--data-dir={directory / 'etcd'}", "--log-level=error",
+        etcd_binary(), "--name=test", f"--data-dir={directory / 'etcd'}", "--log-level=error",
         f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
         f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=test={peer}",
         "--heartbeat-interval=10", "--election-timeout=100", "--snapshot-count=10000", *flags,

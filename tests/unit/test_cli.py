@@ -260,18 +260,30 @@ def test_a_flag_that_is_spelled_nearly_so_is_named(typed: str, meant: str, capsy
     assert capsys.readouterr().err.endswith(f"unrecognized argument: {typed}; did you mean --{meant}?\n")
 
 
-@pytest.mark.parametrize("typed", [["--etcd-transport=grpc"], ["--etcd-transport", "native"]])
-def test_a_removed_flag_is_refused_with_a_remedy(typed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("typed", "remedy"),
+    [
+        (["--etcd-transport=grpc"], "there is no --etcd-transport any more; apiext has one client of etcd: leave the"),
+        (["--etcd-transport", "native"], "there is no --etcd-transport any more; apiext has one client of etcd"),
+        (["--etcd-binary=/bin/etcd"], "there is no --etcd-binary any more; apiext starts no etcd: use the store of"),
+        (["--etcd-binary", "/bin/etcd"], "there is no --etcd-binary any more; apiext starts no etcd"),
+    ],
+)
+def test_a_removed_flag_is_refused_with_a_remedy(
+    typed: list[str], remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(*typed)
     assert ended.value.code == 2
     told = capsys.readouterr().err
-    assert "error: there is no --etcd-transport any more; apiext has one client of etcd: leave the flag out" in told
+    assert f"error: {remedy}" in told
 
 
 def test_the_variable_of_a_removed_flag_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="APIEXT_ETCD_TRANSPORT: there is no --etcd-transport any more"):
         cli.parse_serve([f"--data-dir={tmp_path}"], {"APIEXT_ETCD_TRANSPORT": "grpc"}, print)
+    with pytest.raises(ConfigError, match="APIEXT_ETCD_BINARY: there is no --etcd-binary any more"):
+        cli.parse_serve([f"--data-dir={tmp_path}"], {"APIEXT_ETCD_BINARY": "/bin/etcd"}, print)
 
 
 def test_lists_add_up(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from apiext import launch
-from apiext.config import Config, EtcdConfig
+from apiext.config import Config, ConfigError, EtcdConfig
 from apiext.conformance.support.waiting import until
-from apiext.etcd.datadir import DataDir
+from apiext.embedded.opening import holder
 
 ETCD = EtcdConfig(("http://127.0.0.1:1",))
 
@@ -35,24 +35,33 @@ def say(ready: Path, pid: object, port: int = 1) -> None:
     ready.write_text(json.dumps({"url": f"https://127.0.0.1:{port}", "pid": pid}))
 
 
+class Held:
+    """A store that is locked, and whose lock names a process."""
+
+    def __init__(self, path: Path, pid: int) -> None:
+        self.path = path.with_suffix(".lock")
+        self.path.write_text(f"{pid}\n")
+        self._lock = self.path.open()
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+
+    def unlock(self) -> None:
+        self._lock.close()
+
+
 @pytest.fixture
-def directory(tmp_path: Path, other: int) -> Iterator[DataDir]:
+def directory(tmp_path: Path, other: int) -> Iterator[Held]:
     """A directory that the other process holds, as far as can be seen."""
-    found = DataDir(tmp_path / "etcd")
-    found.make()
-    found.lock()
-    (found.root / "lock").write_text(f"{other}\n")
+    found = Held(tmp_path / "store.db", other)
     yield found
     found.unlock()
 
 
-def test_who_holds_the_data_directory_keeps_it(tmp_path: Path, ready: Path, directory: DataDir, other: int) -> None:
+def test_who_holds_the_data_directory_keeps_it(tmp_path: Path, ready: Path, directory: Held, other: int) -> None:
     config = Config(tmp_path, port=0, ready_file=str(ready))
     say(ready, other)
     launch.prepare(config)
     assert ready.exists()
     directory.unlock()  # the other one has let go meanwhile
-    directory.lock()
     launch.forget_earlier(config)
     assert not ready.exists()
 
@@ -86,21 +95,33 @@ def test_what_names_nobody_who_keeps_us_from_starting_goes(tmp_path: Path, ready
         assert not ready.exists(), text
     say(ready, other)
     launch.prepare(Config(tmp_path, port=0, ready_file=str(ready), etcd=ETCD))
-    assert not ready.exists(), "the directory of a private etcd is in nobody's way who has an etcd"
+    assert not ready.exists(), "a store is in nobody's way who has an etcd"
 
 
-def test_a_directory_is_held_by_who_has_locked_it(tmp_path: Path, directory: DataDir, other: int) -> None:
-    seen = DataDir(tmp_path / "etcd")
-    assert seen.holder() == other
+def test_a_directory_is_held_by_who_has_locked_it(tmp_path: Path, directory: Held, other: int) -> None:
+    store = tmp_path / "store.db"
+    assert holder(store) == other
     directory.unlock()
-    assert seen.holder() is None
-    assert DataDir(tmp_path / "nothing").holder() is None
-    assert not (tmp_path / "nothing").exists()
+    assert holder(store) is None
+    assert holder(tmp_path / "nothing.db") is None
+    assert not (tmp_path / "nothing.lock").exists()
     for text in ("", "x"):
-        (seen.root / "lock").write_text(text)
-        with (seen.root / "lock").open() as lock:
+        directory.path.write_text(text)
+        with directory.path.open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            assert seen.holder() is None
+            assert holder(store) is None
+
+
+def test_an_etcd_of_an_earlier_release_is_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "etcd/data/member").mkdir(parents=True)
+    with pytest.raises(ConfigError) as refused:
+        launch.prepare(Config(tmp_path))
+    assert str(refused.value) == (
+        f"--data-dir {tmp_path}: its objects are in {tmp_path}/etcd/data, the etcd of an earlier release: go on with "
+        f"`etcd --data-dir {tmp_path}/etcd/data` and --etcd-servers http://127.0.0.1:2379, or move {tmp_path}/etcd away"
+    )
+    launch.prepare(Config(tmp_path, etcd=ETCD))
+    launch.prepare(Config(tmp_path, store="memory"))
 
 
 def test_who_ends_takes_its_own_away(tmp_path: Path, ready: Path, other: int) -> None:

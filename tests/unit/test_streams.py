@@ -12,9 +12,6 @@ import pytest
 
 from apiext import files, launch
 from apiext.config import Config
-from apiext.etcd.binaries import Binary
-from apiext.etcd.datadir import DataDir
-from apiext.etcd.server import EtcdServer
 from apiext.streams import is_stream
 
 
@@ -67,14 +64,3 @@ def test_a_pipe_and_a_device_are_streams_and_a_link_to_a_file_is_none(tmp_path: 
     assert not is_stream(Path("/proc/self/fd"))
     files.write(tmp_path / "link", b"content")
     assert ((tmp_path / "link").is_symlink(), (tmp_path / "file").read_bytes()) == (True, b"content")
-
-
-@pytest.mark.parametrize("kept", [True, False])
-def test_a_stream_is_told_of_the_server_once(tmp_path: Path, kept: bool) -> None:
-    os.mkfifo(tmp_path / "pipe")  # nobody reads it: who opens it waits for ever
-    child = EtcdServer(DataDir(tmp_path), Binary(tmp_path / "etcd", (3, 6, 0)))
-    before = child.on_again
-    ready = launch.Ready("http://127.0.0.1:1", "", (), None, 0.1)
-    file = tmp_path / ("file" if kept else "pipe")
-    launch.keep_true(Config(data_dir=tmp_path, ready_file=str(file)), ready, child)
-    assert (child.on_again is not before) == kept

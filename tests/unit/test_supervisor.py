@@ -159,7 +159,7 @@ async def test_a_worker_that_stands_still_is_killed(
         return found or 0
 
     monkeypatch.setattr(board, "beats", look)
-    slot = supervisor.Slot(config(worker=Worker(1, 1, (), board.descriptor)), board, asyncio.Event(), lambda _: None)
+    slot = supervisor.Slot(config(worker=Worker(1, 1, board.descriptor)), board, asyncio.Event(), lambda _: None)
     process = await asyncio.create_subprocess_exec("sleep", "60")
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(slot._watch(process)), group.create_task(over.wait())]  # type: ignore[arg-type]
@@ -193,7 +193,10 @@ def test_the_number_of_workers(
         bound.write_text(f"{group}\n")
     monkeypatch.setattr(cli, "CPU_BOUND", bound)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
-    assert parse(f"--data-dir={tmp_path}", f"--workers={text}")[0].workers == workers
+    flags = [f"--data-dir={tmp_path}", f"--workers={text}"]
+    assert parse(*flags, "--etcd-servers=http://etcd:2379")[0].workers == workers
+    if text != "3":
+        assert parse(*flags)[0].workers == 1, "a store in the process is that of one"
 
 
 def test_who_does_not_read_the_log_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ async def workers() -> AsyncIterator[Two]:
         found = []
         for number in (1, 2):
             one = await stack.enter_async_context(server(etcd))
-            peers = Peers(Worker(number, 3, (), board.descriptor), one.store, one.controllers.serving.settled)
+            peers = Peers(Worker(number, 3, board.descriptor), one.store, one.controllers.serving.settled)
             one.controllers.serving.peers = peers
             peers.follow()
             group = await stack.enter_async_context(asyncio.TaskGroup())

@@ -461,7 +461,7 @@ async def test_an_own_store_that_was_full_takes_writes_again(rig: Rig, caplog: p
 async def test_an_own_store_tells_before_it_is_full(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     for rig.etcd.size, told in ((8_000, False), (9_500, True)):
         await rig.store.compact()
-        assert ("the private etcd has 9500 of 10000 bytes" in caplog.text) is told
+        assert ("the store has 9500 of 10000 bytes" in caplog.text) is told
 
 
 async def test_views_of_single_objects_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

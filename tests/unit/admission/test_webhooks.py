@@ -156,7 +156,7 @@ async def test_what_a_patch_adds_is_reckoned_with(
 
 
 @pytest.mark.rows("ADM-013")
-async def test_annotations(configured: Configured, hook: hooks.Webhook) -> None:
+async def test_annotations(configured: Configured, hook: hooks.Webhook, caplog: pytest.LogCaptureFixture) -> None:
     hook.answers["/change"] = hooks.patch({"op": "add", "path": "/spec/replicas", "value": 2})
     hook.answers["/fail"] = lambda _: hooks.page(500, b"boom")
     hook.answer = lambda _: {"allowed": True, "auditAnnotations": {"why": "because"}, "warnings": ["w"]}
@@ -184,6 +184,10 @@ async def test_annotations(configured: Configured, hook: hooks.Webhook) -> None:
         "failed-open.validating.webhook.admission.k8s.io/round_0_index_1": "fail.example.com",
     }
     assert traces.warnings == ["w"]
+    assert len(caplog.messages) == 2
+    for line in caplog.messages:
+        assert line.startswith('failed calling webhook "fail.example.com": failed to call webhook: ')
+        assert line.endswith("; the write goes on: failurePolicy is Ignore")
 
 
 @pytest.mark.rows("ADM-007")

@@ -172,6 +172,8 @@ async def test_a_paused_watcher_catches_up_in_one_write(feed: Feed) -> None:
 @pytest.mark.rows("RV-018")
 @pytest.mark.usefixtures("small_ring")
 async def test_a_watcher_that_fell_out_of_the_ring_is_told_410(feed: Feed) -> None:
+    assert feed.col.fanout.left_behind is not None
+    before = feed.col.fanout.left_behind.value
     slow, stuck, quick = RecordingSink(), RecordingSink(), RecordingSink()
     watcher = feed.col.watch(GROUP, None, slow)
     feed.col.watch(GROUP, None, stuck)
@@ -193,6 +195,7 @@ async def test_a_watcher_that_fell_out_of_the_ring_is_told_410(feed: Feed) -> No
     assert stuck.seen[1:] == [Seen("ERROR", "410", 11, "14")]
     assert len(quick.events) == 9
     assert feed.col.watchers == 1
+    assert feed.col.fanout.left_behind.value == before + 2
 
 
 @pytest.mark.rows("RV-018")

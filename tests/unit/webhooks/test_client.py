@@ -307,7 +307,7 @@ async def test_a_service_is_found_by_the_map(tmp_path: Path) -> None:
         await client.close()
 
 
-def test_the_map_is_read_again(tmp_path: Path) -> None:
+def test_the_map_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "services.yaml"
     file.write_text("a.b: 127.0.0.1:1\n")
     resolver = Resolver(str(file))
@@ -315,7 +315,13 @@ def test_the_map_is_read_again(tmp_path: Path) -> None:
     file.write_text("a.b:443: '[::1]:22'\nc.d: 127.0.0.1:3\n")
     assert resolver.find("a.b", 443) == ("::1", 22)
     file.write_text("nonsense\n")
-    assert resolver.find("c.d", 9) == ("127.0.0.1", 3)
+    assert [resolver.find("c.d", 9) for _ in range(3)] == [("127.0.0.1", 3)] * 3
+    file.unlink()
+    assert [resolver.find("c.d", 9) for _ in range(3)] == [("127.0.0.1", 3)] * 3
+    told = [f"{file}: expected a mapping of name.namespace:port to host:port", f"{file}: No such file or directory"]
+    assert caplog.messages == [f"no usable map of services: {why}; the last one stays in use" for why in told]
+    file.write_text("c.d: 127.0.0.1:4\n")
+    assert resolver.find("c.d", 9) == ("127.0.0.1", 4)
 
 
 BAD_MAPS = [

@@ -39,7 +39,7 @@ class Profile:
 
 SHORT = Profile(12, (0.2, 1.0), writes=800)
 LONG = Profile(300, (0.5, 2.0))
-MUTATED = Profile(3, (1.5, 2.0), writes=0, resumed=1)
+MUTATED = Profile(3, (0.8, 1.2), writes=0, resumed=1)
 
 
 @pytest.fixture(scope="module")

@@ -46,6 +46,20 @@ def squeezed(etcd: Etcd, directory: Path, prefix: Sequence[str] = ()) -> Iterato
         yield server
 
 
+def copies(etcd: Etcd, widgets: Resource, count: int, **spec: object) -> None:
+    """Put objects o0000, o0001 … into etcd, which takes a tenth of the time of creates through a server."""
+    widgets.create("model", **spec)
+    key = f"/registry/{widgets.group}/widgets/default/model".encode()
+    found = etcd.call("kv/range", {"key": base64.b64encode(key).decode()})
+    value = base64.b64decode(found["kvs"][0]["value"])
+    for number in range(count):
+        name = b"o%04d" % number
+        assert len(name) == len(b"model")
+        pair = (key.replace(b"/model", b"/" + name), value.replace(b'"model"', b'"%s"' % name))
+        etcd.call("kv/put", dict(zip(("key", "value"), (base64.b64encode(it).decode() for it in pair), strict=True)))
+    etcd.call("kv/deleterange", {"key": base64.b64encode(key).decode()})
+
+
 def _is_served(api: Client) -> bool:
     """Tell whether a new client is; one that comes before the last ones are seen to be gone is closed at once."""
     with contextlib.suppress(ConnectionError, http.client.RemoteDisconnected):
@@ -226,12 +240,7 @@ def test_a_store_larger_than_memory(tmp_path: Path) -> None:
         with squeezed(etcd, tmp_path) as server:
             api = Client(server.url)
             widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
-            widgets.create("model", text="x" * MIB)
-        key = f"/registry/{widgets.group}/widgets/default/model".encode()
-        found = etcd.call("kv/range", {"key": base64.b64encode(key).decode()})
-        for number in range(230):
-            copy = base64.b64encode(key.replace(b"/model", b"/o%d" % number)).decode()
-            etcd.call("kv/put", {"key": copy, "value": found["kvs"][0]["value"]})
+            copies(etcd, widgets, 230, text="x" * MIB)
         with little_memory(256) as group, squeezed(etcd, tmp_path, group.prefix) as server:
             api = Client(server.url)
             for _ in range(2):
@@ -245,14 +254,13 @@ def test_a_store_larger_than_memory(tmp_path: Path) -> None:
 
 
 def test_listed_objects_are_held_once(tmp_path: Path) -> None:
-    count, size = 1_200, 16_000
+    count, size = 2_500, 16_000
     with running_etcd(tmp_path / "etcd") as etcd:
         with squeezed(etcd, tmp_path) as server:
             widgets = serve(Client(server.url), schema={"openAPIV3Schema": SCHEMA})
-            for number in range(count):
-                widgets.create(f"o{number}", text=f"{number:08}" * (size // 8))
+            copies(etcd, widgets, count, text="12345678" * (size // 8))
         with squeezed(etcd, tmp_path) as server:
-            until(lambda: Client(server.url).get(widgets.path("o1"), resourceVersion=0).status == 200, "filled", 20)
+            until(lambda: Client(server.url).get(widgets.path("o0001"), resourceVersion=0).status == 200, "filled", 20)
             had = memory(server, "VmRSS")
             for _ in range(2):
                 sizes, _ = _read_at_once(server, widgets.path(), 2, 0.0)
@@ -268,8 +276,8 @@ def test_a_collection_delete_holds_no_documents(tmp_path: Path) -> None:
     count, fields = 3_000, {f"field{number:02}": number for number in range(80)}
     with running_etcd(tmp_path / "etcd") as etcd, squeezed(etcd, tmp_path) as server:
         widgets = serve(Client(server.url), schema={"openAPIV3Schema": SCHEMA})
-        for number in range(count):
-            widgets.create(f"o{number:04}", **fields)
+        copies(etcd, widgets, count, **fields)
+        until(lambda: widgets.api.get(widgets.path(f"o{count - 1:04}")).status == 200, "all are there", 20)
         had = memory(server, "VmRSS")
         forget_peak(server)
         gone = widgets.api.delete(widgets.path()).expect(200)

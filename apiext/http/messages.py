@@ -25,12 +25,8 @@ from apiext.documents.encoding import encode as encode_json
 from apiext.documents.errors import DecodeError
 from apiext.http import prototexts
 
-_RENAMED: Mapping[tuple[str, str], str] = {
-    ("JSONSchemaProps", "ref"): "$ref",
-    ("JSONSchemaProps", "schema"): "$schema",
-}
-_INLINE: Mapping[str, str] = {"RuleWithOperations": "rule", "NamedRuleWithOperations": "ruleWithOperations"}
-"""Message → its field whose members are the object's own in JSON (an embedded struct in Go)."""
+EMBEDDED = ""
+"""The JSON name of a field whose members are the object's own in JSON (an embedded struct in Go)."""
 _ZERO_TIME = -62135596800  # seconds of 0001-01-01, Go's zero time
 _LENGTHS = bytes(set(range(0x20)) - set(b"\t\n\r"))  # of short messages; texts hold few of them
 _VARINT, _DOUBLE, _LENGTH = 0, 1, 2  # wire types
@@ -77,21 +73,11 @@ def json_fields(name: str) -> dict[str, Any]:
     """Return the descriptors of a message's fields by their JSON names, those of an embedded struct included."""
     found: dict[str, Any] = {}
     for field in descriptor(name).fields:
-        if _INLINE.get(name) == field.name:
+        if field.json_name == EMBEDDED:
             found |= json_fields(field.message_type.name)
         else:
-            found[_json_name(field)] = field
+            found[field.json_name] = field
     return found
-
-
-def _json_name(field: Any) -> str:
-    name: str = field.name
-    renamed = _RENAMED.get((field.containing_type.name, name))
-    if renamed is not None:
-        return renamed
-    if not name.startswith("xKubernetes"):
-        return name
-    return "x-kubernetes" + "".join(f"-{c.lower()}" if c.isupper() else c for c in name[len("xKubernetes") :])
 
 
 def _is_map(field: Any) -> bool:
@@ -111,11 +97,7 @@ def _reader(name: str) -> Reader:
     special = _READ.get(name)
     if special is not None:
         return special
-    inline = _INLINE.get(name)
-    plan = {
-        field.number: ("" if field.name == inline else _json_name(field), _shower(field))
-        for field in descriptor(name).fields
-    }
+    plan = {field.number: (field.json_name, _shower(field)) for field in descriptor(name).fields}
 
     def read(message: Any) -> Document:
         found: Document = {}
@@ -124,7 +106,7 @@ def _reader(name: str) -> Reader:
             shown = show(value) if show is not None else value
             if shown is None:
                 continue
-            if key:
+            if key != EMBEDDED:
                 found[key] = shown
             else:
                 found |= shown
@@ -251,10 +233,8 @@ _SMALL = [bytes((number,)) for number in range(0x80)]
 @cache
 def _writer(name: str) -> Writer:
     shape = _WRITE.get(name)
-    inline = _INLINE.get(name)
-    fields = {field.name: field for field in descriptor(name).fields}
-    puts = {_json_name(field): _put(field) for field in fields.values() if field.name != inline}
-    embedded = _put(fields[inline]) if inline is not None else None
+    puts = {field.json_name: _put(field) for field in descriptor(name).fields}
+    embedded = puts.pop(EMBEDDED, None)
 
     def write(value: Any) -> bytes:
         if shape is not None:

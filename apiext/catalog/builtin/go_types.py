@@ -1,18 +1,20 @@
 """Types of built-in kinds, from the YAML under types/: Go types, OpenAPI schemas, defaults and merge keys of each.
 
-A field is ``<type> | <description>``. A type is a scalar (SCALARS) or another type of the file or of meta.yaml, then
-``[]`` for a list, ``{}`` for a map by text, and last ``?`` for a pointer (shown when given), ``!`` for one that is
-always shown or ``?!`` for both (null when not given); all others are shown unless empty. A type that is itself a text
-names a scalar, or a list of them, with a Go name of its own, and after it the values that clients are told of, if it is
-an enumeration (``''`` is the empty one).
-``embedded`` names the structs inside a type in whose name Go tells of some of its fields.
+A field is ``<type> = <number> | <description>``, with the field's protobuf number. A type is a scalar (SCALARS) or
+another type of the file, of meta.yaml or of the files under ``uses``, then ``[]`` for a list, ``{}`` for a map by text,
+and last ``?`` for a pointer (shown when given), ``!`` for one that is always shown or ``?!`` for both (null when not
+given); all others are shown unless empty. ``&`` is a struct whose fields are the type's own in JSON (embedded in Go); a
+field after it that has no number describes one of them in other words. A type that is itself a text names a scalar, or
+a list or map, with a Go name of its own, and after it the values that clients are told of, if it is an enumeration
+(``''`` is the empty one).
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -23,7 +25,11 @@ from apiext.documents.document import Document, clone
 from apiext.meta import time
 
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times faster; wheels have it
+MODELS = "#/components/schemas/"
 _SHARED = "meta"
+INLINE = "&"
+"""The flag of an embedded struct."""
+_FIELD = re.compile(r"(?P<type>[^ ?!&]+)(?P<flags>[?!&]*)(?: = (?P<number>\d+))?(?: \| (?P<description>.*))?")
 
 SCALARS: Mapping[str, GoType] = {
     "string": Text(),
@@ -33,6 +39,7 @@ SCALARS: Mapping[str, GoType] = {
     "float": Float(),
     "bytes": Bytes(),
     "json": Json(go="runtime.RawExtension"),
+    "JSON": Json(),
     "Time": Time(),
     "MicroTime": Time("v1.MicroTime", read=time.normalize_micros),  # with exactly six digits of a second
     "IntOrString": IntOrText(),
@@ -67,25 +74,66 @@ def read_yaml(name: str) -> Any:
 @cache
 def types_of(file: str) -> "Types":
     """Return the types of a file, read when first asked for."""
-    shared = read_yaml(f"types/{_SHARED}.yaml")
-    return Types({**shared, **read_yaml(f"types/{file}.yaml")})
+    own = read_yaml(f"types/{file}.yaml")
+    table = dict(read_yaml(f"types/{_SHARED}.yaml"))
+    for name in own.pop("uses", ()):
+        table |= types_of(name).table
+    return Types(table | own, tuple(own))
 
 
-def split(text: str) -> tuple[str, str, str]:
-    """Return (type, flags, description) of a field; the flags are ``?``, ``!``, ``?!`` or empty."""
-    written, _, description = text.partition("|")
-    written = written.strip()
-    name = written.rstrip("?!")
-    return name, written[len(name) :], description.strip()
+class FieldText(NamedTuple):
+    """A field of a type as it is written: the flags are ``?``, ``!``, ``?!``, ``&`` or empty, no number is 0."""
+
+    type: str
+    flags: str
+    number: int
+    description: str
+
+
+@cache
+def split(text: str) -> FieldText:
+    """Return the parts of a field; raises ValueError for other text."""
+    found = _FIELD.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no field: <type><flags> = <number> | <description>")
+    return FieldText(found["type"], found["flags"], int(found["number"] or 0), found["description"] or "")
 
 
 class Types:
     """The types of one file; each is built when it is first asked for."""
 
-    def __init__(self, table: Mapping[str, Any]) -> None:
-        self._table = table
+    def __init__(self, table: Mapping[str, Any], own: tuple[str, ...] = ()) -> None:
+        self.table = table
+        self.own = own  # names of the types that are not from another file
+        self._flat: dict[str, Mapping[str, Any]] = {}
         self._structs: dict[str, Struct] = {}
         self._defaults: dict[str, Callable[[Document], None] | None] = {}
+
+    def row(self, name: str) -> Mapping[str, Any]:
+        """Return the entry of a struct, with the fields and defaults of embedded structs among its own."""
+        found = self._flat.get(name)
+        if found is None:
+            found = self._flat[name] = self._with_embedded(self.table[name])
+        return found
+
+    def _with_embedded(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        fields: dict[str, str] = {}
+        defaults: dict[str, Any] = {}
+        within: dict[str, tuple[str, ...]] = {}
+        for field, text in row["fields"].items():
+            name, flags, *_ = split(text)
+            if flags != INLINE:
+                fields[field] = text
+                continue
+            inner = self.row(name)
+            fields |= inner["fields"]
+            defaults |= inner.get("defaults") or {}
+            within |= {own: (name, *inner["within"].get(own, ())) for own in inner["fields"]}
+        return {**row, "fields": fields, "defaults": defaults | (row.get("defaults") or {}), "within": within}
+
+    def is_struct(self, name: str) -> bool:
+        """Tell whether a type is a struct of this table."""
+        return isinstance(self.table.get(name), Mapping)
 
     # --- Go types ---
 
@@ -94,9 +142,9 @@ class Types:
         found = self._structs.get(name)
         if found is None:
             found = self._structs[name] = Struct(name, {})
-            row = self._table[name]
-            within = {field: struct for struct, fields in (row.get("embedded") or {}).items() for field in fields}
-            found.define({field: self._field(text, within.get(field, "")) for field, text in row["fields"].items()})
+            row = self.row(name)
+            within = row["within"]
+            found.define({field: self._field(text, within.get(field, ())) for field, text in row["fields"].items()})
         return found
 
     def root(self, kind: str) -> Struct:
@@ -105,14 +153,14 @@ class Types:
         text = Field(SCALARS["string"])
         return Struct(kind, {"kind": text, "apiVersion": text, "metadata": Field(METADATA, always=True), **own})
 
-    def _field(self, text: str, within: str) -> Field:
-        name, flags, _ = split(text)
+    def _field(self, text: str, within: tuple[str, ...]) -> Field:
+        name, flags, *_ = split(text)
         type_, pointer = self._type(name), "?" in flags
         return Field(
             type_,
             always="!" in flags or (isinstance(type_, Struct) and not pointer),  # Go never leaves out a struct
             pointer=pointer,
-            within=tuple(within.split(".")) if within else (),
+            within=within,
         )
 
     def _type(self, name: str) -> GoType:
@@ -122,7 +170,7 @@ class Types:
             return Map(self._type(name[:-2]))
         if name in SCALARS:
             return SCALARS[name]
-        row = self._table[name]
+        row = self.table[name]
         if isinstance(row, str):
             return replace(self._type(row.split()[0]), go=f"{_PACKAGES.get(name, 'v1')}.{name}")  # type: ignore[type-var]  # all of them are dataclasses
         return self.struct(name)
@@ -131,7 +179,7 @@ class Types:
 
     def schema(self, name: str) -> Document:
         """Return the OpenAPI schema of a type, with those that it is made of inside."""
-        row = self._table[name]
+        row = self.row(name)
         fields: Mapping[str, str] = row["fields"]
         lists = row.get("lists") or {}
         found: Document = {"description": row["doc"], "type": "object"}
@@ -145,7 +193,7 @@ class Types:
         return found
 
     def _property(self, text: str, semantics: Mapping[str, Any] | None) -> Document:
-        name, _, description = split(text)
+        name, _, _, description = split(text)
         found = self._shape(name)
         if description:
             found["description"] = description
@@ -163,9 +211,9 @@ class Types:
             return {"type": "object", "additionalProperties": self._shape(name[:-2])}
         if name in _SCHEMAS:
             return dict(_SCHEMAS[name])
-        row = self._table[name]
+        row = self.table[name]
         if not isinstance(row, str):
-            return self.schema(name)
+            return {"allOf": [{"$ref": MODELS + row["model"]}]} if "model" in row else self.schema(name)
         scalar, *values = row.split()
         told = ["" if value == "''" else value for value in values]
         return {**self._shape(scalar), "enum": told} if told else self._shape(scalar)
@@ -175,14 +223,14 @@ class Types:
     def merge_keys(self, name: str, path: str = "") -> dict[str, str]:
         """Return the lists of a type that strategic merge patch merges: dotted path → key, empty for a set."""
         found: dict[str, str] = {}
-        row = self._table[name]
+        row = self.row(name)
         lists = row.get("lists") or {}
         for field, text in row["fields"].items():
             here = f"{path}.{field}" if path else field
-            inner = split(text)[0].removesuffix("[]").removesuffix("{}")
+            inner = split(text).type.removesuffix("[]").removesuffix("{}")
             if "merge" in lists.get(field, {}):
                 found[here] = lists[field]["merge"]
-            if isinstance(self._table.get(inner), Mapping):
+            if self.is_struct(inner):
                 found |= self.merge_keys(inner, here)
         return found
 
@@ -200,13 +248,13 @@ class Types:
         return self._defaults[name]
 
     def _make_filler(self, name: str) -> Callable[[Document], None] | None:
-        row = self._table[name]
+        row = self.row(name)
         own: Mapping[str, Any] = row.get("defaults") or {}
         below: list[tuple[str, bool, Callable[[Document], None]]] = []
         for field, text in row["fields"].items():
-            written = split(text)[0]
+            written = split(text).type
             inner = written.removesuffix("[]")
-            fill = self._filler(inner) if isinstance(self._table.get(inner), Mapping) else None
+            fill = self._filler(inner) if self.is_struct(inner) else None
             if fill is not None:
                 below.append((field, written != inner, fill))
         if not own and not below:

@@ -6,30 +6,15 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from apiext.catalog.builtin.go_types import Types, read_yaml, types_of
+from apiext.catalog.builtin.go_types import types_of
 from apiext.documents.document import Document
-
-SCHEMA = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
-"""The model of a schema in a definition; it holds schemas itself, so that it can only be referred to."""
-_BESIDE = "#/components/schemas/"
 
 
 def definition_schema(version: str) -> Document:
     """Return the schema of a CustomResourceDefinition in v1 or v1beta1."""
-    if version == "v1":
-        types = types_of("apiextensions")
-    else:
-        types = Types({**read_yaml("types/apiextensions.yaml"), **read_yaml("types/apiextensions_v1beta1.yaml")})
-    found = types.schema("CustomResourceDefinition")
-    spec = found["properties"]["spec"]["properties"]
-    for holder in (spec.get("validation"), spec["versions"]["items"]["properties"]["schema"]):
-        if holder is not None:
-            schema = holder["properties"]["openAPIV3Schema"]
-            holder["properties"]["openAPIV3Schema"] = {
-                "description": schema["description"],
-                "allOf": [{"$ref": _BESIDE + SCHEMA}],
-            }
-    return found
+    return types_of("apiextensions" if version == "v1" else f"apiextensions_{version}").schema(
+        "CustomResourceDefinition"
+    )
 
 
 def namespace_schema() -> Document:

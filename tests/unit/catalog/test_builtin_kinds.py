@@ -85,12 +85,12 @@ def test_types_and_messages_have_the_same_fields(row: Row) -> None:
         if name in seen:
             return
         seen.add(name)
-        fields = types._table[name]["fields"]
+        fields = types.row(name)["fields"]
         known = json_fields(message)
         assert fields.keys() - {"metadata"} == known.keys() - {"metadata"}, name
         for field, text in fields.items():
-            inner = split(text)[0].removesuffix("{}").removesuffix("[]")
-            if isinstance(types._table.get(inner), Mapping):
+            inner = split(text).type.removesuffix("{}").removesuffix("[]")
+            if types.is_struct(inner):
                 compare(inner, known[field].message_type.name)
 
     compare(row.kind, protobuf.messages()[row.api_version, row.kind])
@@ -119,10 +119,10 @@ def _values(types: Types, name: str) -> st.SearchStrategy[Any]:
         return st.dictionaries(st.sampled_from("abc"), _values(types, name[:-2]), max_size=2)
     if name in SCALARS:
         return _VALUES[name]
-    row = types._table[name]
+    row = types.table[name]
     if isinstance(row, str):
         return _VALUES[row.split()[0]]
-    fields = {field: _values(types, split(text)[0]) for field, text in row["fields"].items()}
+    fields = {field: _values(types, split(text).type) for field, text in types.row(name)["fields"].items()}
     return st.fixed_dictionaries({}, optional=fields)
 
 

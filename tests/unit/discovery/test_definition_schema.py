@@ -7,7 +7,8 @@ import orjson
 import pytest
 
 from apiext.catalog.builtin import namespaces
-from apiext.catalog.builtin.open_api import SCHEMA, definition_schema, digest, namespace_schema
+from apiext.catalog.builtin.go_types import types_of
+from apiext.catalog.builtin.open_api import definition_schema, digest, namespace_schema
 from apiext.catalog.builtin.resources import builtin_resources
 from apiext.catalog.served import Catalog
 from apiext.crd import types as go
@@ -15,6 +16,7 @@ from apiext.crd.typed import List, Struct
 from apiext.discovery import openapi_v2, openapi_v3, types
 
 VERSION = "1.37"
+SCHEMA = types_of("apiextensions").table["JSONSchemaProps"]["model"]
 META = {"apiVersion", "kind", "metadata"}
 
 

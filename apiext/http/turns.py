@@ -136,6 +136,19 @@ class Turns(web.RequestHandler):
             self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
         return True
 
+    async def _drain_helper(self) -> None:
+        """Wait until the transport has drained. The error of a lost connection must keep no answer in memory.
+
+        aiohttp's frame holds the future, which holds the error, which holds the frame: until the collector comes that
+        keeps the frames of all callers, and what they were to send.
+        """
+        if self.transport is None:
+            raise ConnectionResetError("the client is gone")
+        if self._paused:
+            if self._drain_waiter is None:
+                self._drain_waiter = self._loop.create_future()
+            await self._drain_waiter
+
     async def _linger(self, payload: StreamReader) -> None:
         """Read and ignore a body that nobody wanted, for a while: closing at once could cost the client its answer."""
         try:

@@ -59,7 +59,7 @@ class Call:
     trail: Trail | None = None
     conversions: dict[tuple[bytes, str], Document] = field(default_factory=dict)
     size: int = 0
-    convert: Callable[[NeedsConversion], Awaitable[None]] | None = None
+    convert: Callable[["Call", NeedsConversion], Awaitable[None]] | None = None
     exact: bool = False
     client: Client | None = None  # None for the server's own writes
 

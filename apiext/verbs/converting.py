@@ -127,7 +127,7 @@ def explained(doing: str = "") -> Iterator[None]:
 def enable(verbs: Verbs, call: Call) -> None:
     """Let the steps of a write have objects converted (verbs.threads)."""
     if verbs.converter is not None and not call.resource.builtin:
-        call.convert = partial(_answer, verbs, call)
+        call.convert = partial(_answer, verbs)  # without the call, which would hold itself
 
 
 async def _answer(verbs: Verbs, call: Call, need: NeedsConversion) -> None:

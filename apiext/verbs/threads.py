@@ -43,7 +43,7 @@ async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
         except NeedsConversion as need:
             if call.convert is None:
                 raise
-            await call.convert(need)
+            await call.convert(call, need)
     return await _elsewhere(call, work, *args)
 
 

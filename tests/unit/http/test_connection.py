@@ -1,6 +1,7 @@
 """Connections: what is sent over them that a parser, a proxy or memory could stumble over."""
 
 import asyncio
+import gc
 import socket
 import time
 from contextlib import suppress
@@ -275,6 +276,27 @@ async def test_large_heads_are_not_kept_in_memory() -> None:
     async with serving(shelf) as server, connected(server) as client:
         answer = await client.ask("GET", ONE, **{f"X-{number}": "v" for number in range(1000)})
         assert (answer.code, answer.headers["Connection"]) == (200, "close")
+
+
+@on_uvloop
+async def test_an_answer_that_was_not_read_goes_with_its_connection() -> None:
+    shelf = Shelf()
+    for number in range(200):
+        shelf.put(f"a{number}", x="x" * 20_000)
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving(shelf) as server:
+            for _ in range(3):
+                async with connected(server) as client:
+                    client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+                    client.send("GET", COLLECTION)
+                    await until(lambda: any(it._paused for it in server.connections))
+                await until(lambda: not server.connections)
+            shelf.calls.clear()
+            await until(lambda: not any(isinstance(it, ApiHandler) for it in gc.get_objects()))
+    finally:
+        gc.enable()
 
 
 class _Queue(Shelf):

@@ -1,4 +1,7 @@
-"""Measure requests: `scripts/bench` prints figures beside goals, `--against REV` their ratio to another revision."""
+"""Measure requests: `scripts/bench` prints figures beside goals, `--against REV` their ratio to another revision.
+
+`--surface` prints how costs grow with what should not matter, and fails if one grows more than its row allows.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,10 @@ import os
 import platform
 import signal
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from tests.bench import against
+from tests.bench import against, surface
 from tests.bench.measures import MEASURES, Figure, run
 from tests.bench.rig import SPIN_REFERENCE, interpreter, spin
 from tests.support.shared import ROOT
@@ -67,6 +71,12 @@ def arguments() -> argparse.Namespace:
         help=f"{', '.join(MEASURES)}; with --against: {', '.join(against.KINDS)}",
     )
     parser.add_argument("--write", action="store_true", help="put the figures into docs/PERFORMANCE.md")
+    parser.add_argument(
+        "--surface",
+        nargs="*",
+        metavar="NAME",
+        help="print costs and exponents of dimensions of tests/bench/surface.yaml, or of all; fail beyond a row",
+    )
     group = parser.add_argument_group("comparison of two revisions")
     group.add_argument("--against", metavar="REV", help="print the cost of this checkout over that of a revision")
     group.add_argument("--tree", metavar="REV", help="compare this revision instead of the checkout as it is")
@@ -81,6 +91,8 @@ def arguments() -> argparse.Namespace:
     asked = parser.parse_args()
     if unknown := set(asked.only) - set(against.KINDS if asked.against else MEASURES):
         parser.error(f"unknown names: {', '.join(sorted(unknown))}")
+    if unknown := set(asked.surface or ()) - {one.name for one in surface.dimensions()}:
+        parser.error(f"unknown dimensions: {', '.join(sorted(unknown))}")
     if asked.tree and not asked.against:
         parser.error("--tree needs --against")
     if asked.rounds < 2 or asked.requests < 1:
@@ -88,10 +100,21 @@ def arguments() -> argparse.Namespace:
     return asked
 
 
+def grow(names: Sequence[str]) -> int:
+    """Print how costs grow; return 1 if a dimension exceeds its exponent."""
+    exceeded = 0
+    for slope in surface.measure(names):
+        print(slope.line, flush=True)
+        exceeded |= not slope.holds
+    return exceeded
+
+
 def main() -> int:
-    """Run and print; the exit code does not judge figures."""
+    """Run and print; the exit code judges what grows, and no figure."""
     asked = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped and worktrees removed
+    if asked.surface is not None:
+        return grow(asked.surface)
     if asked.against:
         compare(asked)
         return 0

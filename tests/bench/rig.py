@@ -176,14 +176,17 @@ class Rig:
 
 
 @contextlib.contextmanager
-def rig(*more: str, root: Path = ROOT) -> Iterator[Rig]:
-    """Run a server of a source tree on plain http over an etcd of its own, with default flags and those given."""
+def rig(*more: str, root: Path = ROOT, bytecode: Path | None = None) -> Iterator[Rig]:
+    """Run a server of a source tree on plain http over an etcd of its own, with default flags and those given.
+
+    ``bytecode`` is a directory that several servers of one tree share, so that only the first has to compile it.
+    """
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apiext-bench-")))
         etcd = stack.enter_context(running_etcd(directory / "etcd"))
         flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}", *more]
         # an installed server has its bytecode, whatever this process writes
-        env = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(directory / "bytecode")}
+        env = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(bytecode or directory / "bytecode")}
         env["PYTHONPATH"] = str(root)
         server = start_server(directory / "server", flags, env=env, root=root)
         made = Rig(server, etcd, directory / "server", flags, env, root=root)

@@ -1,0 +1,28 @@
+"""The exponent of a dimension: the slope of what was measured, whatever the machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.bench.surface import Dimension, Slope
+
+SIZES = (10, 100, 1000)
+
+
+def slope(exponent: float, *costs: float, memory: bool = False) -> Slope:
+    return Slope(Dimension("d", "a write", SIZES, exponent, memory=memory), costs)
+
+
+@pytest.mark.parametrize("factor", [1e-6, 1.0, 50.0])
+@pytest.mark.parametrize("exponent", [-0.5, 0.0, 0.2, 1.0, 2.0])
+def test_the_exponent_is_that_of_the_power_of_the_size(exponent: float, factor: float) -> None:
+    found = slope(1.0, *(factor * size**exponent for size in SIZES))
+    assert found.exponent == pytest.approx(exponent)
+    assert found.holds is (exponent <= 1.0)
+
+
+def test_a_cost_beyond_its_row_is_marked() -> None:
+    assert slope(0.2, 1e-3, 2e-3, 9e-3).line.endswith("EXCEEDED")
+    assert "EXCEEDED" not in slope(0.2, 1e-3, 1e-3, 1.1e-3).line
+    assert "1,000 µs" in slope(0.2, 1e-3, 1e-3, 1e-3).line
+    assert "90 MiB" in slope(0.2, 80.0, 85.0, 90.0, memory=True).line

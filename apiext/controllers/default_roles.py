@@ -14,7 +14,7 @@ from apiext.auth.coverage import uncovered
 from apiext.auth.rbac import GROUP, Role, document_of, rules_in
 from apiext.auth.roles import CLUSTER_BINDINGS, CLUSTER_ROLES
 from apiext.auth.user import AUTHENTICATED, MASTERS, User
-from apiext.catalog.builtin.go_types import read_yaml
+from apiext.catalog.builtin.sources import read_yaml
 from apiext.config import STATUS_MANAGER
 from apiext.controllers.loop import Loop
 from apiext.documents.document import Document, View

@@ -27,7 +27,7 @@ KINDS: Mapping[tuple[str, str], str] = {
     ("meta.k8s.io/v1", "PartialObjectMetadata"): "PartialObjectMetadata",
     ("meta.k8s.io/v1beta1", "PartialObjectMetadata"): "PartialObjectMetadata",
 }
-"""apiVersion and kind → message, but for the kinds of kinds.yaml, whose message is their row's."""
+"""apiVersion and kind → message, but for the built-in kinds with a row, which names their message."""
 
 _LIST = "List"
 

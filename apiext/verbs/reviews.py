@@ -390,4 +390,4 @@ REVIEWS: Mapping[str, Answer] = {
     "self": _self,
     "token_request": _token_request,
 }
-"""What the rows of kinds.yaml call a question → who answers it."""
+"""``review`` of a built-in kind's row → function that answers."""

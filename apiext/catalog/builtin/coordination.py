@@ -1,7 +1,7 @@
-"""What a lease must be (named by the rows of kinds.yaml)."""
+"""What a lease must be (named by rows of types/*.yaml)."""
 
 from apiext.documents.document import Document, View
-from apiext.meta.fields import FieldError, forbidden, invalid
+from apiext.meta.fields import FieldError, forbidden
 
 
 def prepare_lease(new: Document, old: View | None) -> Document:
@@ -14,14 +14,8 @@ def prepare_lease(new: Document, old: View | None) -> Document:
 
 
 def validate_lease(new: View, old: View | None) -> list[FieldError]:
-    """Return the faults of a lease; old is None on create."""
+    """Return the errors of a lease that no rule of its row finds; old is None on create."""
     spec = new.get("spec") or {}
-    errors: list[FieldError] = []
-    seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
-    if seconds is not None and seconds <= 0:
-        errors.append(invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
-    if transitions is not None and transitions < 0:
-        errors.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
     if spec.get("preferredHolder") and not spec.get("strategy"):
-        errors.append(forbidden("spec.preferredHolder", "may only be specified when `strategy` is defined"))
-    return errors
+        return [forbidden("spec.preferredHolder", "may only be specified when `strategy` is defined")]
+    return []

@@ -1,4 +1,4 @@
-"""What core/v1 kinds say besides their types: secrets, configurations, accounts (named by the rows of kinds.yaml)."""
+"""What core/v1 kinds say besides their types: secrets, configurations, accounts (named by rows of types/*.yaml)."""
 
 import base64
 import math

@@ -1,4 +1,4 @@
-"""Events: what they must be in both of their versions, and the cells of their tables (named by kinds.yaml).
+"""Events: what they must be in both of their versions, and the cells of their tables (named by rows of types/*.yaml).
 
 Both versions are read through one set of names: those of core/v1, in which events are stored.
 """

@@ -1,4 +1,4 @@
-"""Types of built-in kinds, from the YAML under types/: Go types, OpenAPI schemas, defaults and merge keys of each.
+"""Types of built-in kinds, from the files under types/: Go types, OpenAPI schemas, defaults and merge keys of each.
 
 A field is ``<type> = <number> | <description>``, with the field's protobuf number. A type is a scalar (SCALARS) or
 another type of the file, of meta.yaml or of the files under ``uses``, then ``[]`` for a list, ``{}`` for a map by text,
@@ -13,18 +13,15 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from typing import Any, NamedTuple
 
-import yaml
-
 from apiext.catalog.builtin.scalars import IntOrText, Quantity
+from apiext.catalog.builtin.sources import USES, load
 from apiext.crd.typed import INT32, Bool, Bytes, Field, Float, GoType, Integer, Json, List, Map, Struct, Text, Time
 from apiext.crd.types import METADATA
 from apiext.documents.document import Document, clone
 from apiext.meta import time
 
-Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times faster; wheels have it
 MODELS = "#/components/schemas/"
 _SHARED = "meta"
 INLINE = "&"
@@ -66,17 +63,12 @@ _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def read_yaml(name: str) -> Any:
-    """Return what a YAML file of this package holds."""
-    return yaml.load(files(__package__).joinpath(name).read_text(encoding="utf-8"), Loader)
-
-
 @cache
 def types_of(file: str) -> "Types":
     """Return the types of a file, read when first asked for."""
-    own = read_yaml(f"types/{file}.yaml")
-    table = dict(read_yaml(f"types/{_SHARED}.yaml"))
-    for name in own.pop("uses", ()):
+    own = load(file)
+    table = dict(load(_SHARED))
+    for name in own.pop(USES, ()):
         table |= types_of(name).table
     return Types(table | own, tuple(own))
 

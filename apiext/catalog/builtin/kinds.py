@@ -1,4 +1,4 @@
-"""From the rows of kinds.yaml to served resources; nothing of a kind's types is read before it is used."""
+"""From the rows of built-in kinds to served resources; nothing of a kind's types is read before it is used."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,6 +8,7 @@ from apiext import limits
 from apiext.catalog import endpoints
 from apiext.catalog.builtin.go_types import Types, types_of
 from apiext.catalog.builtin.rows import REVIEW_VERBS, Row, columns_of, function, labels_of, rows
+from apiext.catalog.builtin.rules import Validate, compile_rules
 from apiext.catalog.compile import storage_version_hash
 from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
@@ -102,7 +103,7 @@ def kinds(
     event_ttl: int = limits.EVENT_TTL,
     give: Give = lambda new, old, dry_run: new,
 ) -> list[ServedResource]:
-    """Return the resources of kinds.yaml whose group-version (core's is ``v1``) is enabled.
+    """Return the resources of all rows whose group-version (core's is ``v1``) is enabled.
 
     ``enabled(group_version, default)`` knows better than the row. ``event_ttl`` is the life of events in
     seconds. ``give(new, old, dry_run)`` allocates the missing addresses and ports of a service.
@@ -198,12 +199,23 @@ def _storage_hash(row: Row) -> str:
 
 def _hooks(row: Row) -> dict[str, Any]:
     named = {
-        "validate": row.validate,
         "validate_status": row.validate_status,
         "warnings": row.warnings,
         "warnings_status": row.warnings_status,
     }
-    return {field: function(name) for field, name in named.items() if name}
+    validate = _validate(row)
+    return {field: function(name) for field, name in named.items() if name} | (
+        {"validate": validate} if validate else {}
+    )
+
+
+def _validate(row: Row) -> Validate | None:
+    """Return the validation of a kind, first by its rules, then by its function; None if it has neither."""
+    own: Validate | None = function(row.validate) if row.validate else None
+    if not row.rules:
+        return own
+    by_rules = compile_rules(row.rules)
+    return by_rules if own is None else lambda new, old: by_rules(new, old) + own(new, old)
 
 
 def _codec(row: Row, kind: _Kind) -> Codec:

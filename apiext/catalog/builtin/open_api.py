@@ -1,10 +1,8 @@
 """The OpenAPI schemas of definitions and namespaces, from the tables of their types."""
 
 import hashlib
-from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 
 from apiext.catalog.builtin.go_types import types_of
 from apiext.documents.document import Document
@@ -26,14 +24,6 @@ def namespace_schema() -> Document:
 def digest() -> str:
     """Return a text that changes with the schemas of all built-in kinds; nothing is parsed for it."""
     found = hashlib.blake2b(digest_size=16)
-    for file in _data_files(files(__package__)):
+    for file in sorted((files(__package__) / "compiled").iterdir(), key=lambda one: one.name):
         found.update(file.read_bytes())
     return found.hexdigest()
-
-
-def _data_files(directory: Traversable) -> Iterator[Traversable]:
-    for entry in sorted(directory.iterdir(), key=lambda one: one.name):
-        if entry.is_dir():
-            yield from _data_files(entry)
-        elif entry.name.endswith(".yaml"):
-            yield entry

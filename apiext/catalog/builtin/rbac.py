@@ -1,4 +1,4 @@
-"""What roles and their bindings must be (named by the rows of kinds.yaml)."""
+"""What roles and their bindings must be (named by rows of types/*.yaml)."""
 
 from collections.abc import Iterator, Sequence
 

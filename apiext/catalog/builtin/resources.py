@@ -19,7 +19,7 @@ def builtin_resources(
 ) -> list[ServedResource]:
     """Return the built-in resources; ``v1beta1`` also serves definitions in their old version (B1-002, DIS-12).
 
-    ``enabled(group_version, default)`` says of the kinds in kinds.yaml whether they are served; the core group's is
+    ``enabled(group_version, default)`` says of all other kinds whether they are served; the core group's is
     ``v1``. Events stay ``event_ttl`` seconds. ``give(new, old, dry_run)`` gives services the addresses
     that they lack.
     """

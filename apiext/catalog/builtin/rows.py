@@ -1,4 +1,4 @@
-"""The rows of kinds.yaml, and how the words in them become functions."""
+"""The rows of built-in kinds, and how the words in them become functions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from apiext.catalog.builtin.go_types import read_yaml
+from apiext.catalog.builtin.sources import ROWS, load
 from apiext.catalog.columns import BUILTIN_AGE, CREATED_AT, NAME
 from apiext.catalog.served import Column
 from apiext.documents.document import View
@@ -18,7 +18,7 @@ REVIEW_VERBS = ("create",)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row, as kinds.yaml explains it."""
+    """The row of a kind, as types/README.md explains it; ``kind`` and ``types`` are the names of its type and file."""
 
     version: str
     resource: str
@@ -47,6 +47,7 @@ class Row:
     prepare: str = ""
     stored: str = ""
     addressed: bool = False
+    rules: Sequence[Mapping[str, Any]] = ()
     validate: str = ""
     warnings: str = ""
     warnings_status: str = ""
@@ -74,7 +75,7 @@ class Row:
 @cache
 def rows() -> tuple[Row, ...]:
     """Return all rows."""
-    return tuple(Row(**row) for row in read_yaml("kinds.yaml"))
+    return tuple(Row(**row) for row in load(ROWS))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What services say besides their types (named by the rows of kinds.yaml)."""
+"""What services say besides their types (named by rows of types/*.yaml)."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext.catalog.builtin import rows as rows_module
-from apiext.catalog.builtin.go_types import SCALARS, Types, read_yaml, split, types_of
+from apiext.catalog.builtin.go_types import SCALARS, Types, split, types_of
 from apiext.catalog.builtin.kinds import kinds, resource
 from apiext.catalog.builtin.rows import Row, function, rows
+from apiext.catalog.builtin.rules import compile_rules
 from apiext.catalog.builtin.scalars import IntOrText, Quantity
 from apiext.catalog.served import ServedVersion
 from apiext.catalog.stored import Unreadable
@@ -27,6 +31,7 @@ from apiext.http.messages import json_fields
 from apiext.managedfields.types import Type
 from apiext.verbs.reviews import REVIEWS
 
+ROOT = Path(__file__).parents[3]
 ROWS = rows()
 EACH = pytest.mark.parametrize("row", [pytest.param(row, id=f"{row.api_version}.{row.kind}") for row in ROWS])
 VERSIONS: dict[tuple[str, str], ServedVersion] = {
@@ -243,47 +248,101 @@ def test_nothing_of_the_types_is_read_before_it_is_needed() -> None:
     assert ended.stdout.split() == ["True", "0", "0"]
 
 
-RECIPE = """
-row:
-  group: scheduling.k8s.io
-  version: v1
-  resource: priorityclasses
-  kind: PriorityClass
-  types: scheduling
-  namespaced: false
-  short: [pc]
-  columns: [name, {name: Value, type: integer, description: The value, path: value}, age]
-types:
-  PriorityClass:
-    doc: PriorityClass defines mapping from a priority class name to the priority integer value.
-    required: [value]
-    fields:
-      value: int32! | The value of this priority class.
-      globalDefault: bool | Whether it is the default.
-      description: string | What it is for.
-      preemptionPolicy: PreemptionPolicy? | Never or PreemptLowerPriority.
-    defaults: {preemptionPolicy: PreemptLowerPriority}
-  PreemptionPolicy: string
+ONE_FILE = """
+PriorityClass:
+  doc: PriorityClass names a priority for pods.
+  kind:
+    group: scheduling.k8s.io
+    version: v1
+    resource: priorityclasses
+    namespaced: false
+    short: [pc]
+    columns: [name, {name: Value, type: integer, description: The value, path: value}, age]
+    select: [preemptionPolicy]
+    rules:
+      - {path: value, immutable: may not be changed in an update., max: 1000000000}
+      - {path: preemptionPolicy, enum: [Never, PreemptLowerPriority], immutable: true}
+  required: [value]
+  fields:
+    value: int32! = 2 | The value of this priority class.
+    globalDefault: bool = 3 | Whether it is the default.
+    description: string = 4 | What it is for.
+    preemptionPolicy: PreemptionPolicy? = 5 | Never or PreemptLowerPriority.
+  defaults: {preemptionPolicy: PreemptLowerPriority}
+PreemptionPolicy: string
+"""
+USE_OF_IT = """
+import json
+from apiext.catalog.builtin.resources import builtin_resources
+from apiext.catalog.served import Catalog
+from apiext.discovery.groups import resource_list
+from apiext.http import protobuf
+
+found = next(one for one in builtin_resources() if one.resource == "priorityclasses")
+version = found.versions["v1"]
+body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "a"}, "value": 5, "zz": 1}
+document, unknown = version.normalize(body)
+prepared = version.endpoints[""].prepare(document, None)
+try:
+    version.normalize({**body, "value": "x"})
+except ValueError as error:
+    wrong = str(error)
+changed = {**document, "value": 2000000000, "preemptionPolicy": "Often"}
+print(json.dumps({
+    "document": document,
+    "unknown": unknown,
+    "read": version.decode(version.encode(prepared), 1),
+    "protobuf": protobuf.decode(protobuf.encode(document)),
+    "cells": [column.cell(document) for column in version.columns][:2],
+    "selectors": list(version.selectable),
+    "errors": [str(error) for error in version.validate(changed, document)],
+    "valid": version.validate(document, None),
+    "wrong": wrong,
+    "published": resource_list(Catalog().with_resource(found), "scheduling.k8s.io", "v1")["resources"],
+    "required": version.open_api["required"],
+    "owned": version.merge_type().map is not None,
+}))
 """
 
 
 @pytest.mark.rows("DIS-102")
-def test_a_further_kind_is_a_table() -> None:
-    recipe = yaml.safe_load(RECIPE)
-    served = resource(Row(**recipe["row"]), lambda _: Types({**read_yaml("types/meta.yaml"), **recipe["types"]}))
-    version = served.versions["v1"]
-    body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "a"}, "zz": 1}
-    document, unknown = version.normalize(body)
-    assert unknown == ["zz"]
-    assert (document["value"], document["preemptionPolicy"]) == (0, "PreemptLowerPriority")
-    prepared = version.endpoints[""].prepare(document, None)
-    assert version.decode(version.encode(prepared), 1)["metadata"]["resourceVersion"] == "1"
-    assert [column.cell({**document, "value": 5}) for column in version.columns][1] == 5
-    with pytest.raises(
-        DecodeError, match=r"cannot unmarshal string into Go struct field PriorityClass.value of type int32"
-    ):
-        version.normalize({**body, "value": "x"})
-    assert version.merge_type().map is not None
+def test_a_further_kind_is_one_file(tmp_path: Path) -> None:
+    for part in ("apiext", "proto", "scripts"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    (tmp_path / "apiext/catalog/builtin/types/scheduling.yaml").write_text(ONE_FILE)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+
+    def run(*arguments: str) -> str:
+        ended = subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    written = run("scripts/gen-proto")
+    assert [line.partition(":")[0] for line in written.splitlines()] == [
+        "apiext/catalog/builtin/compiled/rows.json",
+        "apiext/catalog/builtin/compiled/scheduling.json",
+        "proto/k8s.proto",
+        "apiext/http/pb/k8s.binpb",
+    ]
+    found = json.loads(run("-c", USE_OF_IT))
+    document = found["document"]
+    assert (document["value"], document["preemptionPolicy"], found["unknown"]) == (5, "PreemptLowerPriority", ["zz"])
+    assert found["read"]["metadata"]["resourceVersion"] == "1"
+    assert found["protobuf"] == {**document, "metadata": {"name": "a"}}
+    assert found["cells"] == ["a", 5]
+    assert found["selectors"] == ["metadata.name", "preemptionPolicy"]
+    assert found["errors"] == [
+        "value: Forbidden: may not be changed in an update.",
+        "value: Invalid value: 2000000000: must be less than or equal to 1000000000",
+        'preemptionPolicy: Unsupported value: "Often": supported values: "Never", "PreemptLowerPriority"',
+        'preemptionPolicy: Invalid value: "Often": field is immutable',
+    ]
+    assert found["valid"] == []
+    assert found["wrong"].endswith("cannot unmarshal string into Go struct field PriorityClass.value of type int32")
+    assert [one["shortNames"] for one in found["published"]] == [["pc"]]
+    assert (found["required"], found["owned"]) == (["value"], True)
 
 
 def test_a_function_is_loaded_when_it_is_called() -> None:
@@ -291,3 +350,47 @@ def test_a_function_is_loaded_when_it_is_called() -> None:
     assert call({"data": {"a": "b"}, "binaryData": {"c": "d"}}) == 2
     with pytest.raises(ModuleNotFoundError):
         function("nowhere.nothing")({})
+
+
+# --- rules ---
+
+RULES = [
+    ({"path": "spec.a", "required": True}, {"spec": {"a": ""}}, None, ["spec.a: Required value"]),
+    ({"path": "spec.a", "required": "must be given"}, {"spec": {}}, None, ["spec.a: Required value: must be given"]),
+    ({"path": "spec.a", "required": True}, {}, None, []),
+    ({"path": "spec.a", "required": True}, {"spec": {"a": False}}, None, []),
+    ({"path": "a", "enum": ["A", "B"]}, {"a": "C"}, None, ['a: Unsupported value: "C": supported values: "A", "B"']),
+    ({"path": "a", "enum": ["A"]}, {}, None, []),
+    ({"path": "a", "immutable": True}, {"a": 2}, {"a": 1}, ["a: Invalid value: 2: field is immutable"]),
+    ({"path": "a", "immutable": True}, {"a": 2}, {}, ["a: Invalid value: 2: field is immutable"]),
+    ({"path": "a", "immutable": "stays"}, {}, {"a": 1}, ["a: Forbidden: stays"]),
+    ({"path": "a", "immutable": True}, {"a": 2}, None, []),
+    ({"path": "a[].b", "immutable": True}, {"a": [{"b": 1}, {"b": 2}]}, {"a": [{"b": 1}]}, []),
+    ({"path": "a[].b", "immutable": True}, {"a": [{"b": 2}]}, {"a": [{"b": 1}]},
+     ["a[0].b: Invalid value: 2: field is immutable"]),
+    ({"path": "a{}", "immutable": True}, {"a": {"k": 2, "new": 1}}, {"a": {"k": 1}},
+     ["a[k]: Invalid value: 2: field is immutable"]),
+    ({"path": "a[].b", "format": "dns1123_label"}, {"a": [{"b": "x"}, {"b": "X"}]}, None,
+     ['a[1].b: Invalid value: "X": a lowercase RFC 1123 label must consist of']),
+    ({"path": "a", "min": 0}, {"a": -1}, None, ["a: Invalid value: -1: must be greater than or equal to 0"]),
+    ({"path": "a", "above": 0}, {"a": 0}, None, ["a: Invalid value: 0: must be greater than 0"]),
+    ({"path": "a", "max": 9}, {"a": 10}, None, ["a: Invalid value: 10: must be less than or equal to 9"]),
+    ({"path": "a", "min": 0, "max": 9}, {"a": 10}, None, ["a: Invalid value: 10: must be between 0 and 9, inclusive"]),
+    ({"path": "a", "min": 0, "max": 9}, {"a": 9}, None, []),
+    ({"path": "a", "min": 0}, {}, None, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "new", "old", "errors"), RULES)
+@pytest.mark.rows("DIS-102")
+def test_rules(rule: dict[str, Any], new: dict[str, Any], old: dict[str, Any] | None, errors: list[str]) -> None:
+    found = [str(error) for error in compile_rules([rule])(new, old)]
+    assert len(found) == len(errors)
+    assert all(error.startswith(wanted) for error, wanted in zip(found, errors, strict=True)), found
+
+
+def test_a_word_that_is_no_rule_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match="unique is no rule; there are required, enum, immutable, format, min, max, above"
+    ):
+        compile_rules([{"path": "a", "unique": True}])

@@ -1,0 +1,160 @@
+"""Validation rules of built-in kinds as rows: the ``rules`` of a kind (types/README.md)."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from apiext.documents.document import View
+from apiext.documents.equality import same
+from apiext.meta import syntax
+from apiext.meta.fields import FieldError, child, forbidden, invalid, item, not_supported, required
+
+Validate = Callable[[View, View | None], list[FieldError]]
+EACH_ITEM, EACH_VALUE = "[]", "{}"
+IMMUTABLE = "field is immutable"
+NEW: Any = object()
+"""What was before a new object, list item or map entry."""
+
+
+class Found(NamedTuple):
+    """A value that a rule is about: its path in errors, and the value before the change, NEW if it is of a new part."""
+
+    path: str
+    value: Any
+    before: Any
+
+
+Check = Callable[[Found], Iterator[FieldError]]
+
+
+def compile_rules(rows: Sequence[Mapping[str, Any]]) -> Validate:
+    """Return a function of (new, old) that lists the field errors of all rules, in their order; old is None on create.
+
+    Raises ValueError for a row with a word that is no rule.
+    """
+    rules = [(tuple(_steps(row["path"])), _checks(row)) for row in rows]
+
+    def validate(new: View, old: View | None) -> list[FieldError]:
+        return [
+            error
+            for steps, checks in rules
+            for found in _values(steps, Found("", new, NEW if old is None else old))
+            for check in checks
+            for error in check(found)
+        ]
+
+    return validate
+
+
+# --- paths ---
+
+
+def _steps(path: str) -> Iterator[str]:
+    """Yield the steps of ``spec.ports[].name``: spec, ports, [] and name."""
+    for name in path.split("."):
+        each = name[-2:] if name.endswith((EACH_ITEM, EACH_VALUE)) else ""
+        yield name.removesuffix(each)
+        if each:
+            yield each
+
+
+def _values(steps: tuple[str, ...], at: Found) -> Iterator[Found]:
+    """Yield the values at a path; an absent field of an object that is there is a value, too."""
+    if not steps:
+        yield at
+    elif steps[0] == EACH_ITEM:
+        before = () if at.before is NEW else at.before or ()
+        for index, one in enumerate(at.value or ()):
+            old = before[index] if index < len(before) else NEW
+            yield from _values(steps[1:], Found(item(at.path, index), one, old))
+    elif steps[0] == EACH_VALUE:
+        values = {} if at.before is NEW else at.before or {}
+        for key, one in (at.value or {}).items():
+            yield from _values(steps[1:], Found(item(at.path, key), one, values.get(key, NEW)))
+    elif at.value is not None:
+        name = steps[0]
+        was = NEW if at.before is NEW else (at.before or {}).get(name)
+        yield from _values(steps[1:], Found(child(at.path, name), at.value.get(name), was))
+
+
+# --- rules ---
+
+
+def _checks(row: Mapping[str, Any]) -> list[Check]:
+    words = [word for word in row if word not in ("path", *_LIMITS)]
+    unknown = [word for word in words if word not in _RULES]
+    if unknown:
+        raise ValueError(f"{unknown[0]} is no rule; there are {', '.join((*_RULES, *_LIMITS))}")
+    made = [_RULES[word](row[word]) for word in words]
+    return [*made, _within(row)] if row.keys() & set(_LIMITS) else made
+
+
+def _required(detail: Any) -> Check:
+    """``true``, or the text behind "Required value"."""
+
+    def check(found: Found) -> Iterator[FieldError]:
+        if found.value in (None, "", [], {}):
+            yield required(found.path, "" if detail is True else detail)
+
+    return check
+
+
+def _enum(values: Any) -> Check:
+    def check(found: Found) -> Iterator[FieldError]:
+        if found.value not in (None, "", *values):
+            yield not_supported(found.path, found.value, values)
+
+    return check
+
+
+def _immutable(detail: Any) -> Check:
+    """``true``, or the text of an error of the reason Forbidden."""
+
+    def check(found: Found) -> Iterator[FieldError]:
+        if found.before is not NEW and not same(found.value, found.before):
+            yield invalid(found.path, found.value, IMMUTABLE) if detail is True else forbidden(found.path, detail)
+
+    return check
+
+
+def _format(name: Any) -> Check:
+    """A function of apiext.meta.syntax."""
+    messages: Callable[[str], list[str]] = getattr(syntax, name)
+
+    def check(found: Found) -> Iterator[FieldError]:
+        if found.value:
+            for message in messages(found.value):
+                yield invalid(found.path, found.value, message)
+
+    return check
+
+
+_RULES: Mapping[str, Callable[[Any], Check]] = {
+    "required": _required,
+    "enum": _enum,
+    "immutable": _immutable,
+    "format": _format,
+}
+_LIMITS = ("min", "max", "above")
+
+
+def _within(row: Mapping[str, Any]) -> Check:
+    """``min`` and ``max`` are allowed themselves; ``above`` is not."""
+    low, high, above = row.get("min"), row.get("max"), row.get("above")
+    if low is not None and high is not None:
+        message = f"must be between {low} and {high}, inclusive"
+    elif low is not None:
+        message = f"must be greater than or equal to {low}"
+    elif above is not None:
+        message = f"must be greater than {above}"
+    else:
+        message = f"must be less than or equal to {high}"
+
+    def check(found: Found) -> Iterator[FieldError]:
+        value = found.value
+        if value is None:
+            return
+        below = (low is not None and value < low) or (above is not None and value <= above)
+        if below or (high is not None and value > high):
+            yield invalid(found.path, value, message)
+
+    return check

@@ -1,0 +1,86 @@
+"""The data files of built-in kinds: types/*.yaml, which are written by hand, and compiled/*.json, which are loaded.
+
+``scripts/gen-proto`` compiles them. ``rows.json`` has the rows of all kinds, which every start reads; ``<file>.json``
+has the types of one file, read at their first use. Parsing the YAML would cost a start 10 ms, and a first use up to 30.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from typing import Any
+
+import orjson
+
+ROWS = "rows"
+KIND = "kind"
+"""The entry of a type with its row; empty for a kind without a resource of its own, as one of a subresource."""
+USES = "uses"
+
+Table = Mapping[str, Any]
+
+
+def load(name: str) -> Any:
+    """Return a compiled file."""
+    return orjson.loads(files(__package__).joinpath(f"compiled/{name}.json").read_bytes())
+
+
+def read_yaml(name: str) -> Any:
+    """Return the content of a YAML file of this package."""
+    import yaml  # a start without roles reads none
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times faster; wheels have it
+    return yaml.load(files(__package__).joinpath(name).read_text(encoding="utf-8"), loader)
+
+
+# --- compiling ---
+
+
+def type_files() -> list[str]:
+    """Return the names of the files below types/, sorted."""
+    names = (entry.name for entry in (files(__package__) / "types").iterdir())
+    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
+
+
+def compiled() -> dict[str, bytes]:
+    """Return the compiled files: name → bytes."""
+    tables = {file: read_yaml(f"types/{file}.yaml") for file in type_files()}
+    rows = [row for file, table in tables.items() for row in rows_of(file, table)]
+    found = {ROWS: _lines("[", [_text(_with_columns(row, rows)) for row in rows], "]")}
+    for file, table in tables.items():
+        types = types_in(table)
+        found[file] = _lines("{", [f"{_text(name)}: {_text(entry)}" for name, entry in types.items()], "}")
+    return found
+
+
+def rows_of(file: str, table: Table) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the kinds in a file, with what the file says of them elsewhere."""
+    for name, entry in table.items():
+        if isinstance(entry, dict) and entry.get(KIND):
+            message = {"message": entry["message"]} if "message" in entry else {}
+            yield {"kind": name, "types": file, **entry[KIND], **message}
+
+
+def types_in(table: Table) -> dict[str, Any]:
+    """Return the types of a file without the rows of their kinds."""
+    return {
+        name: {**entry, KIND: True} if isinstance(entry, dict) and KIND in entry else entry
+        for name, entry in table.items()
+    }
+
+
+def _with_columns(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a row with the columns of the kind whose objects it shows, if it has none of its own."""
+    if "stored_as" not in row or "columns" in row:
+        return row
+    stored = row["stored_as"]
+    own = next(one for one in rows if (one.get("group", ""), one["resource"]) == (stored["group"], stored["resource"]))
+    return {**row, "columns": own["columns"]}
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _lines(begin: str, parts: list[str], end: str) -> bytes:
+    """Return a JSON text with a line for each part, so that changes are readable."""
+    return "".join([begin, "\n", ",\n".join(parts), "\n", end, "\n"]).encode()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from apiext.cel import unicode_classes
+from apiext.cel import re2_programs, unicode_classes
 from apiext.cel.effort import spend, take_time
 from apiext.cel.unicode_classes import Reading
 
@@ -78,12 +78,11 @@ def program(pattern: str) -> Pattern:
 @cache
 def _engine(memory: int) -> tuple[Any, Any, Any]:
     """Return the class of programs, its options, and what lets them match anywhere."""
-    from re2 import _re2  # 2.6 MB that rules without patterns do not need
-
-    options = _re2.RE2.Options()
+    made = re2_programs.api()
+    options = made.options()
     options.log_errors = False
     options.max_mem = memory
-    return _re2.RE2, options, _re2.RE2.Anchor.UNANCHORED
+    return made.program, options, made.anywhere
 
 
 def compiled(pattern: str) -> Pattern:

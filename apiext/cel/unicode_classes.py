@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
+from apiext.cel import re2_programs
+
 _LONG = {
     "L": "letter", "Lu": "uppercaseletter", "Ll": "lowercaseletter", "Lt": "titlecaseletter", "Lm": "modifierletter",
     "Lo": "otherletter", "M": "mark combiningmark", "Mn": "nonspacingmark", "Mc": "spacingmark", "Me": "enclosingmark",
@@ -175,17 +177,16 @@ def _rewritten(found: re.Match[str], inside: bool) -> str:
 @cache
 def unassigned() -> str:
     """Return the ranges of code points that have no category in RE2, as they stand between brackets."""
-    from re2 import _re2  # as regexes
-
-    options = _re2.RE2.Options()
+    made = re2_programs.api()
+    options = made.options()
     options.log_errors = False
-    match = _re2.RE2(f"[^{_ASSIGNED}]+".encode(), options).Match
+    match = made.program(f"[^{_ASSIGNED}]+".encode(), options).Match
     looked = (*range(_EMPTY[0]), *range(_EMPTY[1] + 1, sys.maxunicode + 1))
     raw = "".join(map(chr, looked)).encode("utf-8", "surrogatepass")
     found = [_range(*_EMPTY)]
     start, end = 0, 0
     while True:
-        start, end = match(_re2.RE2.Anchor.UNANCHORED, raw, end, len(raw))[0]
+        start, end = match(made.anywhere, raw, end, len(raw))[0]
         if start < 0:
             return "".join(found)
         run = raw[start:end].decode()

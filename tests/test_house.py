@@ -217,12 +217,16 @@ def _compose() -> list[str]:
     return []
 
 
-def test_compose_itself_takes_the_file() -> None:
+def test_compose_itself_takes_the_file(tmp_path: Path) -> None:
     command = _compose()
     if not command:
         pytest.skip("docker compose is not on this machine")
-    file = str(ROOT / "docker-compose.yml")
-    told = subprocess.run([*command, "--file", file, "config", "--quiet"], capture_output=True, text=True, check=False)
+    text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    if command == ["docker-compose"]:  # version 1, which knows all but this
+        text = re.sub(r"^ +start_interval: .*\n", "", text, flags=re.M)
+    (tmp_path / "docker-compose.yml").write_text(text, encoding="utf-8")
+    asked = [*command, "--file", str(tmp_path / "docker-compose.yml"), "config", "--quiet"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
 
 

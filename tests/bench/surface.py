@@ -306,7 +306,7 @@ def labels_in_turn(bench: Rig, size: int) -> float:
     """Return the cost of a list by a label, as so many labels are asked for in turn."""
     define(bench)
     labels = [f"l{number}" for number in range(size)]
-    fill(bench, (body(f"o{n}", {"labels": dict.fromkeys(labels, f"v{n % 500}")}) for n in range(5_000)))
+    fill(bench, (body(f"o{n}", {"labels": dict.fromkeys(labels, f"v{n % 500}")}) for n in range(3_000)))
     asks = [wire.request("GET", path(query=f"labelSelector={one}%3Dv7")) for one in labels]
     wire.run(bench.address, asks * 3)
     rounds = -(-200 // size)
@@ -316,7 +316,7 @@ def labels_in_turn(bench: Rig, size: int) -> float:
 def closed_lists(bench: Rig, size: int) -> float:
     """Return the memory after so many rounds of clients that ask for a large list, read nothing of it, and close."""
     define(bench)
-    fill(bench, (body(f"o{number}", text="x" * 500) for number in range(5_000)))
+    fill(bench, (body(f"o{number}", text="x" * 500) for number in range(3_000)))
     for turn in range(size):
         lines = [socket.create_connection(bench.address) for _ in range(20)]
         for number, line in enumerate(lines):

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
@@ -38,7 +38,6 @@ from apiext.config import (
 )
 from apiext.controllers import cycles, startup
 from apiext.controllers.loop_lag import LoopLag
-from apiext.controllers.resealing import Resealing
 from apiext.conversion.webhook import Converter
 from apiext.embedded.connection import dialer
 from apiext.embedded.faults import StoreFault, StoreInUse
@@ -53,7 +52,7 @@ from apiext.meta.time import now
 from apiext.storage import metrics
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.keys import Keys
-from apiext.storage.sealing_config import PLAIN, ConfigurationError, Loaded, load
+from apiext.storage.sealing import Unsealed
 from apiext.storage.store import Entry, StoreError
 from apiext.telemetry import Telemetry
 from apiext.verbs import judges
@@ -65,6 +64,10 @@ from apiext.webhooks import proxy
 from apiext.webhooks.client import Authenticated, Client
 from apiext.webhooks.credentials import users_of
 from apiext.webhooks.resolver import Resolver
+
+if TYPE_CHECKING:
+    from apiext.controllers.resealing import Resealing
+    from apiext.storage.sealing_config import Loaded
 
 
 class EtcdUnreachableError(Exception):
@@ -96,7 +99,6 @@ EXITS: launch.Exits = (
     (StoreInUse, cli.EXIT_FAILURE),
     (StoreFault, cli.EXIT_ETCD),
     (ConfigError, cli.EXIT_USAGE),
-    (ConfigurationError, cli.EXIT_USAGE),
     (OSError, cli.EXIT_FAILURE),
 )
 
@@ -271,12 +273,16 @@ class Application:
         quota = 0 if config.kind == ETCD else config.store_quota
         if (own := self._store) is not None:
             telemetry.on_scrape.append(lambda _: metrics.show_store(own))
-        keys, sealings = Keys(config.etcd.prefix), self._encryption.sealings
+        keys, encryption = Keys(config.etcd.prefix), self._encryption
+        sealings = encryption.sealings if encryption is not None else Unsealed()
         store = CachedStore(etcd, keys, telemetry.etcd_seconds, sealings, quota)
         live = LiveCatalog(Catalog())
-        resealing = Resealing(config.encryption_config, self._encryption, store.reseal)
+        resealing = _resealing(config, encryption, store)
         async with asyncio.TaskGroup() as group:
-            await resealing.start(group, store.start, looking=config.encryption_reload)
+            if resealing is None:
+                await store.start(group)
+            else:
+                await resealing.start(group, store.start, looking=config.encryption_reload)
             lasting = group.create_task(self._last(etcd))
             addresses = Addresses(config.service_ranges)
             control = await startup.start(
@@ -326,7 +332,8 @@ class Application:
             await control.stop()
             await converter.stop()
             await webhooks.close()
-            await resealing.stop()
+            if resealing is not None:
+                await resealing.stop()
             await store.stop()
 
     async def _last(self, etcd: Etcd) -> None:
@@ -402,7 +409,7 @@ class Application:
         )
 
     def _checks(
-        self, store: CachedStore, control: startup.Controllers, resealing: Resealing
+        self, store: CachedStore, control: startup.Controllers, resealing: "Resealing | None"
     ) -> dict[str, Callable[[], str]]:
         """Return the health checks by upstream's names; each says what is wrong (HLT-002)."""
 
@@ -421,7 +428,7 @@ class Application:
             return "" if control.has_roles() else "the default cluster roles are not there yet"
 
         checks = {"etcd": etcd, "etcd-readiness": etcd}
-        if self._config.encryption_reload or self._encryption.services:
+        if resealing is not None and resealing.asks_plugins:
             checks[KMS_CHECK] = resealing.fault
         checks |= {"informer-sync": together} | dict.fromkeys(HOOKS, synced)
         if self._config.encryption_reload:
@@ -445,12 +452,25 @@ def _unreachable(settings: EtcdConfig, servers: str, error: EtcdError) -> str:
     return f"{where} does not answer ({error.message}): {remedy}"
 
 
-def _encryption(path: str) -> Loaded:
-    """Return what --encryption-provider-config says; raises ConfigurationError."""
+def _encryption(path: str) -> "Loaded | None":
+    """Return what the file of --encryption-provider-config says, None without one; raises ConfigError."""
+    if not path:
+        return None
+    from apiext.storage import sealing_config  # ciphers and plug-ins of a KMS: 60 ms
+
     try:
-        return load(path) if path else PLAIN
-    except ConfigurationError as error:
-        raise ConfigurationError(f"--encryption-provider-config {path}: {error}") from error
+        return sealing_config.load(path)
+    except sealing_config.ConfigurationError as error:
+        raise ConfigError(f"--encryption-provider-config {path}: {error}") from error
+
+
+def _resealing(config: Config, encryption: "Loaded | None", store: CachedStore) -> "Resealing | None":
+    """Return what reads the encryption configuration again, None without one."""
+    if encryption is None:
+        return None
+    from apiext.controllers.resealing import Resealing
+
+    return Resealing(config.encryption_config, encryption, store.reseal)
 
 
 async def _follow_accounts(store: CachedStore) -> None:

@@ -6,19 +6,17 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from apiext import launch
 from apiext.audit.auditor import Auditor
-from apiext.auth import authentication, certificates, kubeconfig
+from apiext.auth import authentication, kubeconfig
 from apiext.auth.authentication import Authenticator, Credentials, Everyone
 from apiext.auth.bonds import Find
-from apiext.auth.proxies import Proxies, ProxyError
-from apiext.auth.serving import ServingCertificate
-from apiext.auth.signing import Verifier, verifiers_of
+from apiext.auth.serving import Serving, ServingCertificate
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import SUPERUSER
 from apiext.config import Config, ConfigError, EtcdConfig, ProxyConfig, Worker
-from apiext.controllers import resealing
 from apiext.etcd.transport import TLS
 from apiext.http import access
 from apiext.http.health import ENDPOINTS, Check, Health
@@ -29,6 +27,10 @@ from apiext.schema import timing
 from apiext.storage import metrics
 from apiext.telemetry import Family, Telemetry
 from apiext.verbs.call import Verbs
+
+if TYPE_CHECKING:
+    from apiext.auth.proxies import Proxies
+    from apiext.auth.signing import Verifier
 
 CERTIFICATE_CHECK = "serving-certificate"
 """The check that fails when the serving certificate has ended: no client verifies the server then."""
@@ -44,7 +46,7 @@ class Identity:
     authenticator: Authenticator
     token: str
     accounts: Tokens
-    proxies: Proxies | None = None
+    proxies: "Proxies | None" = None
     certificate: ServingCertificate | None = None
 
     @property
@@ -59,10 +61,7 @@ def identity(config: Config, find: Find) -> Identity:
     ``find`` finds service accounts, and what their tokens are bound to.
     """
     key = Path(config.service_account_signing_key_file or config.data_dir / "pki" / "service-accounts.key")
-    former: list[Verifier] = []
-    for file in config.service_account_key_files:
-        with launch.file_of("service-account-key-file", file):
-            former += verifiers_of(Path(file))
+    former = [key for file in config.service_account_key_files for key in _verifiers(file)]
     accounts = Tokens(
         key, config.service_account_issuers, config.api_audiences, find, former=former, longest=config.longest_token
     )
@@ -73,11 +72,13 @@ def identity(config: Config, find: Find) -> Identity:
         accounts.signer()  # the first worker is alone when it comes here: one key for all
     if config.insecure:
         return Identity(None, Everyone(), "", accounts)
+    from apiext.auth.certificates import load_token  # imports cryptography, which takes 40 ms
+
     flag, place, load = _serving_of(config)
     with launch.file_of(flag, place):
         certificate = ServingCertificate(load, renews=config.first)
     serving = certificate.current
-    token = config.token or certificates.load_token(config.data_dir / "admin.token")
+    token = config.token or load_token(config.data_dir / "admin.token")
     users = {token: SUPERUSER}
     if config.token_auth_file:
         with launch.file_of("token-auth-file", config.token_auth_file):
@@ -99,7 +100,15 @@ def identity(config: Config, find: Find) -> Identity:
     return Identity(context, Credentials(users, accounts), token, accounts, proxies, certificate)
 
 
-def _trust_clients(context: ssl.SSLContext, proxies: Proxies | None, renewed: certificates.Serving) -> None:
+def _verifiers(file: str) -> "list[Verifier]":
+    """Return the keys of a file of --service-account-key-file."""
+    from apiext.auth.signing import verifiers_of  # imports cryptography
+
+    with launch.file_of("service-account-key-file", file):
+        return verifiers_of(Path(file))
+
+
+def _trust_clients(context: ssl.SSLContext, proxies: "Proxies | None", renewed: Serving) -> None:
     """Take client certificates of our own authority that was renewed."""
     context.load_verify_locations(renewed.authority)
     if proxies is not None:
@@ -118,8 +127,10 @@ def etcd_tls(settings: EtcdConfig) -> TLS:
     return TLS(ca, certificate, key)
 
 
-def _proxies(config: ProxyConfig, client_ca: str) -> Proxies:
+def _proxies(config: ProxyConfig, client_ca: str) -> "Proxies":
     """Return the proxies that are believed; raises ConfigError."""
+    from apiext.auth.proxies import Proxies, ProxyError  # imports cryptography
+
     try:
         return Proxies(config, client_ca)
     except ProxyError as error:
@@ -132,11 +143,13 @@ def _proxies(config: ProxyConfig, client_ca: str) -> Proxies:
         ) from error
 
 
-def _serving_of(config: Config) -> tuple[str, Path, Callable[[], certificates.Serving]]:
+def _serving_of(config: Config) -> tuple[str, Path, Callable[[], Serving]]:
     """Return what loads the serving certificate: the one given, in --cert-dir, or our own (clients.md §7.1, §9.2).
 
     The first two are the flag and the file that an error names.
     """
+    from apiext.auth import certificates  # imports cryptography
+
     directory, in_directory = config.data_dir / "pki", Path(config.cert_dir or "") / "apiserver.crt"
     if config.tls_cert_file or (config.cert_dir and in_directory.exists()):
         given = Path(config.tls_cert_file or in_directory)
@@ -166,8 +179,13 @@ async def listen(
         telemetry.add(family)
     for family in verbs.admission.metrics.families:
         telemetry.add(family)
-    for told in (timing.COMPILATION, timing.EVALUATION, timing.RATCHETING, *metrics.FAMILIES, *resealing.FAMILIES):
+    for told in (timing.COMPILATION, timing.EVALUATION, timing.RATCHETING, *metrics.FAMILIES):
         telemetry.add(told)
+    if config.encryption_config:
+        from apiext.controllers import resealing
+
+        for told in resealing.FAMILIES:
+            telemetry.add(told)
     if config.worker is not None:
         telemetry.add(_worker_family(config.worker))
     if known.certificate is not None:
@@ -238,7 +256,7 @@ def follow_certificate(config: Config, known: Identity, url: str) -> None:
     """Write the admin kubeconfig again whenever clients are to verify the server with other authorities."""
     last = known.ca
 
-    def again(renewed: certificates.Serving) -> None:
+    def again(renewed: Serving) -> None:
         nonlocal last
         if renewed.ca == last:
             return

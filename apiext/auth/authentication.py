@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from cryptography import x509
-from cryptography.x509.oid import NameOID
-
 from apiext.auth.bonds import BadToken, Unbound
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import CREDENTIAL_ID, REFUSED, SUPERUSER, User, authenticated, proven
 from apiext.trust import read_certificate, subject_of
 
-UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
+UID = "1.3.6.1.4.1.57683.2"
 """What a certificate's subject names a user's uid by (upstream: AllowParsingUserUIDFromCertAuth)."""
 
 
@@ -157,16 +154,27 @@ def read_token_file(path: Path) -> dict[str, User]:
         return parse_token_file(file)
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who sent the certificate of a connection: the user that it names, and whether it is a proxy that we believe."""
+
+    user: User | None
+    is_proxy: bool
+
+
 def user_of_certificate(der: bytes) -> User | None:
     """Return the user that a verified client certificate names: CN is the user, each O a group; None without a CN.
 
     REFUSED when its uid is no text, empty, or there are several. Raises ValueError for one that cannot be read.
     """
+    from cryptography.x509 import ObjectIdentifier  # 40 ms, and only who shows a certificate pays them
+    from cryptography.x509.oid import NameOID
+
     subject = subject_of(read_certificate(der))
     names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if not names or not names[-1].value:
         return None
-    uids = [entry.value for entry in subject.get_attributes_for_oid(UID)]
+    uids = [entry.value for entry in subject.get_attributes_for_oid(ObjectIdentifier(UID))]
     if len(uids) > 1 or not all(isinstance(uid, str) and uid for uid in uids):
         return REFUSED
     groups = tuple(str(entry.value) for entry in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME))

@@ -11,7 +11,7 @@ import socket
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
@@ -21,13 +21,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from apiext import files
+from apiext.auth.serving import RENEW_BEFORE, Serving, now
 from apiext.sockets import is_unspecified
 
 log = logging.getLogger(__name__)
 
 _CA_LIFE = timedelta(days=3650)
 _LEAF_LIFE = timedelta(days=365)
-RENEW_BEFORE = timedelta(days=30)
 _BACKDATE = timedelta(hours=1)  # clients whose clock is a little behind
 _ALWAYS = (
     "localhost",
@@ -66,32 +66,6 @@ class Authority:
     def is_whole(self) -> bool:
         """Whether key and certificate fit: the files are written one after the other."""
         return self.key.public_key() == self.certificate.public_key()
-
-
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """The PEM files of a serving certificate, and the authority's certificate that clients verify it with.
-
-    ``authority`` is the file of the latter if it is ours, and signs users, too; ``authority_ends`` is when that ends.
-    ``ends`` is None for a given certificate that only OpenSSL can read.
-    """
-
-    certificate: Path
-    key: Path
-    ca: bytes
-    ends: datetime | None
-    authority: str = ""
-    authority_ends: datetime | None = None
-
-    @property
-    def is_due(self) -> datetime:
-        """When our own certificate, or our own authority, is to be replaced."""
-        return min(end for end in (self.ends, self.authority_ends) if end is not None) - RENEW_BEFORE
-
-
-def now() -> datetime:
-    """Return the time."""
-    return datetime.now(UTC)
 
 
 def serving_names(bind_address: str, extra: Sequence[str] = ()) -> list[str]:

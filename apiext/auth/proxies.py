@@ -2,7 +2,6 @@
 
 import ssl
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -10,7 +9,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from apiext.auth.authentication import user_of_certificate, verified_chain
+from apiext.auth.authentication import Holder, user_of_certificate, verified_chain
 from apiext.auth.user import REFUSED, User, proven, readable, unescaped
 from apiext.config import ProxyConfig
 from apiext.trust import read_certificate, subject_of, unwarned
@@ -24,14 +23,6 @@ OVERLAP = (
 
 class ProxyError(ValueError):
     """Flags that would let anybody be anybody."""
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Who sent the certificate of a connection: the user that it names, and whether it is a proxy that we believe."""
-
-    user: User | None
-    is_proxy: bool
 
 
 class Proxies:

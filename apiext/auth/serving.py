@@ -2,15 +2,43 @@
 
 import logging
 from collections.abc import Callable
-from datetime import date, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
-from apiext.auth.certificates import RENEW_BEFORE, Serving, now
 from apiext.telemetry import Family
 
 log = logging.getLogger(__name__)
 
+RENEW_BEFORE = timedelta(days=30)
 _TELL_BEFORE = {"serving": RENEW_BEFORE, "authority": timedelta(days=90)}
 _DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The PEM files of a serving certificate, and the authority's certificate that clients verify it with.
+
+    ``authority`` is the file of the latter if it is ours, and signs users, too; ``authority_ends`` is when that ends.
+    ``ends`` is None for a given certificate that only OpenSSL can read.
+    """
+
+    certificate: Path
+    key: Path
+    ca: bytes
+    ends: datetime | None
+    authority: str = ""
+    authority_ends: datetime | None = None
+
+    @property
+    def is_due(self) -> datetime:
+        """When our own certificate, or our own authority, is to be replaced."""
+        return min(end for end in (self.ends, self.authority_ends) if end is not None) - RENEW_BEFORE
+
+
+def now() -> datetime:
+    """Return the time."""
+    return datetime.now(UTC)
 
 
 class ServingCertificate:

@@ -1,6 +1,5 @@
 """Keys that sign tokens and tell who did: algorithms, signatures, JSON web keys (RFC 7515, 7517, 7518)."""
 
-import base64
 import hashlib
 import re
 from contextlib import suppress
@@ -13,6 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 
 from apiext import files
+from apiext.auth.base64url import encoded
 from apiext.trust import unwarned
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
@@ -140,13 +140,3 @@ def _new_key() -> bytes:
 
 def _number(value: int, size: int = 0) -> str:
     return encoded(value.to_bytes(size or (value.bit_length() + 7) // 8)).decode()
-
-
-def encoded(raw: bytes) -> bytes:
-    """Return bytes in base64 for URLs, without padding."""
-    return base64.urlsafe_b64encode(raw).rstrip(b"=")
-
-
-def decoded(text: bytes) -> bytes:
-    """Return the bytes of such a text; raises binascii.Error."""
-    return base64.b64decode(text + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)

@@ -8,18 +8,21 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 import orjson
 
 from apiext import limits
 from apiext.auth import secret_tokens
+from apiext.auth.base64url import decoded, encoded
 from apiext.auth.bonds import Account, BadToken, Bound, Find, Record, Unbound
-from apiext.auth.signing import Signer, Verifier, decoded, encoded, signer_of
 from apiext.auth.user import ACCOUNT_PREFIX, CREDENTIAL_ID, User, service_account
 from apiext.documents.quotes import go_quote
 from apiext.meta.time import parse
+
+if TYPE_CHECKING:
+    from apiext.auth.signing import Signer, Verifier
 
 _CLAIM = "kubernetes.io"
 _PARTS = 3
@@ -52,7 +55,7 @@ class Tokens:
         audiences: Sequence[str] = (),
         find: Find = lambda resource, namespace, name: None,
         clock: Callable[[], float] = time.time,
-        former: Sequence[Verifier] = (),
+        former: "Sequence[Verifier]" = (),
         longest: float = 0.0,
     ) -> None:
         self.audiences = tuple(audiences) or tuple(issuers)
@@ -178,14 +181,16 @@ class Tokens:
         self._file.stat()
         self.signer()
 
-    def signer(self) -> Signer:
+    def signer(self) -> "Signer":
         """Return what signs, with a new key if there is none; raises OSError and ValueError."""
         if self._signer is None:
+            from apiext.auth.signing import signer_of  # imports cryptography, which takes 40 ms
+
             self._signer = signer_of(self._file)
         return self._signer
 
     @property
-    def verifiers(self) -> list[Verifier]:
+    def verifiers(self) -> "list[Verifier]":
         """The keys whose signatures count, each once: the former ones, and the one that signs."""
         return list({key.key_id: key for key in (*self._former, self.signer())}.values())
 

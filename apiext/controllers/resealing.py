@@ -58,12 +58,12 @@ class Resealing:
     """
 
     def __init__(self, path: str, loaded: Loaded, use: Callable[[Sealings], None]) -> None:
-        """``loaded`` is what the file said at the start, PLAIN if there is none."""
-        if loaded.hash:
-            tell(loaded)
+        """``loaded`` is what the file said at the start."""
+        tell(loaded)
         self._path = path
         self._loaded = loaded
         self._use = use
+        self._looking = False
         self._seen: object = None
         self._group: asyncio.TaskGroup | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -74,7 +74,7 @@ class Resealing:
 
         That a plug-in fails is no reason not to start.
         """
-        self._group = group
+        self._group, self._looking = group, looking
         await start_all(self._loaded.services, group)
         await store(group)
         if looking:
@@ -86,6 +86,11 @@ class Resealing:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await stop_all([*self._loaded.services, *self._retired])
+
+    @property
+    def asks_plugins(self) -> bool:
+        """Whether a plug-in of the configuration in use, or of a later one, has to be well."""
+        return self._looking or bool(self._loaded.services)
 
     def fault(self) -> str:
         """Return what is wrong with plug-ins, as ``kms-providers`` tells it."""

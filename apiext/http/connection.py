@@ -17,8 +17,7 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import _ErrInfo
 
 from apiext import limits
-from apiext.auth.authentication import user_of_certificate, validity, verified_chain
-from apiext.auth.proxies import Holder, Proxies
+from apiext.auth.authentication import Holder, user_of_certificate, validity, verified_chain
 from apiext.auth.user import ANONYMOUS, REFUSED, User
 from apiext.http import refusals, responses
 from apiext.http.exchange import Exchange, Handler, Reply, StreamReply
@@ -38,6 +37,8 @@ from apiext.turn import Turn
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
+    from apiext.auth.proxies import Proxies
+
 log = logging.getLogger(__name__)
 
 HEAD_END = b"\r\n\r\n"
@@ -53,7 +54,7 @@ class Service(Protocol):
     answer: Handler
     clock: responses.SecondClock
     compressor: responses.Compressor
-    proxies: Proxies | None
+    proxies: "Proxies | None"
     farewells: Slices
     large_heads: Slices
     memory: Memory

@@ -4,19 +4,21 @@ import asyncio
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apiext import limits
 from apiext.audit.auditor import Auditor
 from apiext.auth.authentication import Authenticator, BadCredential, Doubtful
 from apiext.auth.authorization import Authorizer, is_public
-from apiext.auth.proxies import Proxies
 from apiext.auth.user import ANONYMOUS, User
 from apiext.http.exchange import Labels
 from apiext.http.pages import Judge
 from apiext.meta import status
 from apiext.meta.uids import Uids
 from apiext.telemetry import STRETCH, Distribution, Gone, Slot, Telemetry
+
+if TYPE_CHECKING:
+    from apiext.auth.proxies import Proxies
 
 Counters = tuple[Slot, Distribution, Distribution | None]
 _SIZED = frozenset(("GET", "LIST"))
@@ -83,7 +85,7 @@ class Gate:
     max_inflight: int = limits.MAX_INFLIGHT
     max_mutating: int = limits.MAX_MUTATING_INFLIGHT
     auditor: Auditor | None = None
-    proxies: Proxies | None = None
+    proxies: "Proxies | None" = None
     pages: Judge | None = None  # refuses what pages in a browser must not do
     deadlines: Deadlines = field(default_factory=Deadlines)
     running: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import ssl
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp import http_parser, web
 
@@ -12,7 +12,6 @@ from apiext import limits
 from apiext.audit.auditor import Auditor
 from apiext.auth.authentication import Authenticator
 from apiext.auth.authorization import Authorizer, always_allow
-from apiext.auth.proxies import Proxies
 from apiext.auth.serving import ServingCertificate
 from apiext.config import NO_HEADERS, HeaderConfig
 from apiext.http import pages, responses
@@ -38,6 +37,9 @@ from apiext.sockets import everywhere, is_unspecified
 from apiext.telemetry import Telemetry
 from apiext.trust import as_go, load_pair
 
+if TYPE_CHECKING:
+    from apiext.auth.proxies import Proxies
+
 log = logging.getLogger(__name__)
 
 
@@ -60,7 +62,7 @@ class Settings:
     max_mutating: int = limits.MAX_MUTATING_INFLIGHT
     access_log: int | None = None  # the file descriptor that is told of each request
     headers: HeaderConfig = NO_HEADERS
-    proxies: Proxies | None = None
+    proxies: "Proxies | None" = None
     issuer: Issuer | None = None
 
 

@@ -30,7 +30,7 @@ from apiext.storage.ciphers import (
     group_resource,
 )
 from apiext.storage.envelopes import KMS
-from apiext.storage.sealing import Sealings, Secret, Unsealed
+from apiext.storage.sealing import Sealings, Secret
 
 _GROUP_VERSION = "apiserver.config.k8s.io/v1"
 _KIND = "EncryptionConfiguration"
@@ -86,10 +86,6 @@ class Loaded:
     sealings: Sealings
     hash: str
     services: tuple[Service, ...] = ()
-
-
-PLAIN = Loaded(Unsealed(), "")
-"""What there is without a file."""
 
 
 def load(path: str) -> Loaded:

@@ -14,7 +14,6 @@ from functools import lru_cache
 from apiext import limits
 from apiext.documents.encoding import DecodeError, decode_json
 from apiext.documents.quotes import go_quote
-from apiext.webhooks import certificates
 from apiext.webhooks.breaker import Breakers, Cut
 from apiext.webhooks.credentials import ANONYMOUS, Credentials, Users
 from apiext.webhooks.errors import Broken, CallError, Refused, TimedOut, TooLarge, Unreachable, Untrusted
@@ -290,6 +289,8 @@ async def _refused(error: Exception, address: str, port: int, name: str) -> Untr
     """Return what is wrong with the certificate itself that was refused, None for nothing that can be found out."""
     if not isinstance(error, ssl.SSLCertVerificationError):
         return None
+    from apiext.webhooks import certificates  # imports cryptography
+
     found = await certificates.shown(address, port, name)
     why = None if found is None else certificates.fault(found, name, datetime.now(UTC))
     return None if why is None else Untrusted(f"{UNVERIFIED}{why}")

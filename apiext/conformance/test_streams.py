@@ -369,6 +369,16 @@ def refusal(api: Client, why: str, foreign: bool) -> int:
     return 401 if why == UNKNOWN else 403
 
 
+def wait_for_watches(api: Client, path: str) -> None:
+    """Wait until a new kind can be watched: kube-apiserver answers 429 while it fills a cache."""
+
+    def is_ready() -> bool:
+        with Raw(api, f"{path}?watch=true", b"\r\n") as line:
+            return b" 429 " not in line.until(b"\r\n").partition(b"\r\n")[0]
+
+    until(is_ready, f"{path} can be watched", within=10)
+
+
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
@@ -397,6 +407,7 @@ def test_handshakes(api: Client, changes: dict[str, str | None], code: int | str
     widgets = serve(api)
     if isinstance(code, str):
         code = refusal(api, code, foreign)
+    wait_for_watches(api, widgets.path())
     with Raw(api, f"{widgets.path()}?watch=true", handshake(**changes)) as line:
         head = line.until(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 %d " % code), head
@@ -492,6 +503,8 @@ async def test_a_client_that_goes_away_leaves_no_watch(api: Client) -> None:
         ]
         return sum(int(float(it.rsplit(" ", 1)[1])) for it in lines)
 
+    wait_for_watches(api, widgets.path())
+    until(lambda: open_watches() == 0, "the first watch is gone", within=10)
     with Raw(api, f"{widgets.path()}?watch=true", handshake()) as line:
         line.until(b"\r\n\r\n")
         assert open_watches() == 1

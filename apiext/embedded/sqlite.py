@@ -46,6 +46,7 @@ SELECTED = 250  # rows of one SELECT or DELETE
 HISTORY = 200  # changes that are read at a time ...
 HISTORY_BYTES = 2 << 20  # ... and bytes of their values
 LOOK_EVERY = 256 << 10  # bytes that are written between two looks at the size of the file
+LOG = 1001 * 4120  # bytes of the log from one checkpoint to the next: 1,000 pages, and their heads
 VACUUMED = 128  # pages that are given back at a time
 FREE_KEPT = 4  # a shrinking file keeps a quarter of its pages free, which are used again
 RECIPE = "docs/recipes/repair-a-store.md"
@@ -102,7 +103,27 @@ class SqliteBackend:
             self.close()
             raise
         self._fill_reserve()
+        self._writer.do(self._extend_log, lambda _: None)
         return kept
+
+    def _extend_log(self) -> None:
+        """Fill the log with zeros up to its usual size, which SQLite takes for the end of the log.
+
+        A sync of a file that grows also writes its new size and blocks, and takes twice as long or more. The log
+        shrinks only when the store is closed. The thread that writes does this, so never beside a write of SQLite.
+        """
+        log = self.path.with_name(f"{self.path.name}-wal")
+        with suppress(OSError):
+            descriptor = os.open(log, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                used = os.fstat(descriptor).st_size
+                try:
+                    os.pwrite(descriptor, bytes(max(0, LOG - used)), used)
+                    os.fsync(descriptor)
+                except OSError:  # a full disk: the room is of more use to objects
+                    os.ftruncate(descriptor, used)
+            finally:
+                os.close(descriptor)
 
     def _take_file(self) -> None:
         for path in (self.path, self._lock_file):

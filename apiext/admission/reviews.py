@@ -10,9 +10,9 @@ import orjson
 from apiext.admission.attributes import Attributes, Form
 from apiext.admission.expressions import request
 from apiext.admission.versions import Shown
-from apiext.crd.typed import Bool, Bytes, Field, List, Map, Text
 from apiext.documents.document import Document
 from apiext.documents.quotes import go_quote
+from apiext.go_types.typed import Bool, Bytes, Field, List, Map, Text
 from apiext.meta.status import StatusError
 from apiext.meta.uids import Uids
 from apiext.webhooks.reviews import STATUS, VERSIONS, decoded, review_types, typed

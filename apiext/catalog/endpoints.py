@@ -4,11 +4,11 @@ from apiext.catalog.accessors import AccessorError, nested, split_path, with_nes
 from apiext.catalog.columns import SCALE_COLUMNS
 from apiext.catalog.merge_types import go_merge_type
 from apiext.catalog.served import ALL_VERBS, Endpoint
-from apiext.crd import typed
-from apiext.crd.typed import INT32, Field, Struct
-from apiext.crd.types import METADATA, TEXT, always
 from apiext.documents.document import Document, View, clone
 from apiext.documents.equality import same
+from apiext.go_types import typed
+from apiext.go_types.scalars import METADATA
+from apiext.go_types.typed import INT32, Field, Struct, Text
 from apiext.managedfields.fieldset import EMPTY
 from apiext.managedfields.schemas import lazily
 from apiext.meta.fields import FieldError, invalid
@@ -183,14 +183,15 @@ def decode_scale(document: Document) -> tuple[Document, list[str]]:
 _OLD_SCALES = tuple(("Scale", version) for version in ("extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"))
 
 
+_SCALE_STATUS = Struct("ScaleStatus", {"replicas": Field(INT32, always=True), "selector": Field(Text())})
 SCALE = Struct(
     "Scale",
     {
-        "kind": Field(TEXT),
-        "apiVersion": Field(TEXT),
-        "metadata": always(METADATA),
-        "spec": always(Struct("ScaleSpec", {"replicas": Field(INT32)})),
-        "status": always(Struct("ScaleStatus", {"replicas": always(INT32), "selector": Field(TEXT)})),
+        "kind": Field(Text()),
+        "apiVersion": Field(Text()),
+        "metadata": Field(METADATA, always=True),
+        "spec": Field(Struct("ScaleSpec", {"replicas": Field(INT32)}), always=True),
+        "status": Field(_SCALE_STATUS, always=True),
     },
 )
 

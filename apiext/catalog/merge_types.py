@@ -1,18 +1,10 @@
 """Merge types of Go types, from their tables (SSA-019; the markers are those of upstream's Go sources)."""
 
-from collections.abc import Mapping
-
-from apiext.crd.typed import Bool, Bytes, Float, GoType, Integer, List, Map, Struct, Text, Time
-from apiext.crd.types import METADATA
+from apiext.go_types.scalars import METADATA
+from apiext.go_types.typed import Bool, Bytes, Float, GoType, Integer, List, Map, Struct, Text, Time
 from apiext.managedfields.schemas import OBJECT_META, merge_type
 from apiext.managedfields.types import ATOMIC, BOOLEAN, DEDUCED, NUMERIC, STRING, UNTYPED, ListType, MapType, Type
 
-_KEYED: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("CustomResourceDefinitionStatus", "conditions"): ("type",),
-    ("NamespaceStatus", "conditions"): ("type",),
-    ("JSONSchemaProps", "x-kubernetes-validations"): ("rule",),
-}
-"""Lists that are owned item by item, with their keys, which are texts and never left out; others are owned as one."""
 _SCALARS = {Text: STRING, Bool: BOOLEAN, Integer: NUMERIC, Float: NUMERIC, Bytes: STRING, Time: UNTYPED}
 
 
@@ -40,5 +32,5 @@ def _of(of: GoType, known: dict[int, Type], keys: tuple[str, ...] = ()) -> Type:
         fields: dict[str, Type] = {}
         found = known[id(of)] = Type(map=MapType(fields))
         for name, field in of.fields.items():
-            fields[name] = _of(field.type, known, _KEYED.get((of.name, name), ()))
+            fields[name] = _of(field.type, known, field.keys)
     return found

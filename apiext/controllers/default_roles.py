@@ -6,6 +6,7 @@ What an administrator added stays, what was taken away comes back, and what is m
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -14,10 +15,11 @@ from apiext.auth.coverage import uncovered
 from apiext.auth.rbac import GROUP, Role, document_of, rules_in
 from apiext.auth.roles import CLUSTER_BINDINGS, CLUSTER_ROLES
 from apiext.auth.user import AUTHENTICATED, MASTERS, User
-from apiext.catalog.builtin.sources import read_yaml
+from apiext.catalog import builtin
 from apiext.config import STATUS_MANAGER
 from apiext.controllers.loop import Loop
 from apiext.documents.document import Document, View
+from apiext.go_types.sources import read_yaml
 from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
 from apiext.verbs import api, delete
@@ -112,7 +114,7 @@ class DefaultRoles:
 
 def tables() -> tuple[list[Document], list[Document]]:
     """Return the cluster roles and the cluster role bindings of the table, as documents."""
-    table = read_yaml("default_roles.yaml")
+    table = read_yaml(Path(builtin.__file__).with_name("default_roles.yaml"))
     return [_role(row) for row in table["roles"]], [_binding(row) for row in table["bindings"]]
 
 

@@ -10,10 +10,10 @@ from apiext import limits
 from apiext.catalog.converted import NeedsConversion
 from apiext.conversion import pieces
 from apiext.conversion.pieces import Listed
-from apiext.crd.typed import Field, Json, List, Text
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode, json_kind
 from apiext.documents.quotes import go_quote
+from apiext.go_types.typed import Field, Json, List, Text
 from apiext.meta import objectmeta
 from apiext.meta.fields import aggregate
 from apiext.webhooks.reviews import STATUS, VERSIONS, decoded, review_types, typed

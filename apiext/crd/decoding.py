@@ -1,7 +1,8 @@
 """Bodies of definition requests as Go's types would hold them (CRD-004, CRD-008, CRD-009)."""
 
-from apiext.crd import defaults, typed, types
+from apiext.crd import defaults, types
 from apiext.documents.document import Document, View
+from apiext.go_types import typed
 
 
 def decode_v1(document: View) -> tuple[Document, list[str]]:

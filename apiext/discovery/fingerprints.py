@@ -6,10 +6,10 @@ from weakref import WeakKeyDictionary
 
 import orjson
 
-from apiext.catalog.builtin.open_api import digest as builtin_digest
 from apiext.catalog.served import ServedVersion
 from apiext.discovery import types
 from apiext.discovery.groups import Published
+from apiext.go_types.sources import digest as builtin_digest
 
 _FORMAT = "4"  # grows when the same definition is published differently
 _SCHEMAS: WeakKeyDictionary[ServedVersion, str] = WeakKeyDictionary()

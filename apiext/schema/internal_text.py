@@ -1,104 +1,81 @@
-"""Schemas as upstream's internal types print in errors (DIS-04)."""
+"""Parts of definitions as upstream's internal types print in errors (DIS-04): the types of v1beta1 with Go's names."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
 from typing import Any
 
 from apiext.documents.document import View
-from apiext.documents.go_json import FLAG, POINTER, TEXT, Render, by_name, go_json, in_order, many, optional, struct
+from apiext.documents.go_json import FLAG, NUMBER, POINTER, TEXT, Render, by_name, go_json, in_order, many, optional
+from apiext.go_types.tables import split, types_of
+
+_TYPES = types_of("apiextensions_v1beta1")
+_SCHEMA = "JSONSchemaProps"
+_ZERO: Mapping[str, Render] = {"string": TEXT, "bool": FLAG, "int32": NUMBER, "int64": NUMBER, "float": NUMBER}
+_INITIALS = {"id": "ID", "url": "URL", "jsonPath": "JSONPath"}
+_EXTENSION = "x-kubernetes"
+_BEHIND = {"nullable": "type"}
+"""Field → the field that it follows in the internal JSONSchemaProps."""
 
 
-def internal_schema(schema: View) -> dict[str, Any]:
-    """Return a schema with the names of the internal JSONSchemaProps."""
-    return {go: show(schema.get(name)) for go, name, show in _SCHEMA}
+def internal(name: str, value: View) -> dict[str, Any]:
+    """Return a value of a type with the names of the internal type."""
+    return {go: show(value.get(field)) for go, field, show in _fields(name)}
 
 
-def _or_bool(value: Any) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, Mapping):
-        return {"Allows": True, "Schema": internal_schema(value)}
-    return {"Allows": value, "Schema": None}
+@cache
+def _fields(name: str) -> tuple[tuple[str, str, Render], ...]:
+    """Return Go name, JSON name and printing of each field, in the order of the internal type."""
+    fields = dict(_TYPES.row(name)["fields"])
+    order = [field for field in fields if field not in _BEHIND]
+    for field in fields.keys() & _BEHIND.keys():
+        order.insert(order.index(_BEHIND[field]) + 1, field)
+    return tuple((_go_name(field), field, _render(*split(fields[field])[:2])) for field in order)
 
 
-def _or_list(name: str, render: Render) -> Render:
-    def show(value: Any) -> Any:
-        if value is None:
-            return None
-        if isinstance(value, Mapping):
-            return {"Schema": internal_schema(value), name: None}
-        return {"Schema": None, name: [render(item) for item in value]}
-
-    return show
+def _go_name(field: str) -> str:
+    if field.startswith(_EXTENSION):
+        return "X" + "".join(part.capitalize() for part in field.removeprefix(_EXTENSION).split("-"))
+    name = field.removeprefix("$")
+    return _INITIALS.get(name) or name[0].upper() + name[1:]
 
 
-_ITEMS = _or_list("JSONSchemas", internal_schema)
-_RULE = struct(
-    ("Rule", "rule", TEXT),
-    ("Message", "message", TEXT),
-    ("MessageExpression", "messageExpression", TEXT),
-    ("Reason", "reason", POINTER),
-    ("FieldPath", "fieldPath", TEXT),
-    ("OptionalOldSelf", "optionalOldSelf", POINTER),
-)
-_SCHEMA: tuple[tuple[str, str, Render], ...] = (
-    ("ID", "id", TEXT),
-    ("Schema", "$schema", TEXT),
-    ("Ref", "$ref", POINTER),
-    ("Description", "description", TEXT),
-    ("Type", "type", TEXT),
-    ("Nullable", "nullable", FLAG),
-    ("Format", "format", TEXT),
-    ("Title", "title", TEXT),
-    ("Default", "default", in_order),
-    ("Maximum", "maximum", POINTER),
-    ("ExclusiveMaximum", "exclusiveMaximum", FLAG),
-    ("Minimum", "minimum", POINTER),
-    ("ExclusiveMinimum", "exclusiveMinimum", FLAG),
-    ("MaxLength", "maxLength", POINTER),
-    ("MinLength", "minLength", POINTER),
-    ("Pattern", "pattern", TEXT),
-    ("MaxItems", "maxItems", POINTER),
-    ("MinItems", "minItems", POINTER),
-    ("UniqueItems", "uniqueItems", FLAG),
-    ("MultipleOf", "multipleOf", POINTER),
-    ("Enum", "enum", many(in_order)),
-    ("MaxProperties", "maxProperties", POINTER),
-    ("MinProperties", "minProperties", POINTER),
-    ("Required", "required", many(TEXT)),
-    ("Items", "items", _ITEMS),
-    ("AllOf", "allOf", many(internal_schema)),
-    ("OneOf", "oneOf", many(internal_schema)),
-    ("AnyOf", "anyOf", many(internal_schema)),
-    ("Not", "not", optional(internal_schema)),
-    ("Properties", "properties", by_name(internal_schema)),
-    ("AdditionalProperties", "additionalProperties", _or_bool),
-    ("PatternProperties", "patternProperties", by_name(internal_schema)),
-    ("Dependencies", "dependencies", by_name(_or_list("Property", TEXT))),
-    ("AdditionalItems", "additionalItems", _or_bool),
-    ("Definitions", "definitions", by_name(internal_schema)),
-    (
-        "ExternalDocs",
-        "externalDocs",
-        optional(struct(("Description", "description", TEXT), ("URL", "url", TEXT))),
-    ),
-    ("Example", "example", in_order),
-    ("XPreserveUnknownFields", "x-kubernetes-preserve-unknown-fields", POINTER),
-    ("XEmbeddedResource", "x-kubernetes-embedded-resource", FLAG),
-    ("XIntOrString", "x-kubernetes-int-or-string", FLAG),
-    ("XListMapKeys", "x-kubernetes-list-map-keys", many(TEXT)),
-    ("XListType", "x-kubernetes-list-type", POINTER),
-    ("XMapType", "x-kubernetes-map-type", POINTER),
-    ("XValidations", "x-kubernetes-validations", many(_RULE)),
-)
-SCHEMA_FIELDS = tuple((go, name) for go, name, _ in _SCHEMA)
+def _render(name: str, flags: str = "") -> Render:
+    if name.endswith("[]"):
+        return many(_render(name[:-2]))
+    if name.endswith("{}"):
+        return by_name(_render(name[:-2]))
+    if name in _ZERO:
+        return POINTER if flags == "?" else _ZERO[name]
+    row = _TYPES.table.get(name)
+    if row is None:
+        return in_order  # any JSON
+    if isinstance(row, str):
+        return _render(row, flags)
+    if row.get("union"):
+        return lambda value: None if value is None else dict(_union(name, value))
+    return optional(partial(internal, name)) if flags == "?" else partial(internal, name)
+
+
+def _union(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a union: a schema or the other field; a schema as JSONSchemaPropsOrBool allows, too."""
+    for go, field, show in _fields(name):
+        if field == "schema":
+            yield go, internal(_SCHEMA, value) if isinstance(value, Mapping) else None
+        elif isinstance(value, Mapping):
+            yield go, True if field == "allows" else None
+        else:
+            yield go, show(value)
+
+
+SCHEMA_FIELDS = tuple((go, name) for go, name, _ in _fields(_SCHEMA))
 """Go name and JSON name of each schema field, in Go's order."""
 
 
 def schema_text(schema: View) -> str:
     """Return the JSON of a schema."""
-    return go_json(internal_schema(schema))
+    return go_json(internal(_SCHEMA, schema))
 
 
 def items_text(items: Any) -> str:
     """Return the JSON of ``items``, a schema or a list of them."""
-    return go_json(_ITEMS(items))
+    return go_json(_render("JSONSchemaPropsOrArray", "?")(items))

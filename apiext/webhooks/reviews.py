@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from apiext.crd.typed import INT32, Field, Integer, List, Struct, Text, decode
 from apiext.documents.document import Document
 from apiext.documents.encoding import decode_json, decode_yaml, json_kind
 from apiext.documents.errors import DecodeError
+from apiext.go_types.typed import INT32, Field, Integer, List, Struct, Text, decode
 
 VERSIONS = ("v1", "v1beta1")
 """The versions in which reviews of both groups are known, the best first."""

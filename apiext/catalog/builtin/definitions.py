@@ -12,11 +12,12 @@ from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import Column, Endpoint, ServedResource, ServedVersion
 from apiext.catalog.typed import typed_codec
 from apiext.catalog.viewing import Codec
-from apiext.crd import decoding, empties, encoding, typed, types, validation, warnings
+from apiext.crd import decoding, empties, encoding, types, validation, warnings
 from apiext.crd.conditions import is_true
 from apiext.crd.definition import ESTABLISHED, GROUP, KIND, PLURAL
 from apiext.documents.document import Document, View, clone
 from apiext.documents.equality import same
+from apiext.go_types import typed
 from apiext.managedfields.fieldset import EMPTY
 from apiext.managedfields.schemas import lazily
 from apiext.meta.fields import FieldError

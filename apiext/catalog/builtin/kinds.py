@@ -6,7 +6,6 @@ from typing import Any
 
 from apiext import limits
 from apiext.catalog import endpoints
-from apiext.catalog.builtin.go_types import Types, types_of
 from apiext.catalog.builtin.rows import REVIEW_VERBS, Row, columns_of, function, labels_of, rows
 from apiext.catalog.builtin.rules import Validate, compile_rules
 from apiext.catalog.compile import storage_version_hash
@@ -14,9 +13,10 @@ from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
 from apiext.catalog.typed import typed_codec
 from apiext.catalog.viewing import Codec
-from apiext.crd import typed
-from apiext.crd.typed import Struct
 from apiext.documents.document import Document, View
+from apiext.go_types import typed
+from apiext.go_types.tables import Types, types_of
+from apiext.go_types.typed import Struct
 from apiext.managedfields.fieldset import EMPTY
 from apiext.managedfields.schemas import lazily, merge_type
 from apiext.managedfields.types import Type

@@ -10,10 +10,9 @@ from apiext.catalog.endpoints import SUBRESOURCE_VERBS, shown_as_stored, taken_w
 from apiext.catalog.merge_types import go_merge_type
 from apiext.catalog.served import Column, Endpoint, ServedResource, ServedVersion
 from apiext.catalog.typed import typed_codec
-from apiext.crd import typed
-from apiext.crd.typed import List, Struct, Text, Time
-from apiext.crd.types import METADATA, TEXT, always
 from apiext.documents.document import Document, View, clone
+from apiext.go_types import typed
+from apiext.go_types.tables import types_of
 from apiext.managedfields.fieldset import EMPTY
 from apiext.managedfields.schemas import lazily
 from apiext.meta.fields import Errors, FieldError, invalid, item
@@ -24,31 +23,7 @@ KIND = "Namespace"
 FINALIZER = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
 VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
-_CONDITION = Struct(
-    "NamespaceCondition",
-    {
-        "type": always(Text("v1.NamespaceConditionType")),
-        "status": always(Text("v1.ConditionStatus")),
-        "lastTransitionTime": always(Time()),
-        "reason": typed.Field(TEXT),
-        "message": typed.Field(TEXT),
-    },
-)
-_SPEC = Struct("NamespaceSpec", {"finalizers": typed.Field(List(Text("v1.FinalizerName")))})
-_STATUS = Struct(
-    "NamespaceStatus",
-    {"phase": typed.Field(Text("v1.NamespacePhase")), "conditions": typed.Field(List(_CONDITION))},
-)
-TYPE = Struct(
-    KIND,
-    {
-        "kind": typed.Field(TEXT),
-        "apiVersion": typed.Field(TEXT),
-        "metadata": always(METADATA),
-        "spec": always(_SPEC),
-        "status": always(_STATUS),
-    },
-)
+TYPE = types_of("namespace").root(KIND)
 
 
 def namespaces_resource() -> ServedResource:

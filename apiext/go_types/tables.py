@@ -15,11 +15,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
-from apiext.catalog.builtin.scalars import IntOrText, Quantity
-from apiext.catalog.builtin.sources import USES, load
-from apiext.crd.typed import INT32, Bool, Bytes, Field, Float, GoType, Integer, Json, List, Map, Struct, Text, Time
-from apiext.crd.types import METADATA
 from apiext.documents.document import Document, clone
+from apiext.go_types.scalars import METADATA, SCHEMA, IntOrText, Quantity, union
+from apiext.go_types.sources import PACKAGE, USES, load
+from apiext.go_types.typed import INT32, Bool, Bytes, Field, Float, GoType, Integer, Json, List, Map, Struct, Text, Time
 from apiext.meta import time
 
 MODELS = "#/components/schemas/"
@@ -68,9 +67,10 @@ def types_of(file: str) -> "Types":
     """Return the types of a file, read when first asked for."""
     own = load(file)
     table = dict(load(_SHARED))
+    package = own.pop(PACKAGE, "v1")
     for name in own.pop(USES, ()):
         table |= types_of(name).table
-    return Types(table | own, tuple(own))
+    return Types(table | own, tuple(own), package)
 
 
 class FieldText(NamedTuple):
@@ -94,8 +94,9 @@ def split(text: str) -> FieldText:
 class Types:
     """The types of one file; each is built when it is first asked for."""
 
-    def __init__(self, table: Mapping[str, Any], own: tuple[str, ...] = ()) -> None:
+    def __init__(self, table: Mapping[str, Any], own: tuple[str, ...] = (), package: str = "v1") -> None:
         self.table = table
+        self.package = package  # of Go, in texts of errors
         self.own = own  # names of the types that are not from another file
         self._flat: dict[str, Mapping[str, Any]] = {}
         self._structs: dict[str, Struct] = {}
@@ -133,26 +134,28 @@ class Types:
         """Return the Go struct of a type."""
         found = self._structs.get(name)
         if found is None:
-            found = self._structs[name] = Struct(name, {})
             row = self.row(name)
-            within = row["within"]
-            found.define({field: self._field(text, within.get(field, ())) for field, text in row["fields"].items()})
+            holds_empty = row.get("holds_empty", False)
+            found = self._structs[name] = Struct(name, {}, package=self.package, holds_empty=holds_empty)
+            found.define({field: self._field(text, row, field) for field, text in row["fields"].items()})
         return found
 
     def root(self, kind: str) -> Struct:
         """Return the Go struct of a kind: its type with kind, apiVersion and metadata."""
         own = self.struct(kind).fields
         text = Field(SCALARS["string"])
-        return Struct(kind, {"kind": text, "apiVersion": text, "metadata": Field(METADATA, always=True), **own})
+        fields = {"kind": text, "apiVersion": text, "metadata": Field(METADATA, always=True), **own}
+        return Struct(kind, fields, package=self.package)
 
-    def _field(self, text: str, within: tuple[str, ...]) -> Field:
+    def _field(self, text: str, row: Mapping[str, Any], field: str) -> Field:
         name, flags, *_ = split(text)
         type_, pointer = self._type(name), "?" in flags
         return Field(
             type_,
             always="!" in flags or (isinstance(type_, Struct) and not pointer),  # Go never leaves out a struct
             pointer=pointer,
-            within=within,
+            within=row["within"].get(field, ()),
+            keys=tuple((row.get("lists") or {}).get(field, {}).get("keys", ())),
         )
 
     def _type(self, name: str) -> GoType:
@@ -164,7 +167,9 @@ class Types:
             return SCALARS[name]
         row = self.table[name]
         if isinstance(row, str):
-            return replace(self._type(row.split()[0]), go=f"{_PACKAGES.get(name, 'v1')}.{name}")  # type: ignore[type-var]  # all of them are dataclasses
+            return replace(self._type(row.split()[0]), go=f"{_PACKAGES.get(name, self.package)}.{name}")  # type: ignore[type-var]  # all of them are dataclasses
+        if row.get("union"):
+            return union(name, f"{self.package}.{name}", self.struct(SCHEMA))
         return self.struct(name)
 
     # --- OpenAPI ---

@@ -4,9 +4,11 @@
 has the types of one file, read at their first use. Parsing the YAML would cost a start 10 ms, and a first use up to 30.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from importlib.resources import files
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -14,22 +16,33 @@ import orjson
 ROWS = "rows"
 KIND = "kind"
 """The entry of a type with its row; empty for a kind without a resource of its own, as one of a subresource."""
-USES = "uses"
+USES, PACKAGE = "uses", "package"
+
+_HERE = Path(__file__).parent
 
 Table = Mapping[str, Any]
 
 
 def load(name: str) -> Any:
     """Return a compiled file."""
-    return orjson.loads(files(__package__).joinpath(f"compiled/{name}.json").read_bytes())
+    return orjson.loads((_HERE / "compiled" / f"{name}.json").read_bytes())
 
 
-def read_yaml(name: str) -> Any:
-    """Return the content of a YAML file of this package."""
+def read_yaml(file: Path) -> Any:
+    """Return the content of a YAML file."""
     import yaml  # a start without roles reads none
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times faster; wheels have it
-    return yaml.load(files(__package__).joinpath(name).read_text(encoding="utf-8"), loader)
+    return yaml.load(file.read_text(encoding="utf-8"), loader)
+
+
+@cache
+def digest() -> str:
+    """Return a text that changes with the types and rows of built-in kinds; nothing is parsed for it."""
+    found = hashlib.blake2b(digest_size=16)
+    for file in sorted((_HERE / "compiled").iterdir()):
+        found.update(file.read_bytes())
+    return found.hexdigest()
 
 
 # --- compiling ---
@@ -37,13 +50,12 @@ def read_yaml(name: str) -> Any:
 
 def type_files() -> list[str]:
     """Return the names of the files below types/, sorted."""
-    names = (entry.name for entry in (files(__package__) / "types").iterdir())
-    return sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
+    return sorted(file.stem for file in (_HERE / "types").glob("*.yaml"))
 
 
 def compiled() -> dict[str, bytes]:
     """Return the compiled files: name → bytes."""
-    tables = {file: read_yaml(f"types/{file}.yaml") for file in type_files()}
+    tables = {file: read_yaml(_HERE / "types" / f"{file}.yaml") for file in type_files()}
     rows = [row for file, table in tables.items() for row in rows_of(file, table)]
     found = {ROWS: _lines("[", [_text(_with_columns(row, rows)) for row in rows], "]")}
     for file, table in tables.items():

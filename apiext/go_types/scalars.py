@@ -1,0 +1,124 @@
+"""Go's types with decoders of their own: quantities, numbers that may be texts, metadata, unions of schemas."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from apiext.documents.errors import DecodeError
+from apiext.documents.places import Place, written
+from apiext.go_types.typed import ABSENT, INT32, Decoding, GoType, List, Mismatch, Special, Text, nested
+from apiext.meta import objectmeta
+
+_QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
+_BAD_QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
+
+@dataclass(frozen=True, slots=True)
+class IntOrText:
+    """An intstr.IntOrString."""
+
+    go: str = "intstr.IntOrString"
+    zero: Any = 0
+
+    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
+        """Return the number or the text; raises DecodeError, as a type that reads itself stops at its fault."""
+        if value.__class__ is str:
+            return value
+        own = Decoding(into.owner, into.fields)
+        number = INT32.decode(value, place, own)
+        if own.fault is not None:
+            if isinstance(own.fault, Mismatch):
+                own.fault.restored = f"json: cannot unmarshal {own.fault.found} into Go value of type int32"
+            raise own.fault
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A resource.Quantity, kept as it is written; a number becomes its text."""
+
+    go: str = "resource.Quantity"
+    zero: Any = "0"
+
+    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
+        """Return the text; raises DecodeError with Go's text."""
+        if value is None:
+            return "0"
+        text = value if value.__class__ is str else str(value) if value.__class__ in (int, float) else ""
+        if not _QUANTITY.fullmatch(text):
+            raise DecodeError(_BAD_QUANTITY)
+        return text
+
+
+class _Metadata:
+    """ObjectMeta, decoded by apiext.meta."""
+
+    go = "v1.ObjectMeta"
+
+    @property
+    def zero(self) -> Any:
+        """Metadata without anything, for its owner to change."""
+        return {}
+
+    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
+        """Return the metadata; its fault counts like any other, its unknown fields are noted in their place."""
+        if value.__class__ is not dict:
+            if value is not None:
+                into.mismatch(value, self.go, "struct")
+            return {}
+        try:
+            found, unknown = objectmeta.coerce(value, written(place), "metadata.")
+        except DecodeError as error:
+            into.fault = into.fault or error
+            return {}
+        for name in unknown:
+            into.note((None, name))
+        if value.get("managedFields") == []:  # upstream: typed objects keep it until managers are looked at
+            found["managedFields"] = []
+        return found
+
+
+METADATA = _Metadata()
+
+
+# --- unions: a value that is one of several types ---
+
+SCHEMA = "JSONSchemaProps"
+
+
+def schema_or_array(schema: GoType, value: Any, into: Decoding) -> Any:
+    """Return the value of a JSONSchemaPropsOrArray."""
+    if value.__class__ is dict:
+        return nested(schema, value, into)
+    return (nested(List(schema), value, into) if value.__class__ is list else None) or ABSENT
+
+
+def schema_or_bool(schema: GoType, value: Any, into: Decoding) -> Any:
+    """Return the value of a JSONSchemaPropsOrBool; raises DecodeError."""
+    if value.__class__ is dict:
+        return nested(schema, value, into)
+    if value.__class__ is bool:
+        return value
+    raise DecodeError("boolean or JSON schema expected")
+
+
+def schema_or_strings(schema: GoType, value: Any, into: Decoding) -> Any:
+    """Return the value of a JSONSchemaPropsOrStringArray."""
+    if value.__class__ is dict:
+        return nested(schema, value, into)
+    return nested(_STRINGS, value, into) or None if value.__class__ is list else None
+
+
+_STRINGS = List(Text())
+_UNIONS: Mapping[str, Callable[[GoType, Any, Decoding], Any]] = {
+    "JSONSchemaPropsOrArray": schema_or_array,
+    "JSONSchemaPropsOrBool": schema_or_bool,
+    "JSONSchemaPropsOrStringArray": schema_or_strings,
+}
+
+
+def union(name: str, go: str, schema: GoType) -> Special:
+    """Return a union of a schema with another type."""
+    read = _UNIONS[name]
+    return Special(go, lambda value, into: read(schema, value, into))

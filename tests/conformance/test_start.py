@@ -191,17 +191,6 @@ def test_the_private_etcd_dies_with_a_killed_server_or_is_taken_over(tmp_path: P
         assert Client(second.url).get(path).expect(200) == made
 
 
-def test_two_servers_cannot_share_a_store(tmp_path: Path) -> None:
-    ready = tmp_path / "ready.json"
-    with running_server(OWN, tmp_path) as first:
-        second = run(*OWN, f"--data-dir={tmp_path}", f"--ready-file={ready}")
-        assert json.loads(ready.read_text()) == first.ready, "the first one still runs"
-    assert not ready.exists()
-    assert second.returncode == 1
-    text = f"apiext: {tmp_path}/store.db is in use by process {first.pid}: end that one, or name another --data-dir"
-    assert second.stderr.splitlines()[-1] == text
-
-
 def test_a_signal_ends_a_server_that_waits_for_its_data_directory(tmp_path: Path) -> None:
     with running_server(OWN, tmp_path), (tmp_path / "log").open("wb+") as log:
         second = start_process([*SERVE, *OWN, f"--data-dir={tmp_path}"], log)

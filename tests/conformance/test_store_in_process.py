@@ -67,6 +67,7 @@ def test_a_second_server_on_the_directory_is_kept_out(tmp_path: Path) -> None:
         assert last_line(ended) == f"apiext: {held}"
         assert json.loads((tmp_path / "ready.json").read_text()) == server.ready
         assert Client(server.url).get("/readyz").status == 200
+    assert not (tmp_path / "ready.json").exists()
 
 
 def test_a_damaged_file_ends_the_start_with_the_recipe(tmp_path: Path) -> None:

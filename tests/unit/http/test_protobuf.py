@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from apiext import limits
 from apiext.documents.errors import DecodeError
 from apiext.http import protobuf
-from apiext.http.messages import varint
+from apiext.http.messages import document, parse, varint, written
 
 pytestmark = pytest.mark.rows("NEG-002", "NEG-003")
 
@@ -169,3 +169,21 @@ def test_metadata_survives(labels: dict[str, str], finalizers: list[str], genera
     metadata = {"name": "n", "labels": labels, "finalizers": finalizers, "generation": generation}
     document = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     assert protobuf.decode(protobuf.encode(document)) == document
+
+
+@pytest.mark.parametrize(
+    ("message", "value", "raw"),
+    [
+        ("Quantity", "100Mi", b"\x0a\x05100Mi"),
+        ("RawExtension", {"a": [1]}, b'\x0a\x09{"a":[1]}'),
+        ("JSON", {"a": [1]}, b'\x0a\x09{"a":[1]}'),
+        ("IntOrString", "http", b"\x08\x01\x1a\x04http"),
+        ("IntOrString", 80, b"\x10\x50"),
+        ("ExtraValue", ["a", "b"], b"\x0a\x01a\x0a\x01b"),
+        ("Time", "1970-01-01T00:00:05Z", b"\x08\x05"),
+        ("MicroTime", "1970-01-01T00:00:05.000001Z", b"\x08\x05\x10\xe8\x07"),
+    ],
+)
+def test_values_that_are_messages(message: str, value: Any, raw: bytes) -> None:
+    assert written(message, value) == raw
+    assert document(parse(message, raw)) == value

@@ -22,7 +22,7 @@ import yaml
 from apiext.conformance.support.conversion_webhook import in_another_process
 from apiext.conformance.support.definitions import establish
 from tests.bench import conversion, wire
-from tests.bench.rig import Rig, rig
+from tests.bench.rig import Rig, cpu_of, rig
 from tests.support.processes import ROOT
 
 TABLE = Path(__file__).with_suffix(".yaml")
@@ -197,6 +197,14 @@ def until(condition: Callable[[], bool], within: float = 60.0) -> None:
         time.sleep(0.05)
 
 
+def idle(bench: Rig) -> None:
+    """Wait until the server has had nothing to do for a while."""
+    used = -1.0
+    while cpu_of(bench.server.pid) - used > 0.01:
+        used = cpu_of(bench.server.pid)
+        time.sleep(0.4)
+
+
 def watching(query: str = "", namespace: str = "default", plural: str = "things") -> str:
     """Return the path of a watch."""
     return path(query=f"watch=true&{query}", namespace=namespace, plural=plural)
@@ -295,7 +303,8 @@ def first_events(bench: Rig, size: int) -> float:
     define(bench)
     fill(bench, (body(f"o{number}", text="x" * 500) for number in range(3_000)))
     watchers = wire.Watchers(bench.address, (watching(f"labelSelector=a%21%3Dv{number}") for number in range(size)))
-    for _ in range(40):
+    end = time.monotonic() + 2 + size / 20
+    while time.monotonic() < end:
         watchers.receive(0.1)
     found = bench.rss()
     watchers.close()
@@ -316,15 +325,15 @@ def labels_in_turn(bench: Rig, size: int) -> float:
 def closed_lists(bench: Rig, size: int) -> float:
     """Return the memory after so many rounds of clients that ask for a large list, read nothing of it, and close."""
     define(bench)
-    fill(bench, (body(f"o{number}", text="x" * 500) for number in range(3_000)))
+    fill(bench, (body(f"o{number}", text="x" * 500) for number in range(8_000)))
     for turn in range(size):
-        lines = [socket.create_connection(bench.address) for _ in range(20)]
+        lines = [socket.create_connection(bench.address) for _ in range(40)]
         for number, line in enumerate(lines):
             line.sendall(wire.request("GET", path(query=f"labelSelector=a%21%3Dv{turn}-{number}")))
-        time.sleep(0.7)
+        idle(bench)
         for line in lines:
             line.close()
-        time.sleep(0.3)
+        idle(bench)
     return bench.rss()
 
 

@@ -50,7 +50,8 @@ async def test_a_change_costs_nothing_of_the_watches_that_it_does_not_concern(wa
         await turns(200)
         feed.put("n/other", raw=raw(99_999))
         await turns()
-        took[number] = calls(lambda: feed.put("n/other", raw=raw(99_998)))  # noqa: B023 - called at once
+        # the least of three: a collection of garbage may call finalizers meanwhile
+        took[number] = min(calls(lambda: feed.put("n/other", raw=raw(99_998))) for _ in range(3))  # noqa: B023 - at once
         assert not feed.col.fanout.busy
     assert took[3000] == took[2]
 

@@ -80,7 +80,10 @@ class SqliteBackend:
     # -- opening -------------------------------------------------------------------------------------------------
 
     def load(self) -> Kept:
-        """Lock the file, make or check it, and read what is in it; StoreFault, OSError on a full disk."""
+        """Lock the file, create or check its tables, and return the kept values.
+
+        Raises StoreFault, OSError on a full disk.
+        """
         try:
             self._take_file()
             self._write_connection = writer = self._connect()

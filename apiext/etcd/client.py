@@ -71,7 +71,7 @@ class Etcd:
     version: str = ""
     """What the member behind the connection for watches says that it is."""
     stuck: Callable[[], bool]
-    """Report whether what is behind ``transport`` answers reads but no writes; etcd then answers neither."""
+    """Return whether the store behind ``transport`` answers reads but no writes, as an etcd never does."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""Go's types of the built-in kinds and of definitions: one data file for each group, and what is read from it."""
+"""The Go types of built-in kinds and of definitions: a data file for each group, and decoders made from it."""

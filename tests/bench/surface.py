@@ -21,6 +21,7 @@ import yaml
 
 from apiext.conformance.support.conversion_webhook import in_another_process
 from apiext.conformance.support.definitions import establish
+from apiext.conformance.support.waiting import until
 from tests.bench import conversion, wire
 from tests.bench.rig import Rig, cpu_of, rig
 from tests.support.processes import ROOT
@@ -189,14 +190,6 @@ def least_of_two(bench: Rig, requests: list[bytes]) -> float:
     return min(cost(bench, half, len(half)) for half in halves)
 
 
-def until(condition: Callable[[], bool], within: float = 60.0) -> None:
-    """Wait until a condition holds."""
-    end = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.05)
-
-
 def idle(bench: Rig) -> None:
     """Wait until the server has had nothing to do for a while."""
     used = -1.0
@@ -279,7 +272,7 @@ def missing_owners(bench: Rig, size: int) -> float:
         owners = [{**owner, "name": f"x{number}", "uid": f"uid-{number}"} for number in range(size)]
         with spent(bench) as used:
             fill(bench, [body("owned", {"ownerReferences": owners})])
-            until(lambda: bench.api.get(path("owned")).status == 404)
+            until(lambda: bench.api.get(path("owned")).status == 404, "the owned object is collected", 60)
         return used[0] / size
 
     return min(named() for _ in range(2))
@@ -294,7 +287,7 @@ def dependents(bench: Rig, size: int) -> float:
     fill(bench, (body(f"d{number}", {"ownerReferences": [owner]}) for number in range(size)))
     with spent(bench) as used:
         bench.api.delete(path("owner")).expect(200)
-        until(lambda: not bench.api.get(path(), limit=1).expect(200)["items"])
+        until(lambda: not bench.api.get(path(), limit=1).expect(200)["items"], "the collection is empty", 60)
     return used[0] / size
 
 
@@ -465,7 +458,7 @@ def policies(bench: Rig, size: int) -> float:
             plural = f"{kind.lower()[:-1]}ies" if kind.endswith("y") else f"{kind.lower()}s"
             bench.api.post(f"/apis/{api}/v1/{plural}", {**meta, "kind": kind, "spec": content}).expect(201)
     red = json.loads(body("red", kind="Ruled")) | {"spec": {"color": "red"}}
-    until(lambda: bench.api.post(path(plural="ruleds"), red, dryRun="All").status == 422)
+    until(lambda: bench.api.post(path(plural="ruleds"), red, dryRun="All").status == 422, "the policy counts", 60)
     return written(bench)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with webhook configurations (named by rows of types/*.yaml; ADM-003).
+"""Validates webhook configurations; rows of go_types/types/*.yaml name these functions (ADM-003).
 
 Texts and order are those of k8s pkg/apis/admissionregistration/validation. Policies are in
 policies.py and mutations.py.

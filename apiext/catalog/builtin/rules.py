@@ -12,7 +12,7 @@ Validate = Callable[[View, View | None], list[FieldError]]
 EACH_ITEM, EACH_VALUE = "[]", "{}"
 IMMUTABLE = "field is immutable"
 NEW: Any = object()
-"""What was before a new object, list item or map entry."""
+"""Stands for the earlier value of an object, list item or map entry that is new."""
 
 
 class Found(NamedTuple):

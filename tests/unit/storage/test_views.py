@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from weakref import ref
 
 import orjson
@@ -11,6 +10,7 @@ import pytest
 from apiext import limits
 from apiext.storage.history import Change, History
 from apiext.storage.store import Entry, ShownOnce
+from tests.unit.controllers.harness import until
 
 RAW = (
     b'{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"creationTimestamp":"2026-01-01T00:00:00Z",'
@@ -110,6 +110,5 @@ async def test_what_one_watch_reads_of_a_converted_object_others_need_not(monkey
     for entry in entries[1:]:
         once.keep(entry, viewer, text)
     assert [once.find(entry, viewer) is not None for entry in entries] == [False, False, True, True]
-    await asyncio.sleep(0.05)
-    assert not any(once.find(entry, viewer) for entry in entries)
+    await until(lambda: not any(once.find(entry, viewer) for entry in entries))
     assert once.keep(entries[0], viewer, text) is not first

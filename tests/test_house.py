@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.behaviour import all_rows
+from tests.support.behaviour import all_rows, shown_in
 from tests.support.shared import ROOT
 
 PACKAGE = ROOT / "apiext"
@@ -179,12 +179,35 @@ def test_nothing_names_a_machine() -> None:
     assert not found
 
 
-def test_the_rows_are_those_of_the_behaviour_map() -> None:
-    assert len(all_rows()) == 420
-    map_of_rows = ROOT.parent / "shared" / "spec" / "behaviour.md"
-    if map_of_rows.exists():
-        known = set(re.findall(r"^- \*\*([A-Z0-9]+-\d+)\*\*", map_of_rows.read_text(encoding="utf-8"), re.M))
-        assert known == all_rows()
+def _texts() -> Iterator[tuple[str, str]]:
+    """Yield (name, text) of each hand-written file of the project that may cite a document."""
+    for name in listed("*.py", "*.pyi", "*.yaml", "*.yml", "*.md", "*.toml", "*.sh", "scripts/*", "contrib/*"):
+        if "/reference/" not in name and f"/{GENERATED}/" not in name and name != name_of(Path(__file__)):
+            yield name, (ROOT / name).read_text(encoding="utf-8", errors="replace")
+
+
+def test_each_cited_behaviour_has_its_row() -> None:
+    families = "|".join(sorted({row.rpartition("-")[0] for row in all_rows()}))
+    cited = re.compile(rf"(?<![\w-])(?:{families})-\d+(?:(?:…|\.\.)\d+)?\b")
+    unknown = set[str]()
+    for name, text in _texts():
+        for found in cited.findall(text):
+            family, _, numbers = found.rpartition("-")
+            ends = {f"{family}-{number}" for number in re.split(r"…|\.\.", numbers)}
+            unknown |= {f"{name}: {row}" for row in ends - all_rows()}
+    assert not unknown
+
+
+def test_each_behaviour_names_tests_that_show_it() -> None:
+    wrong = []
+    for row, tests in shown_in().items():
+        cites = re.compile(rf"(?<![\w-]){row}\b")
+        wrong += [
+            f"{row}: {test}"
+            for test in tests
+            if not (ROOT / test).is_file() or not cites.search((ROOT / test).read_text(encoding="utf-8"))
+        ]
+    assert not wrong, "docs/BEHAVIOUR.md names tests that are not there, or are not marked with the row"
 
 
 def test_compose_starts_what_is_documented() -> None:

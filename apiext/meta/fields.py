@@ -1,4 +1,4 @@
-"""Field errors: where a value is wrong and what is wrong with it (ERR-007…010).
+"""Field errors: where a value is wrong and what is wrong with it (ERR-07…10).
 
 A path is its rendered text (``spec.versions[0].name``); the empty path renders as ``<nil>``.
 """
@@ -181,7 +181,7 @@ def too_many(path: str, count: int, limit: int) -> FieldError:
 
 
 def aggregate(errors: Sequence[FieldError | str]) -> str:
-    """Return one text for several errors, identical ones once (ERR-008)."""
+    """Return one text for several errors, identical ones once (ERR-08)."""
     texts = list(dict.fromkeys(str(error) for error in errors))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 

@@ -27,7 +27,7 @@ class StatusError(Exception):
 
     @property
     def retry_after(self) -> int:
-        """Seconds for the Retry-After header; 0 means none (ERR-021)."""
+        """Seconds for the Retry-After header; 0 means none (ERR-21)."""
         return int((self.details or {}).get("retryAfterSeconds", 0))
 
     def document(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Is this body the object that the URL names? Kind, version, name and namespace (DEC-002, ERR-011…013)."""
+"""Is this body the object that the URL names? Kind, version, name and namespace (DEC-002, ERR-11…13)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

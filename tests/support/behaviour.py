@@ -1,28 +1,32 @@
-"""Knows the numbered behaviour rows, and counts those that passing tests show."""
+"""Reads the numbered behaviours of docs/BEHAVIOUR.md, and counts those that passing tests show."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
-import yaml
 
-_LISTED = Path(__file__).with_name("rows.yaml")
+from tests.support.shared import ROOT
+
+PAGE = ROOT / "docs" / "BEHAVIOUR.md"
+_ROW = re.compile(r"^\| ([A-Z][A-Z0-9]*-\d+) \| .+ \| (`.+`) \|$", re.M)
 _ROWS = "behaviour rows"
+
+
+@cache
+def shown_in() -> dict[str, list[str]]:
+    """Return the files of tests that the page names for each row."""
+    found = _ROW.findall(PAGE.read_text(encoding="utf-8"))
+    assert len(found) == len(dict(found)), "a number stands twice in docs/BEHAVIOUR.md"
+    return {row: re.findall("`([^`]+)`", tests) for row, tests in found}
 
 
 @cache
 def all_rows() -> frozenset[str]:
     """Return the ids of all rows."""
-    listed: dict[str, list[str]] = yaml.safe_load(_LISTED.read_text(encoding="utf-8"))
-    return frozenset(
-        f"{prefix}-{number:0{len(first)}d}"
-        for prefix, ranges in listed.items()
-        for first, _, last in (part.partition("…") for part in ranges)
-        for number in range(int(first), int(last or first) + 1)
-    )
+    return frozenset(shown_in())
 
 
 def rows_of(item: pytest.Item) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from apiext import limits
@@ -39,6 +41,24 @@ def test_v1beta1(case: Case) -> None:
     body = changed(BASE, {"apiVersion": "apiextensions.k8s.io/v1beta1"}, ["spec.versions[0].schema"])
     new, _ = decode_v1beta1(changed(body, case.set, case.remove))
     assert texts(validation.validate_v1beta1(new, None)) == expected(case.errors)
+
+
+@pytest.mark.rows("STR-011")
+@pytest.mark.parametrize(
+    ("extra", "error"),
+    [
+        ({"properties": {"d": {"type": "string", "default": 5}}}, "properties[d].default"),
+        ({"x-kubernetes-validations": [{"rule": "self.nothing"}]}, "x-kubernetes-validations[0].rule"),
+    ],
+    ids=["default", "rule"],
+)
+def test_structural_errors_are_sorted_and_come_alone(extra: dict[str, Any], error: str) -> None:
+    untyped = {name: {"description": "x"} for name in ("z", "a")}
+    root = "spec.validation.openAPIV3Schema"
+    for fields, paths in (({}, [error]), (untyped, ["properties[a].type", "properties[z].type"])):
+        schema = {"type": "object", **extra, "properties": {**extra.get("properties", {}), **fields}}
+        found = validation.validate(definition({"spec.versions[0].schema": {"openAPIV3Schema": schema}}), None)
+        assert [str(it).partition(": ")[0] for it in found] == [f"{root}.{path}" for path in paths]
 
 
 def test_a_status_write_is_judged_by_its_accepted_names_only() -> None:

@@ -91,6 +91,7 @@ A bad file leaves the last one in use.
 """
 
 ROLES_HOOK = "poststarthook/rbac/bootstrap-roles"
+STORAGE_HOOK = "poststarthook/storage-readiness"
 
 EXITS: launch.Exits = (
     (EtcdUnreachableError, cli.EXIT_ETCD),
@@ -427,10 +428,13 @@ class Application:
         def bootstrapped() -> str:
             return "" if control.has_roles() else "the default cluster roles are not there yet"
 
+        def filled() -> str:
+            return "" if control.filled() else "stored objects are still being read"
+
         checks = {"etcd": etcd, "etcd-readiness": etcd}
         if resealing is not None and resealing.asks_plugins:
             checks[KMS_CHECK] = resealing.fault
-        checks |= {"informer-sync": together} | dict.fromkeys(HOOKS, synced)
+        checks |= {"informer-sync": together} | dict.fromkeys(HOOKS, synced) | {STORAGE_HOOK: filled}
         if self._config.encryption_reload:
             checks[RELOAD_CHECK] = lambda: ""
         return checks | ({ROLES_HOOK: bootstrapped} if RBAC in self._config.authorization_modes else {})

@@ -238,6 +238,7 @@ class Config:
     request_timeout: float = 60.0
     min_request_timeout: int = 1800
     compaction_interval: float = 300.0
+    initialization_timeout: float = 60.0
     shutdown_delay: float = 0.0
     verbosity: int = 0
     quiet: bool = False

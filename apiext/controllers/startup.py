@@ -51,6 +51,7 @@ class Controllers:
         definitions = Definitions(store.add(DEFINITIONS, namespaced=False))
         guards = Guards(store, store.add(GUARDS, namespaced=False), definitions)
         statuses = Statuses(store, live, definitions.collection, "v1", manager)
+        self._store, self._initialization_timeout = store, config.initialization_timeout
         self._definitions = definitions
         self._guards = guards
         self.serving = Serving(store, live, definitions, guards)
@@ -183,9 +184,15 @@ class Controllers:
         """
         return self.serving.synced() and not self._definitions.collection.lacking()
 
+    def filled(self) -> bool:
+        """Whether the objects of all collections of the start are in the cache, or the time for that is over."""
+        return self._store.filled
+
     async def wait_synced(self) -> None:
-        """Wait until ``synced()``, and ``has_roles()``."""
+        """Wait until ``synced()``, ``has_roles()`` and ``filled()``."""
         await self.serving.wait_synced()
+        if not self._store.filled:
+            await self._store.wait_filled(self._initialization_timeout)
         if self._defaults is not None:
             await self._defaults.wait_done()
 

@@ -80,6 +80,8 @@ class CachedStore:
         self._asking = False
         self._touched = 0
         self._filling = asyncio.Semaphore(limits.FILL_PARALLEL)
+        self.filled = False
+        """Whether ``wait_filled`` has returned."""
 
     # -- life
 
@@ -139,6 +141,18 @@ class CachedStore:
         if self._group is not None:
             self.spawn(self._fill(col))
         return col
+
+    async def wait_filled(self, seconds: float) -> None:
+        """Wait until the collections that were added so far are filled, but no longer than ``seconds``."""
+        waited = [col for col in self._collections.values() if not col.ready]
+        try:
+            async with asyncio.timeout(seconds):
+                for col in waited:
+                    await col.wait_ready()
+        except TimeoutError:
+            late = ", ".join(str(col.resource) for col in waited if not col.ready)
+            log.warning("ready before the objects of %s are read: lists of them are answered 429 until then", late)
+        self.filled = True
 
     def collection(self, resource: GroupResource) -> Collection | None:
         """Return the collection of a resource that was added."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -14,10 +16,13 @@ from apiext.conformance.support.definitions import serve
 from apiext.conformance.support.http_client import Client
 from apiext.conformance.support.waiting import until
 from tests.support.processes import SERVE, Server, running_server, start_server
+from tests.support.sqlite_reader import SUBS
 
 OWN = ["--insecure", "--port=0"]
 SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
 ROOM_WITHIN = 20.0  # seconds
+MANY = 20_000
+READ = "apiserver_watch_cache_initialization_duration_seconds_count"
 
 
 def run(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -47,6 +52,36 @@ def test_sqlite_keeps_what_it_acknowledged_through_a_kill(tmp_path: Path) -> Non
     with running_server([*OWN, "--store=sqlite"], tmp_path) as again:
         found = Client(again.url).get(widgets.path()).expect(200)["items"]
         assert [it["metadata"]["resourceVersion"] for it in found] == made
+
+
+def multiplied(store: Path, prefix: str, name: str, count: int) -> None:
+    """Copy a stored object ``count`` times, under new names, into the file of a server that has ended."""
+    with contextlib.closing(sqlite3.connect(store)) as db, db:
+        ((key, value),) = db.execute("SELECT key, value FROM kv WHERE key = ?", (f"{prefix}/{name}".encode(),))
+        (last,) = db.execute("SELECT max(id) FROM kv").fetchone()
+        revision = last // SUBS + 1
+        for number in range(revision, revision + count):
+            copy = f"{name}-{number:09}".encode()
+            row = (number * SUBS, key.replace(name.encode(), copy), number, value.replace(name.encode(), copy))
+            db.execute("INSERT INTO kv (id, key, created, version, lease, value) VALUES (?, ?, ?, 1, 0, ?)", row)
+
+
+def test_a_server_that_is_ready_has_read_its_objects(tmp_path: Path) -> None:
+    """Else lists of many objects would be answered 429 at first; kube-apiserver waits for its built-in kinds, too."""
+    with running_server([*OWN, "--store=sqlite"], tmp_path) as server:
+        widgets = serve(Client(server.url))
+        widgets.create("original")
+    multiplied(tmp_path / "store.db", f"/registry/{widgets.group}/widgets/default", "original", MANY)
+    for wait, there in (("1m", True), ("0s", False)):
+        flags = [*OWN, "--store=sqlite", f"--storage-initialization-timeout={wait}"]
+        with running_server(flags, tmp_path) as server:
+            api = Client(server.url)
+            assert api.get("/readyz/poststarthook/storage-readiness").text == "ok"
+            assert (f'{READ}{{group="{widgets.group}",resource="widgets"}} 1' in api.get("/metrics").text) is there
+            left = api.get(widgets.path(), limit=1).expect(200)["metadata"]["remainingItemCount"]
+            assert left == MANY
+            if not there:
+                assert "ready before the objects of" in server.log_tail()
 
 
 def test_memory_is_gone_with_the_process(tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
 
 from apiext.conformance.support.http_client import Client
 from tests.clients.matrix import Families
+from tests.support import processes
 from tests.support.behaviour import BehaviourRows
 from tests.support.etcd_binaries import NoBinary, find_binary
 from tests.support.overdue import Overdue
@@ -42,7 +43,7 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--server", metavar="URL", help="test this running server instead of starting one")
     parser.addoption(
-        "--store", choices=STORES, default=STORES[0], help="where the servers of the conformance tests keep objects"
+        "--store", choices=STORES, default=STORES[0], help="where servers keep objects whose test names no store"
     )
 
 
@@ -73,44 +74,35 @@ def own_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
         yield etcd
 
 
-@pytest.fixture(scope="session")
-def store_flags(request: pytest.FixtureRequest) -> list[str]:
-    """The flags of the store of --store; each server gets a prefix of its own in etcd."""
-    store = request.config.getoption("--store")
-    if store != "etcd" or request.config.getoption("--server"):
-        return [f"--store={store}"]
-    etcd: Etcd = request.getfixturevalue("own_etcd")
-    return [f"--etcd-servers={etcd.url}"]
-
-
-def _flags(plain: Sequence[str], store: Sequence[str], name: str) -> list[str]:
-    return [*plain, *store, f"--etcd-prefix=/{name}"]
+@pytest.fixture(scope="session", autouse=True)
+def _store(request: pytest.FixtureRequest) -> None:
+    """Give the servers whose test names no store the one of --store."""
+    chosen: str = request.config.getoption("--store")
+    if chosen == "etcd" and not request.config.getoption("--server"):
+        etcd: Etcd = request.getfixturevalue("own_etcd")
+        processes.store[:] = [f"--etcd-servers={etcd.url}"]
+    elif chosen == "memory":
+        processes.store[:] = ["--store=memory"]
 
 
 @pytest.fixture(scope="session")
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, store_flags: list[str]
-) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with default admission on plain http; or the one of --server."""
-    flags = _flags(PLAIN_FLAGS, store_flags, "server")
-    with named_or_running(request.config.getoption("--server"), flags, tmp_path_factory.mktemp("server")) as it:
+    with named_or_running(request.config.getoption("--server"), PLAIN_FLAGS, tmp_path_factory.mktemp("server")) as it:
         yield it
 
 
 @pytest.fixture(scope="session")
-def reference_server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, store_flags: list[str]
-) -> Iterator[Server]:
+def reference_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server set up as the recorded one was; or the one of --server."""
-    url, flags = request.config.getoption("--server"), _flags(REFERENCE_FLAGS, store_flags, "reference")
-    with named_or_running(url, flags, tmp_path_factory.mktemp("reference")) as it:
+    with named_or_running(
+        request.config.getoption("--server"), REFERENCE_FLAGS, tmp_path_factory.mktemp("reference")
+    ) as it:
         yield it
 
 
 @pytest.fixture(scope="session")
-def obliging(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, store_flags: list[str]
-) -> Iterator[Server]:
+def obliging(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of what only --runtime-config turns on, where no controller changes that; or the one of --server."""
     if url := request.config.getoption("--server"):
         if Client(url).get(MIGRATIONS).status == 404:
@@ -118,5 +110,5 @@ def obliging(
         yield Server(url)
         return
     plain = ["--insecure", "--port=0", "--runtime-config=storagemigration.k8s.io/v1beta1=true", "--controllers=*,-svm"]
-    with running_server(_flags(plain, store_flags, "obliging"), tmp_path_factory.mktemp("obliging")) as started:
+    with running_server(plain, tmp_path_factory.mktemp("obliging")) as started:
         yield started

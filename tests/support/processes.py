@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -31,6 +32,18 @@ REFERENCE_FLAGS = (
     "--disable-admission-plugins=NamespaceLifecycle", "--runtime-config=apiextensions.k8s.io/v1beta1=false",
     "--controllers=*,-garbage-collector-controller", "--kubernetes-version=1.37.2", "--status-manager=refserver",
 )  # fmt: skip
+NAMES_A_STORE = ("--store", "--etcd-servers", "APIEXT_STORE", "APIEXT_ETCD_SERVERS")
+store: list[str] = []
+"""Flags of the store of --store, for servers whose test names none; empty for the default."""
+
+
+def with_store(flags: Sequence[str], directory: Path, env: dict[str, str] | None = None) -> list[str]:
+    """Return the flags of a server with those of its store; each data directory has a prefix of its own in an etcd."""
+    named = {flag.partition("=")[0] for flag in flags}
+    if not store or named.union(env or ()).intersection(NAMES_A_STORE):
+        return [*flags]
+    prefix = hashlib.sha256(bytes(directory.absolute())).hexdigest()[:16]
+    return [*flags, *store, *([] if "--etcd-prefix" in named else [f"--etcd-prefix=/{prefix}"])]
 
 
 def free_port() -> int:
@@ -155,7 +168,8 @@ def start_server(
     ready_file, log_file = directory / "ready.json", directory / "server.log"
     ready_file.unlink(missing_ok=True)
     with log_file.open("ab") as log:
-        arguments = [*command, *flags, f"--data-dir={directory}", f"--ready-file={ready_file}"]
+        given = with_store(flags, directory, env)
+        arguments = [*command, *given, f"--data-dir={directory}", f"--ready-file={ready_file}"]
         process = start_process(arguments, log, env, root)
     server = Server("", process, {}, log_file)
     try:

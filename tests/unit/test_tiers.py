@@ -13,9 +13,9 @@ from tests.support.tiers import group_of, why
         ("tests/unit/storage/test_parts.py::test_one[a/b::c]", "unit/storage"),
         ("tests/unit/test_cli.py::test_one[a/b]", "unit"),
         ("tests/faults/test_clock.py::test_one", "faults/test_clock.py"),
-        ("tests/conformance/test_tls.py::test_one", "conformance"),
+        ("tests/conformance/test_tls.py::test_one", "conformance/test_tls.py"),
         ("tests/clients/stories/test_kopf.py::test_one", "clients"),
-        ("apiext/conformance/test_tables.py::test_one[a/b::c]", "apiext/conformance"),
+        ("apiext/conformance/test_tables.py::test_one[a/b::c]", "apiext/test_tables.py"),
         ("tests/test_house.py::test_modules[tests/unit/x.py]", "test_house.py"),
     ],
 )

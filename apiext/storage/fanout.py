@@ -5,14 +5,15 @@ import math
 from collections import deque
 from collections.abc import Callable, Container, Hashable, Iterable, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from time import perf_counter
 
 from apiext import limits
 from apiext.storage.beginnings import Beginnings
+from apiext.storage.converted_routes import ConvertedRoutes
 from apiext.storage.history import Change, History
 from apiext.storage.progress import Reached
-from apiext.storage.pump import Pump
+from apiext.storage.pump import Pump, Work
 from apiext.storage.routes import Routes
 from apiext.storage.snapshot import Piece
 from apiext.storage.staging import Staging
@@ -124,7 +125,7 @@ class Group:
     """Watchers of one WatchGroup. A pass writes one block of frames to every synced watcher, slice by slice.
 
     ``_concerns`` are the positions of the changes that may be selected and that no pass has written yet: a group that
-    no change concerns does nothing, and is at the end of the history all the same. ``ready`` watchers are behind, and
+    no change concerns does nothing, and is at the end of its source all the same. ``ready`` watchers are behind, and
     may be written to.
     """
 
@@ -140,6 +141,7 @@ class Group:
         "_initial",
         "_places",
         "_ready",
+        "_source",
         "_staging",
         "_start",
         "_synced",
@@ -149,7 +151,8 @@ class Group:
         "spec",
     )
 
-    def __init__(self, fanout: "Fanout", spec: WatchGroup) -> None:
+    def __init__(self, fanout: "Fanout", spec: WatchGroup, source: History | ConvertedRoutes) -> None:
+        """``source``: up to its ``end`` all changes that concern the group were delivered to it."""
         self._fanout = fanout
         self._at = 0
         self._began = 0.0  # perf_counter at the first change that no pass has written
@@ -161,6 +164,7 @@ class Group:
         self._initial = Beginnings()
         self._places: dict[Watcher, int] = {}
         self._ready: deque[Watcher] = deque()
+        self._source = source
         self._staging = Staging(spec.stage, lambda: fanout.pump.add(self), self._abort) if spec.stage else None
         self._start = 0
         self._synced: dict[Watcher, None] = {}
@@ -172,7 +176,7 @@ class Group:
     @property
     def cursor(self) -> int:
         """The position up to which all synced watchers are served once the pass under way is over."""
-        return self._concerns[0] if self._concerns else self._fanout.history.end
+        return self._concerns[0] if self._concerns else self._source.end
 
     # -- called by the fan-out
 
@@ -394,7 +398,11 @@ class Group:
                 watcher.sink.write(data)
         if watcher.cursor < self.cursor:
             return True
-        watcher.synced = True  # the group is at the end of the history when one that is behind is served
+        if watcher.cursor > self.cursor:  # changes before it are still being converted, and would come to it
+            assert isinstance(self._source, ConvertedRoutes)
+            self._source.when_further(partial(self.want, watcher))
+            return False
+        watcher.synced = True  # the group is at the end of its source when one that is behind is served
         self._synced[watcher] = None
         return False
 
@@ -524,6 +532,7 @@ class Fanout:
         self._groups: dict[Hashable, Group] = {}
         self._published = 0.0
         self._routes = Routes()
+        self._converted: dict[Hashable, ConvertedRoutes] = {}  # by version
 
     def publish(self, change: Change) -> None:
         """Append a change to the history and deliver it to the groups that it may concern."""
@@ -540,12 +549,34 @@ class Fanout:
         """Return a new watcher at a position of the history, not yet entered in its group."""
         group = self._groups.get(spec.key)
         if group is None:
-            group = self._groups[spec.key] = Group(self, spec)
-            self._routes.add(group, spec.namespace, spec.route)
+            group = self._groups[spec.key] = self._routed(spec)
         watcher = Watcher(group, sink, bookmarks)
         watcher.cursor = cursor
         watcher.reached = self.revision_before(cursor)
         return group, watcher
+
+    def _routed(self, spec: WatchGroup) -> Group:
+        """Return a new group to which changes are delivered."""
+        if spec.converted is None:
+            group = Group(self, spec, self.history)
+            self._routes.add(group, spec.namespace, spec.route)
+            return group
+        version, stage, term = spec.converted
+        routes = self._converted.get(version)
+        if routes is None:
+            routes = self._converted[version] = ConvertedRoutes(self._routes, self.history, self.pump, stage)
+        group = Group(self, spec, routes)
+        routes.add(group, spec.namespace, spec.route, term)
+        return group
+
+    def _unrouted(self, group: Group) -> None:
+        spec = group.spec
+        if spec.converted is None:
+            self._routes.remove(group, spec.namespace, spec.route)
+            return
+        version, _, term = spec.converted
+        if self._converted[version].remove(group, spec.namespace, spec.route, term):
+            del self._converted[version]
 
     def revision_before(self, position: int) -> int:
         """Return the revision up to which everything lies before a position."""
@@ -574,12 +605,13 @@ class Fanout:
         """Drop a group that has no watchers."""
         if self._groups.get(group.spec.key) is group:
             del self._groups[group.spec.key]
-            self._routes.remove(group, group.spec.namespace, group.spec.route)
+            self._unrouted(group)
 
     @property
     def busy(self) -> bool:
         """Whether a watcher that can be written to has something coming."""
-        return any(group.busy for group in self._groups.values())
+        works: Iterable[Work] = chain(self._converted.values(), self._groups.values())
+        return any(work.busy for work in works)
 
     @property
     def watchers(self) -> int:

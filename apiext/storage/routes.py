@@ -62,7 +62,7 @@ class _Row:
 
 
 class Routes:
-    """Finds those that a change may concern without a look at the others (decisions/0031)."""
+    """Finds those that a change may concern without a look at the others (decisions/0032)."""
 
     __slots__ = ("_everywhere", "_fields", "_inside", "_labels")
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Protocol
 
+from apiext.storage.converted_routes import ConvertedRoute
 from apiext.storage.history import Change
 from apiext.storage.indexes import Term
 from apiext.storage.staging import Stage
@@ -29,7 +30,8 @@ class WatchGroup:
 
     ``frame`` makes the bytes of an event on the wire, ``bookmark(revision, end of initial events)`` those of a
     BOOKMARK, ``expired(asked, oldest)`` those of the ERROR 410 that ends a watch which fell behind. ``version`` names
-    those that end together. ``route`` is a condition without which nothing is selected, if there is a simple one.
+    those that end together. ``route`` is a condition without which nothing is selected, if there is a simple one;
+    ``converted`` is a narrower one, of objects that have to be converted before it can be tested.
     ``first`` makes the frames of initial events where they are unlike others.
     ``stage`` makes entries ready that cannot be shown at once, None when all can. ``fault`` makes the ERROR for what
     ``frame`` raised, empty if that was a bug. ``second`` returns the second of the wall clock where frames show ages:
@@ -44,6 +46,7 @@ class WatchGroup:
     expired: Callable[[int, int], bytes]
     version: str = ""
     route: Term | None = None
+    converted: ConvertedRoute | None = None
     first: Callable[[Entry], bytes] | None = None
     stage: Stage | None = None
     fault: Callable[[Exception], bytes] | None = None

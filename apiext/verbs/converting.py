@@ -17,7 +17,8 @@ from apiext.catalog.stored import Unreadable, WrongVersion
 from apiext.conversion.review import ConversionError
 from apiext.documents.document import Document, View
 from apiext.meta import status
-from apiext.storage.indexes import chosen_of
+from apiext.storage.converted_routes import ConvertedRoute
+from apiext.storage.indexes import Term, chosen_of
 from apiext.storage.store import Entry, Fault, Made, ShownOnce, held
 from apiext.turn import Turn
 from apiext.verbs import errors, threads
@@ -173,11 +174,17 @@ class Stage:
     """Makes the entries of a watch ready for its frames (apiext.storage.watching.Stage)."""
 
     def __init__(
-        self, verbs: Verbs, call: Call, selection: Selection, failed: Callable[[status.StatusError], bytes]
+        self,
+        verbs: Verbs,
+        call: Call,
+        failed: Callable[[status.StatusError], bytes],
+        terms: Sequence[Term] = (),
+        *,
+        by_labels: bool = True,
     ) -> None:
         self._verbs = verbs
-        self._terms = by_name(selection)
-        self._by_labels = selection.by_labels
+        self._terms = terms
+        self._by_labels = by_labels
         self._resource = call.resource
         self._served: ServedVersion = call.served
         self._failed = failed
@@ -220,7 +227,19 @@ def stage(
     verbs: Verbs, call: Call, selection: Selection, failed: Callable[[status.StatusError], bytes]
 ) -> Stage | None:
     """Return what makes entries ready for a watch, None when they always are."""
-    return Stage(verbs, call, selection, failed) if call.served.converts and verbs.converter is not None else None
+    if not call.served.converts or verbs.converter is None:
+        return None
+    return Stage(verbs, call, failed, by_name(selection), by_labels=selection.by_labels)
+
+
+def route(
+    verbs: Verbs, call: Call, selection: Selection, failed: Callable[[status.StatusError], bytes]
+) -> ConvertedRoute | None:
+    """Return the condition by which a watch is found among converted objects; None if stored ones tell as much."""
+    term = selection.route
+    if not call.served.converts or verbs.converter is None or term is None or term is selection.route_unread:
+        return None
+    return ConvertedRoute(call.served.view, Stage(verbs, call, failed), term)
 
 
 async def chosen(

@@ -83,6 +83,7 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
         version=call.served.version,
         first=frames.first,
         route=selection.route_unread if call.served.converts else selection.route,
+        converted=converting.route(verbs, call, selection, frames.failed),
         stage=converting.stage(verbs, call, selection, frames.failed) or frames.stage,
         fault=partial(_fault, frames),
         second=frames.second,

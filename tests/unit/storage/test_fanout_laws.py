@@ -12,6 +12,7 @@ from apiext.storage.fanout import Watcher
 from apiext.storage.history import Change
 from apiext.storage.store import Entry
 from apiext.storage.watching import WatchGroup, event_of
+from tests.support.converted import SlowWebhook
 from tests.support.laws import examples
 from tests.support.sinks import RecordingSink, Seen, fold, watch_group
 from tests.unit.storage.test_fanout import Feed, turns
@@ -31,11 +32,22 @@ GROUPS: tuple[WatchGroup, ...] = (
 )
 
 
+def pairs(random: Random) -> list[tuple[WatchGroup, WatchGroup]]:
+    """Return groups that are watched, each with one that selects the same objects as they are stored."""
+    webhook = SlowWebhook(random)
+    converted = [
+        (webhook.group("v1", key="converted"), GROUPS[2]),
+        (webhook.group("v1", "b", key="converted in b"), GROUPS[3]),
+        (webhook.group("v7", key="never"), watch_group(selects=lambda entry: False)),
+    ]
+    return [*zip(GROUPS, GROUPS, strict=True), *converted]
+
+
 class Client:
     """A watcher that pauses and resumes at random, and what it should have seen."""
 
-    def __init__(self, feed: Feed, random: Random) -> None:
-        self.group = random.choice(GROUPS)
+    def __init__(self, feed: Feed, random: Random, groups: list[tuple[WatchGroup, WatchGroup]]) -> None:
+        watched, self.group = random.choice(groups)
         self.sink = RecordingSink()
         self.initial = random.random() < 0.3
         self.after = feed.revision if self.initial else random.randint(max(10, feed.col.history.floor), feed.revision)
@@ -45,7 +57,7 @@ class Client:
             if self.group.selects is None or self.group.selects(entry)
         }
         start = None if self.initial else self.after
-        self.watcher: Watcher = feed.col.watch(self.group, start, self.sink, initial=self.initial, bookmarks=True)
+        self.watcher: Watcher = feed.col.watch(watched, start, self.sink, initial=self.initial, bookmarks=True)
 
     def expected(self, changes: list[Change]) -> list[Seen]:
         live = [event_of(self.group, change) for change in changes if change.revision > self.after]
@@ -71,6 +83,7 @@ async def story(seed: int) -> None:
     changes: list[Change] = []
     feed.col.subscribe(changes.append)
     clients: list[Client] = []
+    groups = pairs(random)
     for _ in range(random.randint(5, 120)):
         for _ in range(random.choice((1, 1, 3, 30))):
             key = f"{random.choice('ab')}/{random.randrange(6)}"
@@ -79,7 +92,7 @@ async def story(seed: int) -> None:
             else:
                 feed.put(key, raw=b'{"n":%d}' % random.randrange(2))
         if random.random() < 0.3:
-            clients.append(Client(feed, random))
+            clients.append(Client(feed, random, groups))
         if clients and random.random() < 0.5:
             client = random.choice(clients)
             client.sink.paused = not client.sink.paused

@@ -1,0 +1,143 @@
+"""Routes of watch groups by labels or fields of converted objects: each change is converted once for all groups."""
+
+from collections import deque
+from collections.abc import Callable, Hashable
+from itertools import islice
+from typing import NamedTuple
+
+from apiext import limits
+from apiext.storage.history import History
+from apiext.storage.indexes import Term
+from apiext.storage.pump import Pump
+from apiext.storage.routes import Routed, Routes
+from apiext.storage.staging import Stage, Staging
+
+
+class ConvertedRoute(NamedTuple):
+    """The condition by which a group is found, of objects as one version shows them.
+
+    ``version`` is equal for groups of the same version; ``stage`` converts objects to it.
+    """
+
+    version: Hashable
+    stage: Stage
+    term: Term
+
+
+Condition = tuple[str | None, Hashable]
+"""Equal for groups that need the same stored changes: namespace (None: all), and dimension and values of a term."""
+
+
+class ConvertedRoutes:
+    """Find the groups of one version that a change concerns, once the webhook has converted both of its states.
+
+    ``stored`` delivers positions of changes; they wait here, in order, until they are converted. ``end`` is the
+    position up to which all changes were delivered to the groups.
+    """
+
+    def __init__(self, stored: Routes, history: History, pump: Pump, stage: Stage) -> None:
+        self._history = history
+        self._pump = pump
+        self._pending: deque[int] = deque()
+        self._needed: dict[Condition, int] = {}  # by how many groups
+        self._routes = Routes()
+        self._staging = Staging(stage, lambda: pump.add(self), self._failed)
+        self._stored = stored
+        self._groups: dict[Routed, None] = {}
+        self._waiting: list[Callable[[], None]] = []
+        self.queued = False
+
+    @property
+    def end(self) -> int:
+        """The position up to which all changes were delivered."""
+        return self._pending[0] if self._pending else self._history.end
+
+    def add(self, group: Routed, namespace: str | None, stored: Term | None, converted: Term) -> None:
+        """Deliver changes of a namespace (None: of all) to a group if they meet both terms.
+
+        ``stored`` (None: every change does) is tested on stored objects, ``converted`` on converted ones.
+        """
+        self._groups[group] = None
+        self._routes.add(group, namespace, converted)
+        key = _condition(namespace, stored)
+        if key not in self._needed:
+            self._stored.add(self, namespace, stored)
+        self._needed[key] = self._needed.get(key, 0) + 1
+
+    def remove(self, group: Routed, namespace: str | None, stored: Term | None, converted: Term) -> bool:
+        """Undo ``add`` with the same arguments; return whether no group is left."""
+        del self._groups[group]
+        self._routes.remove(group, namespace, converted)
+        key = _condition(namespace, stored)
+        self._needed[key] -= 1
+        if not self._needed[key]:
+            del self._needed[key]
+            self._stored.remove(self, namespace, stored)
+        return not self._groups
+
+    def concern(self, position: int) -> None:
+        """Route the change at a position in a step to come."""
+        if not self._pending or self._pending[-1] != position:
+            self._pending.append(position)
+            self._pump.add(self)
+
+    def when_further(self, then: Callable[[], None]) -> None:
+        """Call back when ``end`` has moved."""
+        self._waiting.append(then)
+
+    # -- called by the pump
+
+    @property
+    def busy(self) -> bool:
+        """Whether a change can be routed now."""
+        return bool(self._pending) and not self._staging.waiting
+
+    def step(self, budget: int) -> int:
+        """Route one change, or have the next ones converted."""
+        if not self.busy:
+            return 1
+        position = self._pending[0]
+        if not self._groups:
+            self._pending.clear()
+        elif position < self._history.first:
+            self._deliver_to_all()  # the change is lost: each group ends its watches with 410
+        else:
+            following = (self._history.at(at) for at in islice(self._pending, limits.SEGMENT))
+            change = self._staging.change(self._history.at(position), True, following)
+            if change is None:
+                self._wake()
+                return 1
+            self._routes.deliver(position, change)
+            self._pending.popleft()
+        if not self._pending:
+            self._wake()
+        return 1
+
+    def rest(self) -> None:
+        """Drop converted objects."""
+        self._staging.rest()
+
+    def fail(self, error: Exception) -> bool:
+        """Deliver a change that cannot be converted to all groups: each ends its watches with its own ERROR."""
+        self._deliver_to_all()
+        return True
+
+    def _failed(self, _: bytes) -> None:
+        self._deliver_to_all()
+        self._pump.add(self)
+
+    def _deliver_to_all(self) -> None:
+        if self._pending:
+            position = self._pending.popleft()
+            for group in self._groups:
+                group.concern(position)
+        self._wake()
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()
+
+
+def _condition(namespace: str | None, term: Term | None) -> Condition:
+    return namespace, None if term is None else (term.dimension, frozenset(term.values or ()))

@@ -1,0 +1,75 @@
+"""A slow webhook for watches of a collection: shows the number of an object as a label that is not stored."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+
+import orjson
+
+from apiext.storage.converted_routes import ConvertedRoute
+from apiext.storage.indexes import Dimension, Term
+from apiext.storage.store import Entry, Ready, Shown
+from apiext.storage.watching import WatchGroup
+from tests.support.sinks import watch_group
+
+OWN = Dimension(("label", "own"), lambda entry: entry.labels.get("own"), "own")
+
+
+def view(raw: bytes, revision: int) -> bytes:
+    """Return an object ``{"n": 1}`` with a label ``own: v1``."""
+    number = orjson.loads(raw).get("n")
+    return orjson.dumps({"metadata": {"labels": {"own": f"v{number}"}}})
+
+
+def shown(entry: Entry) -> Shown:
+    """Return an entry as it is converted."""
+    return Shown(entry, view, Ready(view(entry.raw, entry.revision), entry.revision))
+
+
+class SlowWebhook:
+    """A stage that answers after a random number of turns, and forgets its answers at random.
+
+    ``calls`` counts its calls and ``objects`` the objects in them. Calls that ``fails`` names have no answer.
+    """
+
+    def __init__(self, random: Random, turns: int = 5, forgets: float = 0.1) -> None:
+        self.calls = self.objects = self.asked = 0
+        self.fails: Callable[[Entry], bool] = lambda entry: False
+        self._random = random
+        self._turns = turns
+        self._forgets = forgets
+        self._known: set[Entry] = set()
+
+    def concerns(self, entry: Entry) -> bool:
+        return True
+
+    def now(self, entry: Entry) -> Entry | None:
+        self.asked += 1
+        if self._random.random() < self._forgets:
+            self._known.clear()
+        return shown(entry) if entry in self._known else None
+
+    def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
+        self.calls += 1
+        self.objects += len(entries)
+        self._answer(list(entries), then, self._random.randrange(self._turns))
+
+    def _answer(self, entries: list[Entry], then: Callable[[Sequence[Entry] | bytes], None], turns: int) -> None:
+        if turns:
+            asyncio.get_running_loop().call_soon(self._answer, entries, then, turns - 1)
+        elif any(map(self.fails, entries)):
+            then(b'["ERROR","500",0]\n')
+        else:
+            self._known.update(entries)
+            then([shown(entry) for entry in entries])
+
+    def rest(self) -> None:
+        pass
+
+    def group(self, value: str, namespace: str | None = None, key: str = "") -> WatchGroup:
+        """Return a group that selects a value of the label ``own``."""
+        term = Term(OWN, lambda found: found == value, frozenset((value,)))
+        return replace(
+            watch_group(namespace, term.matches, key=key), stage=self, converted=ConvertedRoute("v2", self, term)
+        )

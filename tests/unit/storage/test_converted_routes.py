@@ -1,0 +1,111 @@
+"""Watches by labels of converted objects: what a change costs beside many, and what a webhook that fails ends."""
+
+from random import Random
+
+import orjson
+import pytest
+
+from apiext import limits
+from apiext.storage.watching import WatchGroup
+from tests.support.converted import SlowWebhook
+from tests.support.sinks import RecordingSink
+from tests.unit.storage.test_fanout import Feed, turns
+
+pytestmark = pytest.mark.rows("VER-012", "SEL-002")
+
+
+def number(value: int) -> bytes:
+    return orjson.dumps({"n": value})
+
+
+def webhook(turns: int = 3) -> SlowWebhook:
+    return SlowWebhook(Random(1), turns, forgets=0)
+
+
+@pytest.mark.parametrize("watches", [2, 3000])
+async def test_a_change_is_converted_once_and_shown_to_those_it_concerns(watches: int) -> None:
+    feed, hook = Feed(), webhook()
+    sinks = [RecordingSink() for _ in range(watches)]
+    watchers = [feed.col.watch(hook.group(f"v{at}"), None, sink) for at, sink in enumerate(sinks)]
+    await turns(200)
+    feed.put("n/a", raw=number(99_999))
+    await turns(200)
+    assert (hook.calls, hook.objects) == (1, 1)
+    hook.asked = 0
+    feed.put("n/a", raw=number(1))
+    await turns(200)
+    feed.put("n/a", raw=number(0))
+    await turns(200)
+    assert (hook.calls, hook.objects) == (3, 5), "the states before and after, whatever the number of watches"
+    assert hook.asked < 30, "those whom it does not concern do not look at it"
+    assert [[seen.type for seen in sink.seen] for sink in sinks[:2]] == [["ADDED"], ["ADDED", "DELETED"]]
+    assert not any(sink.seen for sink in sinks[2:])
+    assert all(watcher.revision == feed.revision for watcher in watchers)
+
+
+async def test_what_is_written_elsewhere_is_not_converted() -> None:
+    feed, hook = Feed(), webhook()
+    watcher = feed.col.watch(hook.group("v1", "b"), None, RecordingSink())
+    await turns()
+    feed.put("a/a", raw=number(1))
+    await turns()
+    assert (hook.calls, watcher.revision) == (0, feed.revision)
+
+
+async def test_a_watcher_waits_until_the_changes_before_its_beginning_are_routed() -> None:
+    feed, hook = Feed(), webhook(20)
+    first, second = RecordingSink(), RecordingSink()
+    group = hook.group("v1", key="both")
+    feed.col.watch(group, None, first)
+    await turns(1)
+    feed.put("n/a", raw=number(1))
+    await turns(1)
+    watcher = feed.col.watch(group, None, second)
+    feed.put("n/b", raw=number(1))
+    await turns(100)
+    assert [seen.key for seen in first.seen] == ["n/a", "n/b"]
+    assert [seen.key for seen in second.seen] == ["n/b"]
+    assert watcher.revision == feed.revision
+
+
+async def test_a_webhook_that_fails_ends_the_watches_that_the_change_may_concern() -> None:
+    feed, hook = Feed(), webhook()
+    hook.fails = lambda entry: entry.name == "bad"
+    groups: list[WatchGroup] = [hook.group("v1"), hook.group("v2"), hook.group("v1", "elsewhere")]
+    sinks = [RecordingSink() for _ in groups]
+    for group, sink in zip(groups, sinks, strict=True):
+        feed.col.watch(group, None, sink)
+    await turns()
+    feed.put("n/good", raw=number(1))
+    feed.put("n/bad", raw=number(1))
+    feed.put("elsewhere/a", raw=number(1))
+    await turns(200)
+    assert [sink.ended for sink in sinks] == [True, True, False]
+    assert [[seen.type for seen in sink.seen] for sink in sinks] == [["ADDED", "ERROR"], ["ERROR"], ["ADDED"]]
+
+
+async def test_changes_that_the_history_lost_before_they_were_converted_end_watches_with_410(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "EVENT_RING", 5)
+    feed, hook, sink = Feed(), webhook(100), RecordingSink()
+    feed.col.watch(hook.group("v1"), None, sink)
+    await turns(1)
+    for value in range(20):
+        feed.put("n/a", raw=number(value))
+        await turns(1)
+    await turns(300)
+    assert sink.ended
+    assert sink.seen[-1].key == "410"
+
+
+async def test_watches_that_close_leave_nothing() -> None:
+    feed, hook = Feed(), webhook()
+    watchers = [feed.col.watch(hook.group("v1", space), None, RecordingSink()) for space in ("a", "a", "b", None)]
+    feed.put("a/a", raw=number(1))
+    for watcher in watchers:
+        watcher.close()
+    await turns(200)
+    fanout = feed.col.fanout
+    assert not any((fanout._converted, fanout._routes._everywhere, fanout._routes._inside))
+    assert not fanout.busy

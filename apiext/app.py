@@ -108,7 +108,7 @@ Tell = Callable[[Config, launch.Ready], None]
 
 
 def run(config: Config, warn: cli.Warn, tell: Tell = launch.announce) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit code (command-line.md)."""
+    """Serve until SIGTERM or SIGINT; return the exit code."""
     launch.log_to_stderr(config)
     sys.setswitchinterval(limits.SWITCH_INTERVAL)
     cycles.hurry()

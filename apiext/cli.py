@@ -294,7 +294,7 @@ def _joined(arguments: Sequence[str]) -> list[str]:
 
 
 def shown(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> str:
-    """Return what ``serve`` would run with, as a file for --config, with the source of each value (clients.md §9.3)."""
+    """Return what ``serve`` would run with, as a file for --config, with the source of each value."""
     config = parse_serve(arguments, environment, warn)
     effective = {"port": str(config.port), "data-dir": str(config.data_dir)}
     given = settings(arguments, environment, lambda _: None)

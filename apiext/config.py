@@ -192,7 +192,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything that a server is told at its start (command-line.md)."""
+    """Everything that a server is told at its start."""
 
     data_dir: Path
     etcd: EtcdConfig = EtcdConfig()

@@ -144,7 +144,7 @@ def _proxies(config: ProxyConfig, client_ca: str) -> "Proxies":
 
 
 def _serving_of(config: Config) -> tuple[str, Path, Callable[[], Serving]]:
-    """Return what loads the serving certificate: the one given, in --cert-dir, or our own (clients.md §7.1, §9.2).
+    """Return what loads the serving certificate: the one given, in --cert-dir, or our own.
 
     The first two are the flag and the file that an error names.
     """
@@ -243,7 +243,7 @@ def _endpoints_of(check: str) -> Sequence[str]:
 
 
 def write_kubeconfig(config: Config, known: Identity, url: str) -> Path:
-    """Write the admin kubeconfig, readable by its owner only (clients.md §9.1)."""
+    """Write the admin kubeconfig, readable by its owner only."""
     path = Path(config.kubeconfig or config.data_dir / "admin.kubeconfig").absolute()
     with launch.file_of("kubeconfig", config.kubeconfig or path):
         if config.kubeconfig:

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _LAST_PID = 2**22  # Linux has no higher ones
 
 Exits = Sequence[tuple[type[BaseException], int]]
-"""Kinds of failures, and the exit code of each (command-line.md)."""
+"""Kinds of failures, and the exit code of each."""
 
 
 class PortInUseError(Exception):

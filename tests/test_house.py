@@ -210,6 +210,37 @@ def test_each_behaviour_names_tests_that_show_it() -> None:
     assert not wrong, "docs/BEHAVIOUR.md names tests that are not there, or are not marked with the row"
 
 
+OURS_AND_STANDARDS = {"DIF", "UTF", "DNS", "P", "SHA", "KEP", "RFC", "ISO"}
+"""What stands before the number of a difference of ours, or of a published standard."""
+CODE = re.compile(r"(?<![\w/.%-])([A-Z][A-Z0-9]{0,3})-\d{1,4}(?![\w-])")
+PAGE = re.compile(r"(?<![\w/.*-])(?:[\w.*-]+/)*([\w*-]+\.md)\b|(§)")
+
+
+def _references_outside(name: str, text: str) -> Iterator[str]:
+    """Yield references to pages and numbers that neither the project nor a published standard has."""
+    families = {row.rpartition("-")[0] for row in all_rows()} | OURS_AND_STANDARDS
+    pages = {Path(it).name for it in listed("*.md")}
+    for number, line in enumerate(re.sub(r"https?://\S+", "", text).splitlines(), 1):
+        found = [it[0] for it in CODE.finditer(line) if it[1] not in families]
+        found += [it[0] for it in PAGE.finditer(line) if it[2] or ("*" not in it[1] and it[1] not in pages)]
+        yield from (f"{name}:{number}: {it}" for it in found)
+
+
+def test_references_outside_are_found() -> None:
+    text = (
+        "see storage.md §3\n(reliability F-13)\ndocs/BEHAVIOUR.md, WRI-001, DIF-001, KEP-2896\nhttps://a.io/x.md UTF-8"
+    )
+    assert list(_references_outside("x", text)) == ["x:1: storage.md", "x:1: §", "x:2: F-13"]
+
+
+def test_no_document_outside_the_repository_is_referred_to() -> None:
+    found = []
+    for name, text in _texts():
+        if name.endswith((".py", ".md")):
+            found += list(_references_outside(name, text))
+    assert not found
+
+
 def test_compose_starts_what_is_documented() -> None:
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
     etcd, server = compose["services"]["etcd"], compose["services"]["apiext"]

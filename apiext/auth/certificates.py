@@ -1,4 +1,4 @@
-"""Our own certificate authority, the serving certificate, and client certificates (clients.md §9.2).
+"""Our own certificate authority, the serving certificate, and client certificates.
 
 Everything lives in one directory, keys readable by the owner only, and is used again at the next start.
 """

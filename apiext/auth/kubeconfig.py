@@ -1,4 +1,4 @@
-"""The kubeconfig of the administrator: written once per start, whole or not at all (clients.md §9.1)."""
+"""The kubeconfig of the administrator: written once per start, whole or not at all."""
 
 import base64
 from dataclasses import dataclass

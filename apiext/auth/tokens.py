@@ -1,4 +1,4 @@
-"""Tokens of service accounts: signed JSON web tokens that name an account, an audience and an end (clients.md §10)."""
+"""Tokens of service accounts: signed JSON web tokens that name an account, an audience and an end."""
 
 import asyncio
 import binascii

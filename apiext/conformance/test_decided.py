@@ -1,4 +1,4 @@
-"""Where the seeds and the real server differ: what was decided (behaviour.md, DIS rows), over HTTP."""
+"""Where documents and kube-apiserver disagree: what this server does (docs/BEHAVIOUR.md, rows DIS), over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From stored definitions to the served catalog: the only writer of ``LiveCatalog.current`` (design.md §8)."""
+"""From stored definitions to the served catalog: the only writer of ``LiveCatalog.current``."""
 
 import asyncio
 import logging
@@ -125,7 +125,7 @@ class Serving:
         self.peers: Peers | None = None
 
     def serve_builtin(self, resources: Iterable[ServedResource]) -> None:
-        """Put built-in resources into the catalog unless they are there (design.md §8, 6)."""
+        """Put built-in resources into the catalog unless they are there."""
         for served in resources:
             self._builtin.update((served.group, version) for version in served.versions)
             if self._live.current.resource(served.group, served.resource) is None:
@@ -185,7 +185,7 @@ class Serving:
         return await self._store.fresh(self._definitions.collection)
 
     async def seen(self, revision: int) -> None:
-        """Wait until the catalog reflects every change of definitions up to the revision (design.md §8, 5).
+        """Wait until the catalog reflects every change of definitions up to the revision.
 
         Waits ``limits.FRESH_WAIT`` seconds at most for compiling. Raises FutureRevision.
         """

@@ -97,7 +97,7 @@ _STALE_TOKEN = (
 
 
 def classify(error: EtcdError) -> EtcdError:
-    """Return the error as the class that its code and text stand for (storage.md 6.3)."""
+    """Return the error as the class that its code and text stand for."""
     if type(error) is not EtcdError:
         return error
     if error.code == OUT_OF_RANGE and "compacted" in error.message:

@@ -81,7 +81,7 @@ def read_result(raw: bytes) -> WriteResult:
 
 
 class Writer:
-    """Sends writes, each at most once in effect (storage.md 6.3)."""
+    """Sends writes, each at most once in effect."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller

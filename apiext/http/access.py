@@ -1,4 +1,4 @@
-"""The access log: a line of JSON on standard error for each request, from --v=2 on (clients.md §9.3).
+"""The access log: a line of JSON on standard error for each request, from --v=2 on.
 
 Lines of one turn of the loop are written together, by a thread: a terminal that stands still holds nobody up.
 """
@@ -17,7 +17,7 @@ from apiext.audit.threads import Worker
 from apiext.http.exchange import Answer, Exchange, Handler, Reply
 from apiext.http.gate import Gate
 
-FROM_VERBOSITY = 2  # clients.md §9.3; upstream: 3
+FROM_VERBOSITY = 2  # upstream: 3
 
 
 class AccessLog:

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection: aiohttp's parser and keep-alive, our answers written straight to the transport (http.md §7).
+"""One HTTP/1.1 connection: aiohttp's parser and keep-alive, our answers written straight to the transport.
 
 The names with a leading underscore are aiohttp's; each has a contract test, and the versions allowed are pinned.
 """
@@ -577,7 +577,7 @@ class ApiHandler(Turns):
     def open_stream(
         self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink, unread: int = limits.WATCH_HIGH_WATER
     ) -> WatchSink:
-        """Return the sink of a watch on this connection, with buffers that notice a slow client early (http.md 4.4).
+        """Return the sink of a watch on this connection, with buffers that notice a slow client early.
 
         ``unread`` are the bytes from which on what the client has not read pauses the watch.
         """

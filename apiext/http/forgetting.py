@@ -1,4 +1,4 @@
-"""What was counted and remembered of a resource goes some time after its definition: by then it was read (L-3)."""
+"""What was counted and remembered of a resource goes some time after its definition: by then it was read."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Lists that are made before they are sent: a few at a time, and none that memory does not hold (F-13, F-25)."""
+"""Lists that are made before they are sent: a few at a time, and none that memory does not hold."""
 
 import asyncio
 from collections.abc import Iterator

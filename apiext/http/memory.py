@@ -1,4 +1,4 @@
-"""The memory gate: what requests may take together, weighed before a body is decoded (reliability F-25).
+"""The memory gate: what requests may take together, weighed before a body is decoded.
 
 A body becomes a document, a normalised one, sets of fields and an answer, which take up to a hundred times its bytes.
 Some hundred requests may run at a time, so that allowed bodies together exceed any memory, and the kernel kills a

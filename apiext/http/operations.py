@@ -80,7 +80,7 @@ class VerbOperations:
         self.catalog = verbs.catalog
 
     async def settle(self) -> None:
-        """Wait until the catalog reflects every definition stored by now (design.md §8, 5)."""
+        """Wait until the catalog reflects every definition stored by now."""
         await api.settle(self._verbs)
 
     @property

@@ -1,4 +1,4 @@
-"""Kubernetes' protobuf: the ``k8s\\0`` envelope, and messages to JSON documents and back (NEG-003, clients.md §6.2)."""
+"""Kubernetes' protobuf: the ``k8s\\0`` envelope, and messages to JSON documents and back (NEG-003)."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -1,4 +1,4 @@
-"""From what was raised to an answer: the one place where that happens (design.md §7)."""
+"""From what was raised to an answer: the one place where that happens."""
 
 import logging
 

@@ -138,7 +138,7 @@ async def _page(resources: Resources, exchange: Exchange, subject: Subject, page
 async def _segments(
     resources: Resources, exchange: Exchange, subject: Subject, segments: Segments, page: Page
 ) -> Reply:
-    """Send everything: the segments as they are, or their remembered gzip blocks (http.md 3.4)."""
+    """Send everything: the segments as they are, or their remembered gzip blocks."""
     if page.convert is None and segments.pending > limits.SEGMENT:
         async with resources.making.turn:  # many ask for the same
             await segments.prepare()

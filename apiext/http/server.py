@@ -1,4 +1,4 @@
-"""The listener: aiohttp's low-level server around our routes, and its orderly end (http.md §7, §9, LIM-003)."""
+"""The listener: aiohttp's low-level server around our routes, and its orderly end (LIM-003)."""
 
 import asyncio
 import logging
@@ -219,7 +219,7 @@ class HttpServer:
     async def wait_closed(self, drain: float = limits.SHUTDOWN_DRAIN) -> None:
         """Stop accepting, let requests finish, end watches properly, close; under five seconds by default.
 
-        Requests that take more than ``drain`` seconds are told that their time is over (clients.md §9.3).
+        Requests that take more than ``drain`` seconds are told that their time is over.
         """
         self.begin_shutdown()
         if self.settings.shutdown_delay:

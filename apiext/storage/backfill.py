@@ -1,4 +1,4 @@
-"""Changes from before the cache began, read out of etcd's own history so that a watch resumes there (RV-017, F-11)."""
+"""Changes from before the cache began, read out of etcd's own history so that a watch resumes there (RV-017)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator

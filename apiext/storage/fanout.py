@@ -1,4 +1,4 @@
-"""Watchers of one collection: cursors into its history, served in groups that share every frame (http.md 4, 9)."""
+"""Watchers of one collection: cursors into its history, served in groups that share every frame."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""How much memory is left where a control group bounds it: the kernel kills who takes more (reliability F-25)."""
+"""How much memory is left where a control group bounds it: the kernel kills who takes more."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The bytes of a list: views joined per chunk, and deflate blocks that add up to one gzip member (http.md 3.4)."""
+"""The bytes of a list: views joined per chunk, and deflate blocks that add up to one gzip member."""
 
 import asyncio
 from array import array

@@ -414,7 +414,7 @@ class TooLarge(StoreError):
 
 
 class OutOfSpace(StoreError):
-    """etcd is over its quota (reliability F-08)."""
+    """etcd is over its quota."""
 
 
 class Corrupt(StoreError):

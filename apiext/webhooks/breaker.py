@@ -1,4 +1,4 @@
-"""One owner's share of the calls: how many at a time, and a pause after failures that took long (reliability F-20)."""
+"""One owner's share of the calls: how many at a time, and a pause after failures that took long."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Operators, informers and commands that run while the server is killed, then etcd: each goes on by itself (L-5)."""
+"""Operators, informers and commands that run while the server is killed, then etcd: each goes on by itself."""
 
 from __future__ import annotations
 

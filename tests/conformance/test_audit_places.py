@@ -180,7 +180,7 @@ def test_standard_output_is_a_log_too(start: Start) -> None:
     assert 'stage="ResponseComplete"' in text
 
 
-# --- nobody takes them (F-09) ---
+# --- nobody takes them ---
 
 
 def test_a_full_disk_does_not_stop_the_server(start: Start) -> None:

@@ -50,7 +50,7 @@ def wide(count: int) -> dict[str, Any]:
     return {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(count)}}
 
 
-# ------------------------------------------------------------- nesting (B-02)
+# ------------------------------------------------------------- nesting
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_whole_numbers(few: Resource, value: bytes, stored: bytes) -> None:
     assert b'"n":' + stored + b"}" in few.api.get(few.path(name)).raw
 
 
-# ------------------------------------------------------- values (B-03)
+# ------------------------------------------------------- values
 
 ODD: list[tuple[str, bytes, tuple[int, ...]]] = [
     ("nan", b"NaN", (400,)),
@@ -183,7 +183,7 @@ def test_odd_values(widgets: Resource, value: bytes, codes: tuple[int, ...]) -> 
         assert (strict.status == 400) == (value.startswith(b"{")) or strict.status == 409
 
 
-# ---------------------------------------------------- patterns (B-07)
+# ---------------------------------------------------- patterns
 
 
 @pytest.mark.rows("STR-010")
@@ -235,7 +235,7 @@ def test_formats_of_long_texts(api: Client, kind: str, text: str) -> None:
     assert "spec.a in body must be of type" in answer.expect(422)["message"]
 
 
-# ------------------------------------------------------ schemas (B-09)
+# ------------------------------------------------------ schemas
 
 Case = Callable[[], tuple[dict[str, Any] | str, tuple[int, ...]]]
 BOMBS: dict[str, Case] = {

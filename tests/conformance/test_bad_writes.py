@@ -15,7 +15,7 @@ from apiext.conformance.support.definitions import Resource, serve
 from apiext.conformance.support.http_client import APPLY, JSON_PATCH, MERGE, Answer, Client
 from tests.support.processes import Server
 
-CPU = 1.0  # seconds of the server that one piece of bad input may cost (reliability.md 5.4)
+CPU = 1.0  # seconds of the server that one piece of bad input may cost
 MEMORY = 50 * 1024  # KiB
 SPEC = {
     "type": "object",

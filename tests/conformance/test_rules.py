@@ -1,4 +1,4 @@
-"""Rules over HTTP: those made to cost, where they are evaluated, how long others wait, and what is counted (B-08)."""
+"""Rules over HTTP: those made to cost, where they are evaluated, how long others wait, and what is counted."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def calm(server: Server) -> Iterator[None]:
         yield
 
 
-# ---------------------------------------------------- definitions (B-08)
+# ---------------------------------------------------- definitions
 
 BOUND = "no bound on digits after the point"
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -239,7 +239,7 @@ def test_items_of_what_was_a_list(api: Client) -> None:
     assert said in answer.expect(422)["message"]
 
 
-# -------------------------------------------------------- objects (B-08)
+# -------------------------------------------------------- objects
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Several stores over one etcd or one embedded store, under writes, compaction and restarts (K-4)."""
+"""Several stores over one etcd or one embedded store, under writes, compaction and restarts."""
 
 import asyncio
 import contextlib

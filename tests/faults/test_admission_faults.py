@@ -1,4 +1,4 @@
-"""Admission webhooks that fail in every way there is: clean answers in time, and nobody else is hurt (F-17)."""
+"""Admission webhooks that fail in every way there is: clean answers in time, and nobody else is hurt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server starts with an etcd that it cannot use, or with data that it cannot read: it says so by name (F-26)."""
+"""The server starts with an etcd that it cannot use, or with data that it cannot read: it says so by name."""
 
 from __future__ import annotations
 

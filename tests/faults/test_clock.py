@@ -1,4 +1,4 @@
-"""The wall clock jumps an hour on and two back under load: times may lie, order, expiry and leases may not (F-14)."""
+"""The wall clock jumps an hour on and two back under load: times may lie, order, expiry and leases may not."""
 
 from __future__ import annotations
 

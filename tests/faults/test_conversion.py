@@ -1,4 +1,4 @@
-"""Conversion webhooks that hang, flap, flood or are gone: only their own definition feels it (F-20, F-21)."""
+"""Conversion webhooks that hang, flap, flood or are gone: only their own definition feels it."""
 
 from __future__ import annotations
 

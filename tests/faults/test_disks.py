@@ -1,4 +1,4 @@
-"""Disks that are slow or full, under etcd and the server itself: it stays up, nothing acknowledged is lost (F-09)."""
+"""Disks that are slow or full, under etcd and the server itself: it stays up, nothing acknowledged is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three members of etcd: a follower, the leader, all of them die or stand still under load (F-02 to F-04, F-23)."""
+"""Three members of etcd: a follower, the leader, all of them die or stand still under load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One of two servers stands still while the other goes on; it wakes up and has missed nothing (F-05)."""
+"""One of two servers stands still while the other goes on; it wakes up and has missed nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server is killed while a definition and a namespace are being emptied; the next one goes on (F-18, F-19)."""
+"""The server is killed while a definition and a namespace are being emptied; the next one goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server takes in the long run: a steady load (L-1), and definitions that come and go by the thousand (L-3)."""
+"""What a server takes in the long run: a steady load, and definitions that come and go by the thousand."""
 
 from __future__ import annotations
 

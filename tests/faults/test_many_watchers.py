@@ -1,4 +1,4 @@
-"""Watchers by the hundred: some never read (F-12), and all are there when the server is told to end (F-24)."""
+"""Watchers by the hundred: some never read, and all are there when the server is told to end."""
 
 from __future__ import annotations
 

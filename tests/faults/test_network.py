@@ -1,4 +1,4 @@
-"""Links between the server and three members of etcd are cut, one way or both, and are slow or lossy (F-06, F-07)."""
+"""Links between the server and three members of etcd are cut, one way or both, and are slow or lossy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The power is cut at any moment: the store opens, with all acknowledged writes and no part of a transaction (F-09)."""
+"""The power is cut at any moment: the store opens, with all acknowledged writes and no part of a transaction."""
 
 from __future__ import annotations
 

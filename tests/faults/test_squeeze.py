@@ -1,4 +1,4 @@
-"""The server has little: few descriptors, idle connections, little memory for large lists; it goes on (F-25, L-2)."""
+"""The server has little: few descriptors, idle connections, little memory for large lists; it goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each acknowledged write of the store in the process was synced to the disk before its answer (F-09)."""
+"""Each acknowledged write of the store in the process was synced to the disk before its answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of an allowed size that take the most memory: alone, and thirty at a time (S-2)."""
+"""Bodies of an allowed size that take the most memory: alone, and thirty at a time."""
 
 from __future__ import annotations
 

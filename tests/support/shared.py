@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
-KEPT = ("data/reference/", ROOT / "tests" / "conformance" / "reference")  # the project has a copy of these
+KEPT = ("data/reference/", ROOT / "apiext" / "conformance" / "reference")  # the project has a copy of these
 
 left_out: Counter[str] = Counter()
 
@@ -15,8 +15,9 @@ left_out: Counter[str] = Counter()
 def shared(path: str, cases: int = 1) -> Path | None:
     """Return a path below the shared data, or None after noting how many cases are left out for want of it."""
     start, copy = KEPT
-    found = copy / path.removeprefix(start) if path.startswith(start) else SHARED / path
-    if found.exists():
+    if path.startswith(start):
+        return copy / path.removeprefix(start)
+    if (found := SHARED / path).exists():
         return found
     left_out[path] += cases
     return None

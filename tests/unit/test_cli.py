@@ -1,4 +1,4 @@
-"""The command line: flags of the real server, environment twins, the order of sources (command-line.md)."""
+"""The command line: flags of the real server, environment twins, the order of sources."""
 
 import os
 import pwd

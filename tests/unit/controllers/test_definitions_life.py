@@ -210,7 +210,7 @@ async def test_deletion_removes_the_objects_then_the_definition_then_the_guard(
         await until(lambda: one.store.collection(WIDGETS) is None)
         await until(lambda: all(sink.ended for sink in sinks))
         for sink in sinks:
-            assert [seen.type for seen in sink.events] == ["DELETED"] * 100  # F-18: the last ones come before the end
+            assert [seen.type for seen in sink.events] == ["DELETED"] * 100  # the last ones come before the end
         await one.define(crd())
         await one.established(NAME)
         await until(lambda: one.collection(WIDGETS).ready)

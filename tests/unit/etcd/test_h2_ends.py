@@ -1,4 +1,4 @@
-"""How calls and streams end: resets, limits, GOAWAY, silence, and the streams of watches (storage.md 6.6)."""
+"""How calls and streams end: resets, limits, GOAWAY, silence, and the streams of watches."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Lists are made a few at a time, and only if memory holds them (F-13, F-25)."""
+"""Lists are made a few at a time, and only if memory holds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory a control group leaves, as both versions of control groups tell it (F-25)."""
+"""How much memory a control group leaves, as both versions of control groups tell it."""
 
 from __future__ import annotations
 

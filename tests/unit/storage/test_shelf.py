@@ -1,4 +1,4 @@
-"""Listed objects have their bytes in those of the list, and nobody sees a difference but in memory (L-2)."""
+"""Listed objects have their bytes in those of the list, and nobody sees a difference but in memory."""
 
 from __future__ import annotations
 

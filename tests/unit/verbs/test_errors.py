@@ -1,4 +1,4 @@
-"""What a client is told when etcd refuses, is overloaded, or does not say what happened (storage.md 6.3)."""
+"""What a client is told when etcd refuses, is overloaded, or does not say what happened."""
 
 import pytest
 

@@ -11,7 +11,9 @@ import yaml
 from apiext.conformance.support.definitions import Resource, definition, fresh_group, serve
 from apiext.conformance.support.http_client import DEFINITIONS, Answer, Client
 
-CASES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("seeds.yaml").read_text(encoding="utf-8"))
+CASES: list[dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("documented_examples.yaml").read_text(encoding="utf-8")
+)
 
 
 def schema(case: dict[str, Any]) -> dict[str, Any]:

@@ -39,13 +39,22 @@ AGGREGATION = "clusterrole-aggregation-controller"
 ACCOUNT_TOKENS = "serviceaccount-token-controller"
 DEFAULT_ACCOUNTS = "serviceaccount-controller"
 MIGRATOR = "storage-version-migrator-controller"
+NAMESPACE_CONTROLLER = "namespace-controller"
 ALWAYS_ALLOW, ALWAYS_DENY, RBAC = "AlwaysAllow", "AlwaysDeny", "RBAC"  # values of --authorization-mode
 ON_REQUEST = frozenset((DEFAULT_ACCOUNTS,))  # controllers that run where --controllers names them
-CONTROLLERS = frozenset((GARBAGE_COLLECTOR, POLICY_STATUS, AGGREGATION, MIGRATOR, ACCOUNT_TOKENS)) | ON_REQUEST
-"""Those that can be turned on or off."""
+CONTROLLERS = ON_REQUEST | {
+    GARBAGE_COLLECTOR,
+    NAMESPACE_CONTROLLER,
+    POLICY_STATUS,
+    AGGREGATION,
+    MIGRATOR,
+    ACCOUNT_TOKENS,
+}
+"""Controllers of kube-controller-manager that --controllers turns on or off."""
 OLDER_NAMES = {
     "garbagecollector": GARBAGE_COLLECTOR,
     "clusterrole-aggregation": AGGREGATION,
+    "namespace": NAMESPACE_CONTROLLER,
     "svm": MIGRATOR,
     "serviceaccount": DEFAULT_ACCOUNTS,
     "serviceaccount-token": ACCOUNT_TOKENS,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from apiext.admission.hooks import POLICIES
 from apiext.auth.tokens import Tokens
 from apiext.catalog.served import LiveCatalog, ServedResource
-from apiext.config import AGGREGATION, RBAC, Config
+from apiext.config import AGGREGATION, NAMESPACE_CONTROLLER, RBAC, Config
 from apiext.controllers.account_tokens import AccountTokens
 from apiext.controllers.aggregation import Aggregation
 from apiext.controllers.approval import Approval
@@ -71,8 +71,9 @@ class Controllers:
             "approval": Loop("approval", self._approval.reconcile, width=2),
             "nonstructural": Loop("nonstructural", self._nonstructural.reconcile, width=1),
             "finalizing": Loop("finalizing", self._finalizing.reconcile, width=4),
-            "namespaces": Loop("namespaces", self._namespaces.reconcile, width=4),
         }
+        if config.runs(NAMESPACE_CONTROLLER):
+            self._loops["namespaces"] = Loop("namespaces", self._namespaces.reconcile, width=4)
         self._first = Loop("first namespaces", lambda _: self._namespaces.create_missing(), width=1)
         self._compaction = Compaction(store, config.compaction_interval)
         self._garbage: Garbage | None = None
@@ -96,16 +97,17 @@ class Controllers:
         self.serving.start(group)
         self._finalizing.wake = self._loops["finalizing"].add
         self._finalizing.wake_after = self._loops["finalizing"].add_after
-        self._namespaces.wake = self._loops["namespaces"].add
-        self._namespaces.wake_after = self._loops["namespaces"].add_after
         self._definitions.collection.subscribe(lambda change: self._defined(change.entry.name))
-        self._namespaces.collection.subscribe(self._namespace_changed)
+        if emptying := self._loops.get("namespaces"):
+            self._namespaces.wake = emptying.add
+            self._namespaces.wake_after = emptying.add_after
+            self._namespaces.collection.subscribe(self._namespace_changed)
+            for name in self._namespaces.terminating():
+                emptying.add(name)
         for name, loop in self._loops.items():
             loop.start(group, self._keys(name))
         for name in self._definitions.names():
             self._defined(name)
-        for name in self._namespaces.terminating():
-            self._loops["namespaces"].add(name)
         self._first.start(group)
         try:
             await self._first.run("")

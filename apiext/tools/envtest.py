@@ -9,16 +9,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import apiext
-from apiext.config import KUBERNETES_VERSION
+from apiext.config import CONTROLLERS, KUBERNETES_VERSION
 from apiext.tools import envtest_etcd
 
 LAUNCHER = """\
 #!/bin/sh
 # Runs apiext in the place of kube-apiserver. Certificates and tokens of a run lie beside those of envtest, which takes
-# them away at the end; so suites that run at the same time never meet. As under envtest nothing
-# collects garbage: suites name owners that are not there. APIEXT_CONTROLLERS=* and --controllers=* turn that on.
+# them away at the end; so suites that run at the same time never meet. As under envtest no controller of
+# kube-controller-manager runs: no garbage collection, namespaces stay Terminating. APIEXT_CONTROLLERS=* and
+# --controllers=* start all of them.
 export APIEXT_IGNORE_UNSUPPORTED_FLAGS="${{APIEXT_IGNORE_UNSUPPORTED_FLAGS-true}}"
-export APIEXT_CONTROLLERS="${{APIEXT_CONTROLLERS-*,-garbage-collector-controller}}"
+export APIEXT_CONTROLLERS="${{APIEXT_CONTROLLERS-{controllers}}}"
 # kube-apiserver has no apiextensions.k8s.io/v1beta1 any more, and some operators go by what discovery lists.
 # --runtime-config=apiextensions.k8s.io/v1beta1=true turns it on.
 apis="apiextensions.k8s.io/v1beta1=false,${{APIEXT_RUNTIME_CONFIG-}}"
@@ -84,6 +85,7 @@ def write(directory: Path, etcd: str = "", kubectl: str = "", search: str | None
 def _write_launcher(path: Path, *, in_memory: bool) -> None:
     text = LAUNCHER.format(
         version=KUBERNETES_VERSION,
+        controllers=",".join(f"-{name}" for name in sorted(CONTROLLERS)),
         path=_import_path(),
         python=shlex.quote(sys.executable),
         store=IN_MEMORY.format() if in_memory else "",

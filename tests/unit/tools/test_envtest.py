@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from apiext.config import KUBERNETES_VERSION
+from apiext.config import CONTROLLERS, KUBERNETES_VERSION
 from apiext.conformance.support.waiting import until
 from apiext.tools import envtest
 from tests.support.processes import free_port
@@ -55,7 +55,7 @@ def test_what_lies_where_a_suite_runs_is_no_part_of_the_server(tmp_path: Path, b
     ("environment", "flags", "runs"),
     [({}, [], False), ({"APIEXT_CONTROLLERS": "*"}, [], True), ({}, ["--controllers=*"], True)],
 )
-def test_garbage_is_collected_on_demand(
+def test_controllers_run_on_request(
     tmp_path: Path, bin_dir: Path, environment: dict[str, str], flags: list[str], runs: bool
 ) -> None:
     envtest.write(tmp_path / "assets", str(bin_dir / "etcd"), search=str(bin_dir))
@@ -64,8 +64,8 @@ def test_garbage_is_collected_on_demand(
         ["sh", "-c", launcher, "kube-apiserver", *flags], env={**os.environ, **environment}, capture_output=True,
         text=True, check=True,
     )  # fmt: skip
-    [told] = [line for line in asked.stdout.splitlines() if "controllers:" in line]
-    assert ("-garbage-collector-controller" not in told) is runs
+    [line] = [line for line in asked.stdout.splitlines() if "controllers:" in line]
+    assert [name for name in sorted(CONTROLLERS) if f"-{name}" not in line] == (sorted(CONTROLLERS) if runs else [])
 
 
 OLD = "apiextensions.k8s.io/v1beta1"

@@ -210,16 +210,31 @@ def test_each_behaviour_names_tests_that_show_it() -> None:
     assert not wrong, "docs/BEHAVIOUR.md names tests that are not there, or are not marked with the row"
 
 
+DIFFERENCE = re.compile(r"^\| (DIF-\d{3}) \| (.+) \| (?:`([^`]+)`|-) \|$", re.M)
+
+
+def test_each_difference_has_a_number_of_its_own_and_a_test() -> None:
+    page = (ROOT / "docs" / "DIFFERENCES.md").read_text(encoding="utf-8")
+    rows = DIFFERENCE.findall(page)
+    lines = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| |")]
+    assert len(rows) == len(lines), [line for line in lines if not DIFFERENCE.fullmatch(line)]
+    numbers = [number for number, _, _ in rows]
+    assert len(set(numbers)) == len(numbers), "a number is never used twice"
+    assert not [(number, test) for number, _, test in rows if test and not (ROOT / test).is_file()]
+    assert len(DIFFERENCE.findall(page.partition("## Missing features")[0])) <= 15, "the first group is a screen"
+    cited = {found for name, text in _texts() if "DIFFERENCES" not in name for found in re.findall(r"DIF-\d{3}", text)}
+    assert not cited - set(numbers)
+
+
 OURS_AND_STANDARDS = {"DIF", "UTF", "DNS", "P", "SHA", "KEP", "RFC", "ISO"}
 """What stands before the number of a difference of ours, or of a published standard."""
 CODE = re.compile(r"(?<![\w/.%-])([A-Z][A-Z0-9]{0,3})-\d{1,4}(?![\w-])")
 PAGE = re.compile(r"(?<![\w/.*-])(?:[\w.*-]+/)*([\w*-]+\.md)\b|(§)")
 
 
-def _references_outside(name: str, text: str) -> Iterator[str]:
+def _references_outside(name: str, text: str, pages: set[str]) -> Iterator[str]:
     """Yield references to pages and numbers that neither the project nor a published standard has."""
     families = {row.rpartition("-")[0] for row in all_rows()} | OURS_AND_STANDARDS
-    pages = {Path(it).name for it in listed("*.md")}
     for number, line in enumerate(re.sub(r"https?://\S+", "", text).splitlines(), 1):
         found = [it[0] for it in CODE.finditer(line) if it[1] not in families]
         found += [it[0] for it in PAGE.finditer(line) if it[2] or ("*" not in it[1] and it[1] not in pages)]
@@ -230,14 +245,15 @@ def test_references_outside_are_found() -> None:
     text = (
         "see storage.md §3\n(reliability F-13)\ndocs/BEHAVIOUR.md, WRI-001, DIF-001, KEP-2896\nhttps://a.io/x.md UTF-8"
     )
-    assert list(_references_outside("x", text)) == ["x:1: storage.md", "x:1: §", "x:2: F-13"]
+    assert list(_references_outside("x", text, {"BEHAVIOUR.md"})) == ["x:1: storage.md", "x:1: §", "x:2: F-13"]
 
 
 def test_no_document_outside_the_repository_is_referred_to() -> None:
     found = []
+    pages = {Path(it).name for it in listed("*.md")}
     for name, text in _texts():
         if name.endswith((".py", ".md")):
-            found += list(_references_outside(name, text))
+            found += list(_references_outside(name, text, pages))
     assert not found
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from apiext.cel import types, well_known
 from apiext.cel.builder import Macros
 from apiext.cel.constructed import Resolve, Shape, join
+from apiext.cel.costs import Charge, one
 from apiext.cel.library import (
     authorization,
     lists,
@@ -43,13 +44,14 @@ Resolved = tuple[Type, tuple[Overload, ...], int]  # a call's type, its overload
 
 
 class Function:
-    """A function of all libraries together."""
+    """A function of all libraries together; ``charge`` is that of a call whose overload is unknown."""
 
-    __slots__ = ("name", "overloads")
+    __slots__ = ("charge", "name", "overloads")
 
     def __init__(self, name: str, overloads: tuple[Overload, ...]) -> None:
         self.name = name
         self.overloads = overloads
+        self.charge: Charge = next((overload.cost.charge for overload in overloads if overload.cost.by_name), one)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,13 +1,13 @@
 """The most and the least that an expression can cost, from its types and the sizes declared for them."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
 from apiext.cel.ast import Call, Fold, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Select
 from apiext.cel.builder import ACCUMULATOR
 from apiext.cel.checker import Checked
 from apiext.cel.declared import Declared
-from apiext.cel.estimates import BY_FUNCTION, BY_OVERLOAD
+from apiext.cel.overloads import Overload
 from apiext.cel.ranges import (
     LIST_COST,
     MAP_COST,
@@ -15,30 +15,18 @@ from apiext.cel.ranges import (
     NOWHERE,
     OBJECT_COST,
     ONE,
-    PATTERN,
-    TRAVERSAL,
     UNKNOWN,
     CallCost,
+    CallSizes,
+    Entries,
     Part,
     Path,
     Range,
     add,
     multiply,
-    scale,
     union,
 )
 from apiext.cel.types import is_scalar
-
-
-class Entries:
-    """Sizes of the keys and values in a list or map."""
-
-    __slots__ = ("is_list", "key", "value")
-
-    def __init__(self, is_list: bool, key: Range, value: Range) -> None:
-        self.is_list = is_list
-        self.key = key
-        self.value = value
 
 
 class Local:
@@ -187,7 +175,7 @@ class Estimator:
         found: Range = (MOST, 0)
         size: Range | None = None
         for overload in overloads:
-            cost, result = self.function(node, overload.id, target, parts, costs)
+            cost, result = self.function(node, overload, target, parts, costs)
             found = union(found, cost)
             if result is not None:
                 size = result if size is None else union(size, result)
@@ -203,23 +191,17 @@ class Estimator:
         return add(total, found)
 
     def function(
-        self, node: Call, overload: str, target: Part | None, parts: list[Part], costs: list[Range]
+        self, node: Call, overload: Overload, target: Part | None, parts: list[Part], costs: list[Range]
     ) -> CallCost:
-        """Return what one overload costs, with its arguments, and the size of what it gives."""
+        """Return the cost of one overload with its arguments, but not its receiver, and the size of its result."""
+        branches = _BRANCHES.get(overload.id)
+        if branches is not None:
+            return branches(self, node, costs)
         of_args: Range = (0, 0)
         for cost in costs:
             of_args = add(of_args, cost)
-        special = BY_OVERLOAD.get(overload) or BY_FUNCTION.get(node.function)
-        if special is not None:
-            found = special(self, overload, target, parts)
-            if found is not None:
-                return add(found[0], of_args), found[1]
-        standard = _STANDARD.get(overload)
-        if standard is not None:
-            known = standard(self, node, costs, of_args)
-            if known is not None:
-                return known
-        return add(ONE, of_args), None
+        made = overload.cost.estimate(CallSizes(self, node, parts if target is None else [target, *parts]))
+        return (add(ONE, of_args), None) if made is None else (add(made[0], of_args), made[1])
 
     def copy_sizes(self, to: Node, source: Node) -> None:
         size = self.size(source)
@@ -335,93 +317,24 @@ def _written_size(node: Node) -> Range | None:
     return None
 
 
-Standard: TypeAlias = "Callable[[Estimator, Call, list[Range], Range], CallCost | None]"
-
-
-def _sized(e: Estimator, node: Call, at: int) -> Range:
-    return e.size_or_unknown(node.args[at])
-
-
-def _format(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
-    if node.target is None:
-        return None
-    return add(scale(e.size_or_unknown(node.target), TRAVERSAL), of_args), None
-
-
-def _to_bytes(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
-    size = _sized(e, node, 0)
-    return add(scale(size, TRAVERSAL), of_args), (size[0], size[1] * 4 & MOST)
-
-
-def _to_text(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
-    size = _sized(e, node, 0)
-    return add(scale(size, TRAVERSAL), of_args), (size[0] // 4, size[1])
-
-
-def _quote(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
-    size = _sized(e, node, 0)
-    return add(scale(size, TRAVERSAL), of_args), ((size[0] + 2) & MOST, (size[1] * 2 + 2) & MOST)
-
-
-def _starts(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
-    return add(scale(_sized(e, node, 0), TRAVERSAL), of_args), None
-
-
-def _in_list(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
-    return add(scale(_sized(e, node, 1), 1), of_args), None
-
-
-def _matches(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
-    read, pattern = node.all_args()
-    text = scale(add(e.size_or_unknown(read), ONE), TRAVERSAL)
-    return add(multiply(text, scale(e.size_or_unknown(pattern), PATTERN)), of_args), None
-
-
-def _contains(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
-    if node.target is None:
-        return None
-    text = scale(e.size_or_unknown(node.target), TRAVERSAL)
-    return add(multiply(text, scale(_sized(e, node, 0), TRAVERSAL)), of_args), None
-
-
-def _logic(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
+def _logic(e: Estimator, node: Call, costs: list[Range]) -> CallCost:
     return (costs[0][0], add(costs[0], costs[1])[1]), None
 
 
-def _conditional(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
-    size = union(_sized(e, node, 1), _sized(e, node, 2))
+def _conditional(e: Estimator, node: Call, costs: list[Range]) -> CallCost:
+    size = union(e.size_or_unknown(node.args[1]), e.size_or_unknown(node.args[2]))
     yes, no = e.entry_sizes(node.args[1]), e.entry_sizes(node.args[2])
     if yes is not None and no is not None:
         e.entries[node.id] = Entries(yes.is_list, union(yes.key, no.key), union(yes.value, no.value))
     return add(costs[0], union(costs[1], costs[2])), size
 
 
-def _concatenation(lists: bool) -> Standard:
-    def estimate(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
-        size = add(_sized(e, node, 0), _sized(e, node, 1))
-        one, two = e.entry_sizes(node.args[0]), e.entry_sizes(node.args[1])
-        if one is not None and two is not None:
-            e.entries[node.id] = Entries(one.is_list, union(one.key, two.key), union(one.value, two.value))
-        return add(ONE if lists else scale(size, TRAVERSAL), of_args), size
-
-    return estimate
-
-
-def _comparison(e: Estimator, node: Call, costs: list[Range], of_args: Range) -> CallCost | None:
-    most = min(_sized(e, node, 0)[1], _sized(e, node, 1)[1])
-    return add(scale((1 if most > 0 else 0, most), TRAVERSAL), of_args), None
-
-
-_STANDARD: Mapping[str, Standard] = {
-    "string_format": _format, "string_to_bytes": _to_bytes, "bytes_to_string": _to_text, "strings_quote": _quote,
-    "starts_with_string": _starts, "ends_with_string": _starts, "in_list": _in_list,
-    "matches_string": _matches, "matches": _matches,
-    "contains_string": _contains, "logical_or": _logic, "logical_and": _logic, "conditional": _conditional,
-    "add_string": _concatenation(False), "add_bytes": _concatenation(False), "add_list": _concatenation(True),
-    "equals": _comparison, "not_equals": _comparison,
-    **{f"{order}_{kind}": _comparison for order in ("less", "greater", "less_equals", "greater_equals")
-       for kind in ("string", "bytes")},
-}  # fmt: skip
+_BRANCHES: Mapping[str, Callable[[Estimator, Call, list[Range]], CallCost]] = {
+    "logical_or": _logic,
+    "logical_and": _logic,
+    "conditional": _conditional,
+}
+"""Operators that evaluate some of their operands only → their cost, with that of the operands."""
 
 
 def estimate(checked: Checked, root: Declared | None) -> Range:

@@ -1,4 +1,4 @@
-"""Rows that declare functions: signature, identity, what runs, and examples that are tests."""
+"""Rows that declare functions: signature, id, implementation, cost, and examples that are tests."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from apiext.cel import types
 from apiext.cel.builder import Macros
+from apiext.cel.costs import FLAT, Cost
 from apiext.cel.types import SIMPLE, Type
 from apiext.cel.values import Value, element, no_overload, type_name
 
@@ -26,7 +27,7 @@ _RUNTIME_NAMES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overload:
-    """One form of a function: what it takes and gives, and the Python function that runs it."""
+    """One form of a function: its types, the Python function that implements it, and its cost."""
 
     function: str
     id: str
@@ -34,6 +35,7 @@ class Overload:
     args: tuple[Type, ...]
     result: Type
     implement: Implement
+    cost: Cost = FLAT
     examples: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()  # names of the types that values must have, "" for any
     parameters: tuple[str, ...] = ()
@@ -63,11 +65,11 @@ def planned(*_: Value) -> Value:
     return no_overload()
 
 
-def row(function: str, id: str, signature: str, implement: Implement, *examples: str) -> Overload:
+def row(function: str, id: str, signature: str, implement: Implement, *examples: str, cost: Cost = FLAT) -> Overload:
     """Return a declared overload.
 
     signature: "string, int -> bool", with a leading dot when the first argument is the receiver; capital letters are
-    parameters. examples: expressions that are true.
+    parameters. examples: expressions that are true. cost: the charge and the estimate of a call, 1 unless given.
     """
     member = signature.startswith(".")
     words = list(_WORD.findall(signature.lstrip(".")))
@@ -81,7 +83,7 @@ def row(function: str, id: str, signature: str, implement: Implement, *examples:
     result = _read(words)
     wanted = tuple(_runtime_name(arg) for arg in args)
     names = dict.fromkeys(name for arg in (*args, result) for name in _parameters(arg))
-    return Overload(function, id, member, tuple(args), result, implement, examples, wanted, tuple(names))
+    return Overload(function, id, member, tuple(args), result, implement, cost, examples, wanted, tuple(names))
 
 
 def _read(words: list[str]) -> Type:

@@ -5,8 +5,8 @@ This is the reference: slow, exact in values, faults and costs. ``generate`` mak
 
 from collections.abc import Iterator
 
-from apiext.cel.charges import Charge
 from apiext.cel.constructed import Make
+from apiext.cel.costs import Charge
 from apiext.cel.evaluation import Frame, Step, Tracker
 from apiext.cel.go_values import go_type, show
 from apiext.cel.overloads import Implement

@@ -17,9 +17,9 @@ from apiext.cel.attributes import (
     Variable,
 )
 from apiext.cel.base import UNDEFINED, Base
-from apiext.cel.charges import charge_of
 from apiext.cel.checker import Checked
 from apiext.cel.constructed import unknown
+from apiext.cel.costs import one
 from apiext.cel.evaluation import Constant, Step, constant
 from apiext.cel.go_values import go_type
 from apiext.cel.overloads import Implement, Overload
@@ -152,6 +152,8 @@ class _Planner:
         overloads = self.checked.calls.get(node.id, ())
         single = overloads[0] if len(overloads) == 1 else None
         overload = single.id if single is not None else ""
+        known = self.base.functions.get(name)
+        charge = single.cost.charge if single is not None else one if known is None else known.charge
         implement: Implement
         if name == "_==_":
             implement, overload = equal, "equals"
@@ -160,7 +162,6 @@ class _Planner:
         elif single is not None:
             implement = guarded(single)
         else:
-            known = self.base.functions.get(name)
             implement = dispatched(name, known.overloads if known is not None else ())
         lazy = len(args) > 2 or overload in _LAZY or (not overload and name not in _SINGLETONS)
         if overload == "in_list" and isinstance(args[1], Constant):
@@ -174,7 +175,7 @@ class _Planner:
             except PatternError as wrong:
                 raise Unplannable(str(wrong)) from None
             lazy, implement = True, patterned(implement)
-        made = CallStep(node.id, name, args, implement, charge_of(name, overload))
+        made = CallStep(node.id, name, args, implement, None if charge is one else charge)
         made.lazy, made.strict, made.overload = lazy, name != "@not_strictly_false", overload
         made.result = single.result.kind if single is not None else "dyn"
         if name in CONVERSIONS and len(args) == 1 and isinstance(args[0], Constant):

@@ -1,17 +1,15 @@
 """Ranges of costs and sizes, and how the costs of calls are told."""
 
-from collections.abc import Callable
 from math import ceil
 from typing import Protocol, TypeAlias
 
+from apiext.cel.ast import Call, Node
 from apiext.cel.types import Type
 
 MOST = (1 << 64) - 1
 TRAVERSAL = 0.1  # of a character (upstream: StringTraversalCostFactor)
 PATTERN = 0.25  # of a character of a regular expression (upstream: RegexStringLengthCostFactor)
 LIST_COST, MAP_COST, OBJECT_COST = 10, 30, 40
-AUTHORIZATION = 350_000  # of a question to the authorizer
-SORTABLE = ("int", "uint", "double", "bool", "google.protobuf.Duration", "google.protobuf.Timestamp", "string", "bytes")
 
 Range: TypeAlias = tuple[int, int]  # least and most, of a cost or of a size
 UNKNOWN: Range = (0, MOST)
@@ -85,14 +83,58 @@ class Part:
         self.literal = literal
 
 
-CallCost: TypeAlias = tuple[Range, Range | None]
+CallCost: TypeAlias = tuple[Range, Range | None]  # what a call costs, and the size of its result if it is known
+
+
+class Entries:
+    """Sizes of the keys and values in a list or map."""
+
+    __slots__ = ("is_list", "key", "value")
+
+    def __init__(self, is_list: bool, key: Range, value: Range) -> None:
+        self.is_list = is_list
+        self.key = key
+        self.value = value
 
 
 class Sizes(Protocol):
-    """Who knows how large parts can be."""
+    """Sizes of the parts of one expression."""
+
+    entries: dict[int, Entries]
 
     def part_size(self, part: Part) -> Range:
         """Return the size of a part as Kubernetes' functions estimate it."""
 
+    def size_or_unknown(self, node: Node) -> Range:
+        """Return the size of a node's value as CEL's own functions estimate it."""
 
-FunctionCost: TypeAlias = Callable[[Sizes, str, Part | None, list[Part]], CallCost | None]
+    def entry_sizes(self, node: Node) -> Entries | None:
+        """Return the sizes of the keys and values of a node's value, or None if they are unknown."""
+
+
+class CallSizes:
+    """One call as its estimate reads it: its arguments as parts, the receiver first, and their sizes.
+
+    ``size`` gives the sizes that Kubernetes' functions see, which were noted when each argument was estimated.
+    ``late_size`` gives those that CEL's own functions see, which are looked up after all arguments were estimated.
+    Both differ where paths share cells (see Path).
+    """
+
+    __slots__ = ("node", "parts", "sizes")
+
+    def __init__(self, sizes: Sizes, node: Call, parts: list[Part]) -> None:
+        self.sizes = sizes
+        self.node = node
+        self.parts = parts
+
+    def part_size(self, part: Part) -> Range:
+        """Return the size of a part."""
+        return self.sizes.part_size(part)
+
+    def size(self, at: int) -> Range:
+        """Return the size of the argument at an index."""
+        return self.sizes.part_size(self.parts[at])
+
+    def late_size(self, at: int) -> Range:
+        """Return the size of the argument at an index, as it is known after all arguments."""
+        return self.sizes.size_or_unknown(self.node.all_args()[at])

@@ -8,6 +8,7 @@ from apiext.cel.ast import Call
 from apiext.cel.declared import Declared
 from apiext.cel.environment import Program
 from apiext.cel.estimate import Estimator
+from apiext.cel.overloads import Overload
 from apiext.cel.ranges import MOST, CallCost, Part, Range
 from apiext.documents.go_json import go_json
 from apiext.meta.fields import INTERNAL, INVALID, FieldError, as_many_as_told, child, forbidden, invalid, item
@@ -45,11 +46,11 @@ class _Frugal(Estimator):
     """An estimate that knows how long the texts of numbers and times can be (DIS-19)."""
 
     def function(
-        self, node: Call, overload: str, target: Part | None, parts: list[Part], costs: list[Range]
+        self, node: Call, overload: Overload, target: Part | None, parts: list[Part], costs: list[Range]
     ) -> CallCost:
         """Return what one overload costs and the size of what it gives."""
         cost, size = super().function(node, overload, target, parts, costs)
-        longest = _TEXT_SIZES.get(overload)
+        longest = _TEXT_SIZES.get(overload.id)
         return cost, (1, longest) if size is None and longest is not None else size
 
 

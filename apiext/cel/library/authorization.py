@@ -6,6 +6,7 @@ The values are made by whoever evaluates an expression; rules of definitions hav
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from apiext.cel.costs import FLAT, Cost
 from apiext.cel.library.named_formats import FORMATS
 from apiext.cel.overloads import Implement, Library, Overload
 from apiext.cel.types import BOOL, STRING, Type, make
@@ -112,6 +113,11 @@ _ANSWERS: Mapping[str, Callable[[Decision], Value]] = {
 }
 
 
+_QUESTION_COST = 350_000
+_QUESTION = Cost(
+    lambda args, result: _QUESTION_COST, lambda call: ((_QUESTION_COST, _QUESTION_COST), None), by_name=True
+)
+
 _ROWS: tuple[tuple[str, Type, int, Type, Implement], ...] = (
     ("path", AUTHORIZER, 1, PATH_CHECK, _into(PATH_CHECK, "path", needed=True)),
     ("group", AUTHORIZER, 1, GROUP_CHECK, _into(GROUP_CHECK, "group")),
@@ -140,6 +146,7 @@ LIBRARY = Library(
             (owner, *(STRING,) * texts),
             result,
             run,
+            _QUESTION if run is _check else FLAT,
             wanted=(owner.name, *("string",) * texts),
         )
         for name, owner, texts, result, run in _ROWS

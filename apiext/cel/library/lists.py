@@ -3,16 +3,22 @@
 from functools import cmp_to_key
 
 from apiext.cel.arithmetic import add
+from apiext.cel.costs import TRAVERSE, TRAVERSE_ANY, Cost, list_made, list_made_estimated
 from apiext.cel.effort import spend, take_elements
+from apiext.cel.go_values import go_type
 from apiext.cel.macros import LISTS
 from apiext.cel.overloads import Implement, Library, Overload, row
+from apiext.cel.ranges import MOST, TRAVERSAL, CallCost, CallSizes, Part, multiply
 from apiext.cel.values import (
     COMPARABLE,
+    Broken,
     Duration,
     Fault,
+    Timestamp,
     Uint,
     Value,
     compare,
+    cost_size,
     element,
     elements,
     equal,
@@ -192,7 +198,69 @@ def _distinct(values: Value) -> Value:
     return made
 
 
-def _each(function: str, id: str, signature: str, run: Implement) -> list[Overload]:
+def _made(args: list[Value], result: Value) -> int:
+    return list_made(1, cost_size(result))
+
+
+def _literal(part: Part, default: int) -> int:
+    """Return a literal number, clamped at zero, or a default if the part is none."""
+    return max(part.literal, 0) if type(part.literal) is int else default
+
+
+def _slice_estimated(call: CallSizes) -> CallCost:
+    count = (_literal(call.parts[2], call.size(0)[1]) - _literal(call.parts[1], 0)) & MOST
+    return list_made_estimated(1, (count, count))
+
+
+def _range_estimated(call: CallSizes) -> CallCost:
+    count = _literal(call.parts[0], MOST)
+    return list_made_estimated(1, (count, count))
+
+
+def _flattened(args: list[Value], result: Value) -> int:
+    if len(args) == 2 and type(args[1]) is not int:
+        raise Broken(f"interface conversion: ref.Val is {go_type(args[1])}, not types.Int")
+    depth = float(args[1]) if len(args) == 2 and args[1] >= 0 else 1.0
+    return list_made(depth, cost_size(args[0]))
+
+
+def _flatten_estimated(call: CallSizes) -> CallCost:
+    depth = _literal(call.parts[1], MOST) if len(call.parts) > 1 else 1
+    return list_made_estimated(float(depth), call.size(0))
+
+
+_ADDING = (str, int, Uint, float, bytes, Duration, Timestamp)
+
+
+def _comparing(keys: int, factor: float) -> Cost:
+    """Return the cost of comparing the elements of the argument at an index with each other."""
+
+    def charge(args: list[Value], result: Value) -> int:
+        values = args[keys]
+        if not is_list(values):
+            lacks = "Contains" if type(values) in _ADDING else "Add"
+            raise Broken(f"interface conversion: {go_type(values)} is not traits.Lister: missing method {lacks}")
+        size = cost_size(values)
+        of_text = size and type(next(iter(elements(values)))) in (str, bytes)
+        return list_made(2.0 + TRAVERSAL if of_text else 2.0, size * size)
+
+    def estimate(call: CallSizes) -> CallCost:
+        size = call.size(keys)
+        return list_made_estimated(factor, multiply(size, size))
+
+    return Cost(charge, estimate)
+
+
+_SLICE, _RANGE = Cost(_made, _slice_estimated), Cost(_made, _range_estimated)
+_REVERSE = Cost(_made, lambda call: list_made_estimated(1, call.size(0)))
+_FLATTEN = Cost(_flattened, _flatten_estimated)
+_SORT, _SORT_TEXTS = _comparing(0, 2.0), _comparing(0, 2.0 + TRAVERSAL)
+_SORT_BY, _SORT_BY_TEXTS = _comparing(1, 2.0), _comparing(1, 2.0 + TRAVERSAL)
+
+
+def _each(
+    function: str, id: str, signature: str, run: Implement, cost: Cost, of_texts: Cost | None = None
+) -> list[Overload]:
     """Return a row per comparable type; TYPE in id and signature stand for it, NAME for its full name."""
     return [
         row(
@@ -201,6 +269,7 @@ def _each(function: str, id: str, signature: str, run: Implement) -> list[Overlo
             signature.replace("TYPE", name),
             run,
             *(_EXAMPLES[function] if name == "int" else ()),
+            cost=of_texts if of_texts is not None and name in ("string", "bytes") else cost,
         )
         for name in _COMPARABLE
     ]
@@ -214,6 +283,7 @@ def _summed() -> list[Overload]:
             f".list({name}) -> {name}",
             _sum(zero),
             *(_EXAMPLES["sum"] if name == "int" else ()),
+            cost=TRAVERSE,
         )
         for name, zero in _ZEROS.items()
     ]
@@ -222,33 +292,39 @@ def _summed() -> list[Overload]:
 KUBERNETES = Library(
     "kubernetes.lists",
     (
-        *_each("isSorted", "list_TYPE_is_sorted_bool", ".list(TYPE) -> bool", _is_sorted),
+        *_each("isSorted", "list_TYPE_is_sorted_bool", ".list(TYPE) -> bool", _is_sorted, TRAVERSE),
         *_summed(),
-        *_each("max", "list_TYPE_max_TYPE", ".list(TYPE) -> TYPE", _extreme("max", -1)),
-        *_each("min", "list_TYPE_min_TYPE", ".list(TYPE) -> TYPE", _extreme("min", 1)),
-        row("indexOf", "list_a_index_of_int", ".list(A), A -> int", _index_of, "[1, 2, 2].indexOf(2) == 1"),
+        *_each("max", "list_TYPE_max_TYPE", ".list(TYPE) -> TYPE", _extreme("max", -1), TRAVERSE),
+        *_each("min", "list_TYPE_min_TYPE", ".list(TYPE) -> TYPE", _extreme("min", 1), TRAVERSE),
+        row("indexOf", "list_a_index_of_int", ".list(A), A -> int", _index_of, "[1, 2, 2].indexOf(2) == 1",
+            cost=TRAVERSE),
         row("lastIndexOf", "list_a_last_index_of_int", ".list(A), A -> int", _last_index_of,
-            "[1, 2, 2].lastIndexOf(2) == 2"),
+            "[1, 2, 2].lastIndexOf(2) == 2", cost=TRAVERSE),
     ),
 )  # fmt: skip
 INCLUDES = Library(
     "kubernetes.lists.includes",
     (row("includes", "list_includes_dyn_dyn", ".dyn, dyn -> bool", _includes, "[1, 2].includes(2)",
-         "'a'.includes('a')", "![1].includes('a')"),),
+         "'a'.includes('a')", "![1].includes('a')", cost=TRAVERSE_ANY),),
     since=(1, 37),
 )  # fmt: skip
 EXTENSION = Library(
     "lists",
     (
-        row("slice", "list_slice", ".list(T), int, int -> list(T)", _slice, "[1, 2, 3, 4].slice(1, 3) == [2, 3]"),
-        row("flatten", "list_flatten", ".list(list(T)) -> list(T)", _flatten, "[[1], [2, 3]].flatten() == [1, 2, 3]"),
-        row("flatten", "list_flatten_int", ".list(dyn), int -> list(dyn)", _flatten, "[[1], [2]].flatten(1) == [1, 2]"),
-        *_each("sort", "list_NAME_sort", ".list(TYPE) -> list(TYPE)", _sort),
-        *_each("@sortByAssociatedKeys", "list_NAME_sortByAssociatedKeys", ".list(A), list(TYPE) -> list(A)", _sort_by),
-        row("lists.range", "lists_range", "int -> list(int)", _range, "lists.range(3) == [0, 1, 2]"),
-        row("reverse", "list_reverse", ".list(T) -> list(T)", _reverse, "[1, 2].reverse() == [2, 1]"),
-        row("distinct", "list_distinct", ".list(T) -> list(T)", _distinct, "[1, 2, 1].distinct() == [1, 2]"),
+        row("slice", "list_slice", ".list(T), int, int -> list(T)", _slice, "[1, 2, 3, 4].slice(1, 3) == [2, 3]",
+            cost=_SLICE),
+        row("flatten", "list_flatten", ".list(list(T)) -> list(T)", _flatten, "[[1], [2, 3]].flatten() == [1, 2, 3]",
+            cost=_FLATTEN),
+        row("flatten", "list_flatten_int", ".list(dyn), int -> list(dyn)", _flatten, "[[1], [2]].flatten(1) == [1, 2]",
+            cost=_FLATTEN),
+        *_each("sort", "list_NAME_sort", ".list(TYPE) -> list(TYPE)", _sort, _SORT, _SORT_TEXTS),
+        *_each("@sortByAssociatedKeys", "list_NAME_sortByAssociatedKeys", ".list(A), list(TYPE) -> list(A)", _sort_by,
+               _SORT_BY, _SORT_BY_TEXTS),
+        row("lists.range", "lists_range", "int -> list(int)", _range, "lists.range(3) == [0, 1, 2]", cost=_RANGE),
+        row("reverse", "list_reverse", ".list(T) -> list(T)", _reverse, "[1, 2].reverse() == [2, 1]", cost=_REVERSE),
+        row("distinct", "list_distinct", ".list(T) -> list(T)", _distinct, "[1, 2, 1].distinct() == [1, 2]",
+            cost=_SORT),
     ),
     LISTS,
     (1, 34),
-)
+)  # fmt: skip

@@ -4,13 +4,16 @@ import base64
 import binascii
 import re
 from collections.abc import Callable
+from math import ceil
 
+from apiext.cel.costs import Cost
 from apiext.cel.effort import take_time
 from apiext.cel.library.urls import refusal
 from apiext.cel.overloads import Library, Overload, row
+from apiext.cel.ranges import PATTERN, TRAVERSAL, CallCost, CallSizes, scale
 from apiext.cel.times import parse_date
 from apiext.cel.types import FORMAT
-from apiext.cel.values import NONE, Fault, Optional, Special, Value, no_overload
+from apiext.cel.values import NONE, Fault, Optional, Special, Value, cost_size, no_overload
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -182,11 +185,27 @@ def _constant(name: str) -> Overload:
     )
 
 
+_ESTIMATED_SIZE = 128  # characters of a format's pattern in estimates (upstream: MaxNameFormatRegexSize)
+
+
+def _validation(args: list[Value], result: Value) -> int:
+    if type(args[0]) is not NamedFormat:
+        return 1
+    return ceil((1.0 + cost_size(args[1])) * TRAVERSAL) * ceil(args[0].pattern_size * PATTERN)
+
+
+def _validation_estimated(call: CallSizes) -> CallCost:
+    return scale(scale(call.size(1), TRAVERSAL), _ESTIMATED_SIZE * PATTERN), None
+
+
+_VALIDATION = Cost(_validation, _validation_estimated, by_name=True)
+
 LIBRARY = Library(
     "kubernetes.format",
     (
         row("validate", "format-validate", ".format, string -> optional(list(string))", _validate,
-            "!format.dns1123Label().validate('my-name').hasValue()", "format.uuid().validate('x').hasValue()"),
+            "!format.dns1123Label().validate('my-name').hasValue()", "format.uuid().validate('x').hasValue()",
+            cost=_VALIDATION),
         row("format.named", "format-named", "string -> optional(format)", _named, "!format.named('none').hasValue()"),
         *(_constant(name) for name in FORMATS),
     ),

@@ -3,11 +3,13 @@
 import re
 from typing import TYPE_CHECKING
 
+from apiext.cel.costs import READ, READ_TWICE, Cost, scaled
 from apiext.cel.library.addresses import Address, Refused, parse
 from apiext.cel.overloads import Library, row
 from apiext.cel.quotes import go_quote
+from apiext.cel.ranges import ONE, TRAVERSAL, CallCost, CallSizes, Range, add, scale
 from apiext.cel.types import CIDR, IP
-from apiext.cel.values import Fault, Special, Value, no_overload
+from apiext.cel.values import Fault, Special, Value, cost_size, no_overload
 
 if TYPE_CHECKING:  # imported where addresses are read: few rules have any
     import ipaddress
@@ -166,12 +168,48 @@ def _masked(network: Network) -> Value:
     return Network(type(network.address)(int(network.address) >> keep << keep), network.bits)
 
 
+_SIZE: Range = (4, 16)  # bytes of an address
+
+
+def _compare(args: list[Value], result: Value) -> int:
+    return scaled(2 * cost_size(args[0]))
+
+
+def _compare_estimated(call: CallSizes) -> CallCost:
+    return scale(add(_SIZE, _SIZE), TRAVERSAL), None
+
+
+def _compare_lengths(args: list[Value], result: Value) -> int:
+    return _compare(args, result) + scaled(cost_size(args[0])) + 1
+
+
+def _compare_lengths_estimated(call: CallSizes) -> CallCost:
+    return add(add(_compare_estimated(call)[0], scale(_SIZE, TRAVERSAL)), ONE), None
+
+
+def _parsing(cost: Cost) -> Cost:
+    """Return a cost with that of parsing the second argument."""
+
+    def charge(args: list[Value], result: Value) -> int:
+        return cost.charge(args, result) + scaled(cost_size(args[1]))
+
+    def estimate(call: CallSizes) -> CallCost | None:
+        made = cost.estimate(call)
+        return made and (add(made[0], scale(call.size(1), TRAVERSAL)), None)
+
+    return Cost(charge, estimate)
+
+
+_CONTAINS_IP = Cost(_compare, _compare_estimated, by_name=True)
+_CONTAINS_CIDR = Cost(_compare_lengths, _compare_lengths_estimated, by_name=True)
+
 ADDRESSES = Library(
     "kubernetes.net.ip",
     (
-        row("ip", "string_to_ip", "string -> ip", _read_ip, "ip('127.0.0.1').family() == 4"),
+        row("ip", "string_to_ip", "string -> ip", _read_ip, "ip('127.0.0.1').family() == 4", cost=READ),
         row("family", "ip_family", ".ip -> int", lambda ip: ip.address.version, "ip('::1').family() == 6"),
-        row("ip.isCanonical", "ip_is_canonical", "string -> bool", _is_canonical, "!ip.isCanonical('::0')"),
+        row("ip.isCanonical", "ip_is_canonical", "string -> bool", _is_canonical, "!ip.isCanonical('::0')",
+            cost=READ_TWICE),
         row("isUnspecified", "ip_is_unspecified", ".ip -> bool", lambda ip: ip.address.is_unspecified,
             "ip('::').isUnspecified()"),
         row("isLoopback", "ip_is_loopback", ".ip -> bool", lambda ip: ip.address.is_loopback,
@@ -183,7 +221,7 @@ ADDRESSES = Library(
         row("isGlobalUnicast", "ip_is_global_unicast", ".ip -> bool", _is_global_unicast,
             "ip('192.168.0.1').isGlobalUnicast()"),
         row("isIP", "is_ip", "string -> bool", lambda text: type(_read_ip(text)) is Ip, "isIP('::1')",
-            "!isIP('1.2.3')"),
+            "!isIP('1.2.3')", cost=READ),
         row("string", "ip_to_string", "ip -> string", str, "string(ip('::0')) == '::'"),
     ),
     since=(1, 30),
@@ -192,22 +230,23 @@ ADDRESSES = Library(
 NETWORKS = Library(
     "kubernetes.net.cidr",
     (
-        row("cidr", "string_to_cidr", "string -> cidr", _read_network, "cidr('10.0.0.0/8').prefixLength() == 8"),
+        row("cidr", "string_to_cidr", "string -> cidr", _read_network, "cidr('10.0.0.0/8').prefixLength() == 8",
+            cost=READ),
         row("containsIP", "cidr_contains_ip_string", ".cidr, string -> bool", _contains_ip_text,
-            "cidr('10.0.0.0/8').containsIP('10.1.2.3')"),
+            "cidr('10.0.0.0/8').containsIP('10.1.2.3')", cost=_parsing(_CONTAINS_IP)),
         row("containsIP", "cidr_contains_ip_ip", ".cidr, ip -> bool", _contains_ip,
-            "!cidr('10.0.0.0/8').containsIP(ip('11.0.0.1'))"),
+            "!cidr('10.0.0.0/8').containsIP(ip('11.0.0.1'))", cost=_CONTAINS_IP),
         row("containsCIDR", "cidr_contains_cidr_string", ".cidr, string -> bool", _contains_network_text,
-            "cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16')"),
+            "cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16')", cost=_parsing(_CONTAINS_CIDR)),
         row("containsCIDR", "cidr_contains_cidr", ".cidr, cidr -> bool", _contains_network,
-            "!cidr('10.0.0.0/16').containsCIDR(cidr('10.0.0.0/8'))"),
+            "!cidr('10.0.0.0/16').containsCIDR(cidr('10.0.0.0/8'))", cost=_CONTAINS_CIDR),
         row("ip", "cidr_ip", ".cidr -> ip", lambda network: Ip(network.address),
             "cidr('10.1.0.0/8').ip() == ip('10.1.0.0')"),
         row("prefixLength", "cidr_prefix_length", ".cidr -> int", lambda network: network.bits,
             "cidr('::/64').prefixLength() == 64"),
         row("masked", "cidr_masked", ".cidr -> cidr", _masked, "cidr('10.1.0.0/8').masked() == cidr('10.0.0.0/8')"),
         row("isCIDR", "is_cidr", "string -> bool", lambda text: type(_read_network(text)) is Network,
-            "isCIDR('10.0.0.0/8')", "!isCIDR('10.0.0.0/33')"),
+            "isCIDR('10.0.0.0/8')", "!isCIDR('10.0.0.0/33')", cost=READ),
         row("string", "cidr_to_string", "cidr -> string", str, "string(cidr('::0/8')) == '::/8'"),
     ),
     since=(1, 30),

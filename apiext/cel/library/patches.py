@@ -1,5 +1,6 @@
 """Functions for expressions that construct JSON patches; only environments that ask for them know them."""
 
+from apiext.cel.costs import COPY
 from apiext.cel.overloads import Library, row
 from apiext.cel.values import Value, no_overload
 
@@ -11,5 +12,5 @@ def _escape_key(text: Value) -> Value:
 
 LIBRARY = Library(
     "kubernetes.jsonpatch",
-    (row("jsonpatch.escapeKey", "string_jsonpatch_escapeKey_string", "string -> string", _escape_key),),
+    (row("jsonpatch.escapeKey", "string_jsonpatch_escapeKey_string", "string -> string", _escape_key, cost=COPY),),
 )

@@ -2,6 +2,7 @@
 
 import re
 
+from apiext.cel.costs import READ
 from apiext.cel.overloads import Library, row
 from apiext.cel.types import QUANTITY
 from apiext.cel.values import INT_MAX, INT_MIN, Fault, Special, Value, no_overload
@@ -150,9 +151,10 @@ def _sub(one: Quantity, other: Quantity) -> Value:
 LIBRARY = Library(
     "kubernetes.quantity",
     (
-        row("quantity", "string_to_quantity", "string -> quantity", parse, "quantity('1Ki') == quantity('1024')"),
+        row("quantity", "string_to_quantity", "string -> quantity", parse, "quantity('1Ki') == quantity('1024')",
+            cost=READ),
         row("isQuantity", "is_quantity_string", "string -> bool", lambda text: type(parse(text)) is Quantity,
-            "isQuantity('1.3G')", "!isQuantity('1,3G')"),
+            "isQuantity('1.3G')", "!isQuantity('1,3G')", cost=READ),
         row("sign", "quantity_sign", "quantity -> int", lambda one: (one.number > 0) - (one.number < 0),
             "sign(quantity('-1')) == -1"),
         row("isGreaterThan", "quantity_is_greater_than", ".quantity, quantity -> bool",

@@ -2,6 +2,7 @@
 
 import re
 
+from apiext.cel.costs import READ
 from apiext.cel.effort import take_time
 from apiext.cel.overloads import Library, row
 from apiext.cel.quotes import go_quote
@@ -130,10 +131,13 @@ def _as_int(number: int) -> int:
 LIBRARY = Library(
     "kubernetes.Semver",
     (
-        row("semver", "string_to_semver", "string -> semver", _parse, "semver('1.2.3').major() == 1"),
-        row("semver", "string_bool_to_semver", "string, bool -> semver", _parse, "semver('v1.02', true).minor() == 2"),
-        row("isSemver", "is_semver_string", "string -> bool", _is_semver, "isSemver('1.0.0')", "!isSemver('1.0')"),
-        row("isSemver", "is_semver_string_bool", "string, bool -> bool", _is_semver, "isSemver('v1.0', true)"),
+        row("semver", "string_to_semver", "string -> semver", _parse, "semver('1.2.3').major() == 1", cost=READ),
+        row("semver", "string_bool_to_semver", "string, bool -> semver", _parse, "semver('v1.02', true).minor() == 2",
+            cost=READ),
+        row("isSemver", "is_semver_string", "string -> bool", _is_semver, "isSemver('1.0.0')", "!isSemver('1.0')",
+            cost=READ),
+        row("isSemver", "is_semver_string_bool", "string, bool -> bool", _is_semver, "isSemver('v1.0', true)",
+            cost=READ),
         row("isGreaterThan", "semver_is_greater_than", ".semver, semver -> bool",
             lambda one, other: order(one, other) > 0,
             "semver('1.0.0').isGreaterThan(semver('1.0.0-rc.1'))"),

@@ -5,16 +5,21 @@ from collections.abc import Callable
 from apiext.cel import arithmetic as a
 from apiext.cel import conversions as c
 from apiext.cel.constructed import Joined
+from apiext.cel.costs import FLAT, Cost, match, match_estimated, one, read, scaled
 from apiext.cel.effort import spend, take_scan
 from apiext.cel.macros import STANDARD as MACROS
 from apiext.cel.overloads import Library, Overload, planned, row
+from apiext.cel.ranges import MOST, ONE, TRAVERSAL, CallCost, CallSizes, Entries, add, multiply, scale, union
 from apiext.cel.regexes import PatternError, matches
 from apiext.cel.times import in_zone
+from apiext.cel.types import CIDR, FORMAT, IP, QUANTITY, SEMVER, URL
 from apiext.cel.values import (
     SECOND,
     Fault,
+    Special,
     Value,
     View,
+    cost_size,
     elements,
     equal,
     equal_directly,
@@ -39,11 +44,100 @@ _EXAMPLES = {
 }
 
 
+def _compare(args: list[Value], result: Value) -> int:
+    return scaled(min(cost_size(args[0]), cost_size(args[1])))
+
+
+def _compare_estimated(call: CallSizes) -> CallCost:
+    most = min(call.late_size(0)[1], call.late_size(1)[1])
+    return scale((1 if most > 0 else 0, most), TRAVERSAL), None
+
+
+def _equality(args: list[Value], result: Value) -> int:
+    return 1 if isinstance(args[0], Special) else _compare(args, result)
+
+
+_FORMAT_SIZE = 64  # upstream: MaxFormatSize
+
+
+def _equality_estimated(call: CallSizes) -> CallCost:
+    """Return the estimate of ==: that of a comparison, less for two values of the same library type."""
+    first, second = call.parts
+    if first.type == second.type:
+        kind = first.type
+        if kind in (IP, CIDR, QUANTITY, SEMVER):
+            return ONE, None
+        if kind == FORMAT:
+            return scale((1, _FORMAT_SIZE), TRAVERSAL), None
+        if kind == URL:
+            return scale((1, 1 if second.size is None else second.size[1]), TRAVERSAL), None
+    return _compare_estimated(call)
+
+
+def _concatenate(args: list[Value], result: Value) -> int:
+    return scaled(cost_size(args[0]) + cost_size(args[1]))
+
+
+def _concatenated(call: CallSizes) -> tuple[int, int]:
+    """Return the size of two joined values, and note the sizes of their elements."""
+    first, second = call.node.args
+    sizes, entries = call.sizes, call.sizes.entries
+    size = add(call.late_size(0), call.late_size(1))
+    of_first, of_second = sizes.entry_sizes(first), sizes.entry_sizes(second)
+    if of_first is not None and of_second is not None:
+        key, value = union(of_first.key, of_second.key), union(of_first.value, of_second.value)
+        entries[call.node.id] = Entries(of_first.is_list, key, value)
+    return size
+
+
+def _concatenate_estimated(call: CallSizes) -> CallCost:
+    size = _concatenated(call)
+    return scale(size, TRAVERSAL), size
+
+
+def _to_bytes_estimated(call: CallSizes) -> CallCost:
+    size = call.late_size(0)
+    return scale(size, TRAVERSAL), (size[0], size[1] * 4 & MOST)
+
+
+def _to_text_estimated(call: CallSizes) -> CallCost:
+    size = call.late_size(0)
+    return scale(size, TRAVERSAL), (size[0] // 4, size[1])
+
+
+def _search(args: list[Value], result: Value) -> int:
+    return scaled(cost_size(args[0])) * scaled(cost_size(args[1]))
+
+
+def _search_estimated(call: CallSizes) -> CallCost:
+    return multiply(scale(call.late_size(0), TRAVERSAL), scale(call.late_size(1), TRAVERSAL)), None
+
+
+_COMPARE = Cost(_compare, _compare_estimated)
+_EQUALITY = Cost(_equality, _equality_estimated, by_name=True)
+_CONCATENATE = Cost(_concatenate, _concatenate_estimated)
+_CONCATENATE_LISTS = Cost(one, lambda call: (ONE, _concatenated(call)))
+_TO_BYTES, _TO_TEXT = Cost(read, _to_bytes_estimated), Cost(read, _to_text_estimated)
+_SEARCH = Cost(_search, _search_estimated)
+_READ_SECOND = Cost(
+    lambda args, result: scaled(cost_size(args[1])), lambda call: (scale(call.late_size(1), TRAVERSAL), None)
+)
+_LOOK_UP = Cost(lambda args, result: cost_size(args[1]), lambda call: (scale(call.late_size(1), 1), None))
+_MATCH = Cost(match, lambda call: (match_estimated(call.late_size(0), call.late_size(1)), None))
+
+
 def _comparisons(function: str, name: str, run: Callable[[Value, Value], Value]) -> list[Overload]:
     examples = _EXAMPLES[function]
     return [
-        row(function, f"{name}_{id}", f"{one}, {other} -> bool", run, *(examples if n == 0 else ()))
-        for n, (id, one, other) in enumerate(_ORDERED)
+        row(
+            function,
+            f"{name}_{id}",
+            f"{left}, {right} -> bool",
+            run,
+            *(examples if n == 0 else ()),
+            cost=_COMPARE if id in ("string", "bytes") else FLAT,
+        )
+        for n, (id, left, right) in enumerate(_ORDERED)
     ]
 
 
@@ -168,7 +262,7 @@ def _times() -> list[Overload]:
 
 def _arithmetic() -> list[Overload]:
     return [
-        row("_+_", "add_bytes", "bytes, bytes -> bytes", a.add, "b'hi' + b'ya' == b'hiya'"),
+        row("_+_", "add_bytes", "bytes, bytes -> bytes", a.add, "b'hi' + b'ya' == b'hiya'", cost=_CONCATENATE),
         row("_+_", "add_double", "double, double -> double", a.add, "3.5 + 1.25 == 4.75"),
         row("_+_", "add_duration_duration", "duration, duration -> duration", a.add,
             "duration('1m') + duration('1s') == duration('61s')"),
@@ -177,8 +271,9 @@ def _arithmetic() -> list[Overload]:
         row("_+_", "add_timestamp_duration", "timestamp, duration -> timestamp", a.add,
             "timestamp('2023-01-01T00:00:00Z') + duration('1s') == timestamp('2023-01-01T00:00:01Z')"),
         row("_+_", "add_int64", "int, int -> int", a.add, "1 + 2 == 3"),
-        row("_+_", "add_list", "list(A), list(A) -> list(A)", a.add, "[1] + [2, 3] == [1, 2, 3]"),
-        row("_+_", "add_string", "string, string -> string", a.add, "'a' + 'b' == 'ab'"),
+        row("_+_", "add_list", "list(A), list(A) -> list(A)", a.add, "[1] + [2, 3] == [1, 2, 3]",
+            cost=_CONCATENATE_LISTS),
+        row("_+_", "add_string", "string, string -> string", a.add, "'a' + 'b' == 'ab'", cost=_CONCATENATE),
         row("_+_", "add_uint64", "uint, uint -> uint", a.add, "22u + 33u == 55u"),
         row("_/_", "divide_double", "double, double -> double", a.divide, "7.0 / 2.0 == 3.5"),
         row("_/_", "divide_int64", "int, int -> int", a.divide, "10 / 3 == 3", "-10 / 3 == -3"),
@@ -208,7 +303,7 @@ def _conversions() -> list[Overload]:
         row("bool", "bool_to_bool", "bool -> bool", c.identity, "bool(true)"),
         row("bool", "string_to_bool", "string -> bool", c.to_bool, "bool('true')", "!bool('F')"),
         row("bytes", "bytes_to_bytes", "bytes -> bytes", c.identity, "bytes(b'a') == b'a'"),
-        row("bytes", "string_to_bytes", "string -> bytes", c.to_bytes, "bytes('ÿ') == b'\\303\\277'"),
+        row("bytes", "string_to_bytes", "string -> bytes", c.to_bytes, "bytes('ÿ') == b'\\303\\277'", cost=_TO_BYTES),
         row("double", "double_to_double", "double -> double", c.identity, "double(1.5) == 1.5"),
         row("double", "int64_to_double", "int -> double", c.to_double, "double(2) == 2.0"),
         row("double", "string_to_double", "string -> double", c.to_double, "double('-1e3') == -1000.0"),
@@ -226,7 +321,7 @@ def _conversions() -> list[Overload]:
         row("int", "uint64_to_int64", "uint -> int", c.to_int, "int(7u) == 7"),
         row("string", "string_to_string", "string -> string", c.identity, "string('a') == 'a'"),
         row("string", "bool_to_string", "bool -> string", c.to_string, "string(true) == 'true'"),
-        row("string", "bytes_to_string", "bytes -> string", c.to_string, "string(b'abc') == 'abc'"),
+        row("string", "bytes_to_string", "bytes -> string", c.to_string, "string(b'abc') == 'abc'", cost=_TO_TEXT),
         row("string", "double_to_string", "double -> string", c.to_string,
             "string(1.0) == '1'", "string(1234567.0) == '1.234567e+06'", "string(0.00001) == '1e-05'"),
         row("string", "duration_to_string", "duration -> string", c.to_string, "string(duration('90m')) == '5400s'"),
@@ -255,11 +350,11 @@ def _rest() -> list[Overload]:
         row("_||_", "logical_or", "bool, bool -> bool", planned, "1 / 0 == 1 || true"),
         row("!_", "logical_not", "bool -> bool", a.negation, "!false"),
         row("@not_strictly_false", "not_strictly_false", "bool -> bool", a.not_strictly_false),
-        row("_==_", "equals", "A, A -> bool", equal, "[1, 2] == [1, 2]", "{'a': 1} == {'a': 1}"),
-        row("_!=_", "not_equals", "A, A -> bool", planned, "'a' != 'b'"),
+        row("_==_", "equals", "A, A -> bool", equal, "[1, 2] == [1, 2]", "{'a': 1} == {'a': 1}", cost=_EQUALITY),
+        row("_!=_", "not_equals", "A, A -> bool", planned, "'a' != 'b'", cost=_COMPARE),
         row("_[_]", "index_list", "list(A), int -> A", planned, "[1, 2][1] == 2"),
         row("_[_]", "index_map", "map(A, B), A -> B", planned, "{'k': 'v'}['k'] == 'v'"),
-        row("@in", "in_list", "A, list(A) -> bool", contains, "2 in [1, 2, 3]"),
+        row("@in", "in_list", "A, list(A) -> bool", contains, "2 in [1, 2, 3]", cost=_LOOK_UP),
         row("@in", "in_map", "A, map(A, B) -> bool", contains, "'k' in {'k': 1}"),
         row("size", "size_bytes", "bytes -> int", size, "size(b'\\303\\277') == 2"),
         row("size", "bytes_size", ".bytes -> int", size, "b'ab'.size() == 2"),
@@ -270,12 +365,15 @@ def _rest() -> list[Overload]:
         row("size", "size_string", "string -> int", size, "size('ÿ') == 1"),
         row("size", "string_size", ".string -> int", size, "'abc'.size() == 3"),
         row("contains", "contains_string", ".string, string -> bool", _text(str.__contains__, 8),
-            "'abc'.contains('b')"),
-        row("endsWith", "ends_with_string", ".string, string -> bool", _text(str.endswith), "'abc'.endsWith('bc')"),
+            "'abc'.contains('b')", cost=_SEARCH),
+        row("endsWith", "ends_with_string", ".string, string -> bool", _text(str.endswith), "'abc'.endsWith('bc')",
+            cost=_READ_SECOND),
         row("startsWith", "starts_with_string", ".string, string -> bool", _text(str.startswith),
-            "'abc'.startsWith('ab')"),
-        row("matches", "matches", "string, string -> bool", _matches, "matches('123-456', '^[0-9]+-[0-9]+$')"),
-        row("matches", "matches_string", ".string, string -> bool", _matches, "'hello'.matches('^h.*o$')"),
+            "'abc'.startsWith('ab')", cost=_READ_SECOND),
+        row("matches", "matches", "string, string -> bool", _matches, "matches('123-456', '^[0-9]+-[0-9]+$')",
+            cost=_MATCH),
+        row("matches", "matches_string", ".string, string -> bool", _matches, "'hello'.matches('^h.*o$')",
+            cost=_MATCH),
     ]  # fmt: skip
 
 

@@ -1,10 +1,14 @@
 """Functions on texts (upstream: ext strings, version 2)."""
 
+from math import ceil
+
+from apiext.cel.costs import COPY, TRAVERSE, Cost, element_part, read, read_twice, scaled
 from apiext.cel.effort import spend, spend_text, take_time
 from apiext.cel.formatting import format_text
 from apiext.cel.go_values import show
 from apiext.cel.overloads import Library, row
-from apiext.cel.values import Fault, Value, element
+from apiext.cel.ranges import MOST, TRAVERSAL, CallCost, CallSizes, Range, add, multiply, scale
+from apiext.cel.values import Fault, Value, cost_size, element
 
 _SPACE = " \t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"  # noqa: E501
 _UPPER = {code: code + 32 for code in range(65, 91)}
@@ -105,40 +109,100 @@ def _quote(text: str) -> Value:
     return '"' + "".join(_QUOTED.get(char, char) for char in text) + '"'
 
 
+def _ceil_divided(one: int, other: int) -> int:
+    made = float(one) / float(other)
+    return MOST if made >= 18446744073709551616.0 else ceil(made)
+
+
+def _replace_estimated(call: CallSizes) -> CallCost:
+    size, old, new = call.size(0), call.size(1), call.size(2)
+    most_count = most_kept = least_count = least_kept = 0
+    if old[0] == 0:
+        most_count, most_kept = min(size[1] + 1, MOST), size[1]
+    elif new[1] <= old[0]:
+        most_kept = size[1]
+    else:
+        most_count = _ceil_divided(size[1], old[0])
+    if old[1] == 0:
+        least_count, least_kept = min(size[0] + 1, MOST), size[0]
+    elif old[1] <= new[0]:
+        least_kept = size[0]
+    else:
+        least_count = _ceil_divided(size[0], old[1])
+    result = add(multiply((least_count, most_count), new), (least_kept, most_kept))
+    return scale(size, 2 * TRAVERSAL), result
+
+
+def _split_estimated(call: CallSizes) -> CallCost:
+    size = call.size(0)
+    most = size[1]
+    if len(call.parts) > 2 and type(call.parts[2].literal) is int:
+        most = call.parts[2].literal & MOST
+    return scale(size, 2 * TRAVERSAL), (0, most)
+
+
+def _joined(args: list[Value], result: Value) -> int:
+    return scaled(cost_size(result), 2 * TRAVERSAL)
+
+
+def _join_estimated(call: CallSizes) -> CallCost:
+    count = call.size(0)
+    element = element_part(call.parts[0])
+    size: Range = multiply(count, call.part_size(element)) if element is not None else (0, 0)
+    if len(call.parts) > 1:
+        between = (max(count[0] - 1, 0), max(count[1] - 1, 0))
+        size = add(size, multiply(call.size(1), between))
+    return scale(size, TRAVERSAL), size
+
+
+def _quote_estimated(call: CallSizes) -> CallCost:
+    size = call.late_size(0)
+    return scale(size, TRAVERSAL), ((size[0] + 2) & MOST, (size[1] * 2 + 2) & MOST)
+
+
+_REPLACE = Cost(read_twice, _replace_estimated, by_name=True)
+_SPLIT = Cost(read_twice, _split_estimated, by_name=True)
+_JOIN = Cost(_joined, _join_estimated, by_name=True)
+_FORMAT = Cost(read, lambda call: (scale(call.late_size(0), TRAVERSAL), None))
+_QUOTE = Cost(read, _quote_estimated)
+
 LIBRARY = Library(
     "strings",
     (
         row("charAt", "string_char_at_int", ".string, int -> string", _char_at, "'hello'.charAt(4) == 'o'"),
         row("indexOf", "string_index_of_string", ".string, string -> int", _index_of,
-            "'hello'.indexOf('l') == 2", "'hello'.indexOf('') == 0"),
+            "'hello'.indexOf('l') == 2", "'hello'.indexOf('') == 0", cost=TRAVERSE),
         row("indexOf", "string_index_of_string_int", ".string, string, int -> int", _index_of,
-            "'hello'.indexOf('l', 3) == 3"),
+            "'hello'.indexOf('l', 3) == 3", cost=TRAVERSE),
         row("lastIndexOf", "string_last_index_of_string", ".string, string -> int", _last_index_of,
-            "'hello'.lastIndexOf('l') == 3"),
+            "'hello'.lastIndexOf('l') == 3", cost=TRAVERSE),
         row("lastIndexOf", "string_last_index_of_string_int", ".string, string, int -> int", _last_index_of,
-            "'hello'.lastIndexOf('l', 2) == 2"),
+            "'hello'.lastIndexOf('l', 2) == 2", cost=TRAVERSE),
         row("lowerAscii", "string_lower_ascii", ".string -> string", lambda text: _translated(text, _UPPER),
-            "'TacoÀ'.lowerAscii() == 'tacoÀ'"),
+            "'TacoÀ'.lowerAscii() == 'tacoÀ'", cost=COPY),
         row("replace", "string_replace_string_string", ".string, string, string -> string", _replace,
-            "'aaa'.replace('a', 'b') == 'bbb'"),
+            "'aaa'.replace('a', 'b') == 'bbb'", cost=_REPLACE),
         row("replace", "string_replace_string_string_int", ".string, string, string, int -> string", _replace,
-            "'aaa'.replace('a', 'b', 2) == 'bba'"),
+            "'aaa'.replace('a', 'b', 2) == 'bba'", cost=_REPLACE),
         row("split", "string_split_string", ".string, string -> list(string)", _split,
-            "'a,b'.split(',') == ['a', 'b']", "'ab'.split('') == ['a', 'b']"),
+            "'a,b'.split(',') == ['a', 'b']", "'ab'.split('') == ['a', 'b']", cost=_SPLIT),
         row("split", "string_split_string_int", ".string, string, int -> list(string)", _split,
-            "'a,b,c'.split(',', 2) == ['a', 'b,c']"),
+            "'a,b,c'.split(',', 2) == ['a', 'b,c']", cost=_SPLIT),
         row("substring", "string_substring_int", ".string, int -> string", _substring,
-            "'tacocat'.substring(4) == 'cat'"),
+            "'tacocat'.substring(4) == 'cat'", cost=COPY),
         row("substring", "string_substring_int_int", ".string, int, int -> string", _substring,
-            "'tacocat'.substring(0, 4) == 'taco'"),
-        row("trim", "string_trim", ".string -> string", lambda text: text.strip(_SPACE), "'  a\\t'.trim() == 'a'"),
+            "'tacocat'.substring(0, 4) == 'taco'", cost=COPY),
+        row("trim", "string_trim", ".string -> string", lambda text: text.strip(_SPACE), "'  a\\t'.trim() == 'a'",
+            cost=COPY),
         row("upperAscii", "string_upper_ascii", ".string -> string", lambda text: _translated(text, _LOWER),
-            "'tacoé'.upperAscii() == 'TACOé'"),
+            "'tacoé'.upperAscii() == 'TACOé'", cost=COPY),
         row("format", "string_format", ".string, list(dyn) -> string", format_text,
-            "'%s=%d'.format(['a', 1]) == 'a=1'", "'%.2f'.format([1.5]) == '1.50'"),
-        row("strings.quote", "strings_quote", "string -> string", _quote, "strings.quote('a\\n') == '\"a\\\\n\"'"),
-        row("join", "list_join", ".list(string) -> string", _join, "['a', 'b'].join() == 'ab'"),
-        row("join", "list_join_string", ".list(string), string -> string", _join, "['a', 'b'].join('-') == 'a-b'"),
+            "'%s=%d'.format(['a', 1]) == 'a=1'", "'%.2f'.format([1.5]) == '1.50'", cost=_FORMAT),
+        row("strings.quote", "strings_quote", "string -> string", _quote, "strings.quote('a\\n') == '\"a\\\\n\"'",
+            cost=_QUOTE),
+        row("join", "list_join", ".list(string) -> string", _join, "['a', 'b'].join() == 'ab'", cost=_JOIN),
+        row("join", "list_join_string", ".list(string), string -> string", _join, "['a', 'b'].join('-') == 'a-b'",
+            cost=_JOIN),
     ),
     since=(1, 29),
 )  # fmt: skip

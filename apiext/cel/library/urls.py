@@ -3,6 +3,7 @@
 import re
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from apiext.cel.costs import COPY
 from apiext.cel.effort import spend_copy, spend_text, take_time
 from apiext.cel.library.addresses import Refused
 from apiext.cel.library.addresses import parse as parse_address
@@ -245,7 +246,7 @@ def _query(url: Url) -> Value:
 LIBRARY = Library(
     "kubernetes.urls",
     (
-        row("url", "string_to_url", "string -> url", _url, "url('https://a/b').getHost() == 'a'"),
+        row("url", "string_to_url", "string -> url", _url, "url('https://a/b').getHost() == 'a'", cost=COPY),
         row("getScheme", "url_get_scheme", ".url -> string", lambda url: url.scheme, "url('/path').getScheme() == ''"),
         row("getHost", "url_get_host", ".url -> string", lambda url: url.host,
             "url('https://[::1]:80/').getHost() == '[::1]:80'"),

@@ -1,0 +1,178 @@
+"""Costs of calls: the charge of a call that ran, and its estimate from declared sizes.
+
+Upstream has them in library/cost.go. A row of a library names one Cost. Costs that several libraries use are here;
+others stand beside their function.
+"""
+
+from collections.abc import Callable
+from math import ceil
+from typing import NamedTuple, TypeAlias
+
+from apiext.cel.effort import spend
+from apiext.cel.ranges import (
+    LIST_COST,
+    NOWHERE,
+    ONE,
+    PATTERN,
+    TRAVERSAL,
+    CallCost,
+    CallSizes,
+    Part,
+    Path,
+    Range,
+    add,
+    multiply,
+    scale,
+)
+from apiext.cel.values import Value, cost_size, elements, is_list, is_map
+from apiext.cel.views import ObjectView, Preserved
+
+Charge: TypeAlias = Callable[[list[Value], Value], int]
+"""Return the cost of a call that ran, from its arguments (the receiver first) and its result."""
+Estimate: TypeAlias = Callable[[CallSizes], CallCost | None]
+"""Return the least and the most that a call can cost without its arguments, and its result's size; None means 1."""
+
+
+class Cost(NamedTuple):
+    """Both costs of one overload."""
+
+    charge: Charge
+    estimate: Estimate
+    by_name: bool = False  # charge also a call of the function whose overload is only known from the values
+
+
+def one(args: list[Value], result: Value) -> int:
+    """Charge 1."""
+    return 1
+
+
+def _one_estimated(call: CallSizes) -> None:
+    return None
+
+
+def scaled(size: float, factor: float = TRAVERSAL) -> int:
+    """Return a size times a factor, rounded up."""
+    return ceil(size * factor)
+
+
+# Read the first argument
+
+
+def read(args: list[Value], result: Value) -> int:
+    """Charge the size of the first argument."""
+    return scaled(cost_size(args[0]))
+
+
+def _read_estimated(call: CallSizes) -> CallCost:
+    return scale(call.size(0), TRAVERSAL), None
+
+
+def _copy_estimated(call: CallSizes) -> CallCost:
+    size = call.size(0)
+    return scale(size, TRAVERSAL), size
+
+
+def read_twice(args: list[Value], result: Value) -> int:
+    """Charge twice the size of the first argument."""
+    return scaled(cost_size(args[0]), 2 * TRAVERSAL)
+
+
+# Read all elements of the first argument
+
+
+def _traversal(value: Value) -> int:
+    """Return the cost of reading all of a value."""
+    kind = type(value)
+    if kind is str:
+        return int((len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))) * TRAVERSAL)
+    if kind is bytes:
+        return int(len(value) * TRAVERSAL)
+    if type(value) is Preserved:
+        return 1
+    if is_list(value) or is_map(value):
+        spend(len(value) + 1)
+    if is_list(value):
+        return sum(_traversal(inner) for inner in elements(value))
+    if isinstance(value, ObjectView):
+        return value.traversal(_traversal)
+    if is_map(value):
+        found = [(key, value.find(key)) for key in elements(value)]
+        return sum(_traversal(key) + _traversal(entry[1]) for key, entry in found if type(entry) is tuple)
+    return 1
+
+
+def _traverse(args: list[Value], result: Value) -> int:
+    return _traversal(args[0])
+
+
+def element_part(part: Part) -> Part | None:
+    """Return the elements of a list as a part, or None if the type has none."""
+    if not part.type.params:
+        return None
+    steps = part.path.steps()  # copied: this step is never taken in place
+    path = Path([*steps, "@items"], len(steps) + 1) if steps else NOWHERE
+    return Part(path, part.type.params[0], None)
+
+
+def _elements_estimated(call: CallSizes, element: Part) -> CallCost:
+    each = ONE
+    if element.type.kind in ("string", "bytes"):
+        each = add(each, scale(call.part_size(element), TRAVERSAL))
+    return multiply(call.size(0), each), None
+
+
+def _traverse_estimated(call: CallSizes) -> CallCost:
+    element = element_part(call.parts[0])
+    return _elements_estimated(call, element) if element is not None else (scale(call.size(0), TRAVERSAL), None)
+
+
+def _traverse_any_estimated(call: CallSizes) -> CallCost:
+    element = element_part(call.parts[0])
+    return _elements_estimated(call, element) if element is not None else (call.size(0), None)
+
+
+# Search a string for a regular expression
+
+
+def match(args: list[Value], result: Value) -> int:
+    """Charge the size of a string times that of its pattern."""
+    return ceil((1.0 + cost_size(args[0])) * TRAVERSAL) * ceil(cost_size(args[1]) * PATTERN)
+
+
+def match_estimated(text: Range, pattern: Range) -> Range:
+    """Return the cost of a match, from the sizes of the string and of the pattern."""
+    return multiply(scale(add(text, ONE), TRAVERSAL), scale(pattern, PATTERN))
+
+
+def _find_estimated(call: CallSizes) -> CallCost:
+    text = call.size(0)
+    return match_estimated(text, call.size(1)), (0, text[1])
+
+
+# Make a list
+
+
+def list_made(factor: float, size: int) -> int:
+    """Return the cost of a new list of a size, each of whose elements costs a factor."""
+    return int(size * factor) + 1 + LIST_COST
+
+
+def list_made_estimated(factor: float, size: Range) -> CallCost:
+    """Return the same from a range of sizes, which is also the size of the list."""
+    return add(add(scale(size, factor), ONE), (LIST_COST, LIST_COST)), size
+
+
+FLAT = Cost(one, _one_estimated)
+"""A call costs 1, whatever its arguments are."""
+READ = Cost(read, _read_estimated, by_name=True)
+"""A tenth of the size of the first argument."""
+COPY = Cost(read, _copy_estimated, by_name=True)
+"""The same; the result is at most as large as the argument."""
+READ_TWICE = Cost(read_twice, lambda call: (scale(call.size(0), 2 * TRAVERSAL), None), by_name=True)
+"""A fifth of the size of the first argument."""
+TRAVERSE = Cost(_traverse, _traverse_estimated, by_name=True)
+"""All elements of the first argument, or the characters if it is a string."""
+TRAVERSE_ANY = Cost(_traverse, _traverse_any_estimated, by_name=True)
+"""The same for an argument whose type is unknown: each of its elements counts 1."""
+FIND = Cost(match, _find_estimated, by_name=True)
+"""The size of a string times that of a pattern; the result is at most as large as the string."""

@@ -226,6 +226,19 @@ def test_each_difference_has_a_number_of_its_own_and_a_test() -> None:
     assert not cited - set(numbers)
 
 
+def test_the_changelog_has_the_form_of_keepachangelog() -> None:
+    page = (ROOT / "docs" / "CHANGELOG.md").read_text(encoding="utf-8")
+    releases = re.findall(r"^## (.+)$", page, re.M)
+    assert releases[0] == "[Unreleased]", "scripts/release writes its heading below this one"
+    assert not [name for name in releases[1:] if not re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", name)]
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.+)$", page, re.M)) <= kinds
+    changes = re.split(r"^(?=- |#)", page, flags=re.M)
+    assert not [it for it in changes if it.startswith("- ") and it.rstrip().count("\n") > 1], (
+        "a change is a line or two"
+    )
+
+
 OURS_AND_STANDARDS = {"DIF", "UTF", "DNS", "P", "SHA", "KEP", "RFC", "ISO"}
 """What stands before the number of a difference of ours, or of a published standard."""
 CODE = re.compile(r"(?<![\w/.%-])([A-Z][A-Z0-9]{0,3})-\d{1,4}(?![\w-])")

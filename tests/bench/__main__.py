@@ -19,7 +19,7 @@ from tests.bench.measures import MEASURES, Figure, run
 from tests.bench.rig import SPIN_REFERENCE, interpreter, spin
 from tests.support.shared import ROOT
 
-PAGE = ROOT / "docs" / "PERFORMANCE.md"
+PAGE = ROOT / "docs" / "lab" / "figures.md"
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
 
@@ -70,7 +70,7 @@ def arguments() -> argparse.Namespace:
         metavar="NAME",
         help=f"{', '.join(MEASURES)}; with --against: {', '.join(against.KINDS)}",
     )
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/PERFORMANCE.md")
+    parser.add_argument("--write", action="store_true", help="put the figures into docs/lab/figures.md")
     parser.add_argument(
         "--surface",
         nargs="*",

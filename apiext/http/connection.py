@@ -32,6 +32,7 @@ from apiext.http.websocket import WebSocketSink
 from apiext.meta import status
 from apiext.meta.status import StatusError
 from apiext.sockets import set_option, shown
+from apiext.storage.heap import HEAP
 from apiext.turn import Turn
 
 if TYPE_CHECKING:
@@ -402,6 +403,7 @@ class ApiHandler(Turns):
             self._check_validity(self._holder)
         exchange = Exchange(self._read_head(message), self, self._loop.time())
         service.active += 1
+        own = 0  # bytes of the answer that no other answer shares
         try:
             reply = await service.answer(exchange)
             if isinstance(reply, Reply):
@@ -412,6 +414,7 @@ class ApiHandler(Turns):
                 if exchange.promised or size > limits.ANSWER_UNWEIGHED:
                     reply = self._weighed(exchange, reply, size)
                     size = reply.size
+                own = 0 if reply.shared else size
                 if self._secure and size > limits.TLS_WRITE:
                     return await self._send_in_turns(exchange.audit_id, reply, size)
                 kept = self._send(exchange.audit_id, reply, size)
@@ -427,6 +430,8 @@ class ApiHandler(Turns):
                 self._release_head(request)
             if exchange.promised:
                 service.memory.hold(exchange, 0)
+            if own and self.transport is None:  # unread: it is freed with the frames that hold it
+                self._loop.call_soon(HEAP.freed, own)
             service.active -= 1
             if not service.active:
                 service.all_done()

@@ -318,7 +318,7 @@ def labels_in_turn(bench: Rig, size: int) -> float:
 def closed_lists(bench: Rig, size: int) -> float:
     """Return the memory after so many rounds of clients that ask for a large list, read nothing of it, and close."""
     define(bench)
-    fill(bench, (body(f"o{number}", text="x" * 500) for number in range(8_000)))
+    fill(bench, (body(f"o{number}", text="x" * 500) for number in range(4_000)))
     for turn in range(size):
         lines = [socket.create_connection(bench.address) for _ in range(40)]
         for number, line in enumerate(lines):

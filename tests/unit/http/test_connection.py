@@ -12,6 +12,7 @@ from apiext import limits
 from apiext.config import HeaderConfig
 from apiext.http.connection import ApiHandler
 from apiext.http.slices import Slices
+from apiext.storage.heap import Heap
 from apiext.verbs.call import Call
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
@@ -302,6 +303,28 @@ async def test_an_answer_that_was_not_read_goes_with_its_connection() -> None:
             await until(lambda: all(id(it) in others for it in _handlers()))
     finally:
         gc.enable()
+
+
+@on_uvloop
+async def test_the_memory_of_unread_answers_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    trims: list[int] = []
+    monkeypatch.setattr("apiext.storage.heap._TRIM", trims.append)
+    monkeypatch.setattr("apiext.http.connection.HEAP", Heap())
+    shelf = Shelf()
+    for number in range(400):
+        shelf.put(f"a{number}", x="x" * 20_000)
+    async with serving(shelf) as server:
+        async with connected(server) as client:
+            size = len((await client.ask("GET", COLLECTION)).body)
+        await until(lambda: not server.connections)
+        assert not trims, "what its client has read is left for the next answer"
+        for _ in range(1 + limits.HEAP_FREED // size):
+            async with connected(server) as client:
+                client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+                client.send("GET", COLLECTION)
+                await until(lambda: any(it._paused for it in server.connections))
+            await until(lambda: not server.connections)
+        await until(lambda: trims == [0])
 
 
 class _Queue(Shelf):

@@ -32,6 +32,7 @@ QUOTA = 8 << 30  # bytes: etcd's largest recommended size
 SLICE = 0.002  # seconds of work on the loop at a stretch
 RAFT_BYTES = 18  # that etcd adds to a request before it compares its size with the limit
 ROW_BYTES = 128  # that a put takes besides its key and value
+WRITTEN = 256  # keys of an answer that are written at a time
 FORGOTTEN = 500  # rows that a transaction of a compaction drops
 ROOMY = 0.95  # of the quota, below which the store counts as no longer full
 RELIEF = 10.0  # seconds between two tries to make room
@@ -355,18 +356,19 @@ class Store:
         at = query.revision if query.revision > 0 else self.durable
         if at < self.compacted:
             raise faults.compacted()
+        header = self.headers.at(self.durable)  # of this moment: clients go on from the revision that it names
         if end:
-            self._run(self._list(query, at, message, answer))
+            self._run(self._list(query, at, header, message, answer))
             return
         record = self.index.at(start, at)
         if record is None or query.count_only:
-            self._soon(answer, self.headers.at(self.durable) + (b"" if record is None else b"\x20\x01"))
+            self._soon(answer, header + (b"" if record is None else b"\x20\x01"))
         elif query.keys_only:
-            self._soon(answer, self.headers.at(self.durable) + _kvs([(start, b"", record)]) + b"\x20\x01")
+            self._soon(answer, header + _kvs([(start, b"", record)]) + b"\x20\x01")
         else:
-            self._with_values([(start, record)], at, message, answer, b"\x20\x01")
+            self._with_values([(start, record)], at, message, answer, (header, b"\x20\x01"))
 
-    def _list(self, query: RangeQuery, at: int, message: bytes, answer: Answer) -> Iterator[None]:
+    def _list(self, query: RangeQuery, at: int, header: bytes, message: bytes, answer: Answer) -> Iterator[None]:
         """Answer a range of keys, in steps."""
         (start, end), limit = query.span, max(query.limit, 0)
         known = self._counts.get((start, end, at))
@@ -394,10 +396,9 @@ class Store:
                 self._counts.popitem(last=False)
         tail = (b"\x18\x01" if more else b"") + (b"\x20" + wire.number(count) if count else b"")
         if query.keys_only or not found:
-            kvs = _kvs([(key, b"", record) for key, record in found])
-            self._soon(answer, self.headers.at(self.durable) + kvs + tail)
+            self._loop.call_soon(self._run, self._put_together(found, None, answer, (header, tail)))
         else:
-            self._with_values(found, at, message, answer, tail)
+            self._with_values(found, at, message, answer, (header, tail))
 
     def _overtaken(self, query: RangeQuery, message: bytes, answer: Answer) -> None:
         """Answer a range that a compaction overtook: a read of now begins again."""
@@ -407,19 +408,9 @@ class Store:
             self._range(message, answer)
 
     def _with_values(
-        self, found: list[tuple[bytes, Record]], at: int, message: bytes, answer: Answer, tail: bytes
+        self, found: list[tuple[bytes, Record]], at: int, message: bytes, answer: Answer, around: tuple[bytes, bytes]
     ) -> None:
-        """Answer with the values of keys."""
-        header = self.headers.at(self.durable)
-
-        def write(values: dict[int, bytes]) -> Iterator[None]:
-            parts = [header]
-            for first in range(0, len(found), 256):
-                some = found[first : first + 256]
-                parts.append(_kvs([(key, values[row_of(record)], record) for key, record in some]))
-                yield
-            parts.append(tail)
-            _settle(answer, b"".join(parts))
+        """Answer with the values of keys; ``around`` are the bytes before and behind them."""
 
         def respond(values: dict[int, bytes] | Exception) -> None:
             if isinstance(values, Exception):
@@ -431,9 +422,28 @@ class Store:
                 self._break(LookupError(f"a value of revision {at} or before is missing"))
                 _fail(answer, faults.broken("a value is missing"))
             else:
-                self._run(write(values))
+                self._run(self._put_together(found, values, answer, around))
 
         self.backend.values([row_of(record) for _, record in found], respond)
+
+    def _put_together(
+        self,
+        found: list[tuple[bytes, Record]],
+        values: dict[int, bytes] | None,
+        answer: Answer,
+        around: tuple[bytes, bytes],
+    ) -> Iterator[None]:
+        """Write the answer of a range, in steps; ``values`` is None for keys only."""
+        header, tail = around
+        parts = [header]
+        for first in range(0, len(found), WRITTEN):
+            some = found[first : first + WRITTEN]
+            parts.append(
+                _kvs([(key, b"" if values is None else values[row_of(record)], record) for key, record in some])
+            )
+            yield
+        parts.append(tail)
+        _settle(answer, b"".join(parts))
 
     def _run(self, steps: Iterator[None]) -> None:
         """Do steps, and let the loop do other things after each SLICE."""

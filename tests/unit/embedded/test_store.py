@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apiext.embedded import backend, faults
+from apiext.embedded import backend, faults, wire
 from apiext.embedded import connection as connections
 from apiext.embedded import store as stores
 from apiext.embedded.connection import Connection, dialer
@@ -393,3 +393,22 @@ async def test_a_client_knows_the_store_again_after_a_restart(tmp_path: Path) ->
             await etcd.close()
     assert statuses[0].cluster_id == statuses[1].cluster_id
     assert [status.revision for status in statuses] == [2, 3]
+
+
+async def test_a_long_read_of_now_names_the_revision_that_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache goes on from that revision: a write in the middle of the read must not lie before it."""
+    monkeypatch.setattr(stores, "SLICE", 0.0)
+    async with opened() as store, client_of(store) as etcd:
+        for number in range(30_000):
+            store.index.put(b"/r/%05d" % number, wire.Record(1, 1, 1, 0))
+        writes = 0
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(etcd.range(b"/r/", b"/r0", keys_only=True))
+            await asyncio.sleep(0)
+            while not reading.done():
+                await etcd.create(b"/r/new-%d" % writes, b"")
+                writes += 1
+        shown = reading.result()
+    assert writes > 3
+    new = [kv for kv in shown.kvs if kv.key.startswith(b"/r/new-")]
+    assert sorted(kv.mod_revision for kv in new) == [*range(2, shown.revision + 1)]

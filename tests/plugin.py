@@ -82,7 +82,7 @@ def _store(request: pytest.FixtureRequest) -> None:
         etcd: Etcd = request.getfixturevalue("own_etcd")
         processes.store[:] = [f"--etcd-servers={etcd.url}"]
     elif chosen == "memory":
-        processes.store[:] = ["--store=memory"]
+        processes.store[:] = [processes.MEMORY]
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,10 @@ import re
 import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from apiext import authorization_file, config_file, foreign_flags, limits
 from apiext.audit import flags as audit_flags
@@ -45,8 +46,7 @@ EXIT_FAILURE, EXIT_USAGE, EXIT_PORT, EXIT_ETCD = 1, 2, 3, 4
 EXIT_UNREAD = 141  # as a shell tells of a program that a closed pipe ended
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(Struct, frozen=True):
     """One flag: its names, what it means, and how its text becomes a value."""
 
     name: str

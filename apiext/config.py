@@ -4,9 +4,10 @@ import ipaddress
 import os
 import pwd
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 PLUGINS = frozenset(
     (
@@ -104,8 +105,7 @@ STORES = (SQLITE, MEMORY) = ("sqlite", "memory")
 ETCD = "etcd"
 
 
-@dataclass(frozen=True, slots=True)
-class EtcdConfig:
+class EtcdConfig(Struct, frozen=True):
     """An etcd in which objects live. No servers: they live in a store of this process."""
 
     servers: tuple[str, ...] = ()
@@ -114,12 +114,14 @@ class EtcdConfig:
     certfile: str = ""
     keyfile: str = ""
     user: str = ""
-    password: str = field(default="", repr=False)
+    password: str = ""
     wait: float = 60.0  # seconds to wait for etcd at the start
 
+    def __repr__(self) -> str:  # without the password
+        return f"EtcdConfig({self.servers!r}, {self.prefix!r})"
 
-@dataclass(frozen=True, slots=True)
-class AuditDelivery:
+
+class AuditDelivery(Struct, frozen=True):
     """How events get to one place: mode, batches, and what is cut."""
 
     mode: str = "blocking"
@@ -134,8 +136,7 @@ class AuditDelivery:
     max_batch_bytes: int = 10 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class AuditConfig:
+class AuditConfig(Struct, frozen=True):
     """What is audited, and where it is told (AUD-001). No policy: nothing is."""
 
     policy_file: str = ""
@@ -152,8 +153,7 @@ class AuditConfig:
     shared_lock: str = ""  # file by which several processes take turns at the log
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyConfig:
+class ProxyConfig(Struct, frozen=True):
     """Who may tell in headers whose requests they are (AUT-001). No CA: nobody."""
 
     ca_file: str = ""
@@ -164,8 +164,7 @@ class ProxyConfig:
     extra_prefixes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderConfig:
+class HeaderConfig(Struct, frozen=True):
     """What headers of answers say to browsers (LIM-005), and what those of requests say."""
 
     cors_origins: tuple[str, ...] = ()
@@ -179,8 +178,7 @@ NO_HEADERS = HeaderConfig()
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceRanges:
+class ServiceRanges(Struct, frozen=True):
     """What services are given: addresses of one network of a family, the first one's first, and ports of nodes."""
 
     networks: tuple[Network, ...] = (
@@ -190,8 +188,7 @@ class ServiceRanges:
     ports: range = range(30_000, 32_768)
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
+class Worker(Struct, frozen=True):
     """Which of the processes behind one port this one is, and what they share (decisions/0024)."""
 
     number: int  # from 1
@@ -199,8 +196,7 @@ class Worker:
     board: int = -1  # descriptor of what workers tell each other
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(Struct, frozen=True):
     """Everything that a server is told at its start."""
 
     data_dir: Path
@@ -223,7 +219,7 @@ class Config:
     tls_sans: tuple[str, ...] = ()
     client_ca_file: str = ""
     token_auth_file: str = ""
-    token: str = field(default="", repr=False)
+    token: str = ""
     authorization_modes: tuple[str, ...] = (ALWAYS_ALLOW,)
     service_account_issuers: tuple[str, ...] = ("https://kubernetes.default.svc",)
     service_account_signing_key_file: str = ""
@@ -254,6 +250,9 @@ class Config:
     audit: AuditConfig = AuditConfig()
     workers: int = 1
     worker: Worker | None = None  # None: the only process, or the supervisor of the workers
+
+    def __repr__(self) -> str:  # without the token
+        return f"Config({str(self.data_dir)!r}, {self.bind_address!r}, {self.port})"
 
     def checked(self) -> "Config":
         """Return the configuration, or raise ConfigError with a remedy."""

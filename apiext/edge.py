@@ -4,9 +4,10 @@ import logging
 import ssl
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from apiext import launch
 from apiext.audit.auditor import Auditor
@@ -38,8 +39,7 @@ CERTIFICATE_CHECK = "serving-certificate"
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """What the server shows and what it accepts: TLS, credentials, and those of its own admin kubeconfig."""
 
     tls: ssl.SSLContext | None

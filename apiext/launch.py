@@ -14,10 +14,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
+
+from msgspec import Struct
 
 from apiext import cli, files, limits, sockets
 from apiext.config import ALWAYS_ALLOW, ETCD, Config, ConfigError
@@ -44,8 +45,7 @@ class StoppedError(Exception):
         super().__init__("stopped before it served, by a signal")
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(Struct, frozen=True):
     """What is known of a server once it serves; ``seconds`` is how long its start took."""
 
     url: str

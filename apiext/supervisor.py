@@ -17,7 +17,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from apiext import cli, launch, limits
 from apiext.board import Board

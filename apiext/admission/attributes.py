@@ -1,8 +1,9 @@
 """What an admission plug-in sees of a write, and what it may leave behind."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
+
+from msgspec import Struct, field
 
 from apiext import limits
 from apiext.admission.rounds import Again, Rounds
@@ -46,8 +47,7 @@ class Form(NamedTuple):
         return f"{self.kind_group}/{self.kind_version}" if self.kind_group else self.kind_version
 
 
-@dataclass(slots=True)
-class Traces:
+class Traces(Struct):
     """What plug-ins say besides yes and no: warnings for the client, annotations for the audit (ADM-013).
 
     ``premises`` are what a yes rests on: the revisions that namespaces must still have when the write commits.
@@ -70,8 +70,7 @@ class Told(Protocol):
         """Return them as an object."""
 
 
-@dataclass(slots=True)  # not frozen: each write makes two, and freezing costs more than making
-class Attributes:
+class Attributes(Struct):
     """One write: operation CREATE, UPDATE or DELETE on an object; ``old`` is None on create, ``new`` on delete.
 
     ``told`` are the options of the request, ``deadline`` is loop time in seconds (0: none). ``definition``

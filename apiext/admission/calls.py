@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any, ParamSpec, Protocol, TypeVar
+
+from msgspec import Struct
 
 from apiext import limits
 from apiext.admission import metrics as counts
@@ -62,8 +63,7 @@ def allow_all(_: Requester, __: Question) -> tuple[bool, str]:
     return True, ""
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """What plug-ins need besides the write: namespaces, the client, other versions, who may do what, counts.
 
     ``workers`` tells that other workers answer at the same port.

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from apiext.admission.expressions import Conditions
 from apiext.admission.matching import Criteria, rule_of, selector_of
@@ -29,8 +31,7 @@ _NO_SIDE_EFFECTS = ("None", "NoneOnDryRun")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Hook:
+class Hook(Struct, frozen=True, eq=False):
     """One webhook of a configuration. ``target`` is what is wrong with its clientConfig when nothing can be called.
 
     ``owner`` is whose calls share one bulkhead: hooks that mutate and hooks that judge often have the same names.
@@ -46,11 +47,11 @@ class Hook:
     criteria: Criteria
     conditions: Conditions
     reinvoke: bool
-    owner: str = field(init=False)
+    owner: str = ""  # computed from the fields above
 
     def __post_init__(self) -> None:
         place = self.target.url if isinstance(self.target, Target) else ""
-        object.__setattr__(self, "owner", f"admission/{self.configuration}/{self.name} {place}")
+        force_setattr(self, "owner", f"admission/{self.configuration}/{self.name} {place}")
 
 
 def compile_hooks(configuration: View) -> list[Hook]:

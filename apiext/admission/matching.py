@@ -1,8 +1,9 @@
 """Which writes a hook is about: rules, scope, selectors, and equal resources in other versions (ADM-005)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from apiext.admission.attributes import NAMESPACES, Attributes, Form, form_of
 from apiext.documents.document import View
@@ -10,8 +11,7 @@ from apiext.meta import status
 from apiext.meta.selectors import EVERYTHING, LabelSelector, SelectorError
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """Operations on resources. ``resources`` are (resource, subresource); ``*`` stands for any everywhere."""
 
     operations: frozenset[str]
@@ -56,8 +56,7 @@ def rule_of(document: Mapping[str, Any]) -> Rule:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Criteria:
+class Criteria(Struct, frozen=True):
     """What a hook is about. A selector that cannot be read is its error's text; no rules at all mean every write."""
 
     rules: tuple[Rule, ...]

@@ -1,10 +1,10 @@
 """What a mutating policy makes of an object: apply configurations and JSON patches (plugin/policy/mutating/patch)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from apiext import limits
 from apiext.admission.attributes import Form
@@ -30,8 +30,7 @@ class Refused(Exception):
     """A mutation that cannot be made; the failure policy decides."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """The kind of the objects that are mutated: how their fields merge, and how one is completed.
 
     ``complete(document)`` returns the object with defaults and the paths of unknown fields; ValueError for what cannot
@@ -62,8 +61,7 @@ Patch = Callable[[Kind, View, Value], Document]
 """(kind, object, value of the expression) → the object mutated; raises Refused, StatusError and Cancelled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mutation:
+class Mutation(Struct, frozen=True):
     """One expression, and how what it gives is put into the object."""
 
     text: str
@@ -92,8 +90,7 @@ class Mutation:
             raise Refused(str(error)) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Mutations:
+class Mutations(Struct, frozen=True):
     """What a mutating policy does, in order, and whether again when the object changes after it."""
 
     mutations: Sequence[Mutation]

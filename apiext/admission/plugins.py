@@ -1,8 +1,9 @@
 """The plug-ins of a server in upstream's order, by the names that flags give them (ADM-001)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from apiext.admission import mutations, validations
 from apiext.admission.calls import Poster, Surroundings

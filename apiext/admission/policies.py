@@ -1,9 +1,10 @@
 """What the plug-ins of policies share: which are about a write, and what they deny (plugin/policy/generic)."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
 
 from apiext.admission import calls
 from apiext.admission.attributes import NAMESPACES, Attributes, Form
@@ -67,8 +68,7 @@ class NoNamespace(Exception):
         return status.not_found(NAMESPACES, str(self))
 
 
-@dataclass(frozen=True, slots=True)
-class Use(Generic[C]):
+class Use(Struct, Generic[C], frozen=True):
     """A policy about the write, a binding that puts it to use there, and how the policy wants to see the write."""
 
     policy: Policy[C]
@@ -76,8 +76,7 @@ class Use(Generic[C]):
     form: Form
 
 
-@dataclass(frozen=True, slots=True)
-class Denial:
+class Denial(Struct, frozen=True):
     """Who denies the write, and why; no binding when the policy itself cannot be put to use."""
 
     policy: str

@@ -1,9 +1,10 @@
 """An admission policy and its binding compiled, and the expressions of a policy at work on one write."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from apiext import limits
 from apiext.admission.expressions import Budget, Conditions, evaluate, fault_of
@@ -24,8 +25,7 @@ Compiled = Program | str
 C = TypeVar("C")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Policy(Generic[C]):
+class Policy(Struct, Generic[C], frozen=True, eq=False):
     """A policy. ``param_kind`` are apiVersion and kind of its parameters, None when it has none.
 
     ``content`` is what only policies of its sort have.
@@ -40,8 +40,7 @@ class Policy(Generic[C]):
     content: C
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Binding:
+class Binding(Struct, frozen=True, eq=False):
     """A policy put to use: on which writes, with which parameters, and what a failure does (if it judges)."""
 
     name: str

@@ -2,10 +2,10 @@
 
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from msgspec import Struct, field
 
 from apiext.admission.attributes import Attributes, Form
 from apiext.admission.expressions import request
@@ -38,8 +38,7 @@ class BadReview(ValueError):
     """An answer that breaks the rules of reviews."""
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Struct, frozen=True):
     """What a webhook said. ``patch`` is JSON of operations, empty when there is none."""
 
     allowed: bool

@@ -1,8 +1,9 @@
 """What a validating policy has against one write (plugin/policy/validating)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from apiext import limits
 from apiext.admission.expressions import Budget, ConditionError, OutOfBudget
@@ -24,8 +25,7 @@ _OF_NAMESPACE = frozenset((
 ))  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Validation:
+class Validation(Struct, frozen=True):
     """One expression that must be true, and what is said when it is not."""
 
     text: str
@@ -35,16 +35,14 @@ class Validation:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Validations:
+class Validations(Struct, frozen=True):
     """What a validating policy demands, and its audit annotations: (key, expression, program)."""
 
     validations: Sequence[Validation]
     annotations: Sequence[tuple[str, str, Compiled]]
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """What a policy has against a write; ``index`` is the validation's."""
 
     message: str
@@ -52,8 +50,7 @@ class Decision:
     index: int = 0
 
 
-@dataclass(slots=True)
-class Verdict:
+class Verdict(Struct):
     """What came of a policy: decisions that the binding's actions apply to, errors that always deny, annotations."""
 
     decisions: list[Decision] = field(default_factory=list)

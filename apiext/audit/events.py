@@ -1,11 +1,12 @@
 """What an event says: a request's trail as it grows, and its lines as kube-apiserver writes them (AUD-001, AUD-002)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import orjson
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.audit.policy import API_VERSION, COMPLETE, LEVELS, RECEIVED, REQUEST, Verdict
@@ -65,8 +66,7 @@ class User(Protocol):
         """What else is known, by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Struct, frozen=True):
     """Who asks for what, as it is known before a request is answered."""
 
     audit_id: str
@@ -78,8 +78,7 @@ class Told:
     received: float
 
 
-@dataclass(slots=True)
-class Event:
+class Event(Struct):
     """One event, complete; its line is made when it is written, off the loop."""
 
     verdict: Verdict

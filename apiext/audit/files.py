@@ -8,12 +8,13 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from isal import igzip
+from msgspec import Struct
+from msgspec.structs import replace
 
 from apiext import files
 from apiext.streams import is_stream
@@ -24,8 +25,7 @@ _GZIP = ".gz"
 _MODE = 0o600
 
 
-@dataclass(frozen=True, slots=True)
-class Rotation:
+class Rotation(Struct, frozen=True):
     """When a file is put aside, and how many of those are kept for how many days; 0 is no bound."""
 
     size: int = 100 * MEGABYTE

@@ -1,8 +1,9 @@
 """The audit policy: which requests are told of, how much of each, and what is wrong with a policy (AUD-001)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from apiext.documents.encoding import decode_yaml, json_kind
 from apiext.documents.errors import DecodeError
@@ -23,8 +24,7 @@ class PolicyError(ValueError):
     """A policy that cannot be used; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """How much is told of a request: the level, the stages left out, and whether managedFields are."""
 
     level: int = NONE
@@ -32,8 +32,7 @@ class Verdict:
     omit_managed_fields: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(Struct, frozen=True):
     """Resources of a group; no names of resources or objects mean all of them."""
 
     group: str = ""
@@ -59,8 +58,7 @@ def _resource_matches(wanted: str, resource: str, subresource: str) -> bool:
     return wanted.endswith("/*") and wanted[:-2] == resource  # upstream: the resource itself as well
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """Which requests a verdict is for; what is empty matches all."""
 
     verdict: Verdict
@@ -92,8 +90,7 @@ def _path_matches(wanted: str, path: str) -> bool:
     return wanted in ("*", path) or (wanted.endswith("*") and path.startswith(wanted.rstrip("*")))
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """Rules, of which the first that matches decides; without one, nothing is told."""
 
     rules: tuple[Rule, ...]

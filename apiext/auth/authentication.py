@@ -6,9 +6,10 @@ import hmac
 import secrets
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from apiext.auth.bonds import BadToken, Unbound
 from apiext.auth.tokens import Tokens
@@ -108,15 +109,13 @@ class Credentials:
         return found[0]
 
 
-@dataclass(frozen=True, slots=True)
 class TokenFileError(ValueError):
     """A line of the token file that is no ``token,user,uid[,"group1,group2"]``."""
 
-    line: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"token file, line {self.line}: {self.text}"
+    def __init__(self, line: int, text: str) -> None:
+        super().__init__(f"token file, line {line}: {text}")
+        self.line = line
+        self.text = text
 
 
 def parse_token_file(lines: Iterable[str]) -> dict[str, User]:
@@ -154,8 +153,7 @@ def read_token_file(path: Path) -> dict[str, User]:
         return parse_token_file(file)
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """Who sent the certificate of a connection: the user that it names, and whether it is a proxy that we believe."""
 
     user: User | None

@@ -1,9 +1,10 @@
 """May you: the attributes of a request, the modes that judge them, and the words of a refusal (AUT-003, ERR-18)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from apiext import config
 from apiext.auth.user import User
@@ -16,8 +17,7 @@ PUBLIC_PATHS = ("/healthz", "/livez", "/readyz", "/version")
 """Paths anybody may GET, and everything below them (upstream's public-info rule)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(Struct, frozen=True):
     """What a user wants to do; ``at_path``: at a path that is no resource."""
 
     user: User
@@ -32,8 +32,7 @@ class Attributes:
     at_path: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """Whether something is allowed, which is also its truth value, and what a client is told about it."""
 
     allowed: bool
@@ -60,8 +59,7 @@ def always_deny(attributes: Attributes) -> Decision:
     return ALLOWED if attributes.user.is_master else _FORBIDDEN
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """Something that a user may do: verbs on resources of groups, if need be of these names, or on paths."""
 
     verbs: tuple[str, ...]
@@ -71,8 +69,7 @@ class Rule:
     names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """What a user may do in a namespace, and why that may not be all."""
 
     rules: tuple[Rule, ...] = ()

@@ -1,8 +1,9 @@
 """What tokens of service accounts hang on: the account itself, a secret, and how both are found."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 LAST_USED = "kubernetes.io/legacy-token-last-used"
 INVALID_SINCE = "kubernetes.io/legacy-token-invalid-since"
@@ -16,8 +17,7 @@ class Unbound(BadToken):
     """One that does not count by what the cache has of its account or secret: the store may know more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     """A service account as tokens name it."""
 
     namespace: str
@@ -25,16 +25,14 @@ class Account:
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """A secret that a token ends with."""
 
     name: str
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """What counts of a stored account or secret: ``deleted`` is since when it goes, ``token`` what it keeps, in base64.
 
     ``used`` and ``invalid`` are the days, as labels tell them, when that token was last used, and stopped to count.

@@ -10,7 +10,6 @@ import secrets
 import socket
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from msgspec import Struct
 
 from apiext import files
 from apiext.auth.serving import RENEW_BEFORE, Serving, now
@@ -44,8 +44,7 @@ _BLOCK = re.compile(b"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----\n?
 Key = ec.EllipticCurvePrivateKey
 
 
-@dataclass(frozen=True, slots=True)
-class Authority:
+class Authority(Struct, frozen=True):
     """A certificate authority and its key.
 
     ``former`` are the authorities that it replaced and that have not ended; ``cross`` are certificates of its own key
@@ -244,8 +243,7 @@ def _authority_builder(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Holder:
+class _Holder(Struct, frozen=True):
     """Who a leaf certificate is for: CN, O, subject alternative names, and what it may be used for."""
 
     common_name: str

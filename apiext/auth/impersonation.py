@@ -6,8 +6,10 @@ user, and whoever may act by any mode acts.
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from apiext.auth.authorization import Attributes, Authorizer, denial
 from apiext.auth.user import (
@@ -40,8 +42,7 @@ class NobodyNamed(ValueError):
     """Groups, uid or extras are asked for without a user."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """Who the headers of a request name."""
 
     user: str
@@ -84,8 +85,7 @@ class Wanted:
         return replace(asked, name=self.user)
 
 
-@dataclass(frozen=True, slots=True)
-class Mode:
+class Mode(Struct, frozen=True):
     """A way to act as somebody: whom it is for, and as whom one acts then."""
 
     name: str

@@ -1,8 +1,9 @@
 """The kubeconfig of the administrator: written once per start, whole or not at all."""
 
 import base64
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from apiext import files, limits
 from apiext.documents.document import Document
@@ -13,8 +14,7 @@ NAME = "apiext"
 """What cluster, context and user are called."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """How to reach a server: its URL, its authority (PEM), and a token or a client certificate with its key (PEM)."""
 
     server: str

@@ -6,8 +6,9 @@ binding of that namespace, or one without a namespace, changes, so that a check 
 
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from apiext import limits
 from apiext.auth.authorization import Attributes, Decision, Rule, Rules
@@ -257,8 +258,7 @@ class Subject(NamedTuple):
 USER, USERS, ACCOUNT = "User", "Group", "ServiceAccount"  # kinds of subjects
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """Which role a binding gives; ``namespace`` is that of a Role."""
 
     kind: str
@@ -275,8 +275,7 @@ class Reference:
 KINDS: Mapping[str, str] = {"Role": "roles", "ClusterRole": "clusterroles"}
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(Struct, frozen=True):
     """A binding: which role it gives to whom; ``namespace`` is empty for all of them."""
 
     name: str
@@ -293,8 +292,7 @@ class Binding:
 _EVERYWHERE = "ClusterRoleBinding"
 
 
-@dataclass(frozen=True, slots=True)
-class Grants:
+class Grants(Struct, frozen=True):
     """The roles that a user has in a namespace, and those that are bound and not there."""
 
     roles: tuple[Role, ...]

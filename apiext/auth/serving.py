@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+
+from msgspec import Struct
 
 from apiext.telemetry import Family
 
@@ -15,8 +16,7 @@ _TELL_BEFORE = {"serving": RENEW_BEFORE, "authority": timedelta(days=90)}
 _DAY = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(Struct, frozen=True):
     """The PEM files of a serving certificate, and the authority's certificate that clients verify it with.
 
     ``authority`` is the file of the latter if it is ours, and signs users, too; ``authority_ends`` is when that ends.

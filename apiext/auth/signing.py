@@ -3,13 +3,13 @@
 import hashlib
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
+from msgspec import Struct
 
 from apiext import files
 from apiext.auth.base64url import encoded
@@ -20,8 +20,7 @@ PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 _PEM = re.compile(rb"-----BEGIN ([A-Z ]+)-----.*?-----END \1-----", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
+class Curve(Struct, frozen=True):
     """What signatures on an elliptic curve are called, how they digest, and the bytes of each of their halves."""
 
     algorithm: str

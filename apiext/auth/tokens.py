@@ -5,13 +5,13 @@ import binascii
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 import orjson
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.auth import secret_tokens

@@ -1,8 +1,10 @@
 """Who sends a request: a name, groups, and nothing about how that was found out."""
 
 import re
-from dataclasses import dataclass, replace
 from urllib.parse import unquote
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
@@ -14,8 +16,7 @@ CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 """The extra that tells which credential a user has shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Struct, frozen=True):
     """A user as admission, authorization and audit see it."""
 
     name: str

@@ -1,8 +1,9 @@
 """Table columns: definitions of printer columns and the cells they give (TAB-002, TAB-003)."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.catalog.served import Column

@@ -3,9 +3,9 @@
 import hashlib
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
 import orjson
+from msgspec.structs import replace
 
 from apiext.catalog import endpoints
 from apiext.catalog.columns import custom_columns

@@ -1,11 +1,21 @@
 """Merge types of Go types, from their tables (SSA-019; the markers are those of upstream's Go sources)."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from apiext.go_types.scalars import METADATA
 from apiext.go_types.typed import Bool, Bytes, Float, GoType, Integer, List, Map, Struct, Text, Time
 from apiext.managedfields.schemas import OBJECT_META, merge_type
 from apiext.managedfields.types import ATOMIC, BOOLEAN, DEDUCED, NUMERIC, STRING, UNTYPED, ListType, MapType, Type
 
-_SCALARS = {Text: STRING, Bool: BOOLEAN, Integer: NUMERIC, Float: NUMERIC, Bytes: STRING, Time: UNTYPED}
+_SCALARS: Mapping[type[Any], str] = {
+    Text: STRING,
+    Bool: BOOLEAN,
+    Integer: NUMERIC,
+    Float: NUMERIC,
+    Bytes: STRING,
+    Time: UNTYPED,
+}
 
 
 def go_merge_type(of: GoType) -> Type:

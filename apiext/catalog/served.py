@@ -1,9 +1,11 @@
 """What is served, as frozen values: version, resource, catalog, and the one cell that changes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
 
 from apiext import limits
 from apiext.catalog.frozen_map import FrozenMap
@@ -33,8 +35,7 @@ _group_resource = lru_cache(limits.NAMES_SEEN)(GroupResource)
 _group_kind = lru_cache(limits.NAMES_SEEN)(GroupKind)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True, eq=False):
     """A Table column: its definition, and the cell of a document (TAB-002, TAB-003).
 
     Where it ``tells_age``, ``cell`` returns the RFC 3339 time since which the age counts, or None. The shown cell
@@ -46,7 +47,7 @@ class Column:
     format: str = ""
     description: str = ""
     priority: int = 0
-    cell: Callable[[View], Any] = field(default=lambda _: None, compare=False)
+    cell: Callable[[View], Any] = lambda _: None
     tells_age: bool = False
 
     def shown(self, ages: Ages) -> Callable[[View], Any]:
@@ -62,8 +63,7 @@ class Column:
         return cell
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """The lens of one (sub)resource: what it shows, what a change puts back.
 
     ``project(stored)`` is what a client of the endpoint sees. ``embed(existing, shown)`` is the whole object with the
@@ -107,8 +107,7 @@ class Endpoint:
         return make(new, old)
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class ServedVersion:
+class ServedVersion(Struct, frozen=True, eq=False, weakref=True):
     """One version of a resource, with everything that reading and writing it needs, as closures.
 
     ``view(raw, revision)`` is the JSON that a client sees (bytes in, bytes out, no newline). ``decode(raw, revision)``
@@ -195,22 +194,22 @@ class ServedVersion:
     uncollected: bool = False  # how a delete propagates is nothing to it (events)
     preserve: bool = False  # spec.preserveUnknownFields: nothing is pruned
     stored_as: GroupResource | None = None  # whose objects it shows, None for its own
-    # every request asks for these several times
-    api_version: str = field(init=False)  # of objects in this version
-    to_store: Callable[[Document], bytes] = field(init=False)  # encode_formed if there is one, else encode
-    group_resource: GroupResource = field(init=False)  # as error texts name it
-    stored_resource: GroupResource = field(init=False)  # that its objects are stored under
-    group_kind: GroupKind = field(init=False)  # as error texts name it
-    stored_kind: GroupKind = field(init=False)  # as errors of its values name it: upstream, in the group of the storage
+    # the rest is computed from the fields above: every request asks for these several times
+    api_version: str = ""  # of objects in this version
+    to_store: Callable[[Document], bytes] = lambda document: b""  # encode_formed if there is one, else encode
+    group_resource: GroupResource = GroupResource("", "")  # as error texts name it
+    stored_resource: GroupResource = GroupResource("", "")  # that its objects are stored under
+    group_kind: GroupKind = GroupKind("", "")  # as error texts name it
+    stored_kind: GroupKind = GroupKind("", "")  # as errors of its values name it: upstream, in the group of the storage
 
     def __post_init__(self) -> None:
         resource = _group_resource(self.group, self.resource)
-        object.__setattr__(self, "api_version", f"{self.group}/{self.version}" if self.group else self.version)
-        object.__setattr__(self, "to_store", self.encode_formed or self.encode)
-        object.__setattr__(self, "group_resource", resource)
-        object.__setattr__(self, "stored_resource", self.stored_as or resource)
-        object.__setattr__(self, "group_kind", _group_kind(self.group, self.kind))
-        object.__setattr__(self, "stored_kind", _group_kind(self.stored_resource.group, self.kind))
+        force_setattr(self, "api_version", f"{self.group}/{self.version}" if self.group else self.version)
+        force_setattr(self, "to_store", self.encode_formed or self.encode)
+        force_setattr(self, "group_resource", resource)
+        force_setattr(self, "stored_resource", self.stored_as or resource)
+        force_setattr(self, "group_kind", _group_kind(self.group, self.kind))
+        force_setattr(self, "stored_kind", _group_kind(self.stored_resource.group, self.kind))
 
     def as_is(self) -> "ServedVersion":
         """Return this version for writes that store in it whatever the storage version is, so that nobody converts."""
@@ -227,8 +226,7 @@ class ServedVersion:
             return None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ServedResource:
+class ServedResource(Struct, frozen=True, eq=False):
     """A resource: its served versions by name, and the state of the definition behind it.
 
     ``guard_key`` and ``guard_revision`` are compared by every put of a custom object; empty for built-ins.
@@ -291,8 +289,7 @@ class ServedResource:
         return self.versions.get(self.storage_version)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Catalog:
+class Catalog(Struct, frozen=True, eq=False):
     """Everything served at one moment. ``number`` grows with each change; discovery is computed from this value.
 
     ``builtin_groups`` are the groups of the server itself.

@@ -1,8 +1,9 @@
 """How the objects of a definition are stored, and what stored objects no version shows."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from apiext.catalog.splices import Splices
 from apiext.documents.document import Document, View
@@ -50,8 +51,7 @@ class WrongVersion(Unreadable):
     """A stored object claims a version that its definition does not have (VER-011): a 500 for who asks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(Struct, frozen=True):
     """How the objects of a definition are stored: versions by name, which one is written, who converts.
 
     ``texts`` make stored bytes of a version what that version shows, but for the resourceVersion, which no webhook is

@@ -5,11 +5,12 @@ resourceVersion are spliced instead: known are those that this version encoded, 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.catalog.answers import Answers
@@ -26,8 +27,7 @@ from apiext.meta import objectmeta
 _DIGITS, _LONG = bytes.maketrans(b"123456789", b"000000000"), b"0" * 19  # finds integers that int64 may not hold
 
 
-@dataclass(frozen=True, slots=True)
-class Codec:
+class Codec(Struct, frozen=True):
     """The closures of a served version; ``encode_as_is`` stores a document in its own version, whatever is written.
 
     ``outdated`` is told of stored bytes that are no object any more. ``encode_formed`` does what ``encode`` does for a

@@ -1,43 +1,38 @@
 """Nodes of a parsed expression; each has an id that places, types and costs refer to."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from apiext.cel.values import Scalar
 
 NO_ELEMENTS: frozenset[int] = frozenset()
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Node:
+class Node(Struct, eq=False):
     """A part of an expression."""
 
     id: int
 
 
-class Broken(Node):
+class Broken(Node, eq=False):
     """What stands where a fault was reported."""
 
-    __slots__ = ()
 
-
-@dataclass(slots=True, eq=False, repr=False)
-class Literal(Node):
+class Literal(Node, eq=False):
     """A value written in the expression."""
 
     value: Scalar
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Ident(Node):
+class Ident(Node, eq=False):
     """A name; after the check, the name it resolved to."""
 
     name: str
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Select(Node):
+class Select(Node, eq=False):
     """``operand.field``, or with ``test`` the ``has()`` of it."""
 
     operand: Node
@@ -45,8 +40,7 @@ class Select(Node):
     test: bool = False
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Call(Node):
+class Call(Node, eq=False):
     """A function or operator with its arguments; with ``target`` a call of the receiver's."""
 
     function: str
@@ -58,16 +52,14 @@ class Call(Node):
         return self.args if self.target is None else [self.target, *self.args]
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class ListOf(Node):
+class ListOf(Node, eq=False):
     """``[a, ?b]``; ``optional`` holds the indices written with a question mark."""
 
     elements: list[Node]
     optional: frozenset[int] = NO_ELEMENTS
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Entry:
+class Entry(Struct, eq=False):
     """``key: value`` of a map, or ``field: value`` of an object (then ``key`` is a Literal)."""
 
     id: int
@@ -76,39 +68,36 @@ class Entry:
     optional: bool
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class MapOf(Node):
+class MapOf(Node, eq=False):
     """``{key: value, ?key: value}``."""
 
     entries: list[Entry]
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class ObjectOf(Node):
+class ObjectOf(Node, eq=False):
     """``Type{field: value}``."""
 
     type_name: str
     fields: list[Entry]
 
 
-class Fold(Node):
+class Fold(Node, eq=False):
     """What macros become: a loop over a range with an accumulator."""
 
-    __slots__ = ("accu", "condition", "init", "over", "result", "step", "var", "var2")
-
-    def __init__(self, id: int, over: Node, names: tuple[str, str, str], parts: Sequence[Node]) -> None:
-        """names: variable, second variable ("" for none), accumulator. parts: init, condition, step, result."""
-        self.id = id
-        self.over = over
-        self.var, self.var2, self.accu = names
-        self.init, self.condition, self.step, self.result = parts
+    over: Node
+    var: str
+    var2: str  # second variable, "" for none
+    accu: str
+    init: Node
+    condition: Node
+    step: Node
+    result: Node
 
 
 MacroCall: TypeAlias = tuple[str, Node | None, list[Node]]
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Parsed:
+class Parsed(Struct, eq=False):
     """A parsed expression: its root, the offset of each id, and the macro calls that nodes came from."""
 
     text: str

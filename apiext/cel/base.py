@@ -1,8 +1,10 @@
 """The functions, macros and types that all expressions of one version of the language share."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import cache
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from apiext.cel import types, well_known
 from apiext.cel.builder import Macros
@@ -54,16 +56,14 @@ class Function:
         self.charge: Charge = next((overload.cost.charge for overload in overloads if overload.cost.by_name), one)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Extension:
+class Extension(Struct, frozen=True, eq=False):
     """What an environment knows beyond others: functions, and types whose values expressions construct."""
 
     library: Library
     resolve: Resolve
 
 
-@dataclass(slots=True)
-class Base:
+class Base(Struct):
     """One version of the language."""
 
     functions: Mapping[str, Function]

@@ -173,7 +173,7 @@ class Builder:
             return ObjectOf(id, node.type_name, [self._copy_entry(call, field) for field in node.fields])
         if isinstance(node, Fold):
             parts = [self.copy(call, part) for part in (node.over, node.init, node.condition, node.step, node.result)]
-            return Fold(id, parts[0], (node.var, node.var2, node.accu), parts[1:])
+            return Fold(id, parts[0], node.var, node.var2, node.accu, *parts[1:])
         return Broken(id)
 
     def _copy_entry(self, call: int, entry: Entry) -> Entry:
@@ -204,4 +204,4 @@ class Builder:
     def fold(self, call: int, over: Node, names: tuple[str, str, str], parts: list[Node]) -> Node:
         """Return a loop: names are variable, second variable ("" for none) and accumulator; parts are init,
         condition, step and result."""
-        return Fold(self.id(self.offsets[call]), over, names, parts)
+        return Fold(self.id(self.offsets[call]), over, *names, *parts)

@@ -1,8 +1,9 @@
 """What type each part of an expression has, and which function each call means; upstream's errors where they clash."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from apiext.cel import types, well_known
 from apiext.cel.ast import Call, Entry, Fold, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Parsed, Select
@@ -22,8 +23,7 @@ _LITERALS: dict[type, Type] = {
 }  # fmt: skip
 
 
-@dataclass(slots=True)
-class Checked:
+class Checked(Struct):
     """An expression with types: by the ids of its nodes, its types, its calls' overloads and its names' meanings."""
 
     parsed: Parsed

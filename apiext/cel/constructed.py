@@ -5,8 +5,9 @@ them as Go compares data (``alike``); both show in what expressions see.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from apiext.cel import types
 from apiext.cel.arithmetic import add
@@ -150,8 +151,7 @@ def join(one: Value, other: Value) -> Value:
 Make: TypeAlias = Callable[[str, dict[str, Value]], Value]  # a type's name and fields → a value or a Fault
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """What is known of a type: how its values are made, and the types of its fields, None when any may be there."""
 
     make: Make

@@ -1,13 +1,13 @@
 """The tree of a text that did not parse: rules with their parts, and tokens that were not there."""
 
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from apiext.cel.grammar import State
 
 
-@dataclass(slots=True, eq=False)
-class Context:
+class Context(Struct, eq=False):
     """A rule being parsed, or parsed: what it makes and the parts found, by label."""
 
     rule: str
@@ -19,8 +19,7 @@ class Context:
     parts: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(Struct, frozen=True):
     """A token that was not there: its number in the text is that of the next one."""
 
     at: int

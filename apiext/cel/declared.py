@@ -1,7 +1,8 @@
 """Types that the caller declares for its data: fields, elements, sizes, and how the data is read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from apiext.cel import types
 from apiext.cel.types import Type
@@ -12,8 +13,7 @@ _TYPES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Declared:
+class Declared(Struct, frozen=True, eq=False):
     """A type with what costs and reading need.
 
     kind: object, map, list, string, bytes, timestamp, duration, int, double, bool, int_or_string, or preserved

@@ -1,15 +1,15 @@
 """The expression grammar as a network of states, for finding out what was expected where a text went wrong."""
 
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from apiext.cel import lexer as t
 
 EPSILON = -2  # in a set of tokens: the rule may end here
 
 
-@dataclass(slots=True, eq=False)
-class State:
+class State(Struct, eq=False):
     """A point in a rule: one token or rule follows, or several ways lead on."""
 
     rule: str
@@ -21,8 +21,7 @@ class State:
     next: "State | None" = None
 
 
-@dataclass(frozen=True, slots=True)
-class Tok:
+class Tok(Struct, frozen=True):
     """One of some tokens, kept under a label."""
 
     kinds: frozenset[int]
@@ -30,8 +29,7 @@ class Tok:
     many: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A rule, kept under a label."""
 
     name: str
@@ -40,8 +38,7 @@ class Rule:
     many: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """One of several ways (block), any number (star), one or more (plus), or perhaps none (optional).
 
     ``predicted`` says that more than one token may be looked at. A way may carry a least precedence and the
@@ -53,8 +50,7 @@ class Choice:
     predicted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """A sequence of parts."""
 
     parts: "tuple[Part, ...]"
@@ -212,8 +208,7 @@ RULES: dict[str, tuple[Part, ...]] = {
 }
 
 
-@dataclass(slots=True, eq=False)
-class Placed:
+class Placed(Struct, eq=False):
     """A part with its states: where it starts, where its loop ends a turn, and its ways placed."""
 
     part: Part

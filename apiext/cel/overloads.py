@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from apiext.cel import types
 from apiext.cel.builder import Macros
@@ -25,8 +26,7 @@ _RUNTIME_NAMES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Overload:
+class Overload(Struct, frozen=True, eq=False):
     """One form of a function: its types, the Python function that implements it, and its cost."""
 
     function: str
@@ -117,8 +117,7 @@ def _runtime_name(type: Type) -> str:
     return _RUNTIME_NAMES.get(type.kind, "")
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(Struct, frozen=True):
     """Functions and macros that belong together, and the version of Kubernetes that new rules need for them."""
 
     name: str

@@ -3,10 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from apiext.auth.authorization import Rule
 from apiext.auth.rbac import document_of, iter_rules
@@ -26,8 +26,7 @@ log = logging.getLogger(__name__)
 USER = service_account("kube-system", AGGREGATION)
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(Struct, frozen=True):
     """What counts of a cluster role; its rules are read when they are needed."""
 
     entry: Entry

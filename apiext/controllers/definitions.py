@@ -3,10 +3,11 @@
 import hashlib
 import logging
 import re
-from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.crd.conditions import find
@@ -47,8 +48,7 @@ _SCHEMA_LISTS = frozenset(("allOf", "anyOf", "oneOf"))
 _SCHEMAS = frozenset(("items", "additionalProperties", "additionalItems", "not", "openAPIV3Schema"))
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(Struct, frozen=True):
     """What is known of a stored spec: outline and digest, and where its member stands in large bytes."""
 
     outline: dict[str, Any]
@@ -56,8 +56,7 @@ class Spec:
     place: slice
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """A stored definition as controllers see it.
 
     ``outline`` is the definition without versions and conversion. ``digest`` covers everything that serving it depends

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass
 
 import orjson
+from msgspec import Struct
 
 from apiext.controllers.references import Reference, metadata_of, references_of
 from apiext.meta.names import GroupResource
@@ -28,8 +28,7 @@ def split(key: str) -> tuple[GroupResource, str, str]:
     return GroupResource(group, resource), namespace, name
 
 
-@dataclass(slots=True)
-class _Leaving:
+class _Leaving(Struct):
     """An object that is deleted with a finalizer of ours, and how many dependents hold it."""
 
     key: str

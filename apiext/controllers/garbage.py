@@ -8,11 +8,11 @@ schema nor a conversion can hold up a deletion.
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from apiext import limits
 from apiext.auth.user import service_account
@@ -59,8 +59,7 @@ class Owner(Enum):
     ABSENT = auto()
 
 
-@dataclass(frozen=True, slots=True)
-class _Object:
+class _Object(Struct, frozen=True):
     """One object as it was judged: where it is, and its metadata then."""
 
     key: str

@@ -4,9 +4,8 @@ Every put of a custom object compares the guard's revision in the same transacti
 older definition cannot commit. A guard says ``serving`` or ``terminating``; a deletion changes it first.
 """
 
-from dataclasses import dataclass
-
 import orjson
+from msgspec import Struct
 
 from apiext import limits
 from apiext.controllers.definitions import Definitions, Facts
@@ -20,8 +19,7 @@ SERVING = "serving"
 TERMINATING = "terminating"
 
 
-@dataclass(frozen=True, slots=True)
-class Permit:
+class Permit(Struct, frozen=True):
     """A guard as stored: whose it is, and the revision that a put must compare."""
 
     uid: str

@@ -3,9 +3,9 @@
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import orjson
+from msgspec import Struct
 
 from apiext import limits
 from apiext.controllers.references import metadata_of
@@ -19,8 +19,7 @@ from apiext.verbs.commit import Put, Remove, attempt
 from apiext.verbs.metadata import mark_as_deleting
 
 
-@dataclass(frozen=True, slots=True)
-class Emptied:
+class Emptied(Struct, frozen=True):
     """What is being emptied, a namespace or a definition, as its controller knows it.
 
     ``due()`` tells whether it is still the one that is being deleted: another server may have brought that to its end,

@@ -11,10 +11,11 @@ import asyncio
 import logging
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.auth.user import service_account
@@ -60,8 +61,7 @@ _UNHANDLED = "migration encountered unhandled error"
 _MERGE = "application/merge-patch+json"
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Struct, frozen=True):
     """A migration that is not over: as it was stored last."""
 
     entry: Entry
@@ -87,8 +87,7 @@ class _Asked:
         return bool(self.holds & {"Succeeded", "Failed"})
 
 
-@dataclass(slots=True)
-class _Pass:
+class _Pass(Struct):
     """One walk through the objects of a resource, and what went wrong so far: for good, and perhaps not."""
 
     asked: _Asked

@@ -1,18 +1,17 @@
 """What metadata says of owners, read and edited in stored objects: references, finalizers, and who owns the fields."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from sys import intern
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from apiext.documents.document import Document, View
 from apiext.storage.store import Entry
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """One member of metadata.ownerReferences: the owner's coordinates, and whether its deletion waits for us."""
 
     api_version: str

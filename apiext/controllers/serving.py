@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.catalog.compile import compile_definition

@@ -5,13 +5,14 @@ import logging
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Coroutine, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from operator import attrgetter
 from time import perf_counter
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.catalog.converted import Ask, Converted, NeedsConversion, unknown
@@ -42,8 +43,7 @@ class Poster(Protocol):
         """POST JSON and return the answer's body; raises CallError."""
 
 
-@dataclass(slots=True)
-class _Hook:
+class _Hook(Struct):
     """The webhook of one definition as it is configured, and how many requests wait for it."""
 
     settings: View

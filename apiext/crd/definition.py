@@ -1,8 +1,9 @@
 """A CustomResourceDefinition as a value: what others ask of its v1 document, named."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from apiext.documents.document import View
 from apiext.documents.encoding import json_kind
@@ -21,8 +22,7 @@ APPROVAL = "KubernetesAPIApprovalPolicyConformant"
 _NONE: Mapping[str, Any] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(Struct, frozen=True):
     """A set of names as requested or accepted; the empty string is a name not (yet) had."""
 
     plural: str = ""
@@ -78,8 +78,7 @@ def _conditions(given: Any) -> Sequence[View]:
     return given or ()
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Struct, frozen=True):
     """One entry of ``spec.versions``; ``schema`` is the openAPIV3Schema or None, ``scale`` its settings or None."""
 
     name: str
@@ -94,8 +93,7 @@ class Version:
     selectable: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CustomResourceDefinition:
+class CustomResourceDefinition(Struct, frozen=True):
     """A definition read from its v1 document; ``conversion`` is ``spec.conversion``."""
 
     name: str

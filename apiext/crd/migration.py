@@ -6,8 +6,9 @@ is written again by an empty patch under its uid and resourceVersion, which the 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from apiext.documents.document import Document, View
 from apiext.documents.equality import same
@@ -20,8 +21,7 @@ class MigrationError(Exception):
     """A resource that cannot be migrated as things are; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """What is to be done for one definition in one generation.
 
     ``served`` tells whether the storage version is. ``compared`` are the served old versions whose objects may lose

@@ -1,7 +1,9 @@
 """Which requested names a definition gets (CND-001…003): a pure function of it and its group's accepted names."""
 
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from apiext.crd.conditions import condition, find
 from apiext.crd.definition import ESTABLISHED, NAMES_ACCEPTED, CustomResourceDefinition, Names
@@ -10,8 +12,7 @@ from apiext.documents.quotes import go_quote
 from apiext.meta.fields import aggregate
 
 
-@dataclass(frozen=True, slots=True)
-class Naming:
+class Naming(Struct, frozen=True):
     """The outcome: names accepted now, and the two conditions, without transition times."""
 
     accepted: Names

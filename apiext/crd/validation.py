@@ -5,7 +5,9 @@ elsewhere, but for the name, which must spell plural and group.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from apiext.crd.approval import approval_errors
 from apiext.crd.bundles import bundle_fault
@@ -42,8 +44,7 @@ _PARTS = (  # at the top of the spec, in a version, in words
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """Which rules hold: all for a new v1 definition, fewer where the stored one broke them already (UPD-002)."""
 
     recognized_reviews: bool = True

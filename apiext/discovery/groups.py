@@ -1,7 +1,8 @@
 """The legacy discovery documents: groups, versions and resources (DIS-101…105, DIS-108)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from apiext.catalog.served import TERMINATING_VERBS, Catalog, Endpoint, ServedResource, ServedVersion
 from apiext.documents.document import Document
@@ -16,8 +17,7 @@ _OWN = (
 """The groups of the server itself by the priorities that upstream gives them; clients take the first that fits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(Struct, frozen=True):
     """One resource in one version, as discovery shows it."""
 
     resource: ServedResource

@@ -1,11 +1,11 @@
 """OpenAPI v2: one document of everything served, as JSON and as the protobuf that kubectl reads (OAS-001, OAS-005)."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from weakref import WeakKeyDictionary
 
 import orjson
+from msgspec import Struct
 
 from apiext.catalog.served import Catalog, ServedVersion
 from apiext.discovery import openapi_v2_proto, own_paths, types
@@ -22,8 +22,7 @@ PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 """The Content-Type of the protobuf answer; clients ask for it also with ``@`` in place of the second dot (OAS-001)."""
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(Struct):
     """What one served version adds: encoded members, and the same as protobuf when that was asked for."""
 
     paths: bytes

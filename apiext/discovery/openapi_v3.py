@@ -1,11 +1,11 @@
 """OpenAPI v3: the index of documents, and a document for each group-version and answer of the server (OAS-002…004)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 import orjson
+from msgspec import Struct
 
 from apiext import limits
 from apiext.catalog.served import Catalog, ServedVersion
@@ -24,8 +24,7 @@ PROTOBUF = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 _CUSTOM = ("Kubernetes CRD Swagger", "v0.1.0")  # title and version of the documents of definitions (recorded)
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
+class _Page(Struct, frozen=True):
     """What one document is made of: resources, the server's own paths, and its title and version."""
 
     served: Sequence[Published]
@@ -33,8 +32,7 @@ class _Page:
     about: tuple[str, str]
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(Struct):
     """What one served version adds to its document: encoded members; protobuf once it was asked for."""
 
     paths: bytes

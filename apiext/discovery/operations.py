@@ -1,8 +1,10 @@
 """The paths and operations of a served version, before they are written as OpenAPI v2 or v3 (OAS-007, OAS-008)."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.catalog.served import Endpoint, ServedVersion
@@ -42,8 +44,7 @@ _DELETE_MANY = tuple(sorted({*_LIST, *_DELETE} - {"allowWatchBookmarks", "watch"
 _INSTEAD = "deprecated: use the 'watch' parameter with a list operation instead"
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(Struct, frozen=True):
     """A kind of operation: the verb that allows it, its method, words, parameters, answers and kind of body."""
 
     verb: str
@@ -93,8 +94,7 @@ _WATCH_ONE = Action(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """One operation of a path; ``gvk`` is (group, version, kind), None for what the server answers itself."""
 
     method: str
@@ -127,8 +127,7 @@ class Operation:
         return {"x-kubernetes-action": self.action, "x-kubernetes-group-version-kind": kind}
 
 
-@dataclass(frozen=True, slots=True)
-class PathItem:
+class PathItem(Struct, frozen=True):
     """One path with its operations, the parameters they have in common by name, and the kind that it is about."""
 
     path: str

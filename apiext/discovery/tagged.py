@@ -2,11 +2,11 @@
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Tagged:
+class Tagged(Struct, frozen=True):
     """A document and its ETag with its quotes; parts are shared between documents and never copied together."""
 
     parts: tuple[bytes, ...]

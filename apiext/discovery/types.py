@@ -2,12 +2,12 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from apiext.catalog.served import ServedVersion
 from apiext.documents.document import Document, View
@@ -49,8 +49,7 @@ EMBEDDED_KIND = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Struct, frozen=True):
     """A parameter; ``shared`` is the name under which OpenAPI v2 lists it once, empty when it is written out."""
 
     name: str
@@ -61,8 +60,7 @@ class Parameter:
     shared: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Data:
+class Data(Struct, frozen=True):
     """The data files: parameters by key; the types that all groups share, and those of the server's own answers, in
     OpenAPI v3 form by model name; and a text that changes with all of them.
     """

@@ -3,9 +3,10 @@
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from apiext.etcd.errors import EtcdError
 from apiext.trust import as_go, load_pair
@@ -53,8 +54,7 @@ class Transport(Protocol):
         """Close now; open calls fail."""
 
 
-@dataclass(frozen=True, slots=True)
-class TLS:
+class TLS(Struct, frozen=True):
     """Paths of PEM files; read again for every connection, so that rotated certificates are picked up."""
 
     ca: str = ""
@@ -71,8 +71,7 @@ class TLS:
         return context
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """Where one member listens."""
 
     scheme: str  # http, https, unix

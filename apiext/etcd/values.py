@@ -1,7 +1,8 @@
 """What etcd answers, as plain values."""
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 PUT, DELETE = 0, 1
 
@@ -16,8 +17,7 @@ class KeyValue(NamedTuple):
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class RangeResult:
+class RangeResult(Struct, frozen=True):
     """Part of a range; ``revision`` is the head when it was read, ``count`` counts the whole range."""
 
     kvs: list[KeyValue]
@@ -39,8 +39,7 @@ class WriteResult(NamedTuple):
     guards: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Struct, frozen=True):
     """One member of the cluster, and what it says of it; sizes in bytes."""
 
     version: str
@@ -53,8 +52,7 @@ class Status:
     errors: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Alarm:
+class Alarm(Struct, frozen=True):
     """An alarm that a member raised: NOSPACE or CORRUPT."""
 
     member_id: int

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from apiext.etcd import messages
 from apiext.etcd.calls import TRY, is_cut_off, is_hollow
@@ -29,8 +30,7 @@ RELIST_GAP = 10_000  # revisions; etcd replays about as many in a second, and ne
 _read_answer = messages.WatchResponse.FromString  # looking it up takes as long as half of what it does
 
 
-@dataclass(frozen=True, slots=True)
-class WatchSpec:
+class WatchSpec(Struct, frozen=True):
     """What is watched, and who hears of it.
 
     ``on_batch`` gets the changes of whole revisions, or progress. ``on_end`` is called at most once, not after

@@ -1,7 +1,8 @@
 """Guarded writes, and what became of one whose answer never came."""
 
 import asyncio
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from apiext.etcd import messages, requests
 from apiext.etcd.answers import revision_written
@@ -46,8 +47,7 @@ _REFUSALS = frozenset(
 _read_answer = messages.TxnResponse.FromString  # looking it up takes as long as half of what it does
 
 
-@dataclass(slots=True)
-class Attempt:
+class Attempt(Struct):
     """One write: the Txn, and enough to recognise its effect. ``value`` is None for a deletion."""
 
     request: bytes

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from apiext.documents.errors import DecodeError
 from apiext.documents.places import Place, written
@@ -14,8 +15,7 @@ _QUANTITY = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]
 _BAD_QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
-@dataclass(frozen=True, slots=True)
-class IntOrText:
+class IntOrText(Struct, frozen=True):
     """An intstr.IntOrString."""
 
     go: str = "intstr.IntOrString"
@@ -34,8 +34,7 @@ class IntOrText:
         return number
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(Struct, frozen=True):
     """A resource.Quantity, kept as it is written; a number becomes its text."""
 
     go: str = "resource.Quantity"

@@ -11,9 +11,10 @@ a list or map, with a Go name of its own, and after it the values that clients a
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from apiext.documents.document import Document, clone
 from apiext.go_types.scalars import METADATA, SCHEMA, IntOrText, Quantity, union
@@ -167,7 +168,7 @@ class Types:
             return SCALARS[name]
         row = self.table[name]
         if isinstance(row, str):
-            return replace(self._type(row.split()[0]), go=f"{_PACKAGES.get(name, self.package)}.{name}")  # type: ignore[type-var]  # all of them are dataclasses
+            return replace(self._type(row.split()[0]), go=f"{_PACKAGES.get(name, self.package)}.{name}")  # type: ignore[type-var]  # all of them are Structs
         if row.get("union"):
             return union(name, f"{self.package}.{name}", self.struct(SCHEMA))
         return self.struct(name)

@@ -6,8 +6,9 @@ on, so that the first fault is told (``json: cannot unmarshal …``); a type wit
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from apiext import limits
 from apiext.cel.base64_url import read_base64
@@ -52,16 +53,15 @@ class Mismatch(DecodeError):
         self.fields = fields
 
 
-@dataclass(slots=True)
-class Decoding:
+class Decoding(msgspec.Struct):
     """One body on its way into a Go type: where we are, what was unknown, the first fault."""
 
     owner: str = ""  # the struct whose field is being filled
     fields: tuple[str, ...] = ()  # the fields on the way, as Go names them: no indices, no map keys
-    unknown: list[str] = field(default_factory=list)
+    unknown: list[str] = msgspec.field(default_factory=list)
     fault: DecodeError | None = None
     silent: bool = False  # inside a type with its own decoder, which knows no strict mode
-    apart: list[Place] = field(default_factory=list)  # of values whose types have such decoders
+    apart: list[Place] = msgspec.field(default_factory=list)  # of values whose types have such decoders
 
     def mismatch(self, value: Any, go: str, form: str, *, shown: str = "") -> None:
         """Remember a value of the wrong type, if it is the first fault; ``form`` as in DecodeError.misfit."""
@@ -89,8 +89,7 @@ class GoType(Protocol):
         """Return the value as Go holds it; faults and unknown fields go into the decoding."""
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """A string, or a named type of strings."""
 
     go: str = "string"
@@ -105,8 +104,7 @@ class Text:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Bool:
+class Bool(msgspec.Struct, frozen=True):
     """A boolean."""
 
     go: str = "bool"
@@ -121,8 +119,7 @@ class Bool:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Integer:
+class Integer(msgspec.Struct, frozen=True):
     """An integer within its bounds."""
 
     go: str = "int64"
@@ -145,8 +142,7 @@ _INT64 = Integer()
 _BYTE = Integer("uint8", 0, 255)
 
 
-@dataclass(frozen=True, slots=True)
-class Float:
+class Float(msgspec.Struct, frozen=True):
     """A 64-bit float; those that print as an integer are kept as that, which is how they are read again."""
 
     go: str = "float64"
@@ -177,8 +173,7 @@ def _as_printed(value: float) -> int | float:
     return printed if _INT64.low <= printed <= _INT64.high else value
 
 
-@dataclass(frozen=True, slots=True)
-class Bytes:
+class Bytes(msgspec.Struct, frozen=True):
     """A byte slice, base64 in JSON."""
 
     go: str = "[]uint8"
@@ -202,8 +197,7 @@ class Bytes:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Json:
+class Json(msgspec.Struct, frozen=True):
     """Any JSON value, kept as it is; null is nothing."""
 
     go: str = "v1.JSON"
@@ -215,8 +209,7 @@ class Json:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class Time:
+class Time(msgspec.Struct, frozen=True):
     """A metav1.Time: RFC 3339 in UTC and seconds, null when unset; ``read`` is another layout's way."""
 
     go: str = "v1.Time"
@@ -237,8 +230,7 @@ class Time:
             raise DecodeError(str(error)) from error
 
 
-@dataclass(frozen=True, slots=True)
-class List:
+class List(msgspec.Struct, frozen=True):
     """A slice."""
 
     item: GoType
@@ -247,7 +239,7 @@ class List:
 
     def __post_init__(self) -> None:
         if not self.go:
-            object.__setattr__(self, "go", f"[]{self.item.go}")
+            msgspec.structs.force_setattr(self, "go", f"[]{self.item.go}")
 
     def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return the list with each item decoded; null items become the zero value."""
@@ -262,8 +254,7 @@ class List:
         return [decode(item, (place, index), into) for index, item in enumerate(value)]
 
 
-@dataclass(frozen=True, slots=True)
-class Map:
+class Map(msgspec.Struct, frozen=True):
     """A map with text keys."""
 
     item: GoType
@@ -272,7 +263,7 @@ class Map:
 
     def __post_init__(self) -> None:
         if not self.go:
-            object.__setattr__(self, "go", f"map[string]{self.item.go}")
+            msgspec.structs.force_setattr(self, "go", f"map[string]{self.item.go}")
 
     def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return the map with each value decoded."""
@@ -294,8 +285,7 @@ def _without_nulled(value: Document) -> Iterable[tuple[str, Any]]:
     return [(key, None if item.__class__ is Nulled else item) for key, item in value.items()]
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A struct's field: printed when it is not zero (omitempty), when given (pointer), or always (a pointer as null).
 
     ``within`` names the embedded structs that the field is in, which errors tell of. ``keys`` are those of a list whose
@@ -316,7 +306,8 @@ def _left_by_null(known: Field, before: Any) -> Any:
 
 def _plain_class(known: Field) -> type[Any] | None:
     """Return the class of values that the field takes as they are."""
-    return {Text: str, Bool: bool}.get(known.type.__class__)
+    classes: dict[type[Any], type[Any]] = {Text: str, Bool: bool}
+    return classes.get(known.type.__class__)
 
 
 class Struct:
@@ -393,8 +384,7 @@ def _is_empty(value: Any) -> bool:
     return value is None or value is False or (value.__class__ in (str, list, dict, int, float) and not value)
 
 
-@dataclass(frozen=True, slots=True)
-class Special:
+class Special(msgspec.Struct, frozen=True):
     """A type with its own decoder: called with the value, it returns what Go holds or raises DecodeError."""
 
     go: str

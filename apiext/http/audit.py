@@ -3,13 +3,13 @@
 import time
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 from urllib.parse import quote
 
 import orjson
+from msgspec import Struct
 
 from apiext import limits
 from apiext.audit import events, policy
@@ -223,8 +223,7 @@ def _is_object(exchange: Exchange, reply: Reply) -> bool:
 _BODYLESS = frozenset((204, 304, 404, 406))
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(Struct, frozen=True):
     """The body of an answer as it is before anything more is done with it: it is looked at later, in a thread."""
 
     parts: Sequence[bytes]

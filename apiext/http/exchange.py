@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
+
+from msgspec import Struct, field
 
 from apiext import limits
 from apiext.audit.events import Trail
@@ -35,8 +36,7 @@ class Connection(Protocol):
         """Return the sink of a watch; ``columns`` go into its first event if that is a Table."""
 
 
-@dataclass(slots=True)
-class Reply:
+class Reply(Struct):
     """A complete answer: status code, content type, more header lines, and the body in parts.
 
     ``parts`` are joined on the wire without being copied together first. ``compressible`` says whether gzip may be
@@ -56,8 +56,7 @@ class Reply:
         return sum(map(len, self.parts))
 
 
-@dataclass(slots=True)
-class StreamReply:
+class StreamReply(Struct):
     """An answer that goes on until ``stream`` ends; the verbs write to it."""
 
     stream: WatchSink

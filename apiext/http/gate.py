@@ -3,8 +3,9 @@
 import asyncio
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from apiext import limits
 from apiext.audit.auditor import Auditor
@@ -73,8 +74,7 @@ class Deadlines:
         self._timer = self._loop.call_later(_LOOK_EVERY, self._look) if self._until else None
 
 
-@dataclass(slots=True)
-class Gate:
+class Gate(Struct, eq=False):
     """What the filters need: who may do what, how much at a time, and where it is counted."""
 
     authenticator: Authenticator
@@ -90,10 +90,10 @@ class Gate:
     deadlines: Deadlines = field(default_factory=Deadlines)
     running: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
     _counters: dict[Any, Counters] = field(default_factory=dict)
-    _known: Slot = field(init=False)  # counts those who proved to be somebody
+    _authenticated: Slot = field(default_factory=Slot)  # of ``telemetry``
 
     def __post_init__(self) -> None:
-        self._known = self.telemetry.authentications.slot("success")
+        self._authenticated = self.telemetry.authentications.slot("success")
 
     def counters(self, labels: Labels, dry_run: str, code: int) -> Counters:
         """Return where a request is counted: the counter, its duration, the size of its answer if it is a read."""
@@ -139,7 +139,7 @@ class Gate:
                 self.telemetry.authentications.slot("failure").value += 1
                 raise status.unauthorized()
             found = ANONYMOUS
-        self._known.value += 1
+        self._authenticated.value += 1
         return found
 
     def refused(self) -> status.StatusError:

@@ -1,7 +1,8 @@
 """/livez, /readyz and /healthz: which checks there are and how their answers read (HLT rows)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from apiext.documents.quotes import go_quote
 from apiext.http.exchange import Reply
@@ -16,8 +17,7 @@ Probe = Callable[[], str]
 """Return what is wrong, empty when nothing is; called at each request, so it only looks at state."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """A named probe, and the endpoints that ask it."""
 
     name: str

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from apiext import limits
 from apiext.discovery.operations import PATCH_TYPES, TYPED_PATCH_TYPES
@@ -56,8 +58,7 @@ def _remembered(read: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[
     return find
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """How an answer is to be written: the encoding, the kind it becomes (empty: as it is), and whether indented.
 
     ``plain`` tells whether stored views can be sent as they are.
@@ -67,17 +68,16 @@ class Wanted:
     kind: str = ""
     version: str = ""
     pretty: bool = False
-    plain: bool = field(init=False, compare=False, repr=False)  # no property: those cost more than methods
+    plain: bool = False  # computed from the fields above; no property, which costs more
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "plain", self.encoding == JSON and not self.kind and not self.pretty)
+        force_setattr(self, "plain", self.encoding == JSON and not self.kind and not self.pretty)
 
 
 PLAIN = Wanted()
 
 
-@dataclass(frozen=True, slots=True)
-class Clause:
+class Clause(Struct, frozen=True):
     """One alternative of an Accept header."""
 
     type: str

@@ -1,10 +1,10 @@
 """What verifies tokens of service accounts elsewhere: their issuer and its keys (OpenID Connect Discovery 1.0)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import orjson
+from msgspec import Struct
 
 from apiext.auth.tokens import Tokens
 from apiext.http import responses
@@ -17,8 +17,7 @@ _KEYS_TYPE = "application/jwk-set+json"
 _CACHED = ("Cache-Control", "public, max-age=3600")
 
 
-@dataclass(frozen=True, slots=True)
-class Issuer:
+class Issuer(Struct, frozen=True):
     """The issuer of tokens as others see it; ``keys_url`` is where its keys are, below our own address when empty.
 
     ``scheme`` is that of our own address.

@@ -1,10 +1,11 @@
 """Documents computed from the catalog: discovery and OpenAPI, with ETags (DIS-101…108, OAS-001, OAS-002)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.catalog.served import Catalog

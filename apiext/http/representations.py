@@ -1,11 +1,11 @@
 """What a client sees of an object or a list: as it is, as a Table, or as its metadata only (TAB, PAR, SRV-018 rows)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from time import time
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from apiext import limits
 from apiext.catalog.columns import CREATED_AT
@@ -27,8 +27,7 @@ INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _INTERNAL = "Internal error occurred: "
 
 
-@dataclass(slots=True)  # not frozen: each request makes one, and freezing costs more than making
-class Subject:
+class Subject(Struct, frozen=True):
     """What is being shown, and how: the resource version, its endpoint, the client's wish, includeObject of a Table.
 
     ``clock`` returns the time, in seconds of the epoch, whose ages a Table shows: the only clock that answers read.

@@ -5,9 +5,11 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from apiext import limits
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
@@ -46,22 +48,24 @@ _SOON = 0.001  # seconds
 _IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first event of a watch (recorded)
 
 
-@dataclass(slots=True)  # not frozen: freezing costs more than making
-class Target:
+class Target(Struct, frozen=True):
     """The resource that a URL names; ``typed``: it exists in protobuf, ``tables``: and as a Table."""
 
     resource: ServedResource
     served: ServedVersion
     endpoint: Endpoint
-    typed: bool = field(init=False)
-    tables: bool = field(init=False)
+    # computed from the fields above
+    typed: bool = False
+    tables: bool = False
 
     def __post_init__(self) -> None:
         endpoint, served = self.endpoint, self.served
-        self.typed = (bool(endpoint.kind) or served.typed) and protobuf.knows(*expected_kind(served, endpoint))
+        typed = (bool(endpoint.kind) or served.typed) and protobuf.knows(*expected_kind(served, endpoint))
         # upstream: nobody wrote columns for the status of a definition
         # upstream: answers that are not stored are no tables
-        self.tables = not endpoint.review and (endpoint.name, served.resource) != ("status", _DEFINITIONS)
+        tables = not endpoint.review and (endpoint.name, served.resource) != ("status", _DEFINITIONS)
+        force_setattr(self, "typed", typed)
+        force_setattr(self, "tables", tables)
 
 
 Decode = Callable[[bytes], tuple[Document, list[str]]]
@@ -216,8 +220,7 @@ def _ended(running: Slot, watches: Counter[str], user: str) -> None:
         del watches[user]
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Struct, frozen=True):
     """What a watch is sent over: chunks, server-sent events or a WebSocket.
 
     ``accept`` says what the events are to hold, ``form`` how each goes out, ``head`` how the answer begins.

@@ -1,7 +1,6 @@
 """Which path is answered by what: resources from the catalog, discovery, OpenAPI, health, version, metrics."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 
 import orjson
 
@@ -42,19 +41,23 @@ _METRIC_VERBS = {
 }
 
 
-@dataclass(slots=True)
 class Routes:
     """Everything that answers, and the one function that finds which."""
 
-    resources: Resources
-    health: Health
-    telemetry: Telemetry
-    version: Mapping[str, str]
-    issuer: Issuer | None = None
-    publisher: Publisher = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.publisher = Publisher(f"{self.version['major']}.{self.version['minor']}", self.telemetry)
+    def __init__(
+        self,
+        resources: Resources,
+        health: Health,
+        telemetry: Telemetry,
+        version: Mapping[str, str],
+        issuer: Issuer | None = None,
+    ) -> None:
+        self.resources = resources
+        self.health = health
+        self.telemetry = telemetry
+        self.version = version
+        self.issuer = issuer
+        self.publisher = Publisher(f"{version['major']}.{version['minor']}", telemetry)
 
     # neither is a coroutine unless something has to wait: each request would pass through it twice
     def answer(self, exchange: Exchange) -> Awaitable[Answer]:

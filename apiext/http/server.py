@@ -3,10 +3,10 @@
 import asyncio
 import logging
 import ssl
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp import http_parser, web
+from msgspec import Struct
 
 from apiext import limits
 from apiext.audit.auditor import Auditor
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """How the server listens. ``tls`` is None for plain http; seconds where not said otherwise."""
 
     host: str = "127.0.0.1"

@@ -1,9 +1,9 @@
 """A watch on the wire: the frames of each representation, made once per group of watchers (RV-010…014)."""
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 
 import orjson
+from msgspec import Struct
 
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode
@@ -27,8 +27,7 @@ def json_frame(kind: str, view: bytes) -> bytes:
     return b"%x\r\n%b%b}\n\r\n" % (len(head) + len(view) + 2, head, view)
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Struct, frozen=True):
     """How events go out where it is not the usual way, one line of JSON or one protobuf message in a chunk.
 
     Each function gets that line (without its end) or message (without its length), and makes bytes of the wire.
@@ -44,8 +43,7 @@ class Form:
     content_type: str
 
 
-@dataclass(slots=True)
-class Frames:
+class Frames(Struct):
     """How one representation of one resource version looks on the wire; equal keys mean equal bytes.
 
     ``first(entry)`` makes the frames of initial events where they are unlike others. ``stage`` makes large objects

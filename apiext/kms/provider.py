@@ -7,9 +7,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from apiext import limits
 from apiext.kms import metrics
@@ -56,25 +57,29 @@ class Asked(Protocol):
         """Close the connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """A key that the plug-in opened, the name of the plug-in's own key, and its hash."""
 
     kind: int
-    key: bytes = field(repr=False)
+    key: bytes
     key_id: str
     key_hash: str
 
+    def __repr__(self) -> str:  # without the key
+        return f"Opened({self.key_id!r})"
 
-@dataclass(frozen=True, slots=True)
-class Writing:
+
+class Writing(Struct, frozen=True):
     """The seed that seals until a time, and what is stored of it with each value."""
 
-    seed: bytes = field(repr=False)
+    seed: bytes
     key_id: str
     key_hash: str
     tail: bytes
     until: float
+
+    def __repr__(self) -> str:  # without the seed
+        return f"Writing({self.key_id!r}, until={self.until})"
 
 
 class _Refused(NamedTuple):

@@ -1,8 +1,9 @@
 """What changed between two values: paths removed, modified and added (SSA-006, SSA-008; upstream: Compare)."""
 
-from dataclasses import dataclass
 from itertools import filterfalse
 from typing import Any
+
+from msgspec import Struct
 
 from apiext.managedfields.fieldset import FieldSet, recursive_difference
 from apiext.managedfields.path import SELF
@@ -24,8 +25,7 @@ from apiext.managedfields.types import (
 SIMPLE = frozenset((str, int, bool, float, type(None)))
 
 
-@dataclass(slots=True)  # not frozen: each write makes some, and freezing costs more than making
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Three disjoint sets."""
 
     removed: FieldSet

@@ -1,8 +1,9 @@
 """metadata.managedFields: its entries as sets by manager, read and written in upstream's order (SSA-002…005)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from apiext.documents.document import Document, View
 from apiext.documents.quotes import go_quote
@@ -29,8 +30,7 @@ class Manager(NamedTuple):
         return shown if self.operation == APPLY else f"{shown} using {self.api_version}"
 
 
-@dataclass(slots=True)  # not frozen: each write makes some, and freezing costs more than making
-class Owned:
+class Owned(Struct, frozen=True):
     """What a manager owns, by the paths of one version, since when (RFC 3339, empty when nobody noted it)."""
 
     api_version: str

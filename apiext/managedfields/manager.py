@@ -1,7 +1,9 @@
 """Field ownership of one write: from what is stored and what is wanted to the managedFields to store (SSA-001…016)."""
 
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.documents.document import Document, View
@@ -48,8 +50,7 @@ class _TooDeep(ValueError):
     """An update of fields that are nested more deeply than can be stored."""
 
 
-@dataclass(slots=True)  # not frozen: each write makes one, and freezing costs more than making
-class Writer:
+class Writer(Struct, frozen=True):
     """Who writes, to which endpoint of which versions, and when (RFC 3339 in seconds)."""
 
     versions: Versions

@@ -1,10 +1,10 @@
 """Merge types: how the values at a place may look, who owns them as one and who piece by piece (SSA-010)."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
+from msgspec import Struct, field
 
 from apiext.documents.quotes import go_quote
 from apiext.managedfields import path
@@ -25,8 +25,7 @@ _CLASSES: Mapping[str, frozenset[type]] = {
 }
 
 
-@dataclass(slots=True, eq=False)
-class Type:
+class Type(Struct, eq=False):
     """What may be at a place: a scalar, a list, a map, or any of several; which one a value is shows in the value.
 
     ``simple`` are the classes of the values that are a leaf here and fit.
@@ -35,14 +34,13 @@ class Type:
     scalar: str = ""
     list: "ListType | None" = None
     map: "MapType | None" = None
-    simple: frozenset[type] = field(init=False)
+    simple: frozenset[type] = frozenset()  # computed from ``scalar``
 
     def __post_init__(self) -> None:
         self.simple = _CLASSES[self.scalar]
 
 
-@dataclass(slots=True, eq=False)
-class ListType:
+class ListType(Struct, eq=False):
     """A list: owned as one, or item by item. Items without ``keys`` are their own names (sets)."""
 
     item: Type
@@ -67,15 +65,14 @@ class _Elements(dict[str, str]):
         return element
 
 
-@dataclass(slots=True, eq=False)
-class MapType:
+class MapType(Struct, eq=False):
     """A map or an object: owned as one, or member by member. ``element`` is the type of undeclared members, if any."""
 
     fields: Mapping[str, Type] = field(default_factory=dict)
     element: Type | None = None
     granular: bool = True
     deduced: bool = False  # no member is declared, and any scalar may be one: its type is never reconciled
-    elements: Mapping[str, str] = field(init=False)
+    elements: Mapping[str, str] = field(default_factory=dict)  # computed from ``fields``
 
     def __post_init__(self) -> None:
         self.elements = _Elements(self.fields)

@@ -1,8 +1,9 @@
 """Who owns what after a write: the rules of update and apply over sets of paths (SSA-008, SSA-009, SSA-014)."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from apiext.documents.document import Document, View
 from apiext.managedfields import fieldset
@@ -65,8 +66,7 @@ class Versions(Protocol):
         """
 
 
-@dataclass(slots=True)  # not frozen: each write makes one, and freezing costs more than making
-class Write:
+class Write(Struct, frozen=True):
     """One write: of whom, in which version, among which versions."""
 
     versions: Versions

@@ -4,8 +4,9 @@ A path is its rendered text (``spec.versions[0].name``); the empty path renders 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
+
+from msgspec import Struct
 
 from apiext import limits
 from apiext.documents.encoding import encode
@@ -24,8 +25,7 @@ TYPE_INVALID = "FieldValueTypeInvalid"
 INTERNAL = "InternalError"
 
 
-@dataclass(frozen=True, slots=True)
-class FieldError:
+class FieldError(Struct, frozen=True):
     """One wrong field: the cause's reason, the path's text, and the message without the path."""
 
     reason: str

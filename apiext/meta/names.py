@@ -1,19 +1,18 @@
 """Names of things: groups, versions, resources, kinds, and how versions are ordered."""
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class GroupVersion:
+class GroupVersion(Struct, frozen=True, order=True):
     """An API group and version; the core group is the empty string."""
 
     group: str
     version: str
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class GroupResource:
+class GroupResource(Struct, frozen=True, order=True):
     """A plural resource name within a group; its text is ``crontabs.stable.example.com``."""
 
     group: str
@@ -23,8 +22,7 @@ class GroupResource:
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class GroupKind:
+class GroupKind(Struct, frozen=True, order=True):
     """A kind within a group; its text is ``CronTab.stable.example.com``."""
 
     group: str

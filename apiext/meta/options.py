@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from apiext import limits
 from apiext.characters import all_print, is_print
@@ -63,8 +64,7 @@ def _bool(query: Query, name: str) -> bool | None:
     return truth(values) if values else None
 
 
-@dataclass(slots=True)  # not frozen: each list makes some, and freezing costs more than making
-class ListOptions:
+class ListOptions(Struct, frozen=True):
     """Options of list, watch and deletecollection; selectors are texts, parsed by who knows the resource."""
 
     label_selector: str = ""
@@ -160,8 +160,7 @@ _LIST_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {  # parameter â
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(Struct, frozen=True):
     """Options of create, update and patch; ``name`` is CreateOptions, UpdateOptions or PatchOptions."""
 
     name: str
@@ -243,8 +242,7 @@ def _dry_run_errors(values: Sequence[str]) -> list[FieldError]:
     return [not_supported("dryRun", list(values), ("All",))]
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteOptions:
+class DeleteOptions(Struct, frozen=True):
     """Options of delete and deletecollection, from the body if there is one, else from the query (WRI-020)."""
 
     dry_run_values: tuple[str, ...] = ()

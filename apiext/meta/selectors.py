@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+from msgspec import Struct
 
 from apiext import limits
 from apiext.meta.fields import FieldError, aggregate, invalid
@@ -15,8 +16,7 @@ class SelectorError(ValueError):
     """A selector that cannot be understood; the message is for the client (400)."""
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen: each list makes one, and freezing costs more than making
-class Requirement:
+class Requirement(Struct, frozen=True):
     """One term of a label selector; ``operator`` is in, notin, exists, !, gt or lt."""
 
     key: str
@@ -61,8 +61,7 @@ def _int64(text: str | None) -> int | None:
     return number if -(2**63) <= number < 2**63 else None
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen: each list makes one, and freezing costs more than making
-class LabelSelector:
+class LabelSelector(Struct, frozen=True):
     """All its requirements must hold; ``empty`` selects everything."""
 
     requirements: tuple[Requirement, ...] = ()
@@ -240,8 +239,7 @@ def _requirement(key: str, operator: str, values: Sequence[str]) -> Requirement:
     return Requirement(key, operator, tuple(values))
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSelector:
+class FieldSelector(Struct, frozen=True):
     """Terms of (field path, ``=`` or ``!=``, value), sorted as upstream sorts them."""
 
     terms: tuple[tuple[str, str, str], ...] = ()

@@ -1,8 +1,9 @@
 """Whether the defaults of a schema are valid against it and already pruned (DEF-001…003)."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.documents.document import Document, clone

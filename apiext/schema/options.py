@@ -1,7 +1,8 @@
 """Which rules a definition is held to: all of them, less what its stored form already broke (UPD-002)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from apiext.documents.document import View
 from apiext.schema.traverse import subschemas
@@ -16,8 +17,7 @@ _EXTENSIONS = (
 _MARKS = ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-list-type")
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """Rules that can be off on updates; each is on for a new definition.
 
     ``limited_rules`` off: only the total of all rules' costs is limited. ``known_expressions`` are those that the

@@ -1,10 +1,11 @@
 """The rules of a schema (x-kubernetes-validations): compiled where they stand, and evaluated on objects (CEL rows)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import Any, Union
+
+from msgspec import Struct
 
 from apiext import limits
 from apiext.cel import types
@@ -61,8 +62,7 @@ def latest(expression: str) -> str:
     return "stored"
 
 
-@dataclass(slots=True)
-class Compiled:
+class Compiled(Struct):
     """A rule and its programs, or why there is none. Without a rule's text there is neither."""
 
     rule: Rule

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from apiext.documents.document import View
 from apiext.meta.fields import (
@@ -43,8 +45,7 @@ _LIST_TYPE, _MAP_TYPE = "x-kubernetes-list-type", "x-kubernetes-map-type"
 _KEYS = "x-kubernetes-list-map-keys"
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """Where a node stands: whether defaults are allowed, why not, and whether it describes resource metadata.
 
     ``forms`` are those of the document.

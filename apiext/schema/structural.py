@@ -2,18 +2,17 @@
 
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Union
 
 import orjson
+from msgspec import Struct, field
 
 EMPTY: Mapping[str, "Structural"] = MappingProxyType({})
 META_FIELDS = frozenset(("apiVersion", "kind", "metadata"))
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One entry of x-kubernetes-validations, as written."""
 
     rule: str = ""
@@ -24,8 +23,7 @@ class Rule:
     optional_old_self: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Structural:
+class Structural(Struct, frozen=True, eq=False, weakref=True):
     """One node of a schema; a branch of a junctor is such a node too.
 
     ``default`` None means unset (CRD-008). ``additional`` is None when absent, a bool, or the schema of map values.
@@ -65,7 +63,7 @@ class Structural:
     one_of: tuple["Structural", ...] = ()
     not_: Union["Structural", None] = None
     rules: tuple[Rule, ...] = ()
-    compiled: dict[str, Any] = field(default_factory=dict, repr=False)
+    compiled: dict[str, Any] = field(default_factory=dict)
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -85,7 +83,7 @@ class Structural:
         return found if found is not None else self.map_values
 
 
-_DEFAULTS = {item.name: item.default for item in fields(Structural)} | {"properties": EMPTY}
+_DEFAULTS = dict(zip(Structural.__struct_fields__, Structural.__struct_defaults__, strict=True)) | {"properties": EMPTY}
 _JSON = frozenset(("default", "enum"))
 _NODES: weakref.WeakValueDictionary[tuple[Any, ...], Structural] = weakref.WeakValueDictionary()
 

@@ -1,8 +1,9 @@
 """Compiles a schema into one fast test: does a value pass? What is wrong is said by report.py."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from apiext.schema import junctors, numbers, strings
 from apiext.schema.budget import STEPS

@@ -6,13 +6,13 @@ into what AES-GCM authenticates, so a value that was copied to another key canno
 
 import os
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
 
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CBC
+from msgspec import Struct
 
 from apiext.kms.provider import Provider as Service
 from apiext.meta import fields
@@ -50,8 +50,7 @@ class MaskedError(ValueError):
     """A rule that would never count, because an earlier one takes its resources."""
 
 
-@dataclass(frozen=True, slots=True)
-class Provider:
+class Provider(Struct, frozen=True):
     """A way of sealing and its keys; identity has none, and of ``kms`` they are a service's."""
 
     kind: str
@@ -59,8 +58,7 @@ class Provider:
     service: Service | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """Resources, as ``plural.group`` or with a star, and their providers: the first writes."""
 
     resources: tuple[str, ...]

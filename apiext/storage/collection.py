@@ -4,9 +4,10 @@ import asyncio
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import replace
 from heapq import nsmallest
 from sys import intern
+
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.meta.names import GroupResource

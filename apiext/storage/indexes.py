@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from itertools import compress
 from time import perf_counter
+
+from msgspec import Struct
 
 from apiext import limits
 from apiext.storage.store import Entry
@@ -14,20 +15,24 @@ Reader = Callable[[Entry], str | None]
 """Entry → its value; None when it has none (a label that is not there)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dimension:
+class Dimension(Struct, frozen=True, eq=False):
     """What objects can be told apart by: one label, or one field of one version. Equal keys mean equal readers.
 
     ``label`` is the label that is read, if it is one.
     """
 
     key: Hashable
-    read: Reader = field(compare=False)
-    label: str = field(default="", compare=False)
+    read: Reader
+    label: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Dimension) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
 
-@dataclass(slots=True)  # not frozen: each list makes some, and freezing costs more than making
-class Term:
+class Term(Struct, frozen=True):
     """One condition of a selector. ``values`` are all that it accepts, None when they cannot be counted.
 
     ``unwanted`` are all that it does not accept, None when those cannot be counted either.

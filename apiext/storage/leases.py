@@ -1,8 +1,9 @@
 """etcd leases for objects that go by themselves after a while; one lease serves many of them."""
 
 import asyncio
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from apiext import limits
 from apiext.etcd.errors import EtcdError
@@ -15,8 +16,7 @@ class Granter(Protocol):
         """Return the id of a new lease."""
 
 
-@dataclass(slots=True)
-class _Lease:
+class _Lease(Struct):
     id: int
     until: float  # loop time until which further objects may share it
     left: int  # how many may

@@ -1,8 +1,9 @@
 """Where a list is read, and at which revision: the table of RV-003, RV-005…007."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from apiext import limits
 from apiext.documents.quotes import go_quote
@@ -26,8 +27,7 @@ class RevisionWithToken(ValueError):
         super().__init__("specifying resource version is not allowed when using continue")
 
 
-@dataclass(slots=True)  # not frozen: each list makes some, and freezing costs more than making
-class ListAsk:
+class ListAsk(Struct, frozen=True):
     """What a list request says: resourceVersion, resourceVersionMatch, limit (0: none), continue.
 
     What is not ``cached`` upstream has no other state than the newest.
@@ -40,8 +40,7 @@ class ListAsk:
     cached: bool = True
 
 
-@dataclass(slots=True)  # not frozen: each list makes some, and freezing costs more than making
-class ReadPlan:
+class ReadPlan(Struct, frozen=True):
     """Where to read.
 
     ``cache``: as it is. ``fresh``: after CachedStore.fresh. ``at_least`` a revision: after CachedStore.at_least.

@@ -1,8 +1,9 @@
 """How much memory is left where a control group bounds it: the kernel kills who takes more."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+
+from msgspec import Struct
 
 from apiext import limits
 
@@ -12,8 +13,7 @@ _NO_BOUND = 1 << 50
 _CACHED = (b"inactive_file", b"active_file")  # pages of files: the kernel takes them back first
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
+class Files(Struct, frozen=True):
     """Where a control group tells of its memory; ``prefix`` is before the names in ``stat`` that mean all below it."""
 
     limit: Path

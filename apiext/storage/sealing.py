@@ -5,8 +5,9 @@ that would change nothing changes that, if it is not the first one any more.
 """
 
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
+
+from msgspec import Struct
 
 from apiext.meta.names import GroupResource
 from apiext.storage.store import Entry
@@ -31,13 +32,15 @@ class Lacking(Unsealable):
         self.tried = tried
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
+class Secret(Struct, frozen=True):
     """A key by its provider and name; what is stored carries both."""
 
     kind: str
     name: str
-    value: bytes = field(repr=False)
+    value: bytes
+
+    def __repr__(self) -> str:  # without the value
+        return f"Secret({self.kind!r}, {self.name!r})"
 
 
 PLAIN = Secret("identity", "", b"")

@@ -4,11 +4,11 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from apiext.documents.errors import DecodeError
 from apiext.documents.yaml_text import decode_yaml
@@ -79,8 +79,7 @@ class ConfigurationError(ValueError):
     """A file that cannot be used; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """What a file says, the hash of its content, and the providers that have to be started."""
 
     sealings: Sealings

@@ -1,10 +1,10 @@
 """What is made of stored values: entries, what is known of those that cannot be read, and what a fill changed."""
 
-from dataclasses import dataclass
 from sys import intern
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from apiext import limits
 from apiext.documents import cbor
@@ -14,8 +14,7 @@ from apiext.storage.sealing import PLAIN, SealedEntry, Secret
 from apiext.storage.store import Entry
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(Struct, frozen=True):
     """A stored value that is not a JSON object, or lacks its key, and the last state that watchers saw."""
 
     revision: int

@@ -1,8 +1,9 @@
 """The words of watching: what a group of equal watchers shares, what a sink is, and what a change means to a group."""
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from apiext.storage.converted_routes import ConvertedRoute
 from apiext.storage.history import Change
@@ -24,8 +25,7 @@ class Sink(Protocol):
         """Send the bytes and end the stream; called once, also while paused."""
 
 
-@dataclass(frozen=True)
-class WatchGroup:
+class WatchGroup(Struct, frozen=True):
     """What watchers with an equal ``key`` share: selection and frames.
 
     ``frame`` makes the bytes of an event on the wire, ``bookmark(revision, end of initial events)`` those of a

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from apiext import limits
 from apiext.tools.api import Api
@@ -23,8 +24,7 @@ class StillThere(Exception):
     """Objects that would not go; the text names some."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(Struct, frozen=True):
     """One resource: its group and plural, its kind, and its collection in each served version, the preferred first."""
 
     group: str

@@ -6,9 +6,10 @@ import binascii
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from apiext.documents.encoding import decode_yaml
 from apiext.documents.errors import DecodeError
@@ -21,13 +22,15 @@ class AccessError(ValueError):
     """No way to a server; the text says what to change."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """Where the server is and what to show it: headers, and TLS settings for https."""
 
     url: str
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = {}
     tls: ssl.SSLContext | None = None
+
+    def __repr__(self) -> str:  # without the headers, which hold a token
+        return f"Access({self.url!r})"
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

@@ -5,9 +5,10 @@ import json
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
+
+from msgspec import Struct
 
 from apiext import limits
 from apiext.tools.access import Access, AccessError
@@ -22,8 +23,7 @@ class Unreachable(Exception):
     """The server did not answer at all, or not for limits.TOOL_PATIENCE seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A status code and the decoded body; a body that is no JSON object stands under ``message``."""
 
     code: int

@@ -4,9 +4,11 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from apiext.catalog.builtin.definitions import definitions_resource
 from apiext.catalog.served import ServedVersion
@@ -26,8 +28,7 @@ _NAMES = {str: "string", bool: "bool", int: "number", float: "number", dict: "ob
 _LISTS = ("List", f"{KIND}List")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Something to say about a definition: where, how bad, and the server's words. No field: about all of it."""
 
     file: str
@@ -42,8 +43,7 @@ class Finding:
         return f"{self.file}:{self.line}: {self.severity}: {told}"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What creating one definition would say."""
 
     errors: list[FieldError]

@@ -10,8 +10,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from apiext import limits
 from apiext.catalog.compile import storage_version_hash
@@ -41,8 +42,7 @@ METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v
 _PAUSE = 0.05  # seconds between looks at a definition that is being compiled
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """How fast, and whether an object may lose fields that the storage version's schema does not have.
 
     ``rewrite``: objects are written again also where no older version is stored, so that another key seals them.
@@ -54,8 +54,7 @@ class Settings:
     rewrite: bool = False
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(Struct):
     """How objects fared."""
 
     counts: Counter[str] = field(default_factory=Counter)

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from sys import maxsize
 from typing import Any, TypeVar, TypeVarTuple
+
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.documents.document import Document

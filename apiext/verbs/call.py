@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from apiext.admission.chain import Chain
 from apiext.audit.events import Trail
@@ -32,8 +34,7 @@ class Client(Protocol):
     waiting: asyncio.Future[None] | None  # gets an exception when the client goes away
 
 
-@dataclass(slots=True)
-class Call:
+class Call(Struct):
     """A request decoded as far as its URL and headers go.
 
     ``namespace`` is None when the path names none (cluster scope, or all namespaces); ``name`` is empty on
@@ -77,8 +78,7 @@ class Call:
         return self.trail.annotations if self.trail is not None else {}
 
 
-@dataclass(slots=True)
-class Body:
+class Body(Struct):
     """A decoded request body: the document, notes about duplicate keys, the media type, and the bytes as sent.
 
     ``decode(raw)`` is what the document was made by. ``beyond`` tells of a number in it that no float64 holds.
@@ -96,8 +96,7 @@ class Body:
         return replace(self, document=self.decode(self.raw)[0])
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct):
     """The answer to a write.
 
     ``entry`` is the stored object, to be shown as ``entry.view(served.view)``; ``document`` is set instead when the
@@ -111,8 +110,7 @@ class Outcome:
     served: ServedVersion | None = None
 
 
-@dataclass(slots=True)
-class Page:
+class Page(Struct):
     """The answer to a list: either ``segments`` (everything, joined bytes) or ``entries`` in key order.
 
     ``remaining`` is None when it is not known (a selector was given) or nothing remains. ``convert`` returns what is
@@ -179,8 +177,7 @@ class Definitions(Protocol):
         """
 
 
-@dataclass(slots=True)
-class Verbs:
+class Verbs(Struct):
     """The parts that every verb uses; one value per server. ``policy`` are the roles there are, if they count."""
 
     catalog: LiveCatalog

@@ -1,8 +1,9 @@
 """The write loop: decide on a state of an object, and store the decision if the object still has that state."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from apiext.meta.status import StatusError
 from apiext.storage.cached_store import CachedStore
@@ -69,8 +70,7 @@ Renew = Callable[[GuardChanged | None], Awaitable[Decide | None]]
 """Load what changed, and return what decides by it. With None, return None if the definition has not changed."""
 
 
-@dataclass(slots=True)
-class State:
+class State(Struct):
     """What is known of an object: its entry, None if there is none; ``confirmed`` if etcd said so to this request."""
 
     entry: Entry | None = None

@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from apiext.admission.attributes import NAMESPACES
 from apiext.auth.authorization import Attributes

@@ -1,8 +1,9 @@
 """Get and list: where to read, at what revision, which part (RV rows)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from apiext.documents.quotes import go_quote
 from apiext.meta import status

@@ -1,12 +1,12 @@
 """Questions about users and what they may do: answered by whoever authorizes requests, never stored."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.auth.authentication import BadCredential, bearer_token

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import lru_cache
 from weakref import WeakKeyDictionary
+
+from msgspec import Struct
 
 from apiext import limits
 from apiext.catalog.served import ServedVersion
@@ -21,8 +22,7 @@ _NAME = Dimension("metadata.name", lambda entry: entry.name)
 _NAMESPACE = Dimension("metadata.namespace", lambda entry: entry.namespace)
 
 
-@dataclass(slots=True)  # not frozen: each list makes some, and freezing costs more than making
-class Selection:
+class Selection(Struct, frozen=True):
     """What a list, watch or collection delete asks for: all ``terms`` must hold.
 
     ``matches`` tests them, None when everything is asked for. ``name`` is set when metadata.name must equal it, and so
@@ -158,8 +158,7 @@ def _tightest(values: Mapping[tuple[str, str], Set[str]]) -> Iterable[Requiremen
             yield Requirement(key, "lt", (min(given, key=int),))
 
 
-@dataclass(frozen=True, slots=True)
-class _Labels:
+class _Labels(Struct, frozen=True):
     """Reads whether an entry has these labels, lacks those, and has none of the values unwanted: a text, else None."""
 
     there: Set[str]

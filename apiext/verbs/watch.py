@@ -3,9 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Callable, Hashable
-from dataclasses import replace
 from functools import partial
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.catalog.stored import Unreadable, WrongVersion

@@ -1,8 +1,9 @@
 """Update: PUT, every patch and apply as a change of what is stored."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from apiext.catalog.stored import Unreadable
 from apiext.documents.document import Document, View
@@ -40,8 +41,7 @@ async def update(verbs: Verbs, call: Call, decide: Decide, renew: Renew) -> Outc
         raise error.of_update() from error
 
 
-@dataclass(slots=True)
-class Update:
+class Update(Struct):
     """An update under way: PUT, patch or apply, of an object or of the part that an endpoint shows."""
 
     verbs: Verbs

@@ -7,9 +7,10 @@ import os
 import ssl
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
+
+from msgspec import Struct, field
 
 from apiext import limits
 from apiext.documents.encoding import DecodeError, decode_json
@@ -41,8 +42,7 @@ _STATUS_TEXTS = {  # upstream: NewGenericServerResponse
 _OWN_TEXT = frozenset((403, 406, 415))  # these show what the server said
 
 
-@dataclass(slots=True)
-class _Pool:
+class _Pool(Struct):
     """The idle connections of one target."""
 
     idle: list[Connection] = field(default_factory=list)
@@ -234,8 +234,7 @@ class Authenticated:
         return await self._client.post(target, body, timeout, owner=owner, user=user)
 
 
-@dataclass(slots=True)
-class _Call:
+class _Call(Struct):
     """One request, and how far its answer has come."""
 
     target: Target

@@ -6,9 +6,10 @@ import re
 import ssl
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
 
 from apiext import limits
 from apiext.webhooks import hosts
@@ -22,8 +23,7 @@ _HOST_AND_PORT = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*):([^:\[\]]*)").fullmatch
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-@dataclass(frozen=True, slots=True)
-class Proxy:
+class Proxy(Struct, frozen=True):
     """A proxy that makes tunnels. ``credentials`` are user and password as it is told them, empty for none."""
 
     host: str

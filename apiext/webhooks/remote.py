@@ -3,9 +3,10 @@
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from apiext.webhooks.credentials import ANONYMOUS, Credentials, CredentialsError, Users, named, read
 from apiext.webhooks.errors import BadTarget
@@ -14,8 +15,7 @@ from apiext.webhooks.target import Target, target_at
 _FOREIGN = ("proxy-url", "insecure-skip-tls-verify")
 
 
-@dataclass(frozen=True, slots=True)
-class Remote:
+class Remote(Struct, frozen=True):
     """Where to POST, and as whom."""
 
     target: Target

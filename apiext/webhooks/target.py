@@ -3,10 +3,12 @@
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from posixpath import normpath
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from apiext.webhooks import hosts
 from apiext.webhooks.errors import BadTarget
@@ -14,8 +16,7 @@ from apiext.webhooks.errors import BadTarget
 DEFAULT_PORT = 443
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A place to POST to. ``service`` is ``name.namespace`` for the service form, which a resolver may map.
 
     ``authority`` is plain ASCII, for headers; ``shown`` is what errors show for it if that differs. A ``host`` that is

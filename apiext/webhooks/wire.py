@@ -3,9 +3,10 @@
 import asyncio
 import math
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
+
+from msgspec import Struct
 
 from apiext import limits
 from apiext.webhooks.errors import Broken, CallError, TooLarge
@@ -24,8 +25,7 @@ _TRAILER = 4096  # bytes of a trailer (upstream: what Go's bufio.Reader holds)
 _BROKEN = "net/http: HTTP/1.x transport connection broken: "
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """Status, content type and body of an answer; ``reusable`` when the connection may carry the next request.
 
     ``again`` is the number of seconds after which it wants to be asked once more, None if it does not say so.
@@ -38,8 +38,7 @@ class Answer:
     again: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
+class _Head(Struct, frozen=True):
     status: int
     content_type: str
     length: int | None

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from random import Random
 
 import orjson
+from msgspec.structs import replace
 
 from apiext.storage.converted_routes import ConvertedRoute
 from apiext.storage.indexes import Dimension, Term

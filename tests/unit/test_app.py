@@ -2,10 +2,10 @@
 
 import asyncio
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from apiext import cli, launch
 from apiext.app import Application, EtcdUnreachableError

@@ -1,8 +1,9 @@
 """customresourcedefinitions as a served resource (CRD-001, UPD-004…012)."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from apiext.catalog.builtin.open_api import definition_schema
 from apiext.catalog.columns import CREATED_AT, NAME

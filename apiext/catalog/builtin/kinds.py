@@ -1,8 +1,9 @@
 """From the rows of built-in kinds to served resources; nothing of a kind's types is read before it is used."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.catalog import endpoints

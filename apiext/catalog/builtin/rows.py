@@ -1,10 +1,12 @@
 """The rows of built-in kinds, and how the words in them become functions."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from apiext.catalog.columns import BUILTIN_AGE, CREATED_AT, NAME
 from apiext.catalog.served import Column
@@ -16,8 +18,7 @@ STORED_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", 
 REVIEW_VERBS = ("create",)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """The row of a kind (go_types/types/README.md); ``kind`` is the name of its type, ``types`` that of its file."""
 
     version: str

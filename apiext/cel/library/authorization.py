@@ -4,7 +4,9 @@ The values are made by whoever evaluates an expression; rules of definitions hav
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from apiext.cel.costs import FLAT, Cost
 from apiext.cel.library.named_formats import FORMATS
@@ -20,8 +22,7 @@ RESOURCE_CHECK = make("object", f"{_PREFIX}ResourceCheck")
 DECISION = make("object", f"{_PREFIX}Decision")
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """What is asked: a path, or a resource if there is none; ``user`` is a name if not the one of the request."""
 
     verb: str = ""

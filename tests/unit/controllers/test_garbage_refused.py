@@ -1,10 +1,10 @@
 """A garbage collector whose deletions are refused, whose owners' definitions go, and that cannot read a dependent."""
 
 import asyncio
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.admission.attributes import Attributes

@@ -1,11 +1,11 @@
 """What controllers do when the world is not well: etcd fails, values cannot be read, history is lost."""
 
 import asyncio
-from dataclasses import replace
 from functools import partial
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.admission.chain import Chain

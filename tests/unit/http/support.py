@@ -4,11 +4,12 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 import uvloop
+from msgspec.structs import replace
 
 from apiext.auth.authentication import Everyone
 from apiext.auth.authorization import always_allow

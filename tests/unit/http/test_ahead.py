@@ -1,11 +1,11 @@
 """Large objects of watches are written in a thread, in order, and as they would be on the loop."""
 
 import threading
-from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.http import streams

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.catalog.columns import NAME, Searching, custom_columns

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from apiext.cel.environment import PER_CALL_LIMIT
 from apiext.conformance.support.cases import Case, case_name, load

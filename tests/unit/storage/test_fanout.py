@@ -1,10 +1,10 @@
 """Watchers of one collection: shared frames, slices, laggards, bookmarks."""
 
 import asyncio
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.meta.names import GroupResource

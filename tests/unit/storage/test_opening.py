@@ -3,10 +3,11 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Container, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.etcd.values import RangeResult

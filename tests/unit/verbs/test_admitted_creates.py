@@ -1,9 +1,9 @@
 """Creates as admission sees them: the namespace that they rest on, and the moments that metrics observe."""
 
-from dataclasses import replace
 from threading import current_thread, main_thread
 
 import pytest
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.admission.attributes import NAMESPACES, Attributes

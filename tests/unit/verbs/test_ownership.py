@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.catalog.builtin.definitions import definitions_resource

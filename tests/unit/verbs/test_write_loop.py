@@ -4,11 +4,11 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.auth.user import SUPERUSER

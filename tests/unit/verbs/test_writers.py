@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from apiext import limits
 from apiext.admission.attributes import Attributes

@@ -69,6 +69,13 @@ if TYPE_CHECKING:
     from apiext.controllers.resealing import Resealing
     from apiext.storage.sealing_config import Loaded
 
+# Seconds that a thread computes before another one may.
+SWITCH_INTERVAL = 0.0002
+# Seconds between log lines about an etcd that does not answer.
+RETRY_LINE = 5.0
+# Seconds that one attempt to reach etcd has at least.
+SHORTEST_TRY = 1.0
+
 
 class EtcdUnreachableError(Exception):
     """etcd did not answer within --etcd-wait."""
@@ -110,7 +117,7 @@ Tell = Callable[[Config, launch.Ready], None]
 def run(config: Config, warn: cli.Warn, tell: Tell = launch.announce) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code."""
     launch.log_to_stderr(config)
-    sys.setswitchinterval(limits.SWITCH_INTERVAL)
+    sys.setswitchinterval(SWITCH_INTERVAL)
     cycles.hurry()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.get_loop().set_exception_handler(launch.caught)
@@ -233,15 +240,15 @@ class Application:
             tried = time.monotonic()
             try:
                 async with asyncio.timeout(None) as self._starting:
-                    await etcd.start(max(deadline - tried, limits.SHORTEST_TRY))
+                    await etcd.start(max(deadline - tried, SHORTEST_TRY))
             except TimeoutError as stopped:
                 raise self._stopped(f"etcd at {where} answered") from stopped
             except EtcdError as error:
-                if time.monotonic() > deadline - limits.SHORTEST_TRY or self._stop.is_set():
+                if time.monotonic() > deadline - SHORTEST_TRY or self._stop.is_set():
                     raise EtcdUnreachableError(_unreachable(settings, where, error)) from error
                 self._warn(f"etcd at {where} does not answer yet: {error.message}")
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), max(0.0, tried + limits.RETRY_LINE - time.monotonic()))
+                    await asyncio.wait_for(self._stop.wait(), max(0.0, tried + RETRY_LINE - time.monotonic()))
             else:
                 if not etcd.progress_requests_ok:
                     self._warn(
@@ -495,7 +502,7 @@ def _find_in(store: CachedStore) -> Find:
             return None
         last = seen.get((resource, namespace, name))
         if last is None or last[0] is not entry:
-            if len(seen) >= limits.BONDS_SEEN:
+            if len(seen) >= limits.BOUND_OBJECTS:
                 seen.clear()
             last = seen[resource, namespace, name] = (entry, Record.of(json.loads(entry.raw)))
         return last[1]

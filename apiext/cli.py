@@ -39,6 +39,7 @@ from apiext.config import (
 )
 from apiext.flag_values import boolean, count, duration, integer, names
 from apiext.http import header_flags
+from apiext.meta import limits as meta_limits
 
 Warn = Callable[[str], None]
 
@@ -387,8 +388,8 @@ def _networks(flag: str, text: str) -> tuple[Network, ...]:
 
 
 def _manager(text: str) -> str:
-    if not 0 < len(text.encode(errors="replace")) <= limits.MANAGER:
-        raise ConfigError(f"--status-manager: a field manager has 1 to {limits.MANAGER} bytes")
+    if not 0 < len(text.encode(errors="replace")) <= meta_limits.MAX_MANAGER:
+        raise ConfigError(f"--status-manager: a field manager has 1 to {meta_limits.MAX_MANAGER} bytes")
     return text
 
 

@@ -26,6 +26,11 @@ from apiext.config import Config, ConfigError, Worker
 from apiext.etcd.channel import jittered
 from apiext.sockets import hold, is_unspecified
 
+# Seconds before a worker that died is started again.
+WORKER_FIRST_PAUSE = 0.1
+# Seconds of a worker's life after which the first pause holds again.
+WORKER_GOOD_LIFE = 30.0
+
 log = logging.getLogger(__name__)
 
 EXITS: launch.Exits = (
@@ -179,7 +184,7 @@ class Slot:
     async def keep(self) -> None:
         """Run workers, one after the other, until everything stops."""
         loop = asyncio.get_running_loop()
-        pause = limits.WORKER_FIRST_PAUSE
+        pause = WORKER_FIRST_PAUSE
         while not self._stop.is_set():
             since = loop.time()
             code = await self._run()
@@ -187,8 +192,8 @@ class Slot:
             self._ended(code)
             if self._stop.is_set():
                 return
-            if loop.time() - since > limits.WORKER_GOOD_LIFE:
-                pause = limits.WORKER_FIRST_PAUSE
+            if loop.time() - since > WORKER_GOOD_LIFE:
+                pause = WORKER_FIRST_PAUSE
             log.error("worker %d ended with code %d; it is started again", self._number, code)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), jittered(pause))

@@ -140,9 +140,9 @@ def test_decisions_are_numbered_and_say_price() -> None:
             assert heading in text, f"{page.name} has no {heading}"
 
 
-def test_generated_code_is_fresh() -> None:
-    script = ROOT / "scripts" / "gen-proto"
-    assert script.exists(), "scripts/gen-proto makes the modules below pb/"
+@pytest.mark.parametrize("name", ["gen-proto", "gen-limits"])
+def test_generated_files_are_fresh(name: str) -> None:
+    script = ROOT / "scripts" / name
     told = subprocess.run(
         [sys.executable, str(script), "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -491,3 +491,14 @@ def test_each_reader_of_a_clock_is_listed() -> None:
     assert not rows - found, f"take out of tests/clocks.yaml: {sorted(rows - found)}"
     wrong = [row for row, said in wall.items() if len(said) != 1 or not HOLDS.issuperset(said)]
     assert not wrong, f"one of {sorted(HOLDS)} with a reason: {wrong}"
+
+
+def test_each_limit_is_used() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "apiext").rglob("*.py"))
+    used = set(re.findall(r"\b(?:\w+_)?limits\.([A-Z][A-Z0-9_]*)", text))
+    limits = {
+        name
+        for path in (ROOT / "apiext").rglob("limits.py")
+        for name in re.findall(r"^([A-Z][A-Z0-9_]*) = ", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert limits - used == set()

@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct, field
 
-from apiext import limits
+from apiext.admission import limits
 from apiext.admission.rounds import Again, Rounds
 from apiext.catalog.served import ServedResource, ServedVersion
 from apiext.documents.document import View
@@ -59,7 +59,7 @@ class Traces(Struct):
 
     def warn(self, text: str) -> None:
         """Add a warning once, as long as a client can be expected to read them."""
-        if len(self.warnings) < limits.WEBHOOK_WARNINGS and text not in self.warnings:
+        if len(self.warnings) < limits.MAX_WARNINGS_ADDED and text not in self.warnings:
             self.warnings.append(text)
 
 

@@ -9,9 +9,9 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from msgspec import Struct
 
-from apiext import limits
+from apiext import limits as server_limits
+from apiext.admission import limits, reviews
 from apiext.admission import metrics as counts
-from apiext.admission import reviews
 from apiext.admission.attributes import NAMESPACES, Attributes, Form, Requester
 from apiext.admission.expressions import ConditionError, variables
 from apiext.admission.hooks import GROUP, Hook
@@ -202,13 +202,13 @@ async def ask(
         raise Failed(hook.name, f"could not get REST client: {hook.target}", 500) from hook.target
     uid = reviews.new_uid()
     # as apart does it, without its coroutine: most reviews are small
-    if attributes.size < limits.OFF_LOOP:
+    if attributes.size < server_limits.WORK_INLINE:
         body = reviews.review(version, uid, attributes, form, shown)
     else:
         body = await asyncio.to_thread(reviews.review, version, uid, attributes, form, shown)
     answer = await _answer(around, hook, hook.target, attributes, body)
     try:
-        if len(answer) < limits.OFF_LOOP:
+        if len(answer) < server_limits.WORK_INLINE:
             found = reviews.response_of(answer, version, uid, mutating=mutating)
         else:
             found = await asyncio.to_thread(reviews.response_of, answer, version, uid, mutating=mutating)
@@ -218,7 +218,7 @@ async def ask(
         raise Failed(hook.name, f"received invalid webhook response: {error}") from error
     for key, value in found.annotations.items():
         attributes.traces.annotations[f"{hook.name}/{key}"] = value
-    for text in found.warnings[: limits.WEBHOOK_WARNINGS]:
+    for text in found.warnings[: limits.MAX_WARNINGS_ADDED]:
         attributes.traces.warn(text)
     if not found.allowed:
         raise Rejected(reviews.denial(hook.name, found.result))
@@ -240,7 +240,7 @@ async def _answer(around: Surroundings, hook: Hook, target: Target, attributes: 
 
 async def apart(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Return what the work on so many bytes returns: here when they are few, else out of a thread."""
-    if size < limits.OFF_LOOP:
+    if size < server_limits.WORK_INLINE:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
-from apiext import limits
 from apiext.admission.attributes import Attributes
 from apiext.admission.metrics import Metrics
+from apiext.catalog import limits as catalog_limits
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
 from apiext.telemetry import Distribution
@@ -141,7 +141,7 @@ class Chain:
         applying = tuple(plugin for plugin in plugins if plugin.applies(operation, resource))
         spared = [plugin for plugin in plugins if plugin not in applying and not isinstance(plugin, Configurable)]
         passed = self.metrics.passed([plugin.name for plugin in spared], type, operation, whole=not applying)
-        if len(compiled) >= limits.NAMES_SEEN:
+        if len(compiled) >= catalog_limits.NAMES_SEEN:
             compiled.clear()
         found = compiled[operation, resource] = Moment(applying, tuple(passed))
         return found

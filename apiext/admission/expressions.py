@@ -5,7 +5,7 @@ from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
-from apiext import limits
+from apiext.admission import limits
 from apiext.admission.attributes import Attributes, Form, Requester
 from apiext.admission.metrics import Metrics
 from apiext.catalog.admission_cel import REQUEST_RESOURCE

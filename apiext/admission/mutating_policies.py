@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import orjson
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.admission import calls
 from apiext.admission.attributes import Attributes
 from apiext.admission.expressions import ConditionError, OutOfBudget
@@ -151,12 +151,12 @@ class _Round:
 
 def _size(document: View, known: int) -> int:
     """Return the bytes of an object that an expression may have made large; not looked at where it is so already."""
-    if known >= limits.OFF_LOOP:
+    if known >= server_limits.WORK_INLINE:
         return known
     try:
         return len(orjson.dumps(document))
     except TypeError:  # nested deeper than orjson goes
-        return limits.OFF_LOOP
+        return server_limits.WORK_INLINE
 
 
 @contextmanager

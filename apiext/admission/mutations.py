@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 from msgspec import Struct
 
-from apiext import limits
+from apiext.admission import limits
 from apiext.admission.attributes import Form
 from apiext.admission.go_data import NotFinite, printable
 from apiext.admission.policy import Compiled, Policy, Within, Work, policy_of
@@ -24,6 +24,9 @@ from apiext.managedfields.merging import merge
 from apiext.managedfields.typed import TypeFault, check
 from apiext.managedfields.types import Type
 from apiext.meta import status
+
+# Bytes of an object that are as much work as one operation of a policy's JSON patch.
+JSON_PATCH_OPERATION = 64
 
 
 class Refused(Exception):
@@ -79,7 +82,7 @@ class Mutation(Struct, frozen=True):
 
     def weight(self, value: Value) -> int:
         """Return how many bytes of an object as much work as what the expression gave: some for each operation."""
-        return limits.JSON_PATCH_OPERATION * len(value) if is_list(value) else 0
+        return JSON_PATCH_OPERATION * len(value) if is_list(value) else 0
 
     def made(self, kind: Kind, shown: View, value: Value) -> Document:
         """Return the object with the value put into it; raises Refused and StatusError."""
@@ -157,7 +160,7 @@ def _cloned(raw: Any) -> Any:
 
 
 def _weigh(document: Any) -> None:
-    """Refuse a document that is larger as JSON than limits.MUTATED.
+    """Refuse a document that is larger as JSON than limits.MAX_MUTATED.
 
     A text that an expression names again and again is in memory once, and in JSON as often as it is named.
     """
@@ -172,8 +175,8 @@ def _weigh(document: Any) -> None:
         elif type(value) is list:
             size += 2 * len(value)
             left += value
-        if size > limits.MUTATED:
-            raise Refused(f"the mutation makes more than {limits.MUTATED} bytes of JSON")
+        if size > limits.MAX_MUTATED:
+            raise Refused(f"the mutation makes more than {limits.MAX_MUTATED} bytes of JSON")
 
 
 def _go_version(api_version: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from apiext import limits
+from apiext.admission import limits
 from apiext.admission.calls import Surroundings
 from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource, ServedVersion

@@ -6,7 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from apiext import limits
+from apiext.admission import limits
 from apiext.admission.expressions import Budget, Conditions, evaluate, fault_of
 from apiext.admission.hooks import conditions_of
 from apiext.admission.matching import Criteria, rule_of, selector_of

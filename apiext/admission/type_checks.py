@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from typing import NamedTuple
 
-from apiext import limits
+from apiext.admission import limits
 from apiext.catalog.admission_cel import typed_environment
 from apiext.cel import types
 from apiext.cel.declared import Declared

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from apiext import limits
+from apiext.admission import limits
 from apiext.admission.attributes import Attributes
 from apiext.admission.params import ConfigurationError
 from apiext.admission.policies import UNUSABLE, Case, Denial, NoNamespace, Policies, Use, with_param

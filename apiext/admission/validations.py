@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from apiext import limits
+from apiext.admission import limits
 from apiext.admission.expressions import Budget, ConditionError, OutOfBudget
 from apiext.admission.metrics import Metrics
 from apiext.admission.policy import Compiled, Policy, Within, Work, policy_of

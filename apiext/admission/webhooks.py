@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.admission import calls
 from apiext.admission.attributes import Attributes, Form
 from apiext.admission.calls import Failed, Observed, Rejected, Surroundings
@@ -143,7 +143,7 @@ class _Mutation:
             raise status.internal(f"admission webhook {go_quote(hook.name)} {text}")
         if response.patch_type != "JSONPatch":
             raise Failed(hook.name, f"unsupported patch type {go_quote(response.patch_type)}")
-        size = limits.OFF_LOOP if json_patch.copies(operations) else len(response.patch) + shown.size
+        size = server_limits.WORK_INLINE if json_patch.copies(operations) else len(response.patch) + shown.size
         changed, found = await calls.apart(size, _patched, self._attributes, form, shown, operations)
         self._attributes.size = max(self._attributes.size, size)
         found = await self._back(form, found)

@@ -6,10 +6,13 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
-from apiext import limits
+from apiext.audit import limits
 from apiext.audit.counters import Counters
 from apiext.audit.events import Event
 from apiext.config import AuditDelivery
+
+# Seconds that an audit event waits for others, if no request waits for it.
+AUDIT_LINGER = 0.005
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +95,7 @@ class Batches:
         while not self._closing or self._queue:
             await self._filled()
             if self._gathers and not self._closing:
-                await asyncio.sleep(limits.AUDIT_LINGER)
+                await asyncio.sleep(AUDIT_LINGER)
             batch = self._take()
             if not batch:
                 continue

@@ -3,9 +3,11 @@
 import logging
 import time
 
-from apiext import limits
 from apiext.audit.policy import LEVELS
 from apiext.telemetry import Family
+
+# Seconds between log lines about dropped audit events.
+AUDIT_COMPLAIN_EVERY = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ class Counters:
         self.errors.slot(plugin).value += count
         last, silent = self._complained.get(plugin, (0.0, 0))
         now = time.monotonic()
-        if last and now - last < limits.AUDIT_COMPLAIN_EVERY:
+        if last and now - last < AUDIT_COMPLAIN_EVERY:
             self._complained[plugin] = (last, silent + count)
             return
         self._complained[plugin] = (now, 0)

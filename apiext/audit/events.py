@@ -8,12 +8,14 @@ import orjson
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.audit.policy import API_VERSION, COMPLETE, LEVELS, RECEIVED, REQUEST, Verdict
 from apiext.documents.document import View
 from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, encode_in_order
 from apiext.documents.errors import BoundExceeded, OverflowingNumber
 from apiext.documents.quotes import go_quote
+
+# Bytes counted for an audit event besides its objects.
+AUDIT_EVENT_BYTES = 1024
 
 TRUNCATED = "audit.k8s.io/truncated"
 DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
@@ -246,7 +248,7 @@ class Trail:
         self._constraint = ""
         self._request: Read | None = None
         self._size = 0
-        self._told_size = _length(told.uri) + _length(told.user) + _length(told.sources) + limits.AUDIT_EVENT_BYTES
+        self._told_size = _length(told.uri) + _length(told.user) + _length(told.sources) + AUDIT_EVENT_BYTES
 
     def constrained(self, verb: str) -> None:
         """Take note of the verb that allows to act as somebody."""

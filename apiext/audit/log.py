@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from apiext import limits
-from apiext.audit import flags, truncation
+from apiext.audit import batches as batches_module
+from apiext.audit import flags, limits, truncation
 from apiext.audit.batches import PLUGIN as BUFFERED
 from apiext.audit.batches import Batches
 from apiext.audit.counters import Counters
@@ -106,7 +106,7 @@ class Log:
         if self._writing is None and done is not None:
             self._next()
         elif self._later is None and done is None:  # others join what nobody waits for: a thread's turn costs as much
-            self._later = asyncio.get_running_loop().call_later(limits.AUDIT_LINGER, self._due)
+            self._later = asyncio.get_running_loop().call_later(batches_module.AUDIT_LINGER, self._due)
         return done
 
     def _due(self) -> None:
@@ -123,14 +123,14 @@ class Log:
         events = [event for event, _ in batch]
         self._writing = self._worker.run(lambda: self._write(events))
         self._under_way = len(batch)
-        self._patience = asyncio.get_running_loop().call_later(limits.AUDIT_PATIENCE, self._release, batch)
+        self._patience = asyncio.get_running_loop().call_later(limits.AUDIT_WAIT, self._release, batch)
         self._writing.add_done_callback(lambda written: self._done(written, batch, size))
 
     def _release(self, batch: Sequence[Waiting]) -> None:
         """Let those go on who wait for a place that hangs; what it was given may still be written."""
         self._stuck = True
         waiting = [done for _, done in (*batch, *self._queue) if done is not None and not done.done()]
-        self._counters.lost(PLUGIN, len(waiting), f"nothing was written for {limits.AUDIT_PATIENCE:g} seconds")
+        self._counters.lost(PLUGIN, len(waiting), f"nothing was written for {limits.AUDIT_WAIT:g} seconds")
         for done in waiting:
             done.set_result(False)
 

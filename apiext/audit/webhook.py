@@ -5,8 +5,7 @@ import logging
 import random
 from collections.abc import Iterator, Sequence
 
-from apiext import limits
-from apiext.audit import flags, truncation
+from apiext.audit import flags, limits, truncation
 from apiext.audit.batches import Batches
 from apiext.audit.counters import Counters
 from apiext.audit.events import Event
@@ -14,6 +13,11 @@ from apiext.config import AuditConfig
 from apiext.webhooks.client import Client
 from apiext.webhooks.errors import CallError
 from apiext.webhooks.remote import Remote
+
+# Factor by which the pauses between those tries grow (upstream: the same).
+AUDIT_BACKOFF = 1.5
+# Share by which those pauses are longer by chance (upstream: the same).
+AUDIT_BACKOFF_JITTER = 0.2
 
 log = logging.getLogger(__name__)
 
@@ -103,8 +107,8 @@ class Webhook:
                 fault = error
             if not remaining or self._stopping.is_set():
                 break
-            await self._wait(pause * (1 + random.random() * limits.AUDIT_BACKOFF_JITTER))
-            pause *= limits.AUDIT_BACKOFF
+            await self._wait(pause * (1 + random.random() * AUDIT_BACKOFF_JITTER))
+            pause *= AUDIT_BACKOFF
         return fault
 
     async def _wait(self, seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from apiext import limits
+from apiext.auth import limits
 from apiext.auth.authorization import Rule
 from apiext.auth.rbac import ANY, Role
 from apiext.documents.quotes import go_quote

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from apiext import files, limits
+from apiext import files
+from apiext.auth import limits
 from apiext.documents.document import Document
 from apiext.documents.encoding import decode_yaml, encode_yaml
 from apiext.streams import is_stream

@@ -10,11 +10,14 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from apiext import limits
+from apiext.auth import limits
 from apiext.auth.authorization import Attributes, Decision, Rule, Rules
 from apiext.auth.user import ACCOUNT_PREFIX, User
 from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
+
+# Bytes counted for each group besides its name.
+GROUP_OVERHEAD = 64
 
 GROUP = "rbac.authorization.k8s.io"
 ANY = "*"
@@ -447,7 +450,7 @@ async def _at_once() -> None:
 
 def _size(user: User) -> int:
     """Return about how many bytes a user's name and groups take."""
-    return len(user.name) + sum(map(len, user.groups)) + limits.GROUP_OVERHEAD * len(user.groups)
+    return len(user.name) + sum(map(len, user.groups)) + GROUP_OVERHEAD * len(user.groups)
 
 
 _PREFIX = "RBAC: "

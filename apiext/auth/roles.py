@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from apiext import limits
+from apiext.auth import limits
 from apiext.auth.rbac import GROUP, Policy, binding_in, role_in
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore

@@ -13,8 +13,7 @@ from uuid import uuid4
 import orjson
 from msgspec.structs import replace
 
-from apiext import limits
-from apiext.auth import secret_tokens
+from apiext.auth import limits, secret_tokens
 from apiext.auth.base64url import decoded, encoded
 from apiext.auth.bonds import Account, BadToken, Bound, Find, Record, Unbound
 from apiext.auth.user import ACCOUNT_PREFIX, CREDENTIAL_ID, User, service_account

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from apiext import limits
+from apiext.documents import limits as documents_limits
 from apiext.documents.document import Document, View
 from apiext.meta.fields import go_print
 
@@ -48,8 +48,8 @@ def with_nested(document: View, fields: Sequence[str], value: Any) -> Document:
 
     Raises AccessorError where something else than a map lies on it, be it null; ValueError where no body goes as deep.
     """
-    if len(fields) > limits.MAX_DEPTH:
-        raise ValueError(f"value cannot be set because it is nested deeper than {limits.MAX_DEPTH} levels")
+    if len(fields) > documents_limits.MAX_DEPTH:
+        raise ValueError(f"value cannot be set because it is nested deeper than {documents_limits.MAX_DEPTH} levels")
     made = inner = {**document}
     for index, name in enumerate(fields[:-1]):
         below = inner.get(name, {})

@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.catalog.served import Column
 from apiext.documents import jsonpath
+from apiext.documents import limits as documents_limits
 from apiext.documents.document import View
 from apiext.documents.encoding import encode
 from apiext.documents.floats import go_float
@@ -77,7 +77,7 @@ def custom_columns(definitions: Iterable[View]) -> tuple[Column, ...]:
     definitions, columns = list(definitions), [NAME]
     searching = sum(not jsonpath.is_simple(definition.get("jsonPath") or "") for definition in definitions)
     for definition in definitions:
-        column = _column(definition, limits.JSONPATH_WORK // max(1, searching))
+        column = _column(definition, documents_limits.JSONPATH_WORK // max(1, searching))
         if column is None:
             return tuple(columns)
         columns.append(column)

@@ -8,9 +8,12 @@ from weakref import ref
 
 import orjson
 
-from apiext import limits
+from apiext.catalog import limits
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode
+
+# Bytes counted for a cached conversion besides its object.
+CONVERTED_OVERHEAD = 300
 
 
 class NeedsConversion(Exception):
@@ -171,7 +174,7 @@ class _Bound:
         self._bytes = 0
 
     def take(self, conversions: Conversions, key: int, made: Converted) -> None:
-        size = made.size + limits.CONVERTED_OVERHEAD
+        size = made.size + CONVERTED_OVERHEAD
         self._held.append((ref(conversions), key, size))
         self._bytes += size
         while self._bytes > limits.CONVERTED_BYTES and len(self._held) > 1:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.crd.definition import schema_of
 from apiext.documents.document import View
 from apiext.schema.compile import CompiledSchema, compile_schema
@@ -24,7 +24,7 @@ class LazySchema:
         self._schema = schema
         self._preserve = preserve_unknown_fields
         self._made: CompiledSchema | None = None
-        self._long_from = limits.OFF_LOOP  # bytes of objects that are known to take long
+        self._long_from = server_limits.WORK_INLINE  # bytes of objects that are known to take long
 
     def __call__(self) -> CompiledSchema:
         """Return the compiled schema."""
@@ -46,12 +46,12 @@ class LazySchema:
         made = self._made
         if made is None or not made.warm or size >= self._long_from:
             return True
-        return made.growth * size > limits.OFF_LOOP * 8
+        return made.growth * size > server_limits.WORK_INLINE * 8
 
     def tell(self, size: int, long: bool) -> None:
         """Learn from an object whether its rules took long; what was long once may be short for others."""
         known = self._long_from
-        self._long_from = min(known, size) if long else min(max(known, size + 1), limits.OFF_LOOP)
+        self._long_from = min(known, size) if long else min(max(known, size + 1), server_limits.WORK_INLINE)
 
 
 def prepare_all(*schemas: LazySchema, quickly: bool = False) -> None:

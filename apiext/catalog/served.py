@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
-from apiext import limits
+from apiext.catalog import limits
 from apiext.catalog.frozen_map import FrozenMap
 from apiext.catalog.stored import Unreadable
 from apiext.documents.document import Document, View

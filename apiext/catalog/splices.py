@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from apiext import limits
+from apiext.catalog import limits
 from apiext.catalog.converted import place_of
 
 _NEGATIVE_ZERO = re.compile(rb"-0[],}]")

@@ -12,7 +12,7 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from apiext import limits
+from apiext.catalog import limits
 from apiext.catalog.answers import Answers
 from apiext.catalog.converted import PLACE, place_of
 from apiext.catalog.splices import Splices, splice

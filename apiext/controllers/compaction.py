@@ -2,14 +2,14 @@
 
 import asyncio
 
-from apiext import limits
+from apiext.storage import compaction as compaction_module
 from apiext.storage.cached_store import CachedStore
 
 
 class Compaction:
     """Runs the store's compaction loop until it is stopped; several servers share the work."""
 
-    def __init__(self, store: CachedStore, every: float = limits.COMPACT_EVERY) -> None:
+    def __init__(self, store: CachedStore, every: float = compaction_module.COMPACT_EVERY) -> None:
         self._store = store
         self._every = every
         self._task: asyncio.Task[None] | None = None

@@ -7,8 +7,17 @@ import asyncio
 import gc
 from time import thread_time
 
-from apiext import limits
+from apiext.controllers import limits
 from apiext.storage.heap import HEAP
+
+# New objects after which the garbage collector looks at them.
+GC_NEW = 2_000
+# Such looks after which all new objects are looked at, 1 millisecond.
+GC_ROUNDS = 4
+# Seconds between full collections.
+GC_EVERY = 2.0
+# Such rounds that make a full collection worthwhile.
+GC_WORTH = 8
 
 _NEVER = 1_000_000
 _NEW = 1  # a generation
@@ -18,7 +27,7 @@ _SIZE = 200  # bytes of an object and of what it alone holds, about
 def hurry() -> None:
     """Look only briefly from now on, and never at what is there already: code lives as long as the server."""
     gc.freeze()
-    gc.set_threshold(limits.GC_NEW, limits.GC_ROUNDS, _NEVER)
+    gc.set_threshold(GC_NEW, GC_ROUNDS, _NEVER)
     gc.enable()
 
 
@@ -28,7 +37,7 @@ def keep() -> None:
     gc.freeze()
 
 
-async def collect_loop(every: float = limits.GC_EVERY) -> None:
+async def collect_loop(every: float = GC_EVERY) -> None:
     """Look through everything every so many seconds if much was new meanwhile, until cancelled.
 
     Everybody waits meanwhile: what takes long is done less often, so that few requests meet it.
@@ -36,7 +45,7 @@ async def collect_loop(every: float = limits.GC_EVERY) -> None:
     seen, pause = _looked(), every
     while True:
         await asyncio.sleep(pause)
-        if _looked() - seen >= limits.GC_WORTH:
+        if _looked() - seen >= GC_WORTH:
             began = thread_time()  # what others take of the processor is not the look's fault
             HEAP.freed(gc.collect() * _SIZE)
             pause = max(every, (thread_time() - began) / limits.GC_SHARE)

@@ -9,7 +9,6 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.crd.conditions import find
 from apiext.crd.definition import (
     ESTABLISHED,
@@ -24,6 +23,9 @@ from apiext.meta.names import GroupResource
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.storage.store import Entry, Malformed
+
+# Bytes of a definition's spec from which it is compared with the last one instead of decoded.
+SPEC_SEARCHED = 32 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -213,7 +215,7 @@ def _quickly(entry: Entry) -> Facts | None:
     """
     raw = entry.raw
     start, end = raw.find(b',"spec":{') + 1, raw.rfind(b']},"status":{') + 2
-    schemas = _SCHEMAS_OF_SPEC.search(raw, start, end) if start and end - start > limits.SPEC_SEARCHED else None
+    schemas = _SCHEMAS_OF_SPEC.search(raw, start, end) if start and end - start > SPEC_SEARCHED else None
     if schemas is None:
         return None
     value, cut = start + len(b'"spec":'), schemas.start()
@@ -244,7 +246,7 @@ def _read(entry: Entry, document: Any) -> Facts:
         raise TypeError("its spec is no object")
     text = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
     place = slice(0)
-    if len(text) > limits.SPEC_SEARCHED:
+    if len(text) > SPEC_SEARCHED:
         member = b'"spec":' + text
         at = entry.raw.find(member)
         place = slice(at, at + len(member)) if at >= 0 else place

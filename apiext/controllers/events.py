@@ -7,8 +7,8 @@ from collections import OrderedDict
 
 import orjson
 
-from apiext import limits
 from apiext.auth.user import User
+from apiext.controllers import limits
 from apiext.controllers.loop import Loop
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
@@ -27,7 +27,7 @@ _DEFAULT = "default"  # the namespace of events about objects of the cluster
 class Events:
     """Makes the Events of one controller in the background: an admission webhook for Events holds nothing else up.
 
-    An Event is told once for the same object, reason and message, as long as limits.EVENTS_TOLD others were not told
+    An Event is told once for the same object, reason and message, as long as limits.EVENTS_SENT others were not told
     since. Those that find no room, and those that are refused, are lost with a line in the log, as upstream.
     """
 
@@ -56,7 +56,7 @@ class Events:
             log.warning("an event is lost, too many wait: %s of %s: %s", reason, about["name"], message)
             return
         self._told[known] = None
-        if len(self._told) > limits.EVENTS_TOLD:
+        if len(self._told) > limits.EVENTS_SENT:
             self._told.popitem(last=False)
         name = f"{about['name']}.{time.time_ns():x}"
         if dns1123_subdomain(name):

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from apiext import limits
 from apiext.catalog.served import LiveCatalog
+from apiext.controllers import limits
 from apiext.controllers.definitions import Definitions, Facts
 from apiext.controllers.guards import Guards
 from apiext.controllers.instances import Emptied, Sweep
@@ -158,11 +158,11 @@ class Finalizing:
         if unreadable is not None:
             await self._say_failed(facts, f"could not list instances: {unreadable}")
             raise unreadable  # nobody tells when it is gone
-        if waited < limits.CLEANUP_PATIENCE:
+        if waited < limits.CLEANUP_WAIT:
             now = self._definitions.get(facts.name)
             if now is not None and now.reason(TERMINATING) == _FAILED:
                 await self._say(facts, IN_PROGRESS)
-            self.wake_after(facts.name, limits.CLEANUP_PATIENCE - waited)
+            self.wake_after(facts.name, limits.CLEANUP_WAIT - waited)
         else:
             await self._say(facts, STUCK)
 

@@ -14,10 +14,11 @@ from typing import Any
 import orjson
 from msgspec import Struct
 
-from apiext import limits
 from apiext.auth.user import service_account
 from apiext.catalog.served import Catalog, ServedResource, ServedVersion
 from apiext.config import GARBAGE_COLLECTOR
+from apiext.controllers import limits
+from apiext.controllers import loop as loop_module
 from apiext.controllers.dependents import Dependents, split
 from apiext.controllers.events import Events
 from apiext.controllers.loop import Loop, lost_races
@@ -347,7 +348,7 @@ class Garbage:
         try:
             await attempt(self._verbs.store, found.collection, decision)
         except RevisionChanged:
-            self.loop.add_after(found.key, limits.RETRY_FIRST)
+            self.loop.add_after(found.key, loop_module.RETRY_FIRST)
 
     def _edited(self, found: _Object, edit: Edit) -> Put | Remove | None:
         """Return how to store an object with edited metadata, None if the edit changes nothing."""

@@ -7,7 +7,7 @@ older definition cannot commit. A guard says ``serving`` or ``terminating``; a d
 import orjson
 from msgspec import Struct
 
-from apiext import limits
+from apiext.controllers import limits
 from apiext.controllers.definitions import Definitions, Facts
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import orjson
 from msgspec import Struct
 
-from apiext import limits
+from apiext.controllers import limits
 from apiext.controllers.references import metadata_of
 from apiext.documents.encoding import encode
 from apiext.storage.cached_store import CachedStore

@@ -10,10 +10,15 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from apiext import limits
 from apiext.catalog.stored import Unreadable
+from apiext.controllers import limits
 from apiext.meta.status import StatusError
 from apiext.storage.store import StoreError, Unavailable
+
+# Seconds before a controller repeats a failed run (upstream: ItemExponentialFailureRateLimiter).
+RETRY_FIRST = 0.005
+# Seconds between full reconciliations (upstream: informers' resync).
+RESYNC_EVERY = 300.0
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +44,7 @@ class Loop:
     """Runs ``reconcile(key)``: never twice at a time for a key, once for any number of ``add`` calls before it starts.
 
     A run that raises is logged, later ones of many now and then, and repeated after a jittered pause that doubles from
-    ``limits.RETRY_FIRST`` to ``limits.RETRY_LAST`` seconds. At most ``width`` keys run at a time; the queue holds each
-    key once.
+    ``RETRY_FIRST`` to ``limits.RETRY_LAST`` seconds. At most ``width`` keys run at a time; each key is queued once.
     """
 
     def __init__(self, name: str, reconcile: Reconcile, *, width: int = 4) -> None:
@@ -58,7 +62,7 @@ class Loop:
         self._stopped = False
 
     def start(self, group: asyncio.TaskGroup, keys: Callable[[], Iterable[str]] | None = None) -> None:
-        """Run keys as tasks of the group; ``keys()`` is added again every ``limits.RESYNC_EVERY`` seconds."""
+        """Run keys as tasks of the group; ``keys()`` is added again every ``RESYNC_EVERY`` seconds."""
         self._group = group
         self._keys = keys
         if keys is not None:
@@ -172,11 +176,11 @@ class Loop:
     def _retry(self, key: str, failure: Exception) -> None:
         count = self._failures.get(key, 0)
         self._failures[key] = count + 1
-        pause = min(limits.RETRY_LAST, limits.RETRY_FIRST * 2 ** min(count, 30)) * random.uniform(0.5, 1.0)
+        pause = min(limits.RETRY_LAST, RETRY_FIRST * 2 ** min(count, 30)) * random.uniform(0.5, 1.0)
         # A store that did not answer or a lost race heals by itself; what lasts is worth a line, but not each time.
         heals = isinstance(failure, StoreError) and count < 3
         foreseen = isinstance(failure, StoreError | StatusError | Unreadable)
-        told = not heals and (count < limits.RETRIES_TOLD or count % limits.RETRIES_TOLD == 0)
+        told = not heals and (count < limits.RETRIES_LOGGED or count % limits.RETRIES_LOGGED == 0)
         level = logging.WARNING if told else logging.DEBUG
         where = None if foreseen else failure  # the reason of such an error is its text
         log.log(level, "%s of %s failed (%s), again in %.3f s", self._name, key, failure, pause, exc_info=where)
@@ -184,7 +188,7 @@ class Loop:
             self.add_after(key, pause)
 
     def _schedule_resync(self) -> None:
-        pause = limits.RESYNC_EVERY * random.uniform(0.9, 1.1)
+        pause = RESYNC_EVERY * random.uniform(0.9, 1.1)
         self._resync = asyncio.get_running_loop().call_later(pause, self._add_all)
 
     def _add_all(self) -> None:

@@ -17,10 +17,11 @@ import orjson
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.auth.user import service_account
 from apiext.catalog.served import ServedResource, ServedVersion
 from apiext.config import MIGRATOR
+from apiext.controllers import limits
+from apiext.controllers import loop as loop_module
 from apiext.controllers.loop import Loop
 from apiext.controllers.serving import Serving
 from apiext.controllers.statuses import Amendment, Statuses, say
@@ -341,7 +342,7 @@ class Migrations:
         return self._asked.get(asked.key, {}).get(asked.name) is asked
 
     def _again(self, asked: _Asked) -> None:
-        self._loop.add_after(asked.key, limits.RETRY_FIRST)
+        self._loop.add_after(asked.key, loop_module.RETRY_FIRST)
 
     def _marked(self, document: Document, status: str, reason: str, message: str) -> Document:
         generation = document["metadata"].get("generation", 0)
@@ -351,8 +352,8 @@ class Migrations:
     async def _missing(self, asked: _Asked, message: str) -> None:
         """Fail a migration of what is not served, unless it is so young that its definition may be on its way."""
         age = (time.parse(self._verbs.clock()) - time.parse(asked.created)).total_seconds()
-        if age < limits.MIGRATE_PATIENCE:
-            self._loop.add_after(asked.key, limits.MIGRATE_PATIENCE - max(age, 0.0))  # clocks go back
+        if age < limits.MIGRATE_WAIT:
+            self._loop.add_after(asked.key, limits.MIGRATE_WAIT - max(age, 0.0))  # clocks go back
         else:
             await self._fail(asked, message)
 

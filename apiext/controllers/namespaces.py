@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
-from apiext import limits
 from apiext.catalog.served import LiveCatalog, ServedResource
+from apiext.controllers import limits
 from apiext.controllers.instances import Emptied, Sweep
 from apiext.controllers.references import metadata_of
 from apiext.controllers.statuses import Statuses, say
@@ -166,7 +166,7 @@ class Namespaces:
                 due=lambda: self._ending(name, uid) is not None,
                 guard=self._guard_of(served),
                 wake=lambda: self.wake(name),
-                moved=lambda: self.wake_after(name, limits.REMAINS_TOLD_AFTER),
+                moved=lambda: self.wake_after(name, limits.REMAINING_AFTER),
             )
             sweeps[resource] = Sweep(self._store, collection, name, emptied, self._clock)
 

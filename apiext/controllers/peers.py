@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.admission import hooks
 from apiext.admission.attributes import NAMESPACES
 from apiext.auth import roles
@@ -19,9 +19,13 @@ from apiext.controllers.definitions import DEFINITIONS
 from apiext.controllers.guards import GUARDS
 from apiext.controllers.loop import Loop
 from apiext.meta.names import GroupResource
+from apiext.storage import limits as storage_limits
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.history import Change
 from apiext.verbs.reviews import ACCOUNTS, SECRETS
+
+# Seconds between looks at the revision of the other workers.
+WORKER_LOOK = 0.001
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +89,7 @@ class Peers:
         await self._loop.stop()
 
     async def everywhere(self, written: GroupResource | None = None) -> None:
-        """Wait until all workers go by the configuration that this one has seen, limits.FRESH_WAIT seconds at most.
+        """Wait, at most storage_limits.FRESH_WAIT, until all workers use the configuration that this one has seen.
 
         ``written`` is what was written, if it may be something that configures nothing. Nobody waits again for a worker
         that stands still, only for the others.
@@ -94,9 +98,9 @@ class Peers:
         if (written is not None and written not in CONFIGURATION) or not self._awaited(wanted):
             return
         try:
-            async with asyncio.timeout(limits.FRESH_WAIT):
+            async with asyncio.timeout(storage_limits.FRESH_WAIT):
                 while self._awaited(wanted):  # noqa: ASYNC110 - other processes set no events
-                    await asyncio.sleep(limits.WORKER_LOOK)
+                    await asyncio.sleep(WORKER_LOOK)
         except TimeoutError:
             self._still |= self._board.behind(wanted)
             log.warning("not all workers go by the configuration of revision %d yet", wanted)
@@ -108,7 +112,7 @@ class Peers:
     def _beat(self) -> None:
         """Show the supervisor that the loop turns."""
         self._board.beat(self._number)
-        self._timer = asyncio.get_running_loop().call_later(limits.WORKER_BEAT, self._beat)
+        self._timer = asyncio.get_running_loop().call_later(server_limits.WORKER_BEAT, self._beat)
 
     def _changed(self, change: Change) -> None:
         self._latest = change.entry.revision  # not the highest: a store may go back in time

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
-from apiext import limits
+from apiext.controllers import limits
 from apiext.kms import metrics
 from apiext.kms.provider import Provider, faults_of, start_all, stop_all
 from apiext.storage import sealing_config
@@ -14,6 +14,11 @@ from apiext.storage.ciphers import OPERATIONS, SECONDS
 from apiext.storage.sealing import Sealings
 from apiext.storage.sealing_config import ConfigurationError, Loaded
 from apiext.telemetry import Family, HistogramFamily
+
+# Seconds between looks at the file of the encryption configuration.
+ENCRYPTION_LOOK_EVERY = 1.0
+# Looks of which one reads that file in any case (upstream: EncryptionConfigFileChangePollDuration).
+ENCRYPTION_LOOKS = 60
 
 log = logging.getLogger(__name__)
 
@@ -105,8 +110,8 @@ class Resealing:
     async def _run(self) -> None:
         looks = 0
         while True:
-            await asyncio.sleep(limits.ENCRYPTION_LOOK_EVERY)
-            looks = (looks + 1) % limits.ENCRYPTION_LOOKS
+            await asyncio.sleep(ENCRYPTION_LOOK_EVERY)
+            looks = (looks + 1) % ENCRYPTION_LOOKS
             seen = await asyncio.to_thread(_stamp, self._path)
             if seen != self._seen or not looks:
                 self._seen = seen

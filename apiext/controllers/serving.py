@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.catalog.compile import compile_definition
 from apiext.catalog.served import TERMINATING_VERBS, LiveCatalog, ServedResource, ServedVersion
 from apiext.catalog.stored import Unreadable
+from apiext.controllers import limits
 from apiext.controllers.definitions import Definitions, Facts, shape, streams, trusted
 from apiext.controllers.guards import TERMINATING, Guards, Permit
 from apiext.controllers.loop import Loop
 from apiext.controllers.peers import Peers
 from apiext.documents.document import View
 from apiext.meta.names import GroupResource
+from apiext.storage import limits as storage_limits
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.history import Change
 from apiext.storage.store import Entry, Guard, NotReady, StoreError, Unavailable
@@ -188,11 +189,11 @@ class Serving:
     async def seen(self, revision: int) -> None:
         """Wait until the catalog reflects every change of definitions up to the revision.
 
-        Waits ``limits.FRESH_WAIT`` seconds at most for compiling. Raises FutureRevision.
+        Waits ``storage_limits.FRESH_WAIT`` seconds at most for compiling. Raises FutureRevision.
         """
         await self._store.at_least(revision, self._definitions.collection)
         try:
-            async with asyncio.timeout(limits.FRESH_WAIT):
+            async with asyncio.timeout(storage_limits.FRESH_WAIT):
                 await self._loop.settled()
         except TimeoutError:
             log.warning("the definitions of revision %d are not all served yet", revision)

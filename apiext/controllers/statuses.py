@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.catalog.served import LiveCatalog, ServedVersion
 from apiext.crd.conditions import with_condition, with_status
 from apiext.documents.document import Document, View
@@ -31,7 +31,7 @@ def say(document: View, told: View, now: str) -> Document:
 
 async def _run(entry: Entry, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Return what the work on an object returns, out of a thread when the object is large."""
-    if len(entry.raw) < limits.OFF_LOOP:
+    if len(entry.raw) < server_limits.WORK_INLINE:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
 

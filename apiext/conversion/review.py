@@ -6,10 +6,11 @@ from typing import Any
 
 import orjson
 
-from apiext import limits
+from apiext.catalog import limits as catalog_limits
 from apiext.catalog.converted import NeedsConversion
 from apiext.conversion import pieces
 from apiext.conversion.pieces import Listed
+from apiext.documents import limits as documents_limits
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode, json_kind
 from apiext.documents.quotes import go_quote
@@ -177,7 +178,10 @@ def all_objects(version: str, uid: str, needs: Sequence[NeedsConversion], raw: b
 
 def _is_crowded(raw: bytes) -> bool:
     """Tell whether a text has more objects and lists than are made at a time: no other thread has a turn meanwhile."""
-    return len(raw) > limits.MAX_CONTAINERS and raw.count(b"{") + raw.count(b"[") > limits.MAX_CONTAINERS
+    return (
+        len(raw) > documents_limits.MAX_CONTAINERS
+        and raw.count(b"{") + raw.count(b"[") > documents_limits.MAX_CONTAINERS
+    )
 
 
 def _loaded(raw: bytes) -> Any:
@@ -281,7 +285,9 @@ def too_deep(need: NeedsConversion, index: int) -> ConversionError:
     name = "/".join(_text(metadata[part]) for part in ("namespace", "name") if part in metadata)
     thing = "object" if index < 0 else f"converted object at index {index}"
     prefix = f"conversion webhook for {kind_of(original)} returned invalid {thing}"
-    return ConversionError(f"{prefix}: {name} is nested deeper than {limits.MAX_STORED_DEPTH} levels", INVALID_OBJECT)
+    return ConversionError(
+        f"{prefix}: {name} is nested deeper than {catalog_limits.MAX_STORED_DEPTH} levels", INVALID_OBJECT
+    )
 
 
 def is_typed(given: View) -> bool:

@@ -14,15 +14,16 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.catalog.converted import Ask, Converted, NeedsConversion, unknown
 from apiext.catalog.served import ServedResource
-from apiext.conversion import review
+from apiext.conversion import limits, review
 from apiext.conversion.metrics import Metrics
 from apiext.conversion.review import CALL, INVALID_OBJECT, ConversionError
 from apiext.documents.document import View
 from apiext.storage.store import Entry, Made, Ready, Viewer, held, stored
 from apiext.turn import Turn
+from apiext.webhooks import limits as webhooks_limits
 from apiext.webhooks.errors import CallError
 from apiext.webhooks.target import Target, target_of
 
@@ -274,7 +275,7 @@ class Converter:
             name = f"{resource.resource}.{resource.group}"
             self._hooks.pop(key, None)
             known = self._hooks[key] = _Hook(settings, name, f"conversion of {name} ({self._generation})")
-            if len(self._hooks) > limits.WEBHOOK_OWNERS:
+            if len(self._hooks) > webhooks_limits.WEBHOOK_OWNERS:
                 del self._hooks[next(iter(self._hooks))]
         return known
 
@@ -307,7 +308,7 @@ class _Flight:
 
 async def _apart(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Return what the work on so many bytes returns: here when they are few, else out of a thread."""
-    if size < limits.OFF_LOOP:
+    if size < server_limits.WORK_INLINE:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from apiext import limits
+from apiext.catalog import limits as catalog_limits
 from apiext.discovery.operations import Operation, PathItem
 from apiext.documents.document import Document
 
@@ -22,7 +22,7 @@ class Paths:
     ) -> None:
         self._operation = operation
         self._parameter = parameter
-        self._remembered = lru_cache(limits.NAMES_SEEN)(self._fragment)
+        self._remembered = lru_cache(catalog_limits.NAMES_SEEN)(self._fragment)
 
     def item(self, item: PathItem) -> Document:
         """Return a path with its operations."""

@@ -7,9 +7,8 @@ from weakref import WeakKeyDictionary
 import orjson
 from msgspec import Struct
 
-from apiext import limits
 from apiext.catalog.served import Catalog, ServedVersion
-from apiext.discovery import openapi_v3_proto, own_paths, types
+from apiext.discovery import limits, openapi_v3_proto, own_paths, types
 from apiext.discovery.fingerprints import common, fingerprint, made_of
 from apiext.discovery.groups import Published, published
 from apiext.discovery.openapi_v3_paths import PATHS

@@ -6,7 +6,7 @@ from functools import lru_cache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from apiext import limits
+from apiext.catalog import limits as catalog_limits
 from apiext.catalog.served import Endpoint, ServedVersion
 from apiext.discovery import types
 from apiext.documents.document import Document
@@ -265,7 +265,7 @@ def group_words(group: str) -> str:
     return group.removesuffix(".k8s.io") if group else "core"
 
 
-@lru_cache(limits.NAMES_SEEN)
+@lru_cache(catalog_limits.NAMES_SEEN)
 def identifier(text: str) -> str:
     """Return letters and digits of the text, each part after the first capitalised."""
     found = []

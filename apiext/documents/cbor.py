@@ -6,7 +6,7 @@ from base64 import b16encode, b64encode, urlsafe_b64encode
 from collections.abc import Callable
 from typing import Any
 
-from apiext import limits
+from apiext.documents import limits
 
 SELF_DESCRIBED = b"\xd9\xd9\xf7"  # tag 55799, which stored values begin with
 _SIMPLE = {20: False, 21: True, 22: None}

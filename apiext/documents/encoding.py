@@ -9,8 +9,7 @@ from typing import Any, NoReturn
 
 import orjson
 
-from apiext import limits
-from apiext.documents import yaml_text
+from apiext.documents import limits, yaml_text
 from apiext.documents.document import View
 from apiext.documents.errors import MAX_NOTES, BoundExceeded, DecodeError, OverflowingNumber
 from apiext.documents.floats import json_float

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from apiext import limits
+from apiext.documents import limits
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import json_kind
 from apiext.documents.quotes import go_quote

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from apiext import limits
+from apiext.documents import limits
 from apiext.documents.document import View
 
 Find = Callable[[View], list[Any]]

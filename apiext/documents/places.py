@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from apiext import limits
+from apiext.documents import limits
 
 
 class Key(str):
@@ -30,4 +30,4 @@ def written(place: Place, *, keys: bool = True) -> str:
 
 def short(name: str) -> str:
     """Return a name as paths show it; what is wrong below it repeats it."""
-    return name if len(name) <= limits.PATH_NAME else f"{name[: limits.PATH_NAME]}…"
+    return name if len(name) <= limits.MAX_PATH_NAME else f"{name[: limits.MAX_PATH_NAME]}…"

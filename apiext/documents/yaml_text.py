@@ -9,7 +9,7 @@ import orjson
 import yaml
 from yaml import cyaml
 
-from apiext import limits
+from apiext.documents import limits
 from apiext.documents.document import View, clone
 from apiext.documents.errors import MAX_NOTES, DecodeError
 from apiext.documents.floats import yaml_float

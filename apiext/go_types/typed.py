@@ -10,13 +10,13 @@ from typing import Any, Protocol
 
 import msgspec
 
-from apiext import limits
 from apiext.cel.base64_url import read_base64
 from apiext.documents.document import Document
 from apiext.documents.encoding import Nulled, json_kind
 from apiext.documents.errors import DecodeError
 from apiext.documents.floats import json_float
 from apiext.documents.places import Key, Place, written
+from apiext.go_types import limits
 from apiext.meta import time
 
 _EXACT = 2**53  # integers up to here are floats without loss
@@ -424,7 +424,7 @@ def decode(type_: GoType, value: Any) -> tuple[Any, list[str]]:
     into = Decoding()
     try:
         decoded = type_.decode(value, None, into)
-    except RecursionError as error:  # nested deeper than any schema may be (limits.MAX_SCHEMA_NESTING)
+    except RecursionError as error:  # nested deeper than any schema may be (schema_limits.MAX_SCHEMA_NESTING)
         raise DecodeError("exceeded max depth") from error
     if into.fault is not None:
         raise into.fault

@@ -11,9 +11,9 @@ from typing import Any
 
 import orjson
 
-from apiext import limits
 from apiext.audit.events import dumped, micro_time
 from apiext.audit.threads import Worker
+from apiext.http import limits
 from apiext.http.exchange import Answer, Exchange, Handler, Reply
 from apiext.http.gate import Gate
 

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from apiext import limits
+from apiext import limits as server_limits
+from apiext.storage import limits as storage_limits
 from apiext.storage.store import Entry
 
 Make = Callable[[Entry], bytes]
@@ -33,7 +34,7 @@ class Ahead:
 
     def now(self, entry: Entry) -> Entry | None:
         """Return the entry if it is quickly written."""
-        return entry if len(entry.raw) < limits.OFF_LOOP or entry in self._made else None
+        return entry if len(entry.raw) < server_limits.WORK_INLINE or entry in self._made else None
 
     def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
         """Make the large ones ready, then hand all over; what cannot be written fails when its frame is made."""
@@ -44,7 +45,7 @@ class Ahead:
                 return
             if work.exception() is None:
                 self._made.update(zip(large, work.result(), strict=True))
-            while len(self._made) > 2 * limits.SEGMENT:  # some were not selected
+            while len(self._made) > 2 * storage_limits.SEGMENT:  # some were not selected
                 del self._made[next(iter(self._made))]
             then(entries)
 

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from apiext import limits
 from apiext.auth.user import User
 from apiext.config import HeaderConfig
+from apiext.http import limits
 from apiext.http.exchange import Answer, Connection, Exchange, Handler, Reply
 from apiext.http.gate import Gate
 from apiext.http.sinks import WatchSink

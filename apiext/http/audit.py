@@ -11,18 +11,20 @@ from urllib.parse import quote
 import orjson
 from msgspec import Struct
 
-from apiext import limits
 from apiext.audit import events, policy
 from apiext.audit.auditor import Auditor
 from apiext.audit.events import Event, Read, Told, Trail
 from apiext.auth.user import User
 from apiext.documents.encoding import decode_yaml, encode_in_order
-from apiext.http import negotiation, protobuf, refusals
+from apiext.http import limits, negotiation, protobuf, refusals
 from apiext.http.exchange import Answer, Exchange, Handler, Reply, StreamReply
 from apiext.http.heads import Headers
 from apiext.meta import status
 from apiext.meta.requestinfo import RequestInfo
 from apiext.meta.status import StatusError
+
+# Seconds of a request from which its audit event has its latency (upstream: the same).
+AUDIT_LATENCY = 0.5
 
 NOT_STORED = "failed to store audit event"
 _CLOSED = {"metadata": {}, "status": "Success", "message": "Connection closed early", "code": 200}
@@ -86,7 +88,7 @@ def _uri(target: str) -> str:
 def source_ips(headers: Headers, peer: str) -> list[str]:
     """Return the addresses that a request is said to have passed, and the one it came from."""
     forwarded, real = headers.get("X-Forwarded-For", ""), headers.get("X-Real-Ip", "")
-    parts = (part.strip() for part in forwarded.split(",", limits.ADDRESSES_TOLD)[: limits.ADDRESSES_TOLD])
+    parts = (part.strip() for part in forwarded.split(",", limits.AUDIT_ADDRESSES)[: limits.AUDIT_ADDRESSES])
     found = [ip for part in parts if len(part) <= limits.ADDRESS_TEXT and (ip := _ip(part))]
     if real and len(real) <= limits.ADDRESS_TEXT and (ip := _ip(real)) and ip not in found:
         found.append(ip)
@@ -167,7 +169,7 @@ def _complete(
 ) -> Event:
     now = time.time()
     took = now - trail.told.received
-    if timed and took > limits.AUDIT_LATENCY:
+    if timed and took > AUDIT_LATENCY:
         trail.annotations[events.LATENCY] = events.go_duration(took)
     return trail.event(policy.COMPLETE, now, told, shown, size)
 

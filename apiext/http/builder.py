@@ -5,8 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from apiext import limits
 from apiext.catalog.served import Catalog
+from apiext.http import limits
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from email.utils import formatdate, parsedate_to_datetime
 
-from apiext import limits
+from apiext.http import limits
 from apiext.http.exchange import Exchange, Reply
 
 NEVER = -1.0

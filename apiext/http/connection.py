@@ -16,10 +16,11 @@ from aiohttp.http import HttpProcessingError, HttpVersion11, RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import _ErrInfo
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.auth.authentication import Holder, user_of_certificate, validity, verified_chain
 from apiext.auth.user import ANONYMOUS, REFUSED, User
-from apiext.http import refusals, responses
+from apiext.documents import limits as documents_limits
+from apiext.http import limits, refusals, responses
 from apiext.http.exchange import Exchange, Handler, Reply, StreamReply
 from apiext.http.gate import audit_id
 from apiext.http.heads import Head, Sender
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from apiext.auth.proxies import Proxies
+
+# Bytes of the first piece of a head that are parsed before its end has arrived.
+HEAD_PIECE = 4 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -238,7 +242,7 @@ class ApiHandler(Turns):
         if self._postponed:
             self._pieces.append(data)
             return
-        if self._head or len(data) > limits.HEAD_PIECE:
+        if self._head or len(data) > HEAD_PIECE:
             piece, data = data, self._gathered(data)
             if not data:
                 return
@@ -277,7 +281,7 @@ class ApiHandler(Turns):
         except HttpProcessingError as error:
             messages, upgraded, tail = [(_ErrInfo(400, error, error.message), EMPTY_PAYLOAD)], False, b""
         size = self._head + len(data)
-        begun = _begun(before + data, 0, messages) if messages and len(data) > limits.HEAD_PIECE else 0
+        begun = _begun(before + data, 0, messages) if messages and len(data) > HEAD_PIECE else 0
         self._large = size > limits.HEAD_KEPT
         if self._head or self._large or not messages or begun:
             large = self._large and self._head + data.find(HEAD_END) > limits.HEAD_KEPT
@@ -320,7 +324,7 @@ class ApiHandler(Turns):
         whole = (self._request_count, body.total_bytes, body.is_eof()) != before or self._upgraded
         size = self._head + len(data)
         begun = 0
-        if len(data) > limits.HEAD_PIECE and body.is_eof() and whole and not self._upgraded:
+        if len(data) > HEAD_PIECE and body.is_eof() and whole and not self._upgraded:
             joined, at = tail + data, 0
             if message is not None and not before[2]:  # the rest of its body comes first
                 at = (
@@ -537,7 +541,7 @@ class ApiHandler(Turns):
         assert request is not None
         if request.payload.is_eof():
             return 0
-        return int(request.message.headers.get("Content-Length", "") or limits.MAX_BODY)
+        return int(request.message.headers.get("Content-Length", "") or documents_limits.MAX_BODY)
 
     async def read_body(self, limit: int) -> bytes:
         """Return the body; StatusError 413 over ``limit`` bytes, 408 when it does not arrive in time."""
@@ -675,7 +679,9 @@ async def _read(payload: StreamReader, limit: int) -> bytes:
         found += piece
         if len(found) > limit:
             break
-        if monotonic() - began > limits.LOOP_BUDGET / 4:  # each piece may bring the next at once, of small chunks
+        if (
+            monotonic() - began > server_limits.LOOP_BUDGET / 4
+        ):  # each piece may bring the next at once, of small chunks
             await asyncio.sleep(0)
             began = monotonic()
     return bytes(found)

@@ -14,9 +14,16 @@ from typing import cast
 
 import orjson
 
-from apiext import limits
+from apiext.http import limits
 from apiext.meta import status
 from apiext.telemetry import Slot
+
+# File descriptors, at least, that are not for clients.
+FILES_RESERVED = 32
+# Seconds between looks at the open files while none is left for a connection.
+FILES_LOOK = 0.05
+# Seconds between log lines about missing file descriptors.
+FILES_TOLD_EVERY = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +45,7 @@ def raise_limit() -> int:
 
 def reserve(limit: int) -> int:
     """Return how many of so many file descriptors are no client's: an eighth, within bounds."""
-    return max(limits.FILES_RESERVED, min(limit // 8, limits.FILES_RESERVED_AT_MOST))
+    return max(FILES_RESERVED, min(limit // 8, limits.FILES_RESERVED_AT_MOST))
 
 
 def used() -> int:
@@ -70,7 +77,7 @@ class Descriptors:
         """Take a descriptor for a connection; return False when none is left for one."""
         if self._left <= 0 and monotonic() >= self._until:
             self._left = self._limit - reserve(self._limit) - self._count()
-            self._until = monotonic() + limits.FILES_LOOK
+            self._until = monotonic() + FILES_LOOK
         self._left -= 1
         if self._left >= 0:
             return True
@@ -82,7 +89,7 @@ class Descriptors:
         self._refused.value += 1
         self._missed += 1
         now = monotonic()
-        if self._told is not None and now < self._told + limits.FILES_TOLD_EVERY:
+        if self._told is not None and now < self._told + FILES_TOLD_EVERY:
             return
         log.warning(
             "new connections are refused, most of %d file descriptors are open (%d refused since this was said last): "

@@ -6,9 +6,9 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct, field
 
-from apiext import limits
 from apiext.audit.events import Trail
 from apiext.auth.user import ANONYMOUS, User
+from apiext.http import limits
 from apiext.http.heads import Head
 from apiext.http.sinks import WatchSink
 

@@ -7,13 +7,12 @@ from functools import partial
 from time import monotonic
 from typing import cast
 
-from apiext import limits
 from apiext.audit.events import DECISION, REASON, user_info
 from apiext.auth import impersonation
 from apiext.auth.authentication import EXTRA_SPACE, Doubtful, has_extra_space
 from apiext.auth.authorization import ALLOWED, Attributes, always_allow, denial, is_public
 from apiext.http import audit as auditing
-from apiext.http import refusals, websocket
+from apiext.http import limits, refusals, websocket
 from apiext.http.exchange import Answer, Exchange, Handler, Labels, Reply
 from apiext.http.gate import Gate, audit_id
 from apiext.http.responses import warning_values

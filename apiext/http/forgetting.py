@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 
-from apiext import limits
 from apiext.catalog.served import Catalog, LiveCatalog
 from apiext.storage.heap import HEAP
 from apiext.telemetry import Gone
+
+# Seconds between looks for metrics of deleted resources; the second look removes them.
+FORGET_EVERY = 60.0
 
 _SIZE = 250  # bytes of what is dropped at a time, about
 
@@ -15,7 +17,7 @@ Forget = Callable[[Gone], Iterator[None]]
 
 
 class Forgetting:
-    """Looks every limits.FORGET_EVERY seconds for what nobody serves, and drops what was so at the look before, too."""
+    """Looks every FORGET_EVERY seconds for what nobody serves, and drops what was so at the look before, too."""
 
     def __init__(self, live: LiveCatalog, parts: Sequence[Forget]) -> None:
         self._live = live
@@ -27,7 +29,7 @@ class Forgetting:
 
     def start(self) -> None:
         """Begin to look."""
-        self._handle = asyncio.get_running_loop().call_later(limits.FORGET_EVERY, self._turn, self.look())
+        self._handle = asyncio.get_running_loop().call_later(FORGET_EVERY, self._turn, self.look())
 
     def stop(self) -> None:
         """Look no more."""

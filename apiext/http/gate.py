@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from apiext import limits
 from apiext.audit.auditor import Auditor
 from apiext.auth.authentication import Authenticator, BadCredential, Doubtful
 from apiext.auth.authorization import Authorizer, is_public
 from apiext.auth.user import ANONYMOUS, User
+from apiext.http import limits
 from apiext.http.exchange import Labels
 from apiext.http.pages import Judge
 from apiext.meta import status

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 from urllib.parse import unquote, unquote_to_bytes
 
-from apiext import limits
 from apiext.auth import impersonation
+from apiext.http import limits
 from apiext.meta import requestinfo
 
 Query = Mapping[str, Sequence[str]]

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.catalog.columns import OF_METADATA, Searching
 from apiext.catalog.served import ServedVersion
+from apiext.documents import limits as documents_limits
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode, encode_in_order, encode_yaml, pretty
-from apiext.http import protobuf
+from apiext.http import limits, protobuf
 from apiext.http.exchange import Reply
 from apiext.http.negotiation import JSON, PROTOBUF, YAML
 from apiext.http.representations import (
@@ -28,6 +29,7 @@ from apiext.http.representations import (
     written,
 )
 from apiext.meta.time import Ages
+from apiext.storage import limits as storage_limits
 from apiext.storage.segments import Segments
 from apiext.storage.store import Entry
 from apiext.turn import Turn
@@ -99,18 +101,18 @@ async def joined(
 ) -> list[bytes]:
     """Return the items in joined pieces, giving the loop its turn; what takes long is made and finished in a thread."""
     found: list[bytes] = []
-    until = perf_counter() + limits.LOOP_BUDGET / 2  # by hand: a Turn costs a coroutine for each item
-    for at in range(0, len(entries), limits.SEGMENT):
+    until = perf_counter() + server_limits.LOOP_BUDGET / 2  # by hand: a Turn costs a coroutine for each item
+    for at in range(0, len(entries), storage_limits.SEGMENT):
         items: list[bytes] = []
-        for entry in entries[at : at + limits.SEGMENT]:
+        for entry in entries[at : at + storage_limits.SEGMENT]:
             made = make(entry)
             item = made if isinstance(made, bytes) else await made
             if finish is not None:
-                item = finish(item) if len(item) < limits.OFF_LOOP else await asyncio.to_thread(finish, item)
+                item = finish(item) if len(item) < server_limits.WORK_INLINE else await asyncio.to_thread(finish, item)
             items.append(item)
             if perf_counter() > until:
                 await asyncio.sleep(0)
-                until = perf_counter() + limits.LOOP_BUDGET / 2
+                until = perf_counter() + server_limits.LOOP_BUDGET / 2
         found.append(separator.join(items))
     return found
 
@@ -224,7 +226,7 @@ def _table_item(subject: Subject, ages: Ages) -> MakeItem:
 def _long_from(subject: Subject) -> int:
     """Return from how many bytes of an object on its row takes long: each column that searches goes through all."""
     if subject.include in ("", "Metadata") and _told_by_metadata(subject):
-        return limits.MAX_BODY * limits.SEGMENT  # never
+        return documents_limits.MAX_BODY * storage_limits.SEGMENT  # never
     searching = sum(isinstance(column.cell, Searching) for column in subject.columns)
     return min(limits.ROW_INLINE, limits.ROW_SEARCHED // max(1, searching))
 
@@ -349,7 +351,7 @@ async def _protobuf(subject: Subject, page: Page, entries: Sequence[Entry]) -> l
         kind, api_version, list_kind = served.kind, served.api_version, served.list_kind
     items: list[bytes] = []
     async for document in _documents(subject, entries):
-        if len(entries[len(items)].raw) < limits.OFF_LOOP:
+        if len(entries[len(items)].raw) < server_limits.WORK_INLINE:
             items.append(protobuf.encode_item(api_version, kind, document))
         else:
             items.append(await asyncio.to_thread(protobuf.encode_item, api_version, kind, document))

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from apiext import limits
+from apiext.http import limits
 from apiext.http.memory import Memory
 from apiext.meta import status
 from apiext.verbs.call import Page

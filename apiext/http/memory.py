@@ -15,8 +15,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from apiext import limits
 from apiext.auth.user import User
+from apiext.documents import limits as documents_limits
 from apiext.http.messages import short_messages
 from apiext.http.negotiation import PROTOBUF, YAML
 from apiext.meta import status
@@ -89,11 +89,11 @@ async def weight(raw: bytes, encoding: str, prices: Prices = ITEMS) -> int:
         if turn.over:
             await turn.give()
     if encoding in {APPLY, YAML}:
-        most = limits.MAX_YAML_NODES * prices.node
+        most = documents_limits.MAX_YAML_NODES * prices.node
         aliased = b"*" in raw and b"&" in raw  # aliases repeat what they stand for
         need = most if aliased else min(need, most)
     elif encoding == PROTOBUF:  # one of more messages is refused before it is decoded
-        need = min(need, limits.MAX_CONTAINERS * _SHORT) + len(raw) // _LONG_BYTES * _LONG
+        need = min(need, documents_limits.MAX_CONTAINERS * _SHORT) + len(raw) // _LONG_BYTES * _LONG
     elif encoding == STRATEGIC:
         need = int(need * _MERGED)
     return len(raw) * _BYTE + need

@@ -17,7 +17,7 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError as MessageDecodeError
 
-from apiext import limits
+from apiext.documents import limits as documents_limits
 from apiext.documents.descriptors import pool_of
 from apiext.documents.document import Document
 from apiext.documents.encoding import decode_json
@@ -61,8 +61,8 @@ def short_messages(raw: bytes) -> int:
 
 def parse(name: str, raw: bytes) -> Any:
     """Return the message that the bytes hold; raises DecodeError."""
-    if len(raw) > limits.MAX_CONTAINERS and short_messages(raw) > limits.MAX_CONTAINERS:
-        raise DecodeError(f"more than {limits.MAX_CONTAINERS} messages and lists")
+    if len(raw) > documents_limits.MAX_CONTAINERS and short_messages(raw) > documents_limits.MAX_CONTAINERS:
+        raise DecodeError(f"more than {documents_limits.MAX_CONTAINERS} messages and lists")
     try:
         return message_class(name).FromString(raw)
     except MessageDecodeError as error:

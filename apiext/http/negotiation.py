@@ -8,8 +8,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from apiext import limits
 from apiext.discovery.operations import PATCH_TYPES, TYPED_PATCH_TYPES
+from apiext.http import limits
 from apiext.meta import status
 
 JSON = "application/json"

@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from apiext import limits
 from apiext.catalog.builtin.rows import rows
+from apiext.documents import limits as documents_limits
 from apiext.documents.document import Document, View
 from apiext.documents.errors import DecodeError, UnfitMessage
 from apiext.documents.json_errors import check_depth
@@ -85,7 +85,7 @@ def _read(name: str, raw: bytes) -> Document:
     """Return the document of a message; raises DecodeError, also where JSON within makes it too deep."""
     found: Document = document(parse(name, raw))
     try:
-        check_depth(orjson.dumps(found), limits.MAX_DEPTH)
+        check_depth(orjson.dumps(found), documents_limits.MAX_DEPTH)
     except orjson.JSONEncodeError as error:  # deeper than orjson goes
         raise DecodeError("exceeded max depth") from error
     return found

@@ -4,7 +4,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from apiext import limits
+from apiext.http import limits
 
 UNKNOWN = "proto: wrong wire data"
 """The text of what the walk does not find: Go may take such bytes (a text that is no UTF-8), we do not."""

@@ -7,13 +7,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.catalog.served import Catalog
 from apiext.discovery import aggregated, groups, openapi_v2, openapi_v3
 from apiext.discovery.protobuf import encode as encode_protobuf
 from apiext.discovery.tagged import Tagged
 from apiext.documents.document import Document
-from apiext.http import negotiation, responses
+from apiext.http import limits, negotiation, responses
 from apiext.http.builder import Builder
 from apiext.http.conditional import Conditional
 from apiext.http.exchange import Exchange, Reply

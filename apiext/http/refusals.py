@@ -4,11 +4,12 @@ import logging
 
 from aiohttp.http_exceptions import LineTooLong
 
-from apiext import limits
 from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.stored import Unreadable, WrongVersion
+from apiext.http import limits
 from apiext.http.exchange import Exchange, Reply
 from apiext.http.responses import status_reply
+from apiext.meta import limits as meta_limits
 from apiext.meta import status
 from apiext.meta.status import StatusError
 from apiext.storage.store import StoreError
@@ -58,7 +59,7 @@ class HeadTooLong(Exception):
 def unparsed(code: int, error: BaseException | None) -> StatusError:
     """Return what a client is told of a request that no handler saw: a head that is none, or a connection's bug."""
     if isinstance(error, LineTooLong):
-        return StatusError(431, "BadRequest", f"a line of the request head is longer than {limits.MAX_LINE} bytes")
+        return StatusError(431, "BadRequest", f"a line of the request head is longer than {meta_limits.MAX_LINE} bytes")
     if isinstance(error, HeadTooLong):
         return StatusError(431, "BadRequest", f"the request head is longer than {limits.MAX_HEAD} bytes")
     if error is not None and "Too many headers" in str(error):  # aiohttp has no class for it

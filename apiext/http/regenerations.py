@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from apiext import limits
+from apiext.http import limits
 from apiext.telemetry import Family, Telemetry
 
 

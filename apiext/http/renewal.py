@@ -5,9 +5,11 @@ import logging
 import os
 import ssl
 
-from apiext import limits
 from apiext.auth.serving import ServingCertificate
 from apiext.trust import load_pair
+
+# Seconds between looks at the files of the serving certificate.
+CERTIFICATE_LOOK_EVERY = 2.0
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +37,7 @@ class Renewal:
             self._timer.cancel()
 
     def _look(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(limits.CERTIFICATE_LOOK_EVERY, self._look)
+        self._timer = asyncio.get_running_loop().call_later(CERTIFICATE_LOOK_EVERY, self._look)
         self._certificate.renew()
         found = self._stamps()
         if found == self._seen:

@@ -7,13 +7,12 @@ from typing import Any
 import orjson
 from msgspec import Struct
 
-from apiext import limits
 from apiext.catalog.columns import CREATED_AT
 from apiext.catalog.served import Column, Endpoint, ServedVersion
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode, encode_yaml, pretty
 from apiext.documents.quotes import go_quote
-from apiext.http import negotiation, protobuf
+from apiext.http import limits, negotiation, protobuf
 from apiext.http.exchange import Reply
 from apiext.http.negotiation import Wanted
 from apiext.meta import status

@@ -11,13 +11,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
 from apiext.catalog.stored import Unreadable
+from apiext.documents import limits as documents_limits
 from apiext.documents.document import Document
 from apiext.documents.encoding import DecodeError, decode_beyond, decode_json, decode_yaml, root_members
 from apiext.documents.errors import OverflowingNumber
-from apiext.http import eventstream, lists, negotiation, protobuf, representations, streams, websocket
+from apiext.http import eventstream, limits, lists, negotiation, protobuf, representations, streams, websocket
 from apiext.http.exchange import Answer, Exchange, Reply, StreamReply
 from apiext.http.making import Making
 from apiext.http.memory import ITEMS, WHOLE, Memory, weight
@@ -31,13 +32,18 @@ from apiext.meta import status
 from apiext.meta.options import ListOptions, OptionsError
 from apiext.meta.requestinfo import truth
 from apiext.meta.status import StatusError
+from apiext.storage import limits as storage_limits
 from apiext.storage.segments import Segments
 from apiext.storage.store import Entry
 from apiext.telemetry import Slot, Telemetry
 from apiext.verbs import api
+from apiext.verbs import limits as verbs_limits
 from apiext.verbs.call import Body, Call, Outcome, Page
 from apiext.verbs.errors import Undecodable
 from apiext.verbs.identity import NO_KIND, expected_kind, no_object, unreadable_body
+
+# Bytes that a new watch may always have in its transport.
+WATCH_LOW_WATER = 64 * 1024
 
 _decoding = ThreadPoolExecutor(limits.DECODING_THREADS, "decoding")
 _decoding_yaml = ThreadPoolExecutor(
@@ -133,7 +139,7 @@ async def _page(resources: Resources, exchange: Exchange, subject: Subject, page
     if subject.wanted.plain and page.segments is not None and not subject.served.typed:
         return await _segments(resources, exchange, subject, page.segments, page)
     with resources.making.held(page):
-        if page.convert is not None or page.count <= limits.SEGMENT:
+        if page.convert is not None or page.count <= storage_limits.SEGMENT:
             return await lists.reply(subject, page)
         async with resources.making.turn:
             return await lists.reply(subject, page)
@@ -143,7 +149,7 @@ async def _segments(
     resources: Resources, exchange: Exchange, subject: Subject, segments: Segments, page: Page
 ) -> Reply:
     """Send everything: the segments as they are, or their remembered gzip blocks."""
-    if page.convert is None and segments.pending > limits.SEGMENT:
+    if page.convert is None and segments.pending > storage_limits.SEGMENT:
         async with resources.making.turn:  # many ask for the same
             await segments.prepare()
     else:
@@ -188,9 +194,7 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
         raise status.too_many_requests(f"the user has {limits.WATCHES_OF_A_USER} watches open, and may have no more")
     head = way.head(resources.clock.line(), exchange, streams.content_type(subject, form))
     unread = min(limits.WATCH_HIGH_WATER, limits.UNREAD_OF_A_USER // (watches[user] + 1))
-    sink = exchange.connection.open_stream(
-        head, streams.first_columns(subject), way.sink, max(unread, limits.WATCH_LOW_WATER)
-    )
+    sink = exchange.connection.open_stream(head, streams.first_columns(subject), way.sink, max(unread, WATCH_LOW_WATER))
     running.value += 1
     watches[user] += 1
     sink.done.add_done_callback(lambda _: _ended(running, watches, user))
@@ -394,7 +398,7 @@ async def _outcome(subject: Subject, outcome: Outcome) -> Reply:
 
 async def _stored(subject: Subject, entry: Entry, code: int = 200) -> Reply:
     """Return a stored object in the representation wanted; a large one becomes another one in a thread."""
-    if subject.wanted.plain or len(entry.raw) < limits.OFF_LOOP:
+    if subject.wanted.plain or len(entry.raw) < server_limits.WORK_INLINE:
         return representations.entry_reply(subject, entry, code)
     raw = representations.shown(subject, entry)  # here: the view may be remembered
     return await asyncio.to_thread(representations.shown_reply, subject, raw, code)
@@ -408,8 +412,8 @@ async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
         raise status.unsupported_media_type(negotiation.ENCODINGS)
     connection = exchange.connection
     if (coming := connection.declared_size()) > limits.UNWEIGHED:
-        resources.memory.hold(exchange, min(coming, limits.MAX_BODY))
-    raw = await connection.read_body(limits.MAX_BODY)
+        resources.memory.hold(exchange, min(coming, documents_limits.MAX_BODY))
+    raw = await connection.read_body(documents_limits.MAX_BODY)
     labels, info = exchange.labels, exchange.info
     assert labels is not None, "routes name what they found"
     verb = "delete_collection" if info.verb == "deletecollection" else info.verb
@@ -458,7 +462,7 @@ async def _body(target: Target, encoding: str, raw: bytes) -> Body:
 
 
 async def _decoded(encoding: str, raw: bytes, decode: Decode) -> tuple[Document, list[str]]:
-    if len(raw) < limits.DECODE_OFF_LOOP.get(encoding, limits.MAX_BODY):
+    if len(raw) < verbs_limits.DECODE_INLINE.get(encoding, documents_limits.MAX_BODY):
         return decode(raw)
     threads = _decoding_yaml if encoding == YAML else _decoding
     return await asyncio.get_running_loop().run_in_executor(threads, decode, raw)

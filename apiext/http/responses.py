@@ -12,9 +12,8 @@ from typing import Any
 import orjson
 from isal import isal_zlib
 
-from apiext import limits
 from apiext.documents.encoding import encode_yaml
-from apiext.http import negotiation, protobuf
+from apiext.http import limits, negotiation, protobuf
 from apiext.http.exchange import Exchange, Reply
 from apiext.meta.status import StatusError
 

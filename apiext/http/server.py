@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 from aiohttp import http_parser, web
 from msgspec import Struct
 
-from apiext import limits
 from apiext.audit.auditor import Auditor
 from apiext.auth.authentication import Authenticator
 from apiext.auth.authorization import Authorizer, always_allow
 from apiext.auth.serving import ServingCertificate
 from apiext.config import NO_HEADERS, HeaderConfig
-from apiext.http import pages, responses
+from apiext.http import limits, pages, responses
 from apiext.http.access import AccessLog, logging_to
 from apiext.http.announcing import announcing
 from apiext.http.connection import ApiHandler
@@ -33,7 +32,9 @@ from apiext.http.resources import Resources
 from apiext.http.routes import Routes
 from apiext.http.slices import Slices
 from apiext.http.strangers import Strangers
+from apiext.meta import limits as meta_limits
 from apiext.sockets import everywhere, is_unspecified
+from apiext.storage import limits as storage_limits
 from apiext.telemetry import Telemetry
 from apiext.trust import as_go, load_pair
 
@@ -116,7 +117,7 @@ class HttpServer:
         self.telemetry = telemetry
         self.clock = responses.SecondClock()
         self.compressor = responses.Compressor()
-        self.farewells = Slices(limits.PUMP_SLICE)
+        self.farewells = Slices(storage_limits.PUMP_SLICE)
         self.large_heads = Slices(1)
         self.memory = Memory(workers=settings.workers)
         self.descriptors = Descriptors(raise_limit(), telemetry.refused_connections.slot())
@@ -182,9 +183,9 @@ class HttpServer:
             access_log=None,
             auto_decompress=False,
             read_bufsize=limits.BODY_BUFFER,
-            max_line_size=limits.MAX_LINE,
+            max_line_size=meta_limits.MAX_LINE,
             max_headers=limits.MAX_HEADERS,
-            max_field_size=limits.MAX_LINE,
+            max_field_size=meta_limits.MAX_LINE,
         )
         settings = self.settings
         place: dict[str, Any] = {

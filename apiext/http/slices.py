@@ -5,11 +5,11 @@ from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 
-from apiext import limits
+from apiext import limits as server_limits
 
 
 class Slices:
-    """Do ``at_once`` pieces of work in the turn in which they come, others for half limits.LOOP_BUDGET a turn."""
+    """Do ``at_once`` pieces of work in the turn in which they come, others for half a LOOP_BUDGET a turn."""
 
     __slots__ = ("_at_once", "_left", "_now")
 
@@ -30,7 +30,7 @@ class Slices:
 
     def _turn(self) -> None:
         self._now = 0
-        late = perf_counter() + limits.LOOP_BUDGET / 2
+        late = perf_counter() + server_limits.LOOP_BUDGET / 2
         try:
             while self._left and perf_counter() < late:
                 self._left.popleft()()

@@ -9,7 +9,7 @@ end.
 
 from typing import Protocol
 
-from apiext import limits
+from apiext.http import limits
 
 _GROWTH = 3  # bytes of memory for each byte of an unfinished head that was parsed
 _PIECE = 100  # bytes of memory that a piece takes besides its text
@@ -44,7 +44,7 @@ class Strangers:
     def came(self, connection: Stranger) -> None:
         """Note a new connection; the oldest idle one of strangers is closed when there are too many."""
         self._unknown[connection] = None
-        if len(self._unknown) > limits.STRANGERS:
+        if len(self._unknown) > limits.UNAUTHENTICATED:
             oldest = next((one for one in self._unknown if one.is_idle), connection)
             self.known(oldest)
             oldest.cut_off()

@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import _ErrInfo
 
-from apiext import limits
+from apiext import limits as server_limits
 
 
 class Request:
@@ -72,7 +72,7 @@ class Turns(web.RequestHandler):
                     self._waiter = None
                 began = monotonic()
                 continue  # the client may have left between its request and this turn of the loop
-            if monotonic() - began > limits.LOOP_BUDGET:  # pipelined requests may all be answered without a wait
+            if monotonic() - began > server_limits.LOOP_BUDGET:  # pipelined requests may all be answered without a wait
                 await asyncio.sleep(0)
                 began = monotonic()
             message, payload = self._messages.popleft()

@@ -7,13 +7,18 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Callable
 
-from apiext import limits
+from apiext.http import limits
 from apiext.http.exchange import Exchange
 from apiext.http.heads import Headers
 from apiext.http.sinks import NO_COLUMNS, Transport, WatchSink
 from apiext.http.streams import Form
 from apiext.meta import status
 from apiext.meta.status import StatusError
+
+# Seconds between pings of a watch over WebSocket.
+WEBSOCKET_PING = 30.0
+# Bytes counted for each of its frames besides the payload.
+WEBSOCKET_FRAME = 64
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 NORMAL, PROTOCOL_ERROR, NO_TEXT, TOO_BIG = 1000, 1002, 1007, 1009
@@ -170,7 +175,7 @@ class WebSocketSink(WatchSink):
         self.allowed = limits.WEBSOCKET_INPUT
         if self._pinging is not None and not self.paused:
             self.write(frame(PING, b""))
-        self._pinging = asyncio.get_running_loop().call_later(limits.WEBSOCKET_PING, self._ping)
+        self._pinging = asyncio.get_running_loop().call_later(WEBSOCKET_PING, self._ping)
 
     def hang_up(self, code: int) -> None:
         """End the stream with a reason."""
@@ -268,7 +273,7 @@ class Receiver:
 
     def _may_send(self, size: int) -> bool:
         """Count a frame, which costs time however small it is; hang up when there are too many."""
-        self._sink.allowed -= size + limits.WEBSOCKET_FRAME
+        self._sink.allowed -= size + WEBSOCKET_FRAME
         return self._sink.allowed >= 0 or self._refuse(TOO_BIG)
 
     def _answer(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from apiext import limits
+from apiext.kms import limits
 from apiext.kms.messages import EncryptedObject
 from apiext.meta import fields
 from apiext.meta.syntax import dns1123_label, dns1123_subdomain

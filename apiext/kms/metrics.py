@@ -3,7 +3,7 @@
 import hashlib
 import time
 
-from apiext import limits
+from apiext.kms import limits
 from apiext.telemetry import Family, HistogramFamily, Slot
 
 FROM_STORAGE, TO_STORAGE = "from_storage", "to_storage"

@@ -10,11 +10,13 @@ from urllib.parse import unquote
 
 from google.protobuf.message import DecodeError
 
-from apiext import limits
 from apiext.etcd.dial import dial
 from apiext.etcd.errors import DEADLINE_EXCEEDED, INTERNAL, UNKNOWN, EtcdError
 from apiext.etcd.transport import TLS, Endpoint, Transport
-from apiext.kms import messages, metrics
+from apiext.kms import limits, messages, metrics
+
+# Seconds between connection attempts to a plug-in while a call waits.
+KMS_DIAL_EVERY = 0.25
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +142,7 @@ class Plugin:
                     if self._unreached != why:
                         log.warning("the plug-in of the KMS provider %s is not reached: %s", self.name, error.message)
                     self._unreached = why
-                    await asyncio.sleep(limits.KMS_DIAL_EVERY)
+                    await asyncio.sleep(KMS_DIAL_EVERY)
             return self._connection
 
 

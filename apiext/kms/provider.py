@@ -12,11 +12,15 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from apiext import limits
-from apiext.kms import metrics
+from apiext.kms import limits, metrics
 from apiext.kms.envelope import KEY, SEED, Envelope, Unfit, digest_of, judge, key_id_fault, split, tail, unpacked
 from apiext.kms.plugin import Plugin, PluginError
 from apiext.meta import fields
+
+# Seconds between Status calls of a healthy plug-in (upstream: kmsv2PluginHealthzPositiveInterval).
+KMS_POLL = 60.0
+# Seconds between Status calls of a failing plug-in (upstream: kmsv2PluginHealthzNegativeInterval).
+KMS_POLL_ILL = 10.0
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +166,7 @@ class Provider:
 
     async def _live(self) -> None:
         while True:
-            await asyncio.sleep(limits.KMS_POLL_ILL if self.fault else limits.KMS_POLL)
+            await asyncio.sleep(KMS_POLL_ILL if self.fault else KMS_POLL)
             await self.check()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from apiext import limits
+from apiext.managedfields import limits
 from apiext.managedfields.fieldset import FieldSet
 from apiext.managedfields.path import SELF, ElementError, check
 

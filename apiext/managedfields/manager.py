@@ -5,11 +5,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, decode_json, encode
 from apiext.documents.quotes import html_escaped
-from apiext.managedfields import entries, typed, updater
+from apiext.managedfields import entries, limits, typed, updater
 from apiext.managedfields.comparison import SIMPLE, Comparison, compare
 from apiext.managedfields.entries import APPLY, UPDATE, EntryError, Manager, Managers, Owned, manager_of
 from apiext.managedfields.fieldset import EMPTY, FieldSet, difference, includes, of, union
@@ -17,7 +16,9 @@ from apiext.managedfields.fieldsv1 import MAX_DEPTH, is_too_deep
 from apiext.managedfields.typed import TypeFault, check
 from apiext.managedfields.types import NOTHING, Type
 from apiext.managedfields.updater import Conflicts, Losses, MissingVersion, Versions, Write
+from apiext.meta import limits as meta_limits
 from apiext.meta import objectmeta
+from apiext.schema import limits as schema_limits
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _KUBECTL = "kubectl"
@@ -90,7 +91,7 @@ def _created(writer: Writer, live: View, new: View) -> list[Document]:
     """Return the managedFields of a new object that has no managers yet; raises as `_compared` and `_first_entry`."""
     version, new = writer.api_version, _bare(new)
     of_type, reset = writer.versions.type_of(version), writer.versions.reset(version)
-    room = [limits.SHAPE_MEMBERS]
+    room = [schema_limits.SHAPE_MEMBERS]
     key = (writer.name, version, writer.subresource, of_type, _shape(new, room))
     cached = _CREATED.get(key)
     if cached is not None and cached[0] is reset and _TYPE_META.issuperset(live):
@@ -333,7 +334,7 @@ def _with_last_applied(annotations: View, patch: View) -> Document:
     if isinstance(metadata.get("annotations"), dict):
         metadata["annotations"] = {name: item for name, item in metadata["annotations"].items() if name != LAST_APPLIED}
     found = {**annotations, LAST_APPLIED: html_escaped(encode({**patch, "metadata": metadata}).decode()) + "\n"}
-    if sum(len(f"{name}{item}".encode()) for name, item in found.items()) > limits.MAX_ANNOTATIONS:
+    if sum(len(f"{name}{item}".encode()) for name, item in found.items()) > meta_limits.MAX_ANNOTATIONS:
         del found[LAST_APPLIED]
     return found
 

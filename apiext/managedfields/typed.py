@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from apiext import limits
 from apiext.documents.places import short
 from apiext.documents.quotes import go_quote
-from apiext.managedfields import path
+from apiext.managedfields import limits, path
 from apiext.managedfields.fieldset import FieldSet, is_member
 from apiext.managedfields.path import SELF
 from apiext.managedfields.types import (
@@ -25,6 +24,7 @@ from apiext.managedfields.types import (
     is_granular_map,
     item_element,
 )
+from apiext.meta import limits as meta_limits
 from apiext.meta.fields import go_print, has_room
 
 _PLAIN = frozenset((str, int, float, bool))
@@ -48,7 +48,7 @@ class Faults:
         """Add what is wrong below a step; return whether that is enough."""
         self.count += 1 if isinstance(wrong, str) else wrong.count
         self.parts.append((step, wrong))
-        return self.count > limits.MAX_FIELD_ERRORS
+        return self.count > meta_limits.MAX_FIELD_ERRORS
 
     def lines(self, way: list[str]) -> Iterator[str]:
         """Yield what is told of each fault; ``way`` are the steps to here."""
@@ -191,7 +191,7 @@ def _list_faults(of: ListType, value: list[Any], duplicates: bool) -> Faults | N
         if faults is not None:
             found = found or Faults()
             found.add(path.shown((element,)), faults)
-        if found is not None and found.count > limits.MAX_FIELD_ERRORS:
+        if found is not None and found.count > meta_limits.MAX_FIELD_ERRORS:
             break
     return found
 

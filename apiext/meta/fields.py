@@ -8,11 +8,11 @@ from typing import Any, Self
 
 from msgspec import Struct
 
-from apiext import limits
 from apiext.documents.encoding import encode
 from apiext.documents.floats import go_float
 from apiext.documents.places import short
 from apiext.documents.quotes import go_quote, html_escaped
+from apiext.meta import limits
 
 REQUIRED = "FieldValueRequired"
 INVALID = "FieldValueInvalid"

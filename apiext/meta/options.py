@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from apiext import limits
 from apiext.characters import all_print, is_print
 from apiext.documents.encoding import json_kind
 from apiext.documents.quotes import go_quote
+from apiext.meta import limits
 from apiext.meta.fields import (
     INVALID,
     FieldError,
@@ -217,11 +217,11 @@ class WriteOptions(Struct, frozen=True):
 
 def field_manager_errors(manager: str, path: str = "fieldManager") -> list[FieldError]:
     """Return what is wrong with the name of a field manager: too long, or characters that do not print."""
-    if not manager or (manager.isascii() and manager.isprintable() and len(manager) <= limits.MANAGER):
+    if not manager or (manager.isascii() and manager.isprintable() and len(manager) <= limits.MAX_MANAGER):
         return []
     found: list[FieldError] = []
-    if len(manager.encode(errors="replace")) > limits.MANAGER:
-        found.append(too_long(path, limits.MANAGER))
+    if len(manager.encode(errors="replace")) > limits.MAX_MANAGER:
+        found.append(too_long(path, limits.MAX_MANAGER))
     if not all_print(manager):
         shown = f"Invalid value: {go_quote(manager)}"
         found += as_many_as_told(FieldError(INVALID, path, f"{shown}: {fault}") for fault in _unprintable(manager))

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from apiext import limits
+from apiext.meta import limits
 from apiext.meta.fields import FieldError, aggregate, invalid
 from apiext.meta.syntax import label_value, qualified_name
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from apiext import limits
 from apiext.documents.quotes import go_quote
+from apiext.meta import limits
 from apiext.meta.fields import FieldError, aggregate
 from apiext.meta.names import GroupKind, GroupResource
 

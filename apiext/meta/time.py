@@ -7,8 +7,8 @@ from math import inf
 from time import time
 from typing import NoReturn
 
-from apiext import limits
 from apiext.documents.quotes import time_quote
+from apiext.meta import limits
 
 ZERO_TIME = "0001-01-01T00:00:00Z"
 """Go's zero time, which stands for none."""

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from apiext import limits
+from apiext.schema import limits
 from apiext.schema.patience import TooLong, current
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import orjson
 
-from apiext import limits
 from apiext.documents.document import clone
 from apiext.meta import objectmeta
-from apiext.schema import coerce
+from apiext.schema import coerce, limits
 from apiext.schema.budget import DEFAULTS, OverBudget
 from apiext.schema.deeply import deeply
 from apiext.schema.prune import members, pruner

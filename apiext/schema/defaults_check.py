@@ -5,10 +5,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.documents.document import Document, clone
 from apiext.meta.fields import FieldError, aggregate, child, invalid, item
-from apiext.schema import coerce, report
+from apiext.schema import coerce, limits, report
 from apiext.schema.budget import OverBudget, refill
 from apiext.schema.prune import pruner
 from apiext.schema.rules import Run, scope_of

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from apiext import limits
 from apiext.cel.literals import string_literals
 from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
 from apiext.meta.fields import FieldError, first_told, forbidden, invalid
-from apiext.schema import defaults_check, formats, patterns, rules_of_schema, rules_of_structure
+from apiext.schema import defaults_check, formats, limits, patterns, rules_of_schema, rules_of_structure
 from apiext.schema.deeply import deeply
 from apiext.schema.default import Default, ready
 from apiext.schema.options import STRICT, Options, expressions, has_defaults, has_invalid_types, has_rules

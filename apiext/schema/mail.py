@@ -4,7 +4,7 @@ import base64
 import binascii
 import re
 
-from apiext import limits
+from apiext.schema import limits
 from apiext.schema.addresses import strict_ip
 
 _SPACE = " \t"

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, TypeVarTuple
 
-from apiext import limits
 from apiext.cel import effort
 from apiext.cel.environment import PER_CALL_LIMIT, Evaluation, Program
 from apiext.cel.evaluation import ELEMENT, Limit
+from apiext.schema import limits
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

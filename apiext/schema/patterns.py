@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from apiext import limits
 from apiext.cel import regexes
+from apiext.schema import limits
 from apiext.schema.budget import STEPS, Budget
 from apiext.schema.patience import current
 

@@ -5,8 +5,9 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
-from apiext import limits
 from apiext.documents.places import short
+from apiext.go_types import limits as go_types_limits
+from apiext.schema import limits
 
 Removed = list[Any]
 """What was removed below an object or list: names of fields, and (name or index, Removed) of what is kept itself.
@@ -15,12 +16,12 @@ No Removed is empty.
 """
 
 
-_MANY = 4 * limits.MAX_UNKNOWN
+_MANY = 4 * go_types_limits.MAX_UNKNOWN
 
 
 def fields(names: Collection[str]) -> Removed:
     """Return unknown fields of one object; of very many only those that come first by name."""
-    return [short(name) for name in (names if len(names) <= _MANY else sorted(names)[: limits.MAX_UNKNOWN])]
+    return [short(name) for name in (names if len(names) <= _MANY else sorted(names)[: go_types_limits.MAX_UNKNOWN])]
 
 
 def add_item(removed: Removed, index: int, below: Removed) -> None:
@@ -28,7 +29,7 @@ def add_item(removed: Removed, index: int, below: Removed) -> None:
     removed.append((index, below))
     if len(removed) > _MANY:
         removed.sort(key=_key)
-        del removed[limits.MAX_UNKNOWN :]
+        del removed[go_types_limits.MAX_UNKNOWN :]
 
 
 def _key(entry: Any) -> str:
@@ -55,7 +56,7 @@ def sorted_paths(removed: Removed | None) -> list[str]:
             return
 
     push(None, iter(sorted(removed, key=_key)))
-    while heap and len(found) < limits.MAX_UNKNOWN and size < limits.MAX_UNKNOWN_TEXT:
+    while heap and len(found) < go_types_limits.MAX_UNKNOWN and size < limits.MAX_UNKNOWN_TEXT:
         path, _, below, holder, entries = heappop(heap)
         push(holder, entries)
         if below is None:

@@ -7,10 +7,10 @@ that were made there. Outside junctors, parts that pass are not looked at again.
 from collections.abc import Iterable
 from typing import Any
 
-from apiext import limits
 from apiext.documents.floats import json_float
 from apiext.documents.places import short
 from apiext.documents.quotes import go_quote
+from apiext.meta import limits as meta_limits
 from apiext.meta.fields import (
     INVALID,
     FieldError,
@@ -23,7 +23,7 @@ from apiext.meta.fields import (
     too_many,
     type_invalid,
 )
-from apiext.schema import numbers, strings, validate
+from apiext.schema import limits, numbers, strings, validate
 from apiext.schema.budget import STEPS
 from apiext.schema.formats import string_check
 from apiext.schema.ratchet import Link
@@ -32,7 +32,9 @@ from apiext.schema.values import enum_of, type_fault
 
 _TYPE_META = frozenset(("apiVersion", "kind"))
 
-_ROOM = limits.MAX_FIELD_ERRORS + (limits.MAX_FIELD_ERROR_BYTES >> 10)  # what costs more does not fit an answer
+_ROOM = meta_limits.MAX_FIELD_ERRORS + (
+    meta_limits.MAX_FIELD_ERROR_BYTES >> 10
+)  # what costs more does not fit an answer
 _UNTOLD = FieldError(INVALID, "", "")  # of many errors one that no answer shows
 
 

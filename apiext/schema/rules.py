@@ -7,7 +7,6 @@ from typing import Any, Union
 
 from msgspec import Struct
 
-from apiext import limits
 from apiext.cel import types
 from apiext.cel.declared import Declared
 from apiext.cel.environment import Environment, Program, Rejected
@@ -16,7 +15,9 @@ from apiext.cel.types import Type
 from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
 from apiext.meta import fields
+from apiext.meta import limits as meta_limits
 from apiext.meta.fields import FieldError, child, has_room, invalid
+from apiext.schema import limits
 from apiext.schema.cel_types import ROOT_NAME, Types, is_shown, with_metadata
 from apiext.schema.field_paths import PathError, follow
 from apiext.schema.patience import VISITING, Patience, compiling, current, grow
@@ -447,7 +448,7 @@ class Run:
     def _add(self, error: FieldError, ratcheted: bool) -> None:
         if not ratcheted:
             self.errors.append(error)
-        elif self._warned < limits.MAX_FIELD_ERROR_BYTES:  # RAT-003; headers tell of less
+        elif self._warned < meta_limits.MAX_FIELD_ERROR_BYTES:  # RAT-003; headers tell of less
             self.warnings.append(str(error))
             self._warned += len(self.warnings[-1])
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from apiext import limits
+from apiext.schema import limits
 from apiext.schema.deeply import deeply
 from apiext.schema.prune import FEW, members
 from apiext.schema.structural import Structural

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from apiext import limits
 from apiext.documents.document import View
+from apiext.schema import limits
 
 _ONE = ("not", "items", "additionalProperties", "additionalItems")
 _MANY = ("allOf", "anyOf", "oneOf", "items")

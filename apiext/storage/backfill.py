@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 
-from apiext import limits
 from apiext.etcd import errors
 from apiext.etcd.client import Etcd, prefix_end
 from apiext.etcd.errors import EtcdError
 from apiext.etcd.values import DELETE, Batch, KeyValue, WatchEvent
+from apiext.storage import limits
+from apiext.storage import progress as progress_module
 from apiext.storage.collection import Collection
 from apiext.storage.etcd_store import translated
 from apiext.storage.history import Change
@@ -72,7 +73,7 @@ class Backfills:
 
     async def _follow(self, reader: "_Reader", reading: "_Reading") -> None:
         loop = asyncio.get_running_loop()
-        delay = limits.PROGRESS_AFTER
+        delay = progress_module.PROGRESS_AFTER
         while not reader.done.done():
             heard = reading.heard
             await asyncio.wait((reader.done, reader.woken), timeout=delay, return_when=asyncio.FIRST_COMPLETED)

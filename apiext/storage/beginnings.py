@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from apiext import limits
+from apiext.storage import limits
 from apiext.storage.snapshot import Piece
 
 _Key = tuple[int, int, int]

@@ -6,11 +6,12 @@ from collections.abc import Coroutine
 from time import perf_counter
 from typing import Any
 
-from apiext import limits
 from apiext.etcd.client import Etcd, WatchHandle, prefix_end
 from apiext.etcd.errors import Closed, EtcdError
 from apiext.meta.names import GroupResource
-from apiext.storage import metrics
+from apiext.storage import collection as collection_module
+from apiext.storage import compaction as compaction_module
+from apiext.storage import limits, metrics
 from apiext.storage.backfill import Backfills
 from apiext.storage.collection import Collection, Decoder
 from apiext.storage.compaction import Compactor
@@ -94,7 +95,7 @@ class CachedStore:
         self._valid.set()
         for col in self._collections.values():
             self.spawn(self._fill(col))
-        self._timer = asyncio.get_running_loop().call_later(limits.BOOKMARK_EVERY, self._tick)
+        self._timer = asyncio.get_running_loop().call_later(collection_module.BOOKMARK_EVERY, self._tick)
 
     async def stop(self) -> None:
         """End watches and tasks; the etcd client stays open."""
@@ -353,7 +354,7 @@ class CachedStore:
         """Take one turn of compaction; returns the revision compacted to, 0 for none (OPS-002)."""
         return await self._compactor.turn()
 
-    async def compact_loop(self, every: float = limits.COMPACT_EVERY) -> None:
+    async def compact_loop(self, every: float = compaction_module.COMPACT_EVERY) -> None:
         """Compact every so many seconds to where the store was one turn before, until cancelled (OPS-002)."""
         while True:
             await asyncio.sleep(every)
@@ -523,7 +524,7 @@ class CachedStore:
 
     def _tick(self) -> None:
         # first, so that the clock goes on whatever happens to a collection
-        self._timer = asyncio.get_running_loop().call_later(limits.BOOKMARK_EVERY, self._tick)
+        self._timer = asyncio.get_running_loop().call_later(collection_module.BOOKMARK_EVERY, self._tick)
         for col in list(self._collections.values()):
             col.tick()
 

@@ -9,9 +9,8 @@ from sys import intern
 
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.meta.names import GroupResource
-from apiext.storage import metrics
+from apiext.storage import limits, metrics
 from apiext.storage.fanout import Fanout, Watcher
 from apiext.storage.history import Change, History
 from apiext.storage.indexes import Indexes, Term, pick
@@ -37,6 +36,11 @@ from apiext.storage.store import Entry, Fault, FutureRevision, Malformed, NotRea
 from apiext.storage.values import Broken, differences, entry_of, json_object, secret_of
 from apiext.storage.waiting import EarlyChange, Waiting
 from apiext.storage.watching import Sink, WatchGroup
+
+# Objects of a collection from which a selector builds an index.
+INDEX_FROM = 250
+# Seconds between bookmarks of a watch.
+BOOKMARK_EVERY = 60.0
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +155,7 @@ class Collection:
 
         They are those of the slice's revision, which may be later than the call; ``remaining`` is not counted.
         """
-        narrowed = await self._indexes.narrow(terms) if len(self._state) >= limits.INDEX_FROM else None
+        narrowed = await self._indexes.narrow(terms) if len(self._state) >= INDEX_FROM else None
         low, high = bounds(namespace)
         if not (limit and self.ready):
             self._readable(low, high, start)
@@ -338,7 +342,7 @@ class Collection:
 
     async def seal(self, sealing: Sealing, key: str, raw: bytes) -> bytes:
         """Return what is stored of an object; until ``sealed`` forgets it, it need not be opened again."""
-        inline = len(raw) <= limits.SEAL_INLINE
+        inline = len(raw) <= limits.ENCRYPT_INLINE
         place, secret = self.prefix + key, sealing.secret
         try:
             stored = sealing.seal(place, raw) if inline else await asyncio.to_thread(sealing.seal, place, raw)
@@ -361,7 +365,7 @@ class Collection:
     async def open_ahead(self, values: Sequence[tuple[str, bytes]]) -> None:
         """Open values in a thread if they are large together, so that reading them next takes no time."""
         sealing = self.sealing
-        if sealing is None or sum(len(value) for _, value in values) <= limits.SEAL_INLINE:
+        if sealing is None or sum(len(value) for _, value in values) <= limits.ENCRYPT_INLINE:
             return
         others = [it for it in values if it[0] not in self.sealed or self.sealed[it[0]][0] != it[1]]
         found = await asyncio.to_thread(opened, sealing, self.prefix, others, self.decode)
@@ -407,8 +411,8 @@ class Collection:
         return self._malformed({key: broken}, listed=False)
 
     def faults(self, broken: Mapping[str, Broken]) -> Malformed:
-        """Return the error of a list that contains such values; the first limits.FAULTS_TOLD in key order are named."""
-        return self._malformed({key: broken[key] for key in nsmallest(limits.FAULTS_TOLD, broken)}, listed=True)
+        """Return the error of a list with such values; it names the first limits.ERRORS_LISTED in key order."""
+        return self._malformed({key: broken[key] for key in nsmallest(limits.ERRORS_LISTED, broken)}, listed=True)
 
     def _malformed(self, broken: Mapping[str, Broken], *, listed: bool) -> Malformed:
         found = [
@@ -567,7 +571,7 @@ class Collection:
         self._filled.set()
 
     def tick(self) -> None:
-        """Once per limits.BOOKMARK_EVERY: bookmarks, and memory that nobody asked for lately."""
+        """Once per BOOKMARK_EVERY: bookmarks, and memory that nobody asked for lately."""
         self.fanout.bookmarks()
         self._indexes.tick()
         self._listed -= 1

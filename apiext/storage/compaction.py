@@ -2,9 +2,12 @@
 
 import logging
 
-from apiext import limits
 from apiext.etcd import errors
 from apiext.etcd.client import Etcd
+from apiext.storage import limits
+
+# Seconds between compactions, unless --etcd-compaction-interval says otherwise (upstream: the same).
+COMPACT_EVERY = 300.0
 
 log = logging.getLogger(__name__)
 

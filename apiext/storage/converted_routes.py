@@ -5,7 +5,7 @@ from collections.abc import Callable, Hashable
 from itertools import islice
 from typing import NamedTuple
 
-from apiext import limits
+from apiext.storage import limits
 from apiext.storage.history import History
 from apiext.storage.indexes import Term
 from apiext.storage.pump import Pump

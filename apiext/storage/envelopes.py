@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from functools import lru_cache
 
-from apiext import limits
+from apiext.kms import limits as kms_limits
 from apiext.kms import metrics
 from apiext.kms.envelope import SEED, packed
 from apiext.kms.provider import Provider, Unusable
@@ -20,7 +20,7 @@ _INFO = 32
 _FIRST = b"\x01"  # HKDF counts its blocks, of which one is needed
 
 
-@lru_cache(limits.KMS_LABELS)
+@lru_cache(kms_limits.KMS_LABELS)
 def _secret(provider: str, kind: int, key_id: str) -> Secret:
     return Secret(KMS, provider, b"%d %b" % (kind, key_id.encode()))
 

@@ -4,12 +4,12 @@ import asyncio
 from functools import lru_cache
 from time import perf_counter
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.etcd import errors
 from apiext.etcd.client import Etcd, prefix_end
 from apiext.etcd.requests import GUARDS_KEPT
 from apiext.etcd.values import KeyValue, RangeResult, WriteResult
-from apiext.storage import metrics
+from apiext.storage import limits, metrics
 from apiext.storage.collection import Collection
 from apiext.storage.keys import split_relative
 from apiext.storage.leases import Leases
@@ -88,7 +88,7 @@ class EtcdStore:
         ``ttl`` is how many seconds it lives at least, 0 for ever. Raises Overloaded for what is new or large and does
         not fit into memory any more.
         """
-        if (not expected or len(raw) > limits.OFF_LOOP) and not self._room.fits(len(raw)):
+        if (not expected or len(raw) > server_limits.WORK_INLINE) and not self._room.fits(len(raw)):
             raise Overloaded(_NO_ROOM)
         guards = _guards(guard, also)
         try:

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain, islice
 from time import perf_counter
 
-from apiext import limits
+from apiext.storage import limits
 from apiext.storage.beginnings import Beginnings
 from apiext.storage.converted_routes import ConvertedRoutes
 from apiext.storage.history import Change, History
@@ -21,6 +21,9 @@ from apiext.storage.store import Entry
 from apiext.storage.watching import Sink, WatchGroup, event_of
 from apiext.telemetry import Distribution, Slot
 from apiext.turn import Turn
+
+# Age in seconds from which a watch gets its first bookmark.
+BOOKMARK_FIRST = 30.0
 
 __all__ = ["Fanout", "Group", "Sink", "WatchGroup", "Watcher"]
 
@@ -52,7 +55,7 @@ class Watcher:
         self.cursor = 0
         self.ended = False
         # the loop's time from which bookmarks come by the clock: a short watch gets only its last one
-        self.marked_from = asyncio.get_running_loop().time() + limits.BOOKMARK_FIRST if bookmarks else math.inf
+        self.marked_from = asyncio.get_running_loop().time() + BOOKMARK_FIRST if bookmarks else math.inf
         self.queued = False
         self.reached = 0
         self.sink = sink

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import GCM
 
-from apiext import limits
+from apiext.storage import limits
 from apiext.storage.sealing import Unsealable
 
 SHORT = "the stored data was shorter than the required size"
@@ -18,7 +18,7 @@ _NONCE, _TAG = 12, 16
 
 def in_pieces(turn: Callable[[bytes], bytes], data: bytes) -> Iterator[bytes]:
     """Yield what becomes of data, piece by piece."""
-    return (turn(data[at : at + limits.SEALED_AT_ONCE]) for at in range(0, len(data), limits.SEALED_AT_ONCE))
+    return (turn(data[at : at + limits.ENCRYPTED_AT_ONCE]) for at in range(0, len(data), limits.ENCRYPTED_AT_ONCE))
 
 
 class Gcm:
@@ -31,7 +31,7 @@ class Gcm:
     def seal(self, plain: bytes, key: bytes) -> bytes:
         """Return what is stored of a value under a key of etcd, which is authenticated, too."""
         nonce = os.urandom(_NONCE)
-        if len(plain) <= limits.SEALED_AT_ONCE:
+        if len(plain) <= limits.ENCRYPTED_AT_ONCE:
             return nonce + self._cipher.encrypt(nonce, plain, key)
         cipher = Cipher(AES(self._value), GCM(nonce)).encryptor()
         cipher.authenticate_additional_data(key)
@@ -43,7 +43,7 @@ class Gcm:
             raise Unsealable(SHORT)
         nonce, sealed = data[:_NONCE], data[_NONCE:]
         try:
-            if len(sealed) <= limits.SEALED_AT_ONCE:
+            if len(sealed) <= limits.ENCRYPTED_AT_ONCE:
                 return self._cipher.decrypt(nonce, sealed, key)
             cipher = Cipher(AES(self._value), GCM(nonce, sealed[-_TAG:])).decryptor()
             cipher.authenticate_additional_data(key)

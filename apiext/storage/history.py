@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from apiext import limits
+from apiext.storage import limits
 from apiext.storage.heap import HEAP
 from apiext.storage.store import Compacted, Entry
 

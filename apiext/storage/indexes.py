@@ -7,9 +7,13 @@ from time import perf_counter
 
 from msgspec import Struct
 
-from apiext import limits
+from apiext import limits as server_limits
+from apiext.storage import limits
 from apiext.storage.store import Entry
 from apiext.turn import Turn
+
+# Bytes counted for one object in an index.
+INDEX_OBJECT = 200
 
 Reader = Callable[[Entry], str | None]
 """Entry → its value; None when it has none (a label that is not there)."""
@@ -75,7 +79,7 @@ class Index:
 
     def __init__(self, dimension: Dimension, keys: Collection[str]) -> None:
         self._dimension = dimension
-        self.size = len(keys) * limits.INDEX_OBJECT
+        self.size = len(keys) * INDEX_OBJECT
         self.stale = dict.fromkeys(keys)
         self._values: dict[str, str | None] = {}
         self._keys: dict[str | None, set[str]] = {}
@@ -164,7 +168,7 @@ class Indexes:
 
     def tick(self) -> None:
         """Drop the indexes that no selector asked for since the last limits.INDEX_IDLE ticks; weigh the others."""
-        size = len(self._entries()) * limits.INDEX_OBJECT
+        size = len(self._entries()) * INDEX_OBJECT
         for key, index in list(self._held.items()):
             Indexes.bytes += size - index.size
             index.size = size
@@ -200,7 +204,7 @@ class Indexes:
                 index.users -= 1
 
     def _settled(self, held: Sequence[tuple[Term, Index]]) -> bool:
-        until = perf_counter() + limits.LOOP_BUDGET / 2
+        until = perf_counter() + server_limits.LOOP_BUDGET / 2
         settled = True
         for _, index in held:
             settled = settled and (not index.stale or index.settle(self._entries(), until))
@@ -212,7 +216,7 @@ class Indexes:
         index = held.get(key)
         if index is None:
             entries = self._entries()
-            if key not in asked or not self._fits(len(entries) * limits.INDEX_OBJECT):
+            if key not in asked or not self._fits(len(entries) * INDEX_OBJECT):
                 asked.pop(key, None)
                 asked[key] = None
                 if len(asked) > limits.INDEX_ASKED:
@@ -275,10 +279,10 @@ async def pick(
         if keys is not None and keys.__class__ is not frozenset:
             keys = frozenset(keys)
         await asyncio.sleep(0)
-        return perf_counter() + limits.LOOP_BUDGET / 2
+        return perf_counter() + server_limits.LOOP_BUDGET / 2
 
     found: list[Entry] = []
-    until = perf_counter() + limits.LOOP_BUDGET / 2
+    until = perf_counter() + server_limits.LOOP_BUDGET / 2
     for names, entries in batches:
         if keys is None:
             chosen = entries

@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 
-from apiext import limits
 from apiext.etcd.values import DELETE, Batch
+from apiext.storage import limits
 from apiext.storage.collection import Collection
 from apiext.storage.progress import Progress
 
@@ -108,4 +108,4 @@ class Inlet:
 
 
 def _is_large(batch: Batch) -> bool:
-    return sum(len(event.kv.value) for event in batch.events) > limits.SEAL_INLINE
+    return sum(len(event.kv.value) for event in batch.events) > limits.ENCRYPT_INLINE

@@ -5,8 +5,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from apiext import limits
 from apiext.etcd.errors import EtcdError
+from apiext.storage import limits
 
 
 class Granter(Protocol):

@@ -6,7 +6,10 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Protocol
 
-from apiext import limits
+from apiext.storage import limits
+
+# Seconds that a read waits for a revision before it requests progress of etcd.
+PROGRESS_AFTER = 0.02
 
 
 class Reached(Protocol):
@@ -20,7 +23,7 @@ class Reached(Protocol):
 class Progress:
     """The revision that everything read from the cache is at.
 
-    ``nudge(revision)`` is called when somebody has waited limits.PROGRESS_AFTER seconds for a revision that no event
+    ``nudge(revision)`` is called when somebody has waited PROGRESS_AFTER seconds for a revision that no event
     brought: foreign keys moved the store, and the watch must be asked for a sign.
     """
 
@@ -63,7 +66,7 @@ class Progress:
         heappush(self._waiters, waiter)
         if self._timer is None:
             # once foreign keys are known to move the store, waiting for an event first is lost time
-            self._timer = loop.call_later(0 if self._foreign else limits.PROGRESS_AFTER, self._ask, 1)
+            self._timer = loop.call_later(0 if self._foreign else PROGRESS_AFTER, self._ask, 1)
         late = loop.call_later(timeout, _release, done)
         try:
             await done
@@ -86,7 +89,7 @@ class Progress:
             self._timer = None
             return
         self._nudge(self._waiters[0][0], times)
-        delay = min(0.5, limits.PROGRESS_AFTER * 2**times)
+        delay = min(0.5, PROGRESS_AFTER * 2**times)
         self._timer = asyncio.get_running_loop().call_later(delay, self._ask, times + 1)
 
 

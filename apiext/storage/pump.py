@@ -6,7 +6,8 @@ from collections import deque
 from time import perf_counter
 from typing import Protocol
 
-from apiext import limits
+from apiext import limits as server_limits
+from apiext.storage import limits
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class _Endings:
 
 
 class Pump:
-    """A queue of work, served in turn: limits.PUMP_SLICE writes or half limits.LOOP_BUDGET per turn of the loop."""
+    """A queue of work: limits.PUMP_SLICE writes or half server_limits.LOOP_BUDGET in each turn of the loop."""
 
     __slots__ = ("_ended", "_endings", "_queue", "_scheduled")
 
@@ -107,7 +108,7 @@ class Pump:
     def _turn(self) -> None:
         queue = self._queue
         budget = limits.PUMP_SLICE
-        late = perf_counter() + limits.LOOP_BUDGET / 2
+        late = perf_counter() + server_limits.LOOP_BUDGET / 2
         while queue and budget > 0 and perf_counter() < late:
             work = queue.popleft()
             budget -= self._step(work, budget)

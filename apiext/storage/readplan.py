@@ -5,9 +5,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from apiext import limits
 from apiext.documents.quotes import go_quote
-from apiext.storage import continuation
+from apiext.storage import continuation, limits
 from apiext.storage.store import Entry, bytes_of
 
 Source = Literal["cache", "fresh", "at_least", "exact"]

@@ -5,7 +5,10 @@ from time import monotonic
 
 from msgspec import Struct
 
-from apiext import limits
+from apiext.storage import limits
+
+# Seconds between looks at the free memory.
+MEMORY_LOOK_EVERY = 0.02
 
 _OWN = Path("/proc/self/cgroup")
 _MOUNT = Path("/sys/fs/cgroup")
@@ -80,7 +83,7 @@ class Room:
         if not self._groups:
             return True
         now = monotonic()
-        if now - self._seen > limits.MEMORY_LOOK_EVERY:
+        if now - self._seen > MEMORY_LOOK_EVERY:
             self._seen = now
             self._left = min((self._spare(files) for files in self._groups), default=size)
         return size <= self._left

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable
 from typing import Protocol, TypeVar
 
-from apiext import limits
+from apiext.storage import limits
 from apiext.storage.history import Change
 from apiext.storage.indexes import Dimension, Term
 from apiext.storage.store import Entry

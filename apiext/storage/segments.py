@@ -7,8 +7,9 @@ from time import perf_counter
 
 from isal import isal_zlib
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.meta.time import Ages
+from apiext.storage import limits
 from apiext.storage.dated import Formed, Marks, ends_of
 from apiext.storage.heap import HEAP
 from apiext.storage.shelf import Shelf
@@ -55,18 +56,18 @@ class Segments:
         )
 
     async def prepare(self, convert: Convert | None = None) -> None:
-        """Make all views, giving the loop its turn between slices of half limits.LOOP_BUDGET.
+        """Make all views, giving the loop its turn between slices of half server_limits.LOOP_BUDGET.
 
         ``convert`` returns what the viewer makes of entries; it is awaited for those that need a view.
         """
         while convert is not None and len(self._joined) < len(self._pieces):
             await self._convert(convert)
-        until = perf_counter() + limits.LOOP_BUDGET / 2  # by hand: most views are there
+        until = perf_counter() + server_limits.LOOP_BUDGET / 2  # by hand: most views are there
         for piece in self._pieces[len(self._joined) :]:
             self._joined.append(_join(piece, self._viewer))
             if perf_counter() > until:
                 await asyncio.sleep(0)
-                until = perf_counter() + limits.LOOP_BUDGET / 2
+                until = perf_counter() + server_limits.LOOP_BUDGET / 2
 
     async def _convert(self, convert: Convert) -> None:
         """Make the views of the next pieces out of converted entries."""
@@ -136,7 +137,7 @@ class Segments:
 
     @property
     def uncompressed(self) -> int:
-        """Bytes that have no deflate block yet; above limits.GZIP_INLINE call ``gzip`` in a thread."""
+        """Bytes that have no deflate block yet; above http_limits.GZIP_INLINE call ``gzip`` in a thread."""
         return sum(
             len(joined)
             for joined, piece in zip(self._all(), self._pieces, strict=True)

@@ -4,7 +4,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
-from apiext import limits
+from apiext import limits as server_limits
 
 _MEMBER = b'"resourceVersion":"%d",'
 
@@ -47,7 +47,7 @@ class Shelf:
         text, member = self.text, _MEMBER % revision
         place = text.find(member, start, end)
         raw = b"%b%b\n" % (text[start:place], text[place + len(member) : end])
-        if len(raw) < limits.OFF_LOOP:
+        if len(raw) < server_limits.WORK_INLINE:
             self._last = key, raw
         return raw
 

@@ -7,7 +7,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from apiext import limits
+from apiext.storage import limits
 from apiext.storage.dated import Formed
 from apiext.storage.keys import relative
 from apiext.storage.shelf import Shelf

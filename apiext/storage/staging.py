@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from apiext import limits
+from apiext.storage import limits
 from apiext.storage.history import Change
 from apiext.storage.store import Entry
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from apiext import limits
 from apiext.documents.encoding import encode
 from apiext.meta.names import GroupResource
+from apiext.storage import limits
 from apiext.storage.keys import relative
 from apiext.storage.shelf import Shelf, can_be_shelved
 
@@ -389,7 +389,7 @@ class Fault(NamedTuple):
 class Malformed(StoreError):
     """Stored values cannot be read, so neither can their objects nor a list that contains them (RV-020, ETC-006).
 
-    ``faults`` has at least one, in key order, at most limits.FAULTS_TOLD. ``listed``: a list met them; a read of one
+    ``faults`` has at least one, in key order, at most limits.ERRORS_LISTED. ``listed``: a list met them; a read of one
     object otherwise.
     """
 

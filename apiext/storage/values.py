@@ -6,9 +6,9 @@ from typing import Any
 import orjson
 from msgspec import Struct
 
-from apiext import limits
 from apiext.documents import cbor
 from apiext.documents.encoding import decode_json, encode, json_kind
+from apiext.storage import limits
 from apiext.storage.history import Change
 from apiext.storage.sealing import PLAIN, SealedEntry, Secret
 from apiext.storage.store import Entry

@@ -9,11 +9,14 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from apiext import limits
+from apiext.storage import limits
 from apiext.storage.store import NotReady, StoreError
 
 if TYPE_CHECKING:
     from apiext.storage.collection import Collection
+
+# Seconds before values without a data key are decrypted again.
+KMS_AGAIN_FIRST = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -126,17 +129,17 @@ class Waiting:
             self._home.spawn(self._revive())
 
     async def _revive(self) -> None:
-        pause = limits.KMS_AGAIN_FIRST
+        pause = KMS_AGAIN_FIRST
         try:
             while True:
                 await asyncio.sleep(pause)
                 if self._col.waiting is not self or self._col.dropped or not (keys := self._col.lacking()):
                     return
                 if self._col.sealing is None or not self._col.sealing.well() or not self._col.ready:
-                    pause = limits.KMS_AGAIN_FIRST
+                    pause = KMS_AGAIN_FIRST
                 elif await self._opens(keys):
                     await self._home.read_again(self._col)
-                    pause = limits.KMS_AGAIN_FIRST
+                    pause = KMS_AGAIN_FIRST
                 else:
                     pause = min(2 * pause, limits.KMS_AGAIN_LAST)
         finally:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from apiext import limits
+from apiext.testing import limits
 from apiext.tools.api import Api
 
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -86,9 +86,9 @@ def _listed(api: Api, resource: Resource) -> Iterator[tuple[str, Mapping[str, An
 def empty(api: Api, kept: frozenset[str]) -> None:
     """Delete everything but what stands at the paths ``kept``; finalizers of what goes are taken off.
 
-    Raises StillThere after limits.RESET_PATIENCE seconds.
+    Raises StillThere after limits.RESET_WAIT seconds.
     """
-    late, wait = time.monotonic() + limits.RESET_PATIENCE, 0.005
+    late, wait = time.monotonic() + limits.RESET_WAIT, 0.005
     asked: set[str] = set()
     while True:
         left = {path: metadata for path, metadata in objects(api).items() if path not in kept}

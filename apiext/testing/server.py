@@ -12,11 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from apiext import limits
-from apiext.testing import child, documents, inventory, proxies
+from apiext.testing import child, documents, inventory, limits, proxies
 from apiext.testing.directories import Directory
 from apiext.testing.documents import Manifest, Source
 from apiext.testing.inventory import DEFINITIONS, Resource
+from apiext.tools import limits as tools_limits
 from apiext.tools.access import Access, from_kubeconfig
 from apiext.tools.api import Answer, Api
 from apiext.tools.envtest import source_directory
@@ -89,7 +89,7 @@ class Server:
             f"--ready-file={ready}", *_store(self._flags), *self._flags,
         ]  # fmt: skip
         self._process = child.start(command, self._log, _environment(), [own.descriptor])
-        late = time.monotonic() + limits.TOOL_PATIENCE
+        late = time.monotonic() + tools_limits.TOOL_WAIT
         while not ready.exists():
             if self._process.poll() is not None or time.monotonic() > late:
                 raise ServerNotReady(self.log_tail() or "the server did not become ready")
@@ -170,7 +170,7 @@ class Server:
         raise ApiError(Answer(404, {"message": text}))
 
     def _wait_established(self, name: str) -> None:
-        late = time.monotonic() + limits.RESET_PATIENCE
+        late = time.monotonic() + limits.RESET_WAIT
         while True:
             answer = self.api.get(f"{DEFINITIONS}/{name}")
             conditions = (answer.document.get("status") or {}).get("conditions") or ()

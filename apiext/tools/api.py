@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 
 from msgspec import Struct
 
-from apiext import limits
+from apiext.tools import limits
 from apiext.tools.access import Access, AccessError
 
 MERGE = "application/merge-patch+json"
@@ -20,7 +20,7 @@ _BUSY = (429, 503)
 
 
 class Unreachable(Exception):
-    """The server did not answer at all, or not for limits.TOOL_PATIENCE seconds."""
+    """The server did not answer at all, or not for limits.TOOL_WAIT seconds."""
 
 
 class Answer(Struct, frozen=True):
@@ -84,7 +84,7 @@ class Api:
     ) -> Answer:
         target = f"{self._base}{path}" + (f"?{urlencode(query)}" if query else "")
         data = None if body is None else json.dumps(body).encode()
-        late, wait = time.monotonic() + limits.TOOL_PATIENCE, 0.05
+        late, wait = time.monotonic() + limits.TOOL_WAIT, 0.05
         while True:
             try:
                 answer, asked = self._once(method, target, data, {**self._headers, **headers})

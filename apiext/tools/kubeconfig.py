@@ -9,12 +9,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from apiext import files, limits
+from apiext import files
 from apiext.auth import certificates
 from apiext.auth import kubeconfig as own
 from apiext.config import default_data_dir
 from apiext.documents.encoding import decode_yaml, encode_yaml
 from apiext.meta.time import parse_duration
+from apiext.tools import limits
 from apiext.tools.manifests import parts
 
 ADMIN = "admin.kubeconfig"
@@ -107,7 +108,7 @@ def change(file: Path, name: str, given: Mapping[str, Any] | None, *, switch: bo
 
 
 def _locked(lock: Path) -> Path:
-    late = time.monotonic() + limits.LOCK_PATIENCE
+    late = time.monotonic() + limits.LOCK_WAIT
     while True:
         try:
             os.close(os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from apiext import limits
+from apiext.controllers import limits as controllers_limits
 from apiext.crd.migration import MigrationError
-from apiext.tools import access
+from apiext.tools import access, limits
 from apiext.tools.access import AccessError
 from apiext.tools.api import Api, Unreachable
 from apiext.tools.migration import DEFINITIONS, Migration, Settings, expect
@@ -59,14 +59,14 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--rate",
         type=float,
-        default=limits.MIGRATE_RATE,
+        default=controllers_limits.MIGRATE_RATE,
         metavar="N",
         help="objects per second, 0 for no limit (default %(default)g)",
     )
     found.add_argument(
         "--parallel",
         type=int,
-        default=limits.MIGRATE_PARALLEL,
+        default=controllers_limits.MIGRATE_PARALLEL,
         metavar="N",
         help="requests at a time (default %(default)d)",
     )

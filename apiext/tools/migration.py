@@ -14,8 +14,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from apiext import limits
 from apiext.catalog.compile import storage_version_hash
+from apiext.controllers import limits as controllers_limits
 from apiext.crd.migration import (
     ALREADY,
     CHANGED,
@@ -33,8 +33,12 @@ from apiext.crd.migration import (
     remaining,
     touch,
 )
+from apiext.tools import limits
 from apiext.tools.api import Answer, Api
 from apiext.tools.progress import Report
+
+# Seconds after the first such try; the next pauses are multiples.
+MIGRATE_PAUSE = 0.2
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
@@ -99,7 +103,7 @@ class Migration:
                 **{key: tally.counts[key] for key in (REWRITTEN, ALREADY, CHANGED, GONE, FAILED)},
             )
             if tally.failures:
-                for thing, message in tally.failures[: limits.MIGRATE_FAILURES]:
+                for thing, message in tally.failures[: controllers_limits.MIGRATE_FAILURES]:
                     self._report.event("failed", resource=name, object=thing, message=message)
                 return False
             if self._prune(plan):
@@ -111,7 +115,7 @@ class Migration:
     def _settled(self, plan: Plan) -> None:
         """Wait until the server writes at the plan's storage version: discovery tells by a hash."""
         wanted = storage_version_hash(plan.group, plan.storage, plan.kind)
-        late = time.monotonic() + limits.TOOL_PATIENCE
+        late = time.monotonic() + limits.TOOL_WAIT
         while True:
             listed = self._api.get(f"/apis/{plan.group}/{plan.storage}").document.get("resources") or ()
             told = next((it.get("storageVersionHash") for it in listed if it.get("name") == plan.plural), None)
@@ -126,7 +130,7 @@ class Migration:
         lock = threading.Lock()
 
         def one(metadata: Mapping[str, Any]) -> None:
-            tries = limits.MIGRATE_TRIES if len(tally.failures) < limits.MIGRATE_FAILURES else 1
+            tries = limits.MIGRATE_TRIES if len(tally.failures) < controllers_limits.MIGRATE_FAILURES else 1
             outcome, message = self._rewritten(plan, metadata, tries)
             with lock:
                 tally.counts[outcome] += 1
@@ -177,7 +181,7 @@ class Migration:
             answer = self._api.patch(path_of(plan, plan.storage, *path), body, METADATA, fieldManager="apiext-migrate")
             if not may_pass(answer.code) or number == tries:
                 break
-            time.sleep(number * limits.MIGRATE_PAUSE)
+            time.sleep(number * MIGRATE_PAUSE)
         after = (answer.document.get("metadata") or {}).get("resourceVersion", "")
         found = outcome(answer.code, revision, after)
         if found in (GONE, CHANGED) and self._is_still(plan, path, revision):
@@ -209,7 +213,7 @@ class Migration:
             else:
                 if not gone:
                     return revision, ""
-                return "", loss(plan, gone, limits.MIGRATE_FAILURES)
+                return "", loss(plan, gone, controllers_limits.MIGRATE_FAILURES)
 
     def _prune(self, plan: Plan) -> bool:
         """Make the storage version the only stored one; False when the definition's spec changed meanwhile."""
@@ -252,7 +256,7 @@ def pages(api: Api, plan: Plan) -> Iterator[tuple[list[Mapping[str, Any]], int]]
     """
     token = ""
     while True:
-        query = {"limit": limits.MIGRATE_PAGE} | ({"continue": token} if token else {})
+        query = {"limit": controllers_limits.MIGRATE_PAGE} | ({"continue": token} if token else {})
         answer = api.get(path_of(plan, plan.storage), METADATA_LIST, **query)
         metadata = answer.document.get("metadata") or {}
         if answer.code == 410:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import orjson
 
-from apiext import limits
 from apiext.catalog.builtin.ips import address_of
 from apiext.config import ServiceRanges
 from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
 from apiext.meta import status
+from apiext.verbs import limits
 
 _TAKEN_ADDRESS, TAKEN_PORT = "provided IP is already allocated", "provided port is already allocated"
 _OTHER_NETWORK = "the provided network does not match the current range"

@@ -8,16 +8,17 @@ from typing import Any, TypeVar, TypeVarTuple
 
 from msgspec.structs import replace
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.documents.document import Document
 from apiext.meta import status
 from apiext.meta.fields import FieldError
 from apiext.meta.names import GroupKind
 from apiext.meta.options import DeleteOptions, ListOptions, OptionsError, WriteOptions, first
+from apiext.storage import limits as storage_limits
 from apiext.storage.fanout import Watcher
 from apiext.storage.store import Entry, GuardChanged, StoreError
 from apiext.storage.watching import Sink
-from apiext.verbs import changes, converting, decoding, identity, ownership, read, reviews, threads, write
+from apiext.verbs import changes, converting, decoding, identity, limits, ownership, read, reviews, threads, write
 from apiext.verbs import delete as deletes
 from apiext.verbs import watch as watches
 from apiext.verbs.call import Body, Call, Outcome, Page, Verbs
@@ -47,13 +48,13 @@ async def settle(verbs: Verbs) -> None:
 
 
 async def catch_up(verbs: Verbs) -> None:
-    """Wait until the catalog reflects what clients may know from other workers, limits.FRESH_WAIT seconds at most.
+    """Wait, at most storage_limits.FRESH_WAIT, until the catalog reflects what other workers have answered.
 
     Without etcd nobody learns anything new: the catalog stays as it is.
     """
     if verbs.store.connected:
         with suppress(TimeoutError):
-            async with asyncio.timeout(limits.FRESH_WAIT):
+            async with asyncio.timeout(storage_limits.FRESH_WAIT):
                 await settle(verbs)
 
 
@@ -67,7 +68,7 @@ async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
         outcome.entry = await converting.shown_one(verbs, call, entry)
     if not call.served.typed:
         return outcome
-    if entry is not None and len(entry.raw) >= limits.OFF_LOOP:
+    if entry is not None and len(entry.raw) >= server_limits.WORK_INLINE:
         call.size = max(call.size, len(entry.raw))
         entry.remember(call.served.view, await threads.run(call, call.served.view, entry.raw, entry.revision))
     if entry is not None and call.served.group_resource == deletes.DEFINITIONS:
@@ -208,7 +209,7 @@ async def _apply(verbs: Verbs, call: Call, raw: bytes) -> Outcome:
 
 async def _made(encoding: str, make: Callable[[Call, bytes, *Ts], T], call: Call, raw: bytes, *more: *Ts) -> T:
     """Return what is made of a body: out of a thread when decoding it takes long."""
-    if len(raw) < limits.DECODE_OFF_LOOP[encoding]:
+    if len(raw) < limits.DECODE_INLINE[encoding]:
         return make(call, raw, *more)
     return await asyncio.to_thread(make, call, raw, *more)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.documents import json_patch, merge_patch, strategic_merge
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import DecodeError, decode_beyond, decode_json
@@ -73,7 +73,7 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     operations = listed(found)
     notes = [f"json patch {note}" for note in _in_go_order(raw, duplicates, _checked(operations, prefix))]
     if json_patch.copies(operations):
-        call.size = max(call.size, limits.OFF_LOOP)
+        call.size = max(call.size, server_limits.WORK_INLINE)
 
     def change(shown: View) -> Document:
         try:

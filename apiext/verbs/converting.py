@@ -9,14 +9,15 @@ from typing import Any
 
 import orjson
 
-from apiext import limits
 from apiext.catalog.answers import Question
 from apiext.catalog.converted import Converted, NeedsConversion
 from apiext.catalog.served import ServedVersion
 from apiext.catalog.stored import Unreadable, WrongVersion
+from apiext.conversion import limits as conversion_limits
 from apiext.conversion.review import ConversionError
 from apiext.documents.document import Document, View
 from apiext.meta import status
+from apiext.storage import limits as storage_limits
 from apiext.storage.converted_routes import ConvertedRoute
 from apiext.storage.indexes import Term, chosen_of
 from apiext.storage.store import Entry, Fault, Made, ShownOnce, held
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 
 Keep = Callable[[Document, bytes], Converted | None]
 _SHOWN = ShownOnce()
-STEP = limits.REVIEW_OBJECTS * limits.REVIEWS_AT_ONCE
+STEP = conversion_limits.REVIEW_OBJECTS * conversion_limits.REVIEWS_AT_ONCE
 
 
 class Needed(NeedsConversion):
@@ -108,7 +109,7 @@ async def unshown(verbs: Verbs, call: Call, entries: Sequence[Entry], error: Unr
             if not _is_about(fault, entry):
                 return fault
             found.append(fault_of(verbs, call, entry, fault))
-            if len(found) == limits.FAULTS_TOLD:
+            if len(found) == storage_limits.ERRORS_LISTED:
                 break
     if not found:
         return error

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.admission.attributes import Attributes
 from apiext.catalog import viewing
 from apiext.documents.document import Document
@@ -10,7 +10,7 @@ from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.options import WriteOptions
 from apiext.storage.store import Entry, KeyExists, Malformed
-from apiext.verbs import escalation, identity, judging, metadata, ownership, threads
+from apiext.verbs import escalation, identity, judging, limits, metadata, ownership, threads
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.commit import Decision, Put, Unconfirmed
 from apiext.verbs.errors import translated
@@ -68,7 +68,7 @@ class Creation:
         verbs, call, document = self._verbs, self._call, self._document
         identity.settle_namespace(call, document)
         warn_of_owners(call, document, admitted=False)
-        if call.size < limits.OFF_LOOP and not call.served.converts and not call.served.slow(call.size):
+        if call.size < server_limits.WORK_INLINE and not call.served.converts and not call.served.slow(call.size):
             ownership.posted(call, document, self._options, verbs.clock())  # it needs no thread and no webhook
         else:
             await threads.run(call, ownership.posted, call, document, self._options, verbs.clock())

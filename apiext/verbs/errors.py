@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from types import TracebackType
 
-from apiext import limits
 from apiext.meta import status
 from apiext.meta.names import GroupResource
+from apiext.storage import limits as storage_limits
 from apiext.storage import store
 
 COMPACTED = "The resourceVersion for the provided list is too old."
@@ -43,7 +43,7 @@ def undecodable(faults: Sequence[store.Fault], resource: GroupResource, *, liste
         {"reason": "UnexpectedServerResponse", "message": text, "field": fault.key}
         for text, fault in zip(texts, faults, strict=True)
     ]
-    if len(faults) >= limits.FAULTS_TOLD:
+    if len(faults) >= storage_limits.ERRORS_LISTED:
         causes.append({"reason": "FieldValueTooMany", "message": "too many errors, the list is truncated"})
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     message = f"failed to read one or more {resource} from the storage: {texts[0]}{more}"

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from functools import lru_cache
 
-from apiext import limits
 from apiext.admission.attributes import NAMESPACES
 from apiext.catalog.served import ServedResource
+from apiext.meta import limits as meta_limits
 from apiext.meta import status
 from apiext.storage.keys import Keys
 from apiext.storage.store import Guard, GuardChanged
@@ -23,7 +23,7 @@ def guards_of(verbs: Verbs, resource: ServedResource, premises: Mapping[str, int
     return own + tuple(_namespace_guard(verbs.store.keys, name, revision) for name, revision in premises.items())
 
 
-@lru_cache(limits.NAMESPACES_SEEN)
+@lru_cache(meta_limits.NAMESPACES_SEEN)
 def _namespace_guard(keys: Keys, name: str, revision: int) -> Guard:
     return Guard(keys.object(NAMESPACES, "", name), revision)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from apiext import limits
 from apiext.admission.attributes import NAMESPACES, Requester
 from apiext.admission.calls import Poster, Surroundings
 from apiext.admission.chain import Chain
@@ -18,6 +17,7 @@ from apiext.config import Config
 from apiext.conversion.webhook import Converter
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode
+from apiext.meta import limits as meta_limits
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.store import Entry
 from apiext.verbs.converting import explained
@@ -70,7 +70,7 @@ class Namespaces:
             served = self._catalog.current.lookup("", "v1", "namespaces")
             if served is None:
                 return None
-            if len(self._seen) >= limits.NAMESPACES_SEEN:
+            if len(self._seen) >= meta_limits.NAMESPACES_SEEN:
                 self._seen.clear()
             last = self._seen[name] = (entry, served.decode(entry.raw, entry.revision))
         return last[1]

@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.auth.authentication import BadCredential, bearer_token
 from apiext.auth.authorization import Attributes, rules_of
 from apiext.auth.bonds import Account, BadToken, Bound, Unbound
@@ -26,7 +25,7 @@ from apiext.meta.options import WriteOptions
 from apiext.meta.selectors import FieldSelector, LabelSelector, SelectorError
 from apiext.meta.time import render
 from apiext.turn import Turn, in_turns
-from apiext.verbs import decoding, identity, ownership, read
+from apiext.verbs import decoding, identity, limits, ownership, read
 from apiext.verbs.call import Body, Call, Outcome, Verbs
 from apiext.verbs.objects import attributes_of, warn_of_owners
 

@@ -7,15 +7,16 @@ from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
-from apiext import limits
 from apiext.catalog.served import ServedVersion
 from apiext.documents.document import Document, View
 from apiext.documents.quotes import go_quote
+from apiext.meta import limits as meta_limits
 from apiext.meta import status
 from apiext.meta.options import ListOptions
 from apiext.meta.selectors import FieldSelector, LabelSelector, Requirement, SelectorError
 from apiext.storage.indexes import Dimension, Term
 from apiext.storage.store import Entry
+from apiext.verbs import limits
 
 Predicate = Callable[[Entry], bool]
 _NAME = Dimension("metadata.name", lambda entry: entry.name)
@@ -176,7 +177,7 @@ class _Labels(Struct, frozen=True):
 _ABSENT = frozenset((None,))
 
 
-@lru_cache(limits.SELECTORS_SEEN)
+@lru_cache(meta_limits.SELECTORS_SEEN)
 def _label(key: str) -> Dimension:
     return Dimension(("label", key), lambda entry: entry.labels.get(key), key)
 

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar, TypeVarTuple
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.catalog.converted import NeedsConversion
 from apiext.documents.document import Document
 from apiext.meta import status
 from apiext.schema.patience import Patience, TooLong, briefly, working
 from apiext.shares import in_thread
+from apiext.verbs import limits
 from apiext.verbs.call import Call
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
     """
     for _ in range(limits.CONVERSIONS_OF_A_CALL):
         try:
-            if call.size < limits.OFF_LOOP and not call.served.slow(call.size):
+            if call.size < server_limits.WORK_INLINE and not call.served.slow(call.size):
                 try:
                     return briefly(work, *args)
                 except TooLong:

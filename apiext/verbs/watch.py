@@ -8,7 +8,6 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.catalog.stored import Unreadable, WrongVersion
 from apiext.meta import status
 from apiext.meta.options import ListOptions
@@ -21,7 +20,7 @@ from apiext.storage.staging import Stage
 from apiext.storage.store import Compacted, Entry, StoreError
 from apiext.storage.waiting import filled
 from apiext.storage.watching import Sink, WatchGroup
-from apiext.verbs import converting, threads
+from apiext.verbs import converting, limits, threads
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.errors import Undecodable, translated
 from apiext.verbs.objects import collection_of

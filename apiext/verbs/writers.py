@@ -3,10 +3,9 @@
 import asyncio
 from collections import deque
 
-from apiext import limits
 from apiext.meta import status
 from apiext.meta.names import GroupResource
-from apiext.verbs import threads
+from apiext.verbs import limits, threads
 from apiext.verbs.call import Call
 
 Key = tuple[GroupResource, str, str]

@@ -5,8 +5,11 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 
-from apiext import limits
+from apiext.webhooks import limits
 from apiext.webhooks.errors import CallError, CircuitOpen, Refused, TimedOut
+
+# Seconds between the calls that an open circuit lets through.
+WEBHOOK_PROBE_EVERY = 0.5
 
 Clock = Callable[[], float]
 
@@ -94,7 +97,7 @@ class Breaker:
         now = self._clock()
         if now < self._probe_at:
             raise CircuitOpen(f"{self._last} (not asked again yet after {self._failures} failures in a row)")
-        self._probe_at = now + limits.WEBHOOK_PROBE_EVERY
+        self._probe_at = now + WEBHOOK_PROBE_EVERY
 
     def _count(self, error: CallError, took: float) -> None:
         if took < limits.WEBHOOK_SLOW_FAILURE:
@@ -102,7 +105,7 @@ class Breaker:
         self._failures += 1
         self._last = str(error)
         if self._failures == limits.WEBHOOK_FAILURES:
-            self._probe_at = self._clock() + limits.WEBHOOK_PROBE_EVERY
+            self._probe_at = self._clock() + WEBHOOK_PROBE_EVERY
 
 
 class Breakers:

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from apiext import limits
 from apiext.trust import read_certificate, subject_of
+from apiext.webhooks import limits
 
 _MANY = 100  # names from which on only their number is told (upstream: maxNamesIncluded)
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*").fullmatch

@@ -12,9 +12,9 @@ from functools import lru_cache
 
 from msgspec import Struct, field
 
-from apiext import limits
 from apiext.documents.encoding import DecodeError, decode_json
 from apiext.documents.quotes import go_quote
+from apiext.webhooks import limits
 from apiext.webhooks.breaker import Breakers, Cut
 from apiext.webhooks.credentials import ANONYMOUS, Credentials, Users
 from apiext.webhooks.errors import Broken, CallError, Refused, TimedOut, TooLarge, Unreachable, Untrusted

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from apiext import limits
 from apiext.webhooks import yaml_files
+
+# Seconds after which the token file of a webhook's kubeconfig is read again (upstream: one minute).
+TOKEN_FILE_EVERY = 60.0
 
 KINDS = {  # apiVersions and kinds of the files
     "AdmissionConfiguration": ("apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"),
@@ -44,7 +46,7 @@ class Credentials:
         if self._token_file is None:
             return self._lines
         now = time.monotonic()
-        if not self._read[1] or now - self._read[0] > limits.TOKEN_FILE_EVERY:
+        if not self._read[1] or now - self._read[0] > TOKEN_FILE_EVERY:
             token = await asyncio.to_thread(_token_of, self._token_file)
             self._read = (now, token or self._read[1])
         return (*self._lines, f"Authorization: Bearer {self._read[1]}")

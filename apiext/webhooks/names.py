@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 
-from apiext import limits
+from apiext.webhooks import limits
 from apiext.webhooks.errors import Unreachable
 
 Network = IPv4Network | IPv6Network

@@ -11,8 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
-from apiext import limits
-from apiext.webhooks import hosts
+from apiext.webhooks import hosts, limits
 from apiext.webhooks.errors import Broken, Unreachable
 from apiext.webhooks.wire import Connection
 

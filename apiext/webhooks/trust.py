@@ -4,8 +4,8 @@ import asyncio
 import ssl
 from collections import OrderedDict
 
-from apiext import limits
 from apiext.trust import as_go, show
+from apiext.webhooks import limits
 from apiext.webhooks.errors import Unreachable, Untrusted
 
 UNVERIFIED = "tls: failed to verify certificate: "

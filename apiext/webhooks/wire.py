@@ -8,7 +8,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from apiext import limits
+from apiext.webhooks import limits
 from apiext.webhooks.errors import Broken, CallError, TooLarge
 
 _NO_BODY = frozenset((204, 304))

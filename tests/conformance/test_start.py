@@ -411,7 +411,8 @@ def test_flags_come_before_the_environment(tmp_path: Path, own_etcd: Etcd) -> No
 
 HELD_BACK = """
 import asyncio, os, sys
-from apiext import __main__, limits
+from apiext.storage import limits
+from apiext import __main__
 from apiext.controllers.serving import Serving
 
 gate, compile = sys.argv.pop(), Serving._compile

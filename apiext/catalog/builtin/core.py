@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from apiext import limits
+from apiext.catalog import limits
 from apiext.documents.document import Document, View
 from apiext.documents.errors import DecodeError
 from apiext.documents.json_errors import check_depth, syntax_error

@@ -6,7 +6,7 @@ Both versions are read through one set of names: those of core/v1, in which even
 from collections.abc import Mapping
 from typing import Any
 
-from apiext import limits
+from apiext.catalog import limits
 from apiext.documents.document import View
 from apiext.documents.go_json import NUMBER, TEXT, Render, go_json, optional, struct
 from apiext.meta.fields import INVALID, FieldError, go_value, invalid, required

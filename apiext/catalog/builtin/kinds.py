@@ -5,7 +5,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.catalog import endpoints
 from apiext.catalog.builtin.rows import REVIEW_VERBS, Row, columns_of, function, labels_of, rows
 from apiext.catalog.builtin.rules import Validate, compile_rules
@@ -23,6 +22,9 @@ from apiext.managedfields.schemas import lazily, merge_type
 from apiext.managedfields.types import Type
 from apiext.meta import syntax
 from apiext.meta.names import GroupResource
+
+# Seconds that an event is kept, unless --event-ttl says otherwise (upstream: the same).
+EVENT_TTL = 3600
 
 Prepare = Callable[[Document, View | None], Document]
 Give = Callable[[Document, View | None, bool], Document]
@@ -101,7 +103,7 @@ class _Kind:
 
 def kinds(
     enabled: Callable[[str, bool], bool] = lambda _, default: default,
-    event_ttl: int = limits.EVENT_TTL,
+    event_ttl: int = EVENT_TTL,
     give: Give = lambda new, old, dry_run: new,
 ) -> list[ServedResource]:
     """Return the resources of all rows whose group-version (core's is ``v1``) is enabled.
@@ -126,7 +128,7 @@ def _equals(one: ServedResource, of: list[ServedResource]) -> tuple[ServedVersio
 def resource(
     row: Row,
     read: Callable[[str], Types] = types_of,
-    event_ttl: int = limits.EVENT_TTL,
+    event_ttl: int = EVENT_TTL,
     give: Give = lambda new, old, dry_run: new,
     served: Sequence[Row] = (),
 ) -> ServedResource:

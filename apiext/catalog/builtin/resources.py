@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from apiext import limits
+from apiext.catalog.builtin import kinds as kinds_module
 from apiext.catalog.builtin.definitions import definitions_resource
 from apiext.catalog.builtin.kinds import Give, kinds
 from apiext.catalog.builtin.namespaces import namespaces_resource
@@ -14,7 +14,7 @@ def builtin_resources(
     *,
     v1beta1: bool = True,
     enabled: Callable[[str, bool], bool] = lambda _, default: default,
-    event_ttl: int = limits.EVENT_TTL,
+    event_ttl: int = kinds_module.EVENT_TTL,
     give: Give = lambda new, old, dry_run: new,
 ) -> list[ServedResource]:
     """Return the built-in resources; ``v1beta1`` also serves definitions in their old version (B1-002, DIS-12).

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from apiext import limits
+from apiext import limits as server_limits
+from apiext.admission import limits as admission_limits
 from apiext.admission.attributes import Attributes
 from apiext.admission.calls import Surroundings
 from apiext.admission.chain import Chain
@@ -116,7 +117,7 @@ async def test_idle_until_there_is_a_policy(configured: Configured) -> None:
 async def test_many_bindings_leave_others_their_turns(
     configured: Configured, elsewhere: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LOOP_BUDGET", 0.0)
+    monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0.0)
     configured.store("p", COLOR)
     for number in range(300):
         if elsewhere:
@@ -166,7 +167,7 @@ async def test_a_namespace_that_is_gone(configured: Configured) -> None:
 async def test_each_mutation_has_the_budget(
     configured: Configured, units: int, ignored: bool, found: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apiext.limits.ADMISSION_EXPRESSIONS", units)
+    monkeypatch.setattr("apiext.admission_limits.ADMISSION_EXPRESSIONS", units)
     text = f'Object{{spec: Object.spec{{color: {LONG} ? "blue" : "green"}}}}'
     configured.store("p", apply(text), apply(text), failurePolicy="Ignore" if ignored else "Fail")
     if found is not None:
@@ -304,7 +305,7 @@ async def test_what_a_policy_makes_large_is_large_for_all_who_follow(
     new, _ = configured.definition.versions["v1"].normalize(samples.widget(spec={}))
     made = configured.attributes(new, size=200)
     assert len((await configured.chain.mutate(made, new))["spec"]["color"]) == (100_000 if large else 4)
-    assert (made.size >= limits.OFF_LOOP) is large
+    assert (made.size >= server_limits.WORK_INLINE) is large
     assert made.size >= 200
 
 
@@ -326,7 +327,7 @@ async def test_mutations_make_no_object_without_a_bound(
     with pytest.raises(StatusError) as caught:
         await configured.chain.mutate(made, new)
     assert caught.value.code == 403
-    assert f"the mutation makes more than {limits.MUTATED} bytes of JSON" in caught.value.message
+    assert f"the mutation makes more than {admission_limits.MAX_MUTATED} bytes of JSON" in caught.value.message
 
 
 @pytest.mark.parametrize(("operations", "apart"), [(10, False), (1000, True)])

@@ -37,7 +37,7 @@ async def decided(spec: dict[str, Any], **more: Any) -> list[tuple[int, str]]:
 async def test_messages_share_the_budget(
     units: int, found: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apiext.limits.ADMISSION_EXPRESSIONS", units)
+    monkeypatch.setattr("apiext.admission.limits.ADMISSION_EXPRESSIONS", units)
     # upstream: then no result stands, not even one that is true
     spec = [{"expression": "object.x == 2", "messageExpression": f"string({LONG})"}, {"expression": "object.x == 1"}]
     assert await decided(spec) == found
@@ -63,7 +63,7 @@ async def test_variables_are_there_if_they_can_be_evaluated() -> None:
 async def test_messages_that_nobody_reads_cost(
     units: int, found: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apiext.limits.ADMISSION_EXPRESSIONS", units)
+    monkeypatch.setattr("apiext.admission.limits.ADMISSION_EXPRESSIONS", units)
     assert await decided([{"expression": "object.x == 1", "messageExpression": f"string({LONG})"}]) == found
 
 
@@ -71,7 +71,7 @@ async def test_messages_that_nobody_reads_cost(
 async def test_messages_have_what_validations_leave(
     units: int, found: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apiext.limits.ADMISSION_EXPRESSIONS", units)
+    monkeypatch.setattr("apiext.admission.limits.ADMISSION_EXPRESSIONS", units)
     spec = [{"expression": f"!({LONG})", "messageExpression": f"string({LONG})"}]
     assert await decided(spec) == found
 
@@ -96,7 +96,7 @@ async def test_messages_that_nobody_reads_are_not_made_where_there_is_budget(mon
 async def test_annotations_have_a_budget_of_their_own(
     units: int, denied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apiext.limits.ADMISSION_EXPRESSIONS", units)
+    monkeypatch.setattr("apiext.admission.limits.ADMISSION_EXPRESSIONS", units)
     notes = [{"key": "a", "valueExpression": f"string({LONG})"}]
     assert await decided([{"expression": LONG}], auditAnnotations=notes) == ([(0, OVER)] if denied else [])
 

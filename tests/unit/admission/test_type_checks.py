@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
+from apiext.admission import limits
 from apiext.admission.type_checks import Kind, kinds_of, resolved, warnings_of
 
 TEXT = {"type": "string"}

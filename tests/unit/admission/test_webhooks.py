@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.admission.attributes import Attributes, Traces
 from apiext.admission.calls import Surroundings
 from apiext.admission.chain import Chain
@@ -29,6 +29,8 @@ from apiext.storage.collection import Collection
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
 from apiext.storage.store import Entry
+from apiext.webhooks import breaker
+from apiext.webhooks import limits as webhooks_limits
 from apiext.webhooks.client import Client
 from tests.support.processes import free_port
 from tests.support.strain import turns_beside
@@ -140,8 +142,8 @@ async def test_numbers_last_as_long_as_their_webhook(configured: Configured, hoo
     ("operation", "least"),
     [
         ({"op": "add", "path": "/spec/color", "value": "x"}, 0),
-        ({"op": "add", "path": "/spec/color", "value": "x" * limits.OFF_LOOP}, limits.OFF_LOOP),
-        ({"op": "copy", "from": "/metadata/name", "path": "/spec/color"}, limits.OFF_LOOP),
+        ({"op": "add", "path": "/spec/color", "value": "x" * server_limits.WORK_INLINE}, server_limits.WORK_INLINE),
+        ({"op": "copy", "from": "/metadata/name", "path": "/spec/color"}, server_limits.WORK_INLINE),
     ],
     ids=["small", "large", "copy"],
 )
@@ -151,7 +153,7 @@ async def test_what_a_patch_adds_is_reckoned_with(
     hook.answers["/m"] = hooks.patch(operation)
     configured.store(MUTATING, "m", webhook("m", hook.client_config("/m"), RULE))
     await configured.create()
-    assert (configured.size >= limits.OFF_LOOP) is bool(least)
+    assert (configured.size >= server_limits.WORK_INLINE) is bool(least)
     assert configured.size >= least
 
 
@@ -243,7 +245,7 @@ async def test_a_store_that_went_back_in_time_has_other_configurations(
 async def test_many_webhooks_leave_others_their_turns(
     configured: Configured, resource: GroupResource, meant: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LOOP_BUDGET", 0.0)
+    monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0.0)
     rule = RULE if meant else {**RULE, "resources": ["others"]}
     conditions = [{"name": str(number), "expression": f"object.kind != 'K{number}'"} for number in range(10)]
     conditions.append({"name": "no", "expression": "false"})
@@ -268,7 +270,7 @@ async def test_a_configuration_that_names_no_place(configured: Configured) -> No
 async def test_requests_with_little_time_say_nothing_about_a_webhook(
     configured: Configured, hook: hooks.Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "WEBHOOK_SLOW_FAILURE", 0.02)
+    monkeypatch.setattr(webhooks_limits, "WEBHOOK_SLOW_FAILURE", 0.02)
     answer = hook.answer
 
     def slowly(request: Any) -> Any:
@@ -277,7 +279,7 @@ async def test_requests_with_little_time_say_nothing_about_a_webhook(
 
     hook.answer = slowly
     configured.store(VALIDATING, "v", webhook("v", hook.client_config(), RULE))
-    for _ in range(limits.WEBHOOK_FAILURES):
+    for _ in range(webhooks_limits.WEBHOOK_FAILURES):
         with pytest.raises(StatusError) as caught:
             await configured.create(left=0.05)
         assert caught.value.code == 504
@@ -289,12 +291,12 @@ async def test_a_dead_place_harms_none_of_the_same_names(
     configured: Configured, hook: hooks.Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that mutate and those that judge often have the same names, and a configuration may be mended."""
-    monkeypatch.setattr(limits, "WEBHOOK_SLOW_FAILURE", 0.0)
-    monkeypatch.setattr(limits, "WEBHOOK_PROBE_EVERY", 60.0)
+    monkeypatch.setattr(webhooks_limits, "WEBHOOK_SLOW_FAILURE", 0.0)
+    monkeypatch.setattr(breaker, "WEBHOOK_PROBE_EVERY", 60.0)
     dead = {"url": f"https://127.0.0.1:{free_port()}/"}
     configured.store(MUTATING, "c", webhook("v", hook.client_config(), RULE))
     configured.store(VALIDATING, "c", webhook("v", dead, RULE))
-    for _ in range(limits.WEBHOOK_FAILURES):
+    for _ in range(webhooks_limits.WEBHOOK_FAILURES):
         with pytest.raises(StatusError, match="connection refused"):
             await configured.create()
     with pytest.raises(StatusError, match="not asked again yet"):  # by what answers elsewhere it is not thought alive

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from apiext import limits
+from apiext.audit import limits
 from apiext.audit.batches import Batches, Throttle
 from apiext.audit.counters import Counters
 from apiext.audit.events import Event

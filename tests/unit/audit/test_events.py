@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.audit import events, truncation
+from apiext.audit import events as events_module
 from apiext.audit.policy import COMPLETE, METADATA, RECEIVED, REQUEST, REQUEST_RESPONSE
 from apiext.auth.user import User
 from apiext.config import AuditDelivery
@@ -204,7 +204,7 @@ def test_what_an_event_holds_is_counted() -> None:
     found = trail()
     found.patched(b'{"a":1}')
     size = found.event(COMPLETE, WHEN, None, lambda: b"{}", 100).size
-    assert 107 + limits.AUDIT_EVENT_BYTES <= size < 107 + limits.AUDIT_EVENT_BYTES + 200
+    assert 107 + events_module.AUDIT_EVENT_BYTES <= size < 107 + events_module.AUDIT_EVENT_BYTES + 200
 
 
 @pytest.mark.parametrize("long", ["uri", "user", "sources", "annotation", "status", "acting"])

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from apiext import limits
+from apiext.audit import limits
 from apiext.audit.counters import Counters
 from apiext.audit.log import Log
 from apiext.audit.policy import RECEIVED
@@ -143,11 +143,11 @@ async def test_a_buffer_is_bounded_in_bytes_too(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_log_that_writes_is_never_taken_for_one_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "AUDIT_PATIENCE", 0.02)
+    monkeypatch.setattr(limits, "AUDIT_WAIT", 0.02)
     async with running(Place(), AuditDelivery(), Counters()) as log:
         assert await (log.put(event()) or _never())
         over = asyncio.Event()
-        asyncio.get_running_loop().call_later(limits.AUDIT_PATIENCE, over.set)  # after the log's own
+        asyncio.get_running_loop().call_later(limits.AUDIT_WAIT, over.set)  # after the log's own
         await over.wait()
         assert await (log.put(event()) or _never())
 
@@ -166,7 +166,7 @@ async def test_a_disk_that_hangs_does_not_hold_the_end(monkeypatch: pytest.Monke
 
 
 async def test_a_disk_that_hangs_does_not_hold_requests_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "AUDIT_PATIENCE", 0.05)
+    monkeypatch.setattr(limits, "AUDIT_WAIT", 0.05)
     place, counters = Place(), Counters()
     async with running(place, AuditDelivery(), counters) as log:
         place.open.clear()

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from apiext import limits
+from apiext.audit import limits
+from apiext.audit import webhook as webhook_module
 from apiext.audit.counters import Counters
 from apiext.audit.events import Event
 from apiext.audit.policy import RECEIVED
@@ -129,8 +130,8 @@ async def test_after_all_tries_events_are_lost_and_counted(tmp_path: Path, monke
     counters = await told(tmp_path, collector, AuditDelivery(mode="blocking"), act)
     assert len(collector.lists) == limits.AUDIT_TRIES
     for number, seconds in enumerate(pauses):
-        least = 0.001 * limits.AUDIT_BACKOFF**number
-        assert least <= seconds <= least * (1 + limits.AUDIT_BACKOFF_JITTER)
+        least = 0.001 * webhook_module.AUDIT_BACKOFF**number
+        assert least <= seconds <= least * (1 + webhook_module.AUDIT_BACKOFF_JITTER)
     assert len(pauses) == limits.AUDIT_TRIES - 1
     assert counters.errors.slot("webhook").value == 1
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from apiext import limits
-from apiext.auth import kubeconfig
+from apiext.auth import kubeconfig, limits
 
 OWN = kubeconfig.document(kubeconfig.Access("https://127.0.0.1:6443", b"ca", "token"))
 

@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from apiext import limits
+from apiext import limits as server_limits
+from apiext.auth import limits as auth_limits
 from apiext.auth.authorization import Attributes, Decision, Rule
 from apiext.auth.coverage import TooManyPermissions, described, uncovered
 from apiext.auth.rbac import Policy, Role, binding_in, document_of, role_in, rule_in
@@ -116,19 +117,21 @@ def test_changes_count_at_once() -> None:
 
 
 def test_what_is_remembered_of_users_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "GRANTS_KEPT", 3)
+    monkeypatch.setattr(auth_limits, "GRANTS_KEPT", 3)
     policy = Policy()
     for number in range(10):
         assert not policy(asked("get pods", User(f"u{number}"), f"ns{number}")).allowed
         assert sum(map(len, policy._grants.values())) == policy._kept <= 3
 
 
-@pytest.mark.parametrize("extra", [("x" * limits.GRANT_BYTES,), tuple(map(str, range(limits.GRANT_BYTES // 64)))])
+@pytest.mark.parametrize(
+    "extra", [("x" * auth_limits.GRANT_BYTES,), tuple(map(str, range(auth_limits.GRANT_BYTES // 64)))]
+)
 def test_users_of_many_or_long_groups_are_judged_and_not_remembered(extra: tuple[str, ...]) -> None:
     policy = Policy()
     policy.put_role("", "c", role_in({"rules": [READ]}))
     policy.put_binding("", "b", binding_in("", "b", bound("c", {"kind": "Group", "name": "last"})))
-    for user_of_many in User("joe", (*extra, "last")), User("x" * limits.GRANT_BYTES, ("last",)):
+    for user_of_many in User("joe", (*extra, "last")), User("x" * auth_limits.GRANT_BYTES, ("last",)):
         assert policy(asked("get pods", user_of_many, "ns")).allowed
         assert not policy._grants
     assert policy(asked("get pods", User("joe", ("last",)), "ns")).allowed
@@ -172,7 +175,7 @@ def test_what_is_held_of_subresources(held: str, wanted: str, covers: bool) -> N
 
 
 def test_rules_that_allow_too_much_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "PERMISSIONS_COMPARED", 100)
+    monkeypatch.setattr(auth_limits, "PERMISSIONS_COMPARED", 100)
     large = Rule(tuple("abcdefghijk"), tuple("abcdefghijk"), ("pods",))
     with pytest.raises(TooManyPermissions):
         uncovered([Role((rule_in(READ),))], [large])
@@ -198,7 +201,7 @@ def test_many_rules_for_names_are_soon_compared(verb: str, lacking: int) -> None
 def test_more_rules_than_are_compared_are_soon_refused() -> None:
     began = time.process_time()
     with pytest.raises(TooManyPermissions):
-        uncovered([Role(named(4_000, "get"))], named(limits.PERMISSIONS_COMPARED + 1, "list"))
+        uncovered([Role(named(4_000, "get"))], named(auth_limits.PERMISSIONS_COMPARED + 1, "list"))
     prompt(time.process_time() - began, 0.5, "16,385 rules beside 4,000")
 
 
@@ -242,7 +245,7 @@ def test_a_decision_does_not_take_longer_with_more_rules(rules: list[Rule]) -> N
     began = time.process_time()
     for question in questions:
         policy(question)
-    prompt(time.process_time() - began, limits.LOOP_BUDGET, "five decisions by 150,000 rules")
+    prompt(time.process_time() - began, server_limits.LOOP_BUDGET, "five decisions by 150,000 rules")
 
 
 WIDE_RULES = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext import limits
+from apiext.auth import limits
 from apiext.auth.authorization import Attributes, Rule
 from apiext.auth.coverage import uncovered
 from apiext.auth.rbac import Policy, Role, binding_in, role_in, rule_in, ways

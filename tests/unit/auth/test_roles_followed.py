@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from apiext import limits
+from apiext.auth import limits
 from apiext.auth.authorization import Attributes
 from apiext.auth.roles import BINDINGS, ROLES, Roles
 from apiext.auth.user import authenticated

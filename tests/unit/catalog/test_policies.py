@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
 from apiext.catalog.builtin import admissionregistration, cells
 from apiext.catalog.builtin.kinds import kinds
 from apiext.catalog.compile import storage_version_hash
 from apiext.catalog.served import ServedVersion
 from apiext.conformance.support.cases import Case, case_name, load
+from apiext.meta import limits
 
 pytestmark = pytest.mark.rows("ADM-020")
 

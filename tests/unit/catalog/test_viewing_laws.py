@@ -211,7 +211,7 @@ def test_the_place_of_a_uid_is_the_only_one(junk: bytes, uid: str) -> None:
 
 
 def test_splices_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apiext.limits.SPLICES", 2)
+    monkeypatch.setattr("apiext.catalog.limits.SPLICES", 2)
     splices = Splices()
     raws = [b'{"metadata":{"name":"%d","uid":"u"}}' % number for number in range(3)]
     for raw in raws:
@@ -222,7 +222,7 @@ def test_splices_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_splices_of_what_was_overwritten_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apiext.limits.SPLICES_OUTDATED", 2)
+    monkeypatch.setattr("apiext.catalog.limits.SPLICES_OUTDATED", 2)
     splices = Splices()
     raws = [b'{"metadata":{"name":"%d","uid":"u"}}' % number for number in range(100)]
     for before, raw in pairwise(raws):

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from apiext import limits
 from apiext.controllers import cycles
+from apiext.controllers import cycles as cycles_module
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +42,9 @@ def test_brief_looks_leave_the_old_alone() -> None:
     cycles.hurry()
     assert gc.isenabled()
     assert gc.get_freeze_count() > frozen
-    assert gc.get_threshold()[:2] == (limits.GC_NEW, limits.GC_ROUNDS)
+    assert gc.get_threshold()[:2] == (cycles_module.GC_NEW, cycles_module.GC_ROUNDS)
     before = gc.get_stats()[2]["collections"]
-    kept = [[number] for number in range(30 * limits.GC_NEW * limits.GC_ROUNDS)]
+    kept = [[number] for number in range(30 * cycles_module.GC_NEW * cycles_module.GC_ROUNDS)]
     assert len(kept) > 0
     assert gc.get_stats()[2]["collections"] == before
 
@@ -70,7 +70,7 @@ async def test_everything_is_looked_through_when_much_was_new(monkeypatch: pytes
         async with asyncio.TaskGroup() as group:
             task = group.create_task(cycles.collect_loop(0.001))
             await asyncio.sleep(0)  # it has begun to count
-            for _ in range(limits.GC_WORTH - 1):
+            for _ in range(cycles_module.GC_WORTH - 1):
                 gc.collect(1)
             await asyncio.sleep(0.02)
             assert garbage() is not None

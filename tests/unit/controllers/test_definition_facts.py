@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from apiext import limits
+from apiext.controllers import definitions as definitions_module
 from apiext.controllers import definitions as facts_of
 from apiext.controllers.definitions import DEFINITIONS, Definitions, Facts, read
 from apiext.storage.collection import Collection
@@ -66,7 +66,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 async def test_facts_after_a_change(name: str, properties: int) -> None:
     before = definition(properties)
     first, second = entry(before, 5), entry({**before, **CHANGES[name]}, 6)
-    assert (len(first.raw) > limits.SPEC_SEARCHED) == (properties > 1)
+    assert (len(first.raw) > definitions_module.SPEC_SEARCHED) == (properties > 1)
     progress = Progress(lambda revision, times: None)
     collection = Collection(DEFINITIONS, False, "/registry/definitions/", None, progress, Pump())
     collection.load([first], {}, 5)
@@ -78,7 +78,7 @@ async def test_facts_after_a_change(name: str, properties: int) -> None:
 
 
 def test_a_spec_that_is_not_sorted_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "SPEC_SEARCHED", 1)
+    monkeypatch.setattr(definitions_module, "SPEC_SEARCHED", 1)
     document = definition(1)
     for names in (("group", "names", "scope", "versions"), ("scope", "names", "group", "versions")):
         spec = {name: document["spec"][name] for name in names}
@@ -139,7 +139,7 @@ def test_what_is_found_without_decoding_is_what_decoding_finds(
             raw = orjson.dumps({**{key: document[key] for key in order}, **top})
         stored = Entry("", NAME, 3, raw)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(limits, "SPEC_SEARCHED", 1)
+            patch.setattr(definitions_module, "SPEC_SEARCHED", 1)
             quick = facts_of._quickly(stored)
             decoded = facts_of._read(stored, orjson.loads(raw))
             assert quick in (None, decoded)

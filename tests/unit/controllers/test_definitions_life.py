@@ -6,8 +6,8 @@ import re
 import orjson
 import pytest
 
-from apiext import limits
 from apiext.catalog.served import TERMINATING_VERBS
+from apiext.controllers import limits
 from apiext.controllers.definitions import DEFINITIONS
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource

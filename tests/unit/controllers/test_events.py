@@ -7,8 +7,8 @@ import asyncio
 import orjson
 import pytest
 
-from apiext import limits
 from apiext.auth.user import SUPERUSER
+from apiext.controllers import limits
 from apiext.controllers.events import Events
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource

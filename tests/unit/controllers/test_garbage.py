@@ -5,11 +5,12 @@ import asyncio
 import orjson
 import pytest
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.admission.attributes import Attributes
 from apiext.admission.chain import Chain
 from apiext.cli import parse_serve
 from apiext.config import GARBAGE_COLLECTOR
+from apiext.controllers import limits as controllers_limits
 from apiext.controllers.references import without_finalizer, without_owners
 from apiext.controllers.serving import Serving
 from apiext.documents.document import Document
@@ -399,7 +400,7 @@ def test_the_flag(flag: str, runs: bool, warned: int) -> None:
 
 
 async def test_who_holds_an_owner_is_woken_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "LOOP_BUDGET", 0.0)
+    monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0.0)
     async with world() as it:
         owner = widget("owner")
         await it.put(owner)
@@ -446,7 +447,7 @@ async def test_dependents_of_a_kind_that_is_not_served_yet_are_orphaned_too(monk
             await asyncio.sleep(0.1 * (self is it.one.controllers.serving))
             await follow(self, name)
 
-        monkeypatch.setattr(limits, "COMPILE_AT_ONCE", 0)
+        monkeypatch.setattr(controllers_limits, "COMPILE_AT_ONCE", 0)
         monkeypatch.setattr(Serving, "_follow", slowly)
         owner = widget("owner")
         await it.put(owner)

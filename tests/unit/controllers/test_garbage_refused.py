@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.admission.attributes import Attributes
 from apiext.catalog.served import ServedResource
+from apiext.controllers import limits, loop
 from apiext.controllers.references import Reference
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
@@ -51,7 +51,7 @@ async def test_who_is_refused_asks_again_after_growing_pauses(code: int) -> None
         await until(lambda: len(denying.asked) == 7)
         assert it.find(child) is not None
     pauses = [after - before for before, after in pairwise(denying.asked)]
-    assert all(pause >= 0.5 * limits.RETRY_FIRST * 2**number for number, pause in enumerate(pauses))
+    assert all(pause >= 0.5 * loop.RETRY_FIRST * 2**number for number, pause in enumerate(pauses))
 
 
 @pytest.mark.parametrize("owner", [gadget("owner"), widget("owner")], ids=["cluster scope", "namespaced"])

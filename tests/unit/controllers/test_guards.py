@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 import orjson
 import pytest
 
-from apiext import limits
 from apiext.catalog.served import ServedResource
+from apiext.controllers import limits
 from apiext.documents.document import Document
 from apiext.etcd import errors
 from apiext.etcd.values import WriteResult

@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from apiext import limits
 from apiext.catalog.stored import Unreadable
+from apiext.controllers import limits
+from apiext.controllers import loop as loop_module
 from apiext.controllers.loop import Loop
 from apiext.meta.status import StatusError
 from apiext.storage.store import StoreError, Unavailable
@@ -92,7 +93,7 @@ async def test_a_failure_is_repeated_with_growing_pauses_and_kills_nothing() -> 
     assert all(
         0.5 * expected - 1e-6 <= pause <= expected + 1e-6
         for expected, pause in zip(
-            [min(limits.RETRY_LAST, limits.RETRY_FIRST * 2**n) for n in range(20)], pauses, strict=True
+            [min(limits.RETRY_LAST, loop_module.RETRY_FIRST * 2**n) for n in range(20)], pauses, strict=True
         )
     )
     assert len(recorder.begins("b")) == 1
@@ -190,7 +191,7 @@ async def test_everything_is_looked_at_again() -> None:
     loop = Loop("test", recorder)
     async with asyncio.TaskGroup() as group:
         loop.start(group, lambda: ["a", "b"])
-        await asyncio.sleep(limits.RESYNC_EVERY * 2.5)
+        await asyncio.sleep(loop_module.RESYNC_EVERY * 2.5)
         await loop.stop()
     assert len(recorder.begins("a")) == len(recorder.begins("b")) == 2
 
@@ -250,6 +251,6 @@ async def test_a_resync_that_stumbles_is_followed_by_another() -> None:
     loop = Loop("test", recorder)
     async with asyncio.TaskGroup() as group:
         loop.start(group, keys)
-        await asyncio.sleep(2.5 * limits.RESYNC_EVERY)
+        await asyncio.sleep(2.5 * loop_module.RESYNC_EVERY)
         await loop.stop()
     assert (len(seen), len(recorder.begins("a"))) == (2, 1)

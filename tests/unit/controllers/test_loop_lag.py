@@ -6,7 +6,8 @@ import time
 import pytest
 import uvloop
 
-from apiext import limits
+from apiext.controllers import limits
+from apiext.controllers import loop_lag as loop_lag_module
 from apiext.controllers.loop_lag import LoopLag
 from apiext.telemetry import Distribution
 
@@ -25,7 +26,7 @@ def measured(loop: object, seconds: float, stall: float = 0.0) -> Distribution:
         lag.stop()
         found = lag.family.slot()
         before = found.count
-        await asyncio.sleep(5 * limits.LAG_EVERY)
+        await asyncio.sleep(5 * loop_lag_module.LAG_EVERY)
         assert found.count == before, "it has been stopped"
         return found
 
@@ -40,7 +41,7 @@ def longer(found: Distribution, seconds: float) -> int:
 
 @LOOPS
 def test_a_standstill_counts_by_its_length(monkeypatch: pytest.MonkeyPatch, loop: object) -> None:
-    monkeypatch.setattr(limits, "LAG_EVERY", 0.02)
+    monkeypatch.setattr(loop_lag_module, "LAG_EVERY", 0.02)
     found = measured(loop, 0.4, stall=1.0)
     assert longer(found, 0.5) == pytest.approx(25, abs=4), "half of the time until the end, a timer each 20 ms"
     assert found.count == pytest.approx(70, abs=25)
@@ -48,7 +49,7 @@ def test_a_standstill_counts_by_its_length(monkeypatch: pytest.MonkeyPatch, loop
 
 @LOOPS
 def test_an_idle_loop_is_in_time(monkeypatch: pytest.MonkeyPatch, loop: object) -> None:
-    monkeypatch.setattr(limits, "LAG_EVERY", 0.02)
+    monkeypatch.setattr(loop_lag_module, "LAG_EVERY", 0.02)
     found = measured(loop, 1.0)
     assert 20 <= found.count <= 100
     assert longer(found, 0.01) <= found.count / 4

@@ -6,7 +6,8 @@ from contextlib import AsyncExitStack
 import orjson
 import pytest
 
-from apiext import limits
+from apiext import limits as server_limits
+from apiext.controllers import limits as controllers_limits
 from apiext.controllers.instances import Emptied, Sweep
 from apiext.controllers.namespaces import ALWAYS, NAMESPACES
 from apiext.controllers.serving import Serving
@@ -87,7 +88,7 @@ async def test_a_namespace_stays_while_a_definition_is_sealed() -> None:
 
 
 async def test_who_holds_many_objects_is_counted_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "LOOP_BUDGET", 0.0)
+    monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0.0)
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         served = await one.established("widgets.example.com")
@@ -135,7 +136,7 @@ async def test_what_an_unforeseen_fault_left_is_tried_again(monkeypatch: pytest.
 
 
 async def test_many_objects_are_listed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "LOOP_BUDGET", 0.0)
+    monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0.0)
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         served = await one.established("widgets.example.com")
@@ -284,7 +285,9 @@ async def test_an_object_that_cannot_be_read_is_told_of_and_waited_for() -> None
         assert message.startswith("Failed to delete all resource types, 1 remaining: widgets.example.com: ")
         assert "d/bad cannot be read" in message
         etcd.remove(f"{PREFIX}/example.com/widgets/d/bad")
-        await until(lambda: one.collection(NAMESPACES).get("", "d") is None, 2 * limits.RETRY_LAST, every=0.5)
+        await until(
+            lambda: one.collection(NAMESPACES).get("", "d") is None, 2 * controllers_limits.RETRY_LAST, every=0.5
+        )
 
 
 async def test_what_is_being_read_again_is_not_known_to_be_empty() -> None:
@@ -311,7 +314,7 @@ async def test_what_is_not_served_yet_holds_its_namespace(monkeypatch: pytest.Mo
         await asyncio.sleep(0.05 * (self in late or restarted))
         await follow(self, name)
 
-    monkeypatch.setattr(limits, "COMPILE_AT_ONCE", 0)
+    monkeypatch.setattr(controllers_limits, "COMPILE_AT_ONCE", 0)
     async with AsyncExitStack() as stack:
         one = await stack.enter_async_context(server(etcd))
         other = one if restarted else await stack.enter_async_context(server(etcd))

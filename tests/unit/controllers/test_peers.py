@@ -4,13 +4,14 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.admission.chain import Chain
 from apiext.board import GONE, Board
 from apiext.config import Worker
 from apiext.controllers.peers import Peers
 from apiext.controllers.serving import Serving
 from apiext.meta.names import GroupResource
+from apiext.storage import limits as storage_limits
 from apiext.verbs import api
 from apiext.verbs.call import Verbs
 from apiext.verbs.reviews import ACCOUNTS
@@ -115,7 +116,7 @@ async def test_who_lags_catches_up_before_it_tells_what_is_served(
         assert not waiting.done()
         etcd.release()
     assert two.store.revision >= made.revision
-    monkeypatch.setattr(limits, "FRESH_WAIT", 0.05)
+    monkeypatch.setattr(storage_limits, "FRESH_WAIT", 0.05)
     etcd.hold()
     etcd.put("/registry/apiext/other", b"{}")
     await asyncio.wait_for(api.catch_up(verbs), 20)
@@ -128,7 +129,7 @@ async def test_who_lags_catches_up_before_it_tells_what_is_served(
 async def test_nobody_waits_for_ever_nor_for_who_is_gone(
     workers: Two, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(limits, "FRESH_WAIT", 0.05)
+    monkeypatch.setattr(storage_limits, "FRESH_WAIT", 0.05)
     serving = workers.two.controllers.serving
     assert serving.peers is not None
     await serving.peers.stop()  # a worker that hangs
@@ -138,12 +139,12 @@ async def test_nobody_waits_for_ever_nor_for_who_is_gone(
     await workers.one.controllers.serving.everywhere(ACCOUNTS)
     assert "not all workers go by the configuration" in caplog.text
     caplog.clear()
-    monkeypatch.setattr(limits, "FRESH_WAIT", 60.0)
+    monkeypatch.setattr(storage_limits, "FRESH_WAIT", 60.0)
     async with asyncio.timeout(20):
         await workers.one.controllers.serving.everywhere(ACCOUNTS)
         await workers.one.store.create(workers.one.collection(ACCOUNTS), "d", "b", b"{}")
         await workers.one.controllers.serving.everywhere()  # nor again for one that stands still
-    monkeypatch.setattr(limits, "FRESH_WAIT", 0.05)
+    monkeypatch.setattr(storage_limits, "FRESH_WAIT", 0.05)
     workers.board.put(2, workers.board.behind(GONE)[2] + 1)
     await workers.one.controllers.serving.everywhere()
     assert "not all workers go by the configuration" in caplog.text, "for one that moves again"
@@ -190,9 +191,9 @@ async def stand_still(workers: Two, monkeypatch: pytest.MonkeyPatch, *numbers: i
     made = await one.store.create(one.collection(ACCOUNTS), "d", "a", b"{}")
     for number in (2, 3):
         workers.board.put(number, 5 - number if number in numbers else made.revision)
-    monkeypatch.setattr(limits, "FRESH_WAIT", 0.05)
+    monkeypatch.setattr(storage_limits, "FRESH_WAIT", 0.05)
     await one.controllers.serving.everywhere()
-    monkeypatch.setattr(limits, "FRESH_WAIT", 60.0)
+    monkeypatch.setattr(storage_limits, "FRESH_WAIT", 60.0)
     return made.revision
 
 
@@ -201,7 +202,7 @@ async def test_a_worker_gives_signs_of_life_until_it_ends(workers: Two, monkeypa
     assert peers is not None
     before = board.beats(2)
     assert before > 0
-    monkeypatch.setattr(limits, "WORKER_BEAT", 0.0)
+    monkeypatch.setattr(server_limits, "WORKER_BEAT", 0.0)
     peers._beat()
     await until(lambda: board.beats(2) > before + 3)
     await peers.stop()

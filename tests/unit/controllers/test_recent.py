@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
+from apiext.controllers import limits
 from apiext.controllers.serving import Recent
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from apiext import limits
+from apiext.controllers import limits
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import crd, server, until
 

@@ -7,13 +7,13 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.admission.chain import Chain
 from apiext.admission.hooks import POLICIES
 from apiext.auth.authorization import Attributes
 from apiext.auth.roles import CLUSTER_ROLES, Roles
 from apiext.auth.user import User
 from apiext.catalog.builtin.resources import builtin_resources
+from apiext.controllers import limits
 from apiext.controllers.definitions import DEFINITIONS
 from apiext.controllers.migrations import MIGRATIONS
 from apiext.documents.document import Document
@@ -70,7 +70,7 @@ async def test_a_cleanup_that_takes_too_long_says_so() -> None:
         await one.delete_definition(NAME)
         await until(
             lambda: conditions(one.definition(NAME))["Terminating"][1] == "InstanceDeletionCheck",
-            limits.CLEANUP_PATIENCE + 5,
+            limits.CLEANUP_WAIT + 5,
             every=1.0,
         )
         assert conditions(one.definition(NAME))["Terminating"] == (

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext import limits
 from apiext.catalog.converted import NeedsConversion
 from apiext.conversion import pieces, review, webhook
 from apiext.conversion.review import ConversionError
+from apiext.documents import limits
 
 TYPE = {"apiVersion": "example.com/v2", "kind": "Widget"}
 VALUES = st.recursive(

@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from apiext import limits
 from apiext.catalog.converted import NeedsConversion
 from apiext.conformance.support.cases import Case, case_name, load
 from apiext.conversion import review
 from apiext.conversion.review import ConversionError
+from apiext.meta import limits
 
 ASKED: dict[str, Any] = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}
 ORIGINAL: dict[str, Any] = {

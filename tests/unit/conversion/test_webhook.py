@@ -10,10 +10,12 @@ from typing import Any
 import orjson
 import pytest
 
-from apiext import limits
+from apiext import limits as server_limits
+from apiext.catalog import limits as catalog_limits
 from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import ServedResource
 from apiext.conformance.support.conversion_webhook import Webhook, answer, failed, fixtures, renamed, slowly, spoiled
+from apiext.conversion import limits as conversion_limits
 from apiext.conversion import pieces, review
 from apiext.conversion.review import CALL, INVALID_OBJECT, ConversionError
 from apiext.conversion.webhook import Converter
@@ -85,7 +87,7 @@ async def test_lists_go_out_in_reviews_of_bounded_size(converter: Converter, hoo
     assert [len(request["objects"]) for request in hook.requests()[11:]] == [100] * 4, "whatever is known before them"
     hook.forget()
     hook.answer = answer(renamed)
-    await shown(converter, of, entries(5, size=limits.REVIEW_BYTES // 2, start=2000))
+    await shown(converter, of, entries(5, size=conversion_limits.REVIEW_BYTES // 2, start=2000))
     assert sorted(len(request["objects"]) for request in hook.requests()) == [1, 1, 1, 1, 1]
 
 
@@ -238,7 +240,7 @@ async def test_what_a_schema_cannot_take(converter: Converter, hook: Webhook) ->
 
 @pytest.mark.rows("VER-008")
 async def test_few_wait_for_one_webhook(converter: Converter, hook: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CONVERSIONS_WAITING", 2)
+    monkeypatch.setattr(conversion_limits, "CONVERSIONS_WAITING", 2)
     of, wanted = served(hook), entries(4)
     hook.answer = slowly(0.3, answer(renamed))
     tries = [shown(converter, of, [entry]) for entry in wanted]
@@ -278,7 +280,7 @@ async def test_new_settings_are_used_at_once_and_blank_bundles_are_none(converte
 async def test_what_is_remembered_is_bounded(
     converter: Converter, hook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "CONVERTED_BYTES", 40_000)
+    monkeypatch.setattr(catalog_limits, "CONVERTED_BYTES", 40_000)
     of, wanted = served(hook), entries(30, size=4_000)
     for _ in range(2):
         assert len(await shown(converter, of, wanted)) == 30
@@ -324,7 +326,7 @@ def _success(uid: str, objects: list[Any]) -> bytes:
     return orjson.dumps({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1", "response": response})
 
 
-_LARGE = {"free": {"x": "y" * limits.OFF_LOOP}}
+_LARGE = {"free": {"x": "y" * server_limits.WORK_INLINE}}
 _NO_KIND = {"spec": _LARGE}
 
 
@@ -337,7 +339,7 @@ def _second_spoiled(uid: str, objects: list[dict[str, Any]]) -> bytes:
 @pytest.mark.parametrize(
     ("make", "works"),
     [
-        (lambda uid, objects: b"{" * limits.OFF_LOOP, ["all_objects"]),
+        (lambda uid, objects: b"{" * server_limits.WORK_INLINE, ["all_objects"]),
         (lambda uid, objects: _success(uid, [_NO_KIND] * len(objects)), ["all_objects", "tell_apart"]),
         (_second_spoiled, ["listed_objects", "__getitem__", "decode"]),
     ],

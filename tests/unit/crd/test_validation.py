@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
 from apiext.conformance.support.cases import Case, case_name, load
 from apiext.crd import validation
 from apiext.crd.decoding import decode_v1beta1
 from apiext.crd.definition import ESTABLISHED
 from apiext.crd.rules_of_conversion import address_errors
 from apiext.crd.rules_of_parts import stored_version_errors
+from apiext.meta import limits
 from tests.unit.crd.samples import BASE, changed, definition, expected, texts
 
 pytestmark = pytest.mark.rows(

@@ -6,9 +6,9 @@ from typing import Any
 import orjson
 import pytest
 
-from apiext import limits
 from apiext.conformance.support.cases import Case, case_name, load
 from apiext.conformance.support.waiting import prompt
+from apiext.documents import limits
 from apiext.documents.encoding import (
     DecodeError,
     decode_beyond,

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
 from apiext.conformance.support.cases import Case, case_name, load
 from apiext.conformance.support.waiting import prompt
-from apiext.documents import json_patch, jsonpath, merge_patch
+from apiext.documents import json_patch, jsonpath, limits, merge_patch
 from apiext.documents.document import clone
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
 from apiext.conformance.support.waiting import prompt
+from apiext.http import limits
 from apiext.http.access import AccessLog
 
 

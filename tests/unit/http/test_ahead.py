@@ -7,11 +7,12 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.http import streams
 from apiext.http.ahead import Ahead
 from apiext.http.negotiation import JSON, PROTOBUF, Wanted
 from apiext.http.representations import PARTIAL, Subject
+from apiext.storage import limits as storage_limits
 from apiext.storage.store import Entry
 from apiext.storage.watching import WatchGroup
 from apiext.telemetry import Distribution, Slot
@@ -58,7 +59,7 @@ async def test_events_are_those_of_the_loop(wanted: Wanted, initial: bool) -> No
 
     subject = Subject(replace(NAMESPACES, view=view), endpoint(), wanted)
     feed, sink = Feed(), Sink()
-    sizes = {"a": 10, "b": limits.OFF_LOOP, "c": 10, "d": 2 * limits.OFF_LOOP}
+    sizes = {"a": 10, "b": server_limits.WORK_INLINE, "c": 10, "d": 2 * server_limits.WORK_INLINE}
     if initial:
         for name, size in sizes.items():
             feed.put(f"n/{name}", raw=namespace(name, size))
@@ -86,13 +87,15 @@ async def test_what_cannot_be_written_ends_the_watch() -> None:
     feed, sink = Feed(), Sink()
     feed.col.watch(group(Subject(replace(NAMESPACES, view=view), endpoint(), Wanted(PROTOBUF)))[1], None, sink)
     await turns()
-    feed.put("n/a", raw=namespace("a", limits.OFF_LOOP))
+    feed.put("n/a", raw=namespace("a", server_limits.WORK_INLINE))
     await until(lambda: sink.data.endswith(b"END"))
 
 
 async def test_what_nobody_takes_is_forgotten() -> None:
     ahead = Ahead(lambda entry: b"here", lambda entry: b"there")
-    entries = [Entry("", f"o{number}", 1, b"x" * limits.OFF_LOOP) for number in range(2 * limits.SEGMENT + 1)]
+    entries = [
+        Entry("", f"o{number}", 1, b"x" * server_limits.WORK_INLINE) for number in range(2 * storage_limits.SEGMENT + 1)
+    ]
     told: list[Any] = []
     ahead.prepare(entries, told.append)
     await until(lambda: bool(told))

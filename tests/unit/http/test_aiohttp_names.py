@@ -8,7 +8,7 @@ from aiohttp.http_exceptions import BadHttpMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.web_protocol import _ErrInfo
 
-from apiext import limits
+from apiext.http import limits
 from apiext.http.connection import ApiHandler
 from apiext.http.gate import Deadlines
 from apiext.http.turns import Request

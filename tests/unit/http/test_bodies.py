@@ -5,7 +5,8 @@ import asyncio
 import pytest
 from aiohttp.streams import StreamReader
 
-from apiext import limits
+from apiext.documents import limits as documents_limits
+from apiext.http import limits as http_limits
 from apiext.http import protobuf
 from apiext.http.health import Check, Health
 from apiext.telemetry import Telemetry
@@ -100,7 +101,7 @@ async def test_delete_options() -> None:
 
 @on_uvloop
 async def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "BODY_TIMEOUT", 0.01)
+    monkeypatch.setattr(http_limits, "BODY_TIMEOUT", 0.01)
     async with serving(Shelf()) as server, connected(server) as client:
         client.send("POST", COLLECTION, Content_Length="10")
         answer = await client.receive()
@@ -110,7 +111,7 @@ async def test_a_body_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.rows("ERR-16")
 @on_uvloop
 async def test_a_body_that_came_with_its_head_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_BODY", 10)
+    monkeypatch.setattr(documents_limits, "MAX_BODY", 10)
     async with serving(Shelf()) as server, connected(server) as client:
         for body in (b"x" * 10, b"x" * 11):
             answer = await client.ask("POST", COLLECTION, body)
@@ -122,9 +123,12 @@ async def test_a_body_that_came_with_its_head_is_bounded_too(monkeypatch: pytest
 @on_uvloop
 async def test_a_body_far_over_the_limit_ends_the_connection(monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
     if whole:  # it comes with its head
-        monkeypatch.setattr(limits, "MAX_BODY", 1000)
-        monkeypatch.setattr(limits, "BODY_SKIPPED", 500)
-    near, far = limits.MAX_BODY + limits.BODY_SKIPPED, limits.MAX_BODY + limits.BODY_SKIPPED + 1
+        monkeypatch.setattr(documents_limits, "MAX_BODY", 1000)
+        monkeypatch.setattr(http_limits, "BODY_SKIPPED", 500)
+    near, far = (
+        documents_limits.MAX_BODY + http_limits.BODY_SKIPPED,
+        documents_limits.MAX_BODY + http_limits.BODY_SKIPPED + 1,
+    )
     async with serving(Shelf()) as server, connected(server) as client:
         answer = await client.ask("POST", COLLECTION, b"x" * near)
         assert (answer.code, answer.headers.get("Connection")) == (413, None)
@@ -171,7 +175,7 @@ async def test_a_body_in_many_small_chunks_leaves_turns_to_others(
         assert (await client.ask("GET", f"{COLLECTION}/b")).code == 404  # the connection goes on
         counting.cancel()
     assert sum(fed) == len(body)
-    assert max(fed) < 4 * limits.BODY_BUFFER // 16
+    assert max(fed) < 4 * http_limits.BODY_BUFFER // 16
     assert [one.raw for one in shelf.bodies] == ([body] if code == 201 else [])
 
 

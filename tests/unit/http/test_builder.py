@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
 from apiext.catalog.served import Catalog
+from apiext.http import limits
 from apiext.http.builder import Builder
 from apiext.http.conditional import Conditional
 from apiext.http.exchange import Exchange

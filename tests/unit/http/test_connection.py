@@ -8,10 +8,13 @@ from contextlib import suppress
 
 import pytest
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.config import HeaderConfig
+from apiext.http import limits as http_limits
 from apiext.http.connection import ApiHandler
 from apiext.http.slices import Slices
+from apiext.storage import heap as heap_module
+from apiext.storage import limits as storage_limits
 from apiext.storage.heap import Heap
 from apiext.verbs.call import Call
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
@@ -158,11 +161,11 @@ async def test_what_is_no_request(raw: bytes) -> None:
 
 @on_uvloop
 async def test_many_connections_are_lost_in_turns() -> None:
-    farewells, gone = Slices(limits.PUMP_SLICE), list[int]()
+    farewells, gone = Slices(storage_limits.PUMP_SLICE), list[int]()
     for number in range(1_000):
         farewells.put(lambda number=number: gone.append(number))  # type: ignore[misc]
-    assert gone == list(range(limits.PUMP_SLICE)), "the others wait"
-    farewells.put(lambda: time.sleep(limits.LOOP_BUDGET))
+    assert gone == list(range(storage_limits.PUMP_SLICE)), "the others wait"
+    farewells.put(lambda: time.sleep(server_limits.LOOP_BUDGET))
     farewells.put(lambda: gone.append(1_000))
     await asyncio.sleep(0)
     assert 1_000 not in gone, "what took long ends the turn"
@@ -174,13 +177,13 @@ async def test_many_connections_are_lost_in_turns() -> None:
 
 
 async def test_one_connection_that_cannot_be_let_go_of_keeps_no_other() -> None:
-    farewells, gone = Slices(limits.PUMP_SLICE), list[int]()
+    farewells, gone = Slices(storage_limits.PUMP_SLICE), list[int]()
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-    for number in range(limits.PUMP_SLICE + 9):
-        farewells.put(lambda number=number: gone.append(1 // (number - limits.PUMP_SLICE - 3)))  # type: ignore[misc]
+    for number in range(storage_limits.PUMP_SLICE + 9):
+        farewells.put(lambda number=number: gone.append(1 // (number - storage_limits.PUMP_SLICE - 3)))  # type: ignore[misc]
     for _ in range(20):
         await asyncio.sleep(0)
-    assert len(gone) == limits.PUMP_SLICE + 8
+    assert len(gone) == storage_limits.PUMP_SLICE + 8
 
 
 @on_uvloop
@@ -200,7 +203,7 @@ async def test_what_is_read_part_by_part_has_few_parts(path: str, item: str) -> 
     async with serving(Shelf()) as server, connected(server) as client:
         assert (await client.ask("GET", path, Accept=item * 20 + "*/*")).code in (200, 404)
         parts = item.count(",") + item.count(";")
-        many = item * (limits.HEADER_PARTS // parts)
+        many = item * (http_limits.HEADER_PARTS // parts)
         answer = await client.ask("GET", path, Accept=many + ",*/*")
         assert answer.code == (404 if path == "/nowhere" else 431)
         answer = await client.ask("GET", path, Accept=many[: -len(item)] + "*/*")
@@ -318,7 +321,7 @@ async def test_the_memory_of_unread_answers_is_given_back(monkeypatch: pytest.Mo
             size = len((await client.ask("GET", COLLECTION)).body)
         await until(lambda: not server.connections)
         assert not trims, "what its client has read is left for the next answer"
-        for _ in range(1 + limits.HEAP_FREED // size):
+        for _ in range(1 + heap_module.HEAP_FREED // size):
             async with connected(server) as client:
                 client.writer.transport.pause_reading()  # type: ignore[attr-defined]
                 client.send("GET", COLLECTION)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from apiext import limits
 from apiext.http import descriptors
+from apiext.http import descriptors as descriptors_module
 from apiext.http.descriptors import Descriptors, reserve
 from apiext.telemetry import Slot
 
@@ -31,7 +31,7 @@ def test_connections_are_taken_until_few_are_left(
     assert [found.take() for _ in range(48)] == [True] * 48  # 100 - 32 - 20
     assert looks == 1
     opened = 68
-    now += limits.FILES_LOOK
+    now += descriptors_module.FILES_LOOK
     assert [found.take() for _ in range(10)] == [False] * 10
     assert looks == 2, "one look tells for a while"
     assert refused.value == 10
@@ -39,11 +39,11 @@ def test_connections_are_taken_until_few_are_left(
         "new connections are refused, most of 100 file descriptors are open (1 refused since this was said last): "
         "raise the limit of the process (ulimit -n, LimitNOFILE of systemd)"
     ]
-    now += limits.FILES_TOLD_EVERY - 1
+    now += descriptors_module.FILES_TOLD_EVERY - 1
     assert not found.take()
     now += 1
     assert not found.take()
     assert [message.split("(")[1].split(" ")[0] for message in caplog.messages] == ["1", "11"]
     opened = 60  # eight have gone
-    now += limits.FILES_LOOK
+    now += descriptors_module.FILES_LOOK
     assert [found.take() for _ in range(9)] == [True] * 8 + [False]

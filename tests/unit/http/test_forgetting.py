@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from apiext import limits
 from apiext.catalog.served import LiveCatalog
+from apiext.http import forgetting as forgetting_module
 from apiext.http.conditional import Conditional
 from apiext.http.forgetting import Forgetting
 from apiext.http.gate import Gate
@@ -113,7 +113,7 @@ async def test_a_gate_forgets_where_before_what(monkeypatch: pytest.MonkeyPatch)
 
 @on_uvloop
 async def test_a_server_forgets_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "FORGET_EVERY", 0.02)
+    monkeypatch.setattr(forgetting_module, "FORGET_EVERY", 0.02)
     shelf = Shelf()
     shelf.put("a")
     async with serving(shelf) as server, connected(server) as client:
@@ -131,7 +131,7 @@ async def test_a_server_forgets_by_itself(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_a_look_that_stumbles_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "FORGET_EVERY", 0.001)
+    monkeypatch.setattr(forgetting_module, "FORGET_EVERY", 0.001)
     looks = list[str]()
 
     def part(gone: Gone) -> Iterator[None]:

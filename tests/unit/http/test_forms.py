@@ -8,11 +8,11 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from apiext import limits
 from apiext.auth.authentication import Credentials
 from apiext.auth.user import authenticated
 from apiext.conformance.support.waiting import prompt
-from apiext.http import eventstream, websocket
+from apiext.http import eventstream, limits, websocket
+from apiext.http import websocket as websocket_module
 from apiext.http.sinks import NO_COLUMNS
 from apiext.meta import status
 from tests.unit.http.support import COLLECTION, Client, Shelf, connected, on_uvloop, serving, until
@@ -95,7 +95,7 @@ async def test_an_error_in_the_stream_is_a_frame() -> None:
 
 
 def test_pings_go_out_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "WEBSOCKET_PING", 0.02)
+    monkeypatch.setattr(websocket_module, "WEBSOCKET_PING", 0.02)
 
     @on_uvloop
     async def run() -> None:
@@ -167,7 +167,7 @@ def test_pings_are_answered_in_their_order_and_before_a_close(piece: int) -> Non
 
 
 def test_what_a_client_may_send_is_counted_anew_with_each_ping(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "WEBSOCKET_PING", 0.02)
+    monkeypatch.setattr(websocket_module, "WEBSOCKET_PING", 0.02)
 
     @on_uvloop
     async def run() -> None:

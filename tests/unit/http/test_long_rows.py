@@ -10,21 +10,22 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.catalog.columns import NAME, Searching, custom_columns
 from apiext.catalog.served import Column
+from apiext.http import limits as http_limits
 from apiext.http import lists
 from apiext.http.negotiation import JSON, Wanted
 from apiext.http.representations import OF_LISTS, Subject
+from apiext.storage import limits as storage_limits
 from apiext.storage.segments import Segments
 from apiext.storage.snapshot import Snapshot
 from apiext.storage.store import Entry
 from apiext.verbs.call import Page
 from tests.unit.http.support import endpoint, version
 
-LONG = limits.ROW_SEARCHED  # bytes of what one column searches
+LONG = http_limits.ROW_SEARCHED  # bytes of what one column searches
 MOMENT = 1_767_232_800.0  # 2026-01-01T02:00:00Z
-SIZES = (10, LONG, 20, *[LONG] * 150, 10, 2 * limits.SEGMENT_BYTES, *[10] * 300, LONG)
+SIZES = (10, LONG, 20, *[LONG] * 150, 10, 2 * storage_limits.SEGMENT_BYTES, *[10] * 300, LONG)
 
 
 class Counted:

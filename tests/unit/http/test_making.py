@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
+from apiext.http import limits as http_limits
 from apiext.http import resources
 from apiext.http.making import Making
 from apiext.http.memory import Memory
 from apiext.meta.status import StatusError
+from apiext.storage import limits as storage_limits
 from apiext.storage.room import Room
 from apiext.storage.segments import Segments
 from apiext.storage.snapshot import Snapshot
@@ -76,13 +77,13 @@ async def test_a_few_lists_are_made_at_a_time() -> None:
             running -= 1
 
     await asyncio.gather(*(make() for _ in range(20)))
-    assert most == limits.LISTS_AT_ONCE
+    assert most == http_limits.LISTS_AT_ONCE
 
 
 class Endless:
     """Segments that are all to be made: how many make theirs at the same time; none is sent."""
 
-    pending = limits.SEGMENT + 1
+    pending = storage_limits.SEGMENT + 1
 
     def __init__(self) -> None:
         self.running = self.most = 0
@@ -101,4 +102,4 @@ async def test_those_who_ask_for_the_same_segments_take_turns() -> None:
     segments: Any = Endless()
     asking = (resources._segments(given, nothing, nothing, segments, Page(1)) for _ in range(20))
     assert {type(one) for one in await asyncio.gather(*asking, return_exceptions=True)} == {EOFError}
-    assert segments.most == limits.LISTS_AT_ONCE
+    assert segments.most == http_limits.LISTS_AT_ONCE

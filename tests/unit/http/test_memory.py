@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from apiext import limits
 from apiext.auth.user import User
+from apiext.documents import limits as documents_limits
 from apiext.http.memory import APPLY, ITEMS, STRATEGIC, WHOLE, Memory, Prices, weight
 from apiext.http.negotiation import JSON, PROTOBUF, YAML
+from apiext.meta import limits as meta_limits
 from apiext.meta.fields import Errors, FieldError, required
 from apiext.meta.status import StatusError
 from apiext.storage.room import Room
@@ -96,7 +97,7 @@ async def test_a_body_weighs_what_it_was_measured_to_take(
         (b"- " * 200 + b"a", YAML, 200 * 500),
         (b"\x0a\x00" * 1_000, PROTOBUF, 1_000 * 500),
         (b"x" * 1_000_000, JSON, 1_000_000),
-        (b"a: &a [b]\nc: [*a]", YAML, limits.MAX_YAML_NODES * 500),
+        (b"a: &a [b]\nc: [*a]", YAML, documents_limits.MAX_YAML_NODES * 500),
     ],
 )
 async def test_what_a_body_weighs(raw: bytes, encoding: str, least: int) -> None:
@@ -104,13 +105,13 @@ async def test_what_a_body_weighs(raw: bytes, encoding: str, least: int) -> None
 
 
 async def test_what_is_refused_when_it_is_decoded_weighs_no_more_than_what_is_not() -> None:
-    most = limits.MAX_CONTAINERS * 1_000
+    most = documents_limits.MAX_CONTAINERS * 1_000
     assert await weight(b"\x0a\x00" * 1_400_000, PROTOBUF) < most
     assert await weight(b"- a\n" * 700_000, YAML) < most
 
 
 async def test_a_long_text_weighs_little() -> None:
-    assert await weight(b'{"a":"' + b"x" * limits.MAX_BODY + b'"}', JSON) < 32 * 1024 * 1024
+    assert await weight(b'{"a":"' + b"x" * documents_limits.MAX_BODY + b'"}', JSON) < 32 * 1024 * 1024
 
 
 def test_no_more_errors_are_made_than_are_told() -> None:
@@ -125,8 +126,8 @@ def test_no_more_errors_are_made_than_are_told() -> None:
     found = Errors(errors(1_000_000))
     found += errors(1_000_000)
     found.append(required("last"))
-    assert len(found) == limits.MAX_FIELD_ERRORS + 1
-    assert made <= limits.MAX_FIELD_ERRORS + 3
+    assert len(found) == meta_limits.MAX_FIELD_ERRORS + 1
+    assert made <= meta_limits.MAX_FIELD_ERRORS + 3
     assert [str(error) for error in found[:2]] == [
         "spec.ports[0]: Required value",
         "spec.ports[1]: Required value",

@@ -13,7 +13,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext import limits
+from apiext.http import limits
 from apiext.http.connection import ApiHandler
 from tests.unit.http.support import COLLECTION, Client, Shelf, connected, on_uvloop, serving, until
 

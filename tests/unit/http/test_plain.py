@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from apiext import limits
 from apiext.auth import certificates
-from apiext.http import server
+from apiext.http import limits, server
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving
 
 TELLING = b"HTTP/1.0 400 Bad Request\r\n"

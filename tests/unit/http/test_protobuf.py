@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext import limits
+from apiext.documents import limits
 from apiext.documents.errors import DecodeError
 from apiext.http import protobuf
 from apiext.http.messages import document, parse, varint, written

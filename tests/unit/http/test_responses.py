@@ -6,8 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from apiext import limits
-from apiext.http import responses
+from apiext.http import limits, responses
 from apiext.http.exchange import Reply
 from apiext.http.representations import is_small
 from apiext.meta import status

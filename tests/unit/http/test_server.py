@@ -10,7 +10,6 @@ from pathlib import Path
 import orjson
 import pytest
 
-from apiext import limits
 from apiext.auth import authentication, certificates
 from apiext.auth.authentication import Credentials
 from apiext.auth.authorization import Attributes, Decision
@@ -20,7 +19,9 @@ from apiext.auth.user import authenticated
 from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.stored import WrongVersion
 from apiext.config import ProxyConfig
-from apiext.http import connection
+from apiext.documents import limits as documents_limits
+from apiext.http import connection, renewal
+from apiext.http import limits as http_limits
 from apiext.http.server import HttpServer, ask_clients, tls_context
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
@@ -101,7 +102,7 @@ async def test_protobuf_of_what_has_it_whatever_came_before_on_the_connection(fi
 @on_uvloop
 async def test_a_large_object_is_compressed() -> None:
     shelf = Shelf()
-    shelf.put("a", x="y" * limits.GZIP_FROM)
+    shelf.put("a", x="y" * http_limits.GZIP_FROM)
     shelf.put("b", x="y")
     async with serving(shelf) as server, connected(server) as client:
         whole = await client.ask("GET", ONE)
@@ -214,7 +215,7 @@ async def test_client_certificates(tmp_path: Path) -> None:
 @on_uvloop
 async def test_a_certificate_is_renewed_while_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections that are open go on; those that come are shown the new certificate, in time."""
-    monkeypatch.setattr(limits, "CERTIFICATE_LOOK_EVERY", 0.02)
+    monkeypatch.setattr(renewal, "CERTIFICATE_LOOK_EVERY", 0.02)
     moment, names = certificates.now() - timedelta(days=336), certificates.serving_names("127.0.0.1")
     own = ServingCertificate(
         lambda: certificates.load_serving(
@@ -329,7 +330,9 @@ async def test_large_bodies() -> None:
     shelf = Shelf()
     async with serving(shelf) as server:
         async with connected(server) as client:
-            answer = await client.ask("POST", COLLECTION, b"x" * (limits.MAX_BODY + 1), Content_Type="application/json")
+            answer = await client.ask(
+                "POST", COLLECTION, b"x" * (documents_limits.MAX_BODY + 1), Content_Type="application/json"
+            )
             assert answer.code == 413
             assert answer.json["message"] == "Request entity too large: limit is 3145728"
             assert answer.json["reason"] == "RequestEntityTooLarge"
@@ -389,9 +392,9 @@ async def test_deadline(query: str, settings: dict[str, float]) -> None:
     ("seconds", "query", "wanted"),
     [
         (5.0, "", 5.0),
-        (600.0, "", limits.REQUEST_DEADLINE),
+        (600.0, "", http_limits.REQUEST_DEADLINE),
         (60.0, "?timeout=5s", 5.0),
-        (60.0, "?timeout=50s", limits.REQUEST_DEADLINE),
+        (60.0, "?timeout=50s", http_limits.REQUEST_DEADLINE),
     ],
 )
 @on_uvloop

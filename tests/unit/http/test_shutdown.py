@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from apiext import limits
+from apiext.http import limits
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import orjson
 import pytest
 
-from apiext import limits
+from apiext.http import limits
 from apiext.http.protobuf import decode
 from apiext.http.sinks import WatchSink, chunk, with_columns
 from apiext.meta import status

@@ -9,8 +9,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from apiext import limits
-from apiext.kms import metrics
+from apiext.kms import limits, metrics
+from apiext.kms import plugin as plugin_module
 from apiext.kms.messages import DECRYPT, ENCRYPT
 from apiext.kms.plugin import Plugin, PluginError, code_name, socket_of
 from tests.support import kms_plugin
@@ -105,7 +105,7 @@ async def test_a_slow_plugin_has_its_time(server: kms_plugin.Plugin, plugin: Plu
 async def test_a_plugin_may_go_and_come_back(
     server: kms_plugin.Plugin, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "KMS_DIAL_EVERY", 0.02)
+    monkeypatch.setattr(plugin_module, "KMS_DIAL_EVERY", 0.02)
     await plugin.status()
     server.stop()
     server.start()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
-from apiext.kms import metrics
+from apiext.kms import limits, metrics
+from apiext.kms import provider as provider_module
 from apiext.kms.envelope import KEY, SEED, packed, tail
 from apiext.kms.plugin import PluginError
 from apiext.kms.provider import Provider, Unusable, faults_of
@@ -54,7 +54,7 @@ async def test_a_key_is_made_at_the_start_and_kept_while_the_plugin_keeps_its_ow
     first = rig.provider.writing()
     assert first.key_id == "key-1"
     assert [method for method, _ in rig.plugin.calls] == ["Status", "Encrypt"]
-    await asyncio.sleep(10 * limits.KMS_POLL + 1)
+    await asyncio.sleep(10 * provider_module.KMS_POLL + 1)
     assert rig.plugin.count("Encrypt") == 1
     assert rig.plugin.count("Status") == 11
     last = rig.provider.writing()
@@ -67,7 +67,7 @@ async def test_a_new_key_of_the_plugin_makes_a_new_seed(rig: Rig) -> None:
     before = rig.provider.writing()
     old = packed(DATA, before.tail)
     rig.plugin.key_id = "key-2"
-    await asyncio.sleep(limits.KMS_POLL + 1)
+    await asyncio.sleep(provider_module.KMS_POLL + 1)
     after = rig.provider.writing()
     assert (after.key_id, after.seed == before.seed) == ("key-2", False)
     assert rig.provider.opened(old)[1].key == before.seed
@@ -80,14 +80,14 @@ async def test_a_key_seals_for_three_minutes_without_a_good_status(rig: Rig) -> 
     rig.plugin.die()
     await asyncio.sleep(limits.KMS_WRITES - 1)
     assert rig.plugin.count("Status") == pytest.approx(
-        1 + (limits.KMS_WRITES - limits.KMS_POLL) / limits.KMS_POLL_ILL, abs=1
+        1 + (limits.KMS_WRITES - provider_module.KMS_POLL) / provider_module.KMS_POLL_ILL, abs=1
     )
     rig.provider.writing()
     await asyncio.sleep(2)
     with pytest.raises(Unusable, match=f'encryptedDEKSource with keyID hash "{hashed("key-1")}" expired at .*Z'):
         rig.provider.writing()
     rig.plugin.fault = None
-    await asyncio.sleep(limits.KMS_POLL_ILL)
+    await asyncio.sleep(provider_module.KMS_POLL_ILL)
     assert rig.provider.writing().key_id == "key-1"
     assert rig.plugin.count("Encrypt") == 1
 
@@ -109,7 +109,7 @@ FAULTS: list[tuple[dict[str, dict[str, Any]], str]] = [
 async def test_what_is_wrong_with_a_status(rig: Rig, changed: dict[str, dict[str, Any]], why: str) -> None:
     await rig.start()
     rig.plugin.changed = changed
-    await asyncio.sleep(limits.KMS_POLL + 1)
+    await asyncio.sleep(provider_module.KMS_POLL + 1)
     assert rig.provider.fault == f"kmsv2 Provider p is not healthy, error: {why}"
     assert faults_of([rig.provider]) == f"kms-provider-0: {rig.provider.fault}"
     rig.provider.writing()  # the last key goes on
@@ -134,14 +134,14 @@ async def test_a_new_key_that_cannot_be_had_leaves_the_last_one(
     await rig.start()
     rig.plugin.key_id = "key-2"
     rig.plugin.changed = {"Encrypt": changed}
-    await asyncio.sleep(limits.KMS_POLL + 1)
+    await asyncio.sleep(provider_module.KMS_POLL + 1)
     fault = rig.provider.fault
     assert fault.startswith('kmsv2 Provider p is not healthy, error: failed to rotate DEK uid="')
     assert f'useSeed=true, errState=<nil>, errGen={why}, statusKeyIDHash="{hashed("key-2")}", ' in fault
     assert f'encryptKeyIDHash="{told}", stateKeyIDHash="{hashed("key-1")}", expirationTimestamp=' in fault
     assert rig.provider.writing().key_id == "key-1"
     rig.plugin.changed = {}
-    await asyncio.sleep(limits.KMS_POLL_ILL)
+    await asyncio.sleep(provider_module.KMS_POLL_ILL)
     assert rig.provider.writing().key_id == "key-2"
 
 
@@ -266,13 +266,13 @@ async def test_a_fault_of_ours_is_one_of_the_turn_only(rig: Rig, monkeypatch: py
 
     monkeypatch.setattr(rig.plugin, "status", broken)
     monkeypatch.setattr(rig.plugin, "decrypt", broken)
-    await asyncio.sleep(limits.KMS_POLL + 1)
+    await asyncio.sleep(provider_module.KMS_POLL + 1)
     assert rig.provider.fault == "a fault"
     await rig.provider.fetch([rig.stored()])
     with pytest.raises(Unusable, match="failed to decrypt DEK, error: a fault"):
         rig.provider.opened(rig.stored())
     monkeypatch.undo()
-    await asyncio.sleep(limits.KMS_POLL_ILL)
+    await asyncio.sleep(provider_module.KMS_POLL_ILL)
     assert rig.provider.fault == ""
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
 from apiext.conformance.support import cases
+from apiext.documents import limits as documents_limits
 from apiext.managedfields import path
 from apiext.managedfields.manager import ApplyError, BadApply
 from apiext.managedfields.merging import merge
@@ -13,6 +13,7 @@ from apiext.managedfields.schemas import list_of
 from apiext.managedfields.typed import TypeFault, check
 from apiext.managedfields.types import NUMERIC, STRING, MapType, Type
 from apiext.managedfields.updater import Conflicts
+from apiext.meta import limits as meta_limits
 from tests.unit.managedfields.support import applied, configuration, owners_of, updated
 
 CASES = cases.load(__file__, "applies")
@@ -57,15 +58,15 @@ def test_long_lists_in_which_items_are_repeated_merge_in_one_pass() -> None:
 
 
 def test_faults_are_told_as_far_as_an_answer_has_room() -> None:
-    of, value = Type(NUMERIC), {f"a{number}": "x" for number in range(3 * limits.MAX_FIELD_ERRORS)}
+    of, value = Type(NUMERIC), {f"a{number}": "x" for number in range(3 * meta_limits.MAX_FIELD_ERRORS)}
     of = map_of(of)
-    few = dict(list(value.items())[: limits.MAX_FIELD_ERRORS])
+    few = dict(list(value.items())[: meta_limits.MAX_FIELD_ERRORS])
     assert faults_of(of, few) == ["errors:", *(f"  .{name}: {MISFIT}" for name in few)]
     assert faults_of(of, value) == ["errors:", *(f"  .{name}: {MISFIT}" for name in few), f"  {NOT_SHOWN}"]
     deep: Any = value
     for _ in range(100):
         of, deep = map_of(of), {"k" * 1_100: deep}
-    way = f".{'k' * limits.PATH_NAME}…" * 100
+    way = f".{'k' * documents_limits.MAX_PATH_NAME}…" * 100
     assert faults_of(of, deep) == [
         "errors:",
         *(f"  {way}.a{number}: {MISFIT}" for number in range(10)),

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext import limits
 from apiext.documents.document import Document, View, clone
+from apiext.managedfields import limits as managedfields_limits
 from apiext.managedfields import manager, updater
 from apiext.managedfields.fieldset import EMPTY, FieldSet
+from apiext.schema import limits as schema_limits
 from tests.unit.managedfields.support import BASE, NOW, writer
 from tests.unit.managedfields.test_apply_laws import SPECS
 from tests.unit.managedfields.test_update_roads import MISFITS
@@ -109,18 +110,18 @@ def test_items_that_are_owned_one_by_one_are_named_by_their_values(spec: View, c
 
 
 def test_only_so_much_is_remembered(cache: dict[Any, Any]) -> None:
-    for number in range(2 * limits.OWNERSHIPS_SEEN):
+    for number in range(2 * managedfields_limits.OWNERSHIPS_SEEN):
         born({"map": {f"n{number}": 1}})
-        assert len(cache) <= limits.OWNERSHIPS_SEEN
+        assert len(cache) <= managedfields_limits.OWNERSHIPS_SEEN
     assert cache
     cache.clear()
-    born({"map": {f"n{number}": 1 for number in range(limits.SHAPE_MEMBERS)}})
-    born({"list": [1] * limits.SHAPE_MEMBERS})
+    born({"map": {f"n{number}": 1 for number in range(schema_limits.SHAPE_MEMBERS)}})
+    born({"list": [1] * schema_limits.SHAPE_MEMBERS})
     deep: Any = 1
-    for _ in range(limits.SHAPE_MEMBERS):
+    for _ in range(schema_limits.SHAPE_MEMBERS):
         deep = [deep]
     born({"free": deep})
-    long = "x" * (limits.OWNERSHIP_BYTES // 2)
+    long = "x" * (managedfields_limits.OWNERSHIP_BYTES // 2)
     born({"map": {f"{long}1": 1, f"{long}2": 1}})
     born({"free": [{long: {long: 1}}]})
     assert not cache

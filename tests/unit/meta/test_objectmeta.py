@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext import limits
 from apiext.conformance.support.cases import Case, case_name, load
 from apiext.documents.encoding import DecodeError
-from apiext.meta import objectmeta, syntax
+from apiext.meta import limits, objectmeta, syntax
 
 
 @pytest.mark.rows("MET-001", "MET-002", "MET-003")

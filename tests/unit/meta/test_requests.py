@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext import limits
 from apiext.conformance.support.cases import Case, case_name, load
 from apiext.conformance.support.waiting import prompt
+from apiext.meta import limits
 from apiext.meta.options import DeleteOptions, ListOptions, OptionsError, WriteOptions
 from apiext.meta.requestinfo import parse, truth
 from apiext.meta.selectors import FieldSelector, LabelSelector, SelectorError

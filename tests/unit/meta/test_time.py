@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext import limits
-from apiext.meta import time
+from apiext.meta import limits, time
 
 LAYOUT = '"2006-01-02T15:04:05Z07:00"'
 TIMES = [

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
 from apiext.cel import effort
 from apiext.conformance.support.cases import Case, case_name, load
+from apiext.schema import limits
 from apiext.schema.compile import compile_schema
 from apiext.schema.patience import Patience, TooLong, briefly, working
 from apiext.schema.timing import evaluations

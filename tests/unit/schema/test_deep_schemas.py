@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
 from apiext.documents.document import clone
+from apiext.schema import limits
 from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors, ratchets, rule_warnings
 from apiext.schema.parse import parse

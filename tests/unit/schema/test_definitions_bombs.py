@@ -135,7 +135,7 @@ GROWING = "optional.of(1)" + ".optMap(x, x + 1)" * 7 + ".hasValue()"
 
 
 def test_what_macros_repeat_is_bounded_for_all_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apiext.limits.MAX_RULE_COPIES", 2_000)
+    monkeypatch.setattr("apiext.schema.limits.MAX_RULE_COPIES", 2_000)
     told = _texts({"type": "object", _RULE: [{"rule": GROWING}] * 4})
     text = "compilation failed: expression size exceeds limit: macros repeat more than 100000 nodes in all rules"
     assert [error.partition(": ")[0] for error in told] == [f"S.{_RULE}[{index}].rule" for index in (2, 3)]

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
 from apiext.conformance.support.waiting import prompt
+from apiext.meta import limits as meta_limits
+from apiext.schema import limits as schema_limits
 from apiext.schema.compile import compile_schema
 
 pytestmark = pytest.mark.rows("VAL-003")
@@ -42,7 +43,7 @@ def test_long_enumerations_are_written_as_often_as_they_are_shown(junctor: str) 
     assert [text for text in told[:-1] if " must validate " not in text] == wanted[
         : len(told) - 1 - (junctor != "allOf")
     ]
-    assert _size(told[:-1]) <= limits.MAX_FIELD_ERROR_BYTES < _size(told[:-1]) + len(supported) + 60
+    assert _size(told[:-1]) <= meta_limits.MAX_FIELD_ERROR_BYTES < _size(told[:-1]) + len(supported) + 60
 
 
 def test_texts_of_a_long_value_are_not_all_kept() -> None:
@@ -70,7 +71,7 @@ def test_which_branch_is_told_does_not_depend_on_what_is_shown() -> None:
         told = _texts(_listed(anyOf=branches), {"l": ["b"] * 3_000})
         assert told[0] == '<nil>: Invalid value: "": "" must validate at least one schema (anyOf)'
         assert told[1] == 'l[0]: Invalid value: "b": l[0] in body should be at least 5 chars long'
-        assert told[limits.MAX_FIELD_ERRORS :] == [_CUT]
+        assert told[meta_limits.MAX_FIELD_ERRORS :] == [_CUT]
 
 
 def test_a_value_that_is_right_behind_many_that_are_wrong() -> None:
@@ -80,7 +81,7 @@ def test_a_value_that_is_right_behind_many_that_are_wrong() -> None:
     members = {"l": {"type": "array", "items": {"type": "string"}}, "m": {"type": "string"}}
     schema = {"type": "object", "properties": members, "allOf": [branch, {"anyOf": [good]}]}
     told = _texts(schema, {"l": ["b"] * 2_000, "m": "a"})
-    assert told[limits.MAX_FIELD_ERRORS :] == [_CUT]
+    assert told[meta_limits.MAX_FIELD_ERRORS :] == [_CUT]
     assert told[0] == 'l[0]: Unsupported value: "b": supported values: "a"'
     assert _texts(schema, {"l": ["a"] * 2_000, "m": "a"}) == []
     assert len(_texts(schema, {"l": ["a"], "m": "b"})) == 4
@@ -93,5 +94,5 @@ def test_many_branches_with_long_texts_run_out_of_steps() -> None:
     prompt(time.process_time() - began, 2.0)
     assert told == [
         '<nil>: Invalid value: "": validating the object against allOf, anyOf, oneOf and not takes more than'
-        f" {limits.MAX_VALIDATION_STEPS} steps"
+        f" {schema_limits.MAX_VALIDATION_STEPS} steps"
     ]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
 from apiext.conformance.support.waiting import prompt
+from apiext.schema import limits
 from apiext.schema.budget import DEFAULTS
 from apiext.schema.compile import CompiledSchema, compile_schema
 from apiext.schema.definitions import definition_errors, ratchets

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext import limits
 from apiext.conformance.support.waiting import prompt
 from apiext.documents.document import clone
 from apiext.documents.places import short
+from apiext.go_types import limits
 from apiext.schema.compile import CompiledSchema, compile_schema
 
 pytestmark = pytest.mark.rows("PRU-001", "PRU-008")

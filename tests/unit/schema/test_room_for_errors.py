@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
 from apiext.crd import validation
 from apiext.documents.document import Document
-from apiext.meta import fields, status
+from apiext.meta import fields, limits, status
 from apiext.meta.fields import FieldError, first_by_text, invalid
 from apiext.meta.names import GroupKind
 from apiext.schema import report

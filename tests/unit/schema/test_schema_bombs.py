@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.cel import regexes
 from apiext.conformance.support.waiting import prompt
+from apiext.meta import limits as meta_limits
+from apiext.schema import limits as schema_limits
 from apiext.schema import rules_of_schema
 from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors
@@ -63,11 +64,11 @@ def test_a_hundred_levels_and_five_thousand_properties() -> None:
 
 def test_too_many_levels_are_refused() -> None:
     texts = [str(error) for error in definition_errors(_nested(5000, {"type": "string"}), "S")]
-    assert texts == [f"S: Forbidden: must not be nested deeper than {limits.MAX_SCHEMA_NESTING} levels"]
+    assert texts == [f"S: Forbidden: must not be nested deeper than {schema_limits.MAX_SCHEMA_NESTING} levels"]
 
 
 def test_the_deepest_schema_allowed_works() -> None:
-    schema = _nested((limits.MAX_SCHEMA_NESTING - 1) // 2, {"type": "string"})
+    schema = _nested((schema_limits.MAX_SCHEMA_NESTING - 1) // 2, {"type": "string"})
     assert definition_errors(schema, "S") == []
     assert compile_schema(schema).normalize({"a": {"b": 1}}) == ["a.b"]
 
@@ -85,13 +86,13 @@ def test_many_keys_of_lists_are_looked_up() -> None:
 
 def test_many_errors_are_cut() -> None:
     schema = {"type": "object", "properties": {f"p{i}": {"format": "x"} for i in range(20000)}}
-    assert len(definition_errors(schema, "S")) == limits.MAX_FIELD_ERRORS + 1
-    assert len(_texts(_array({"type": "string"}), {"a": [0] * 100_000})) <= limits.MAX_FIELD_ERRORS + 1
+    assert len(definition_errors(schema, "S")) == meta_limits.MAX_FIELD_ERRORS + 1
+    assert len(_texts(_array({"type": "string"}), {"a": [0] * 100_000})) <= meta_limits.MAX_FIELD_ERRORS + 1
     long = _texts(_array({"type": "string", "enum": [str(i) for i in range(10_000)]}), {"a": ["x"] * 10_000})
-    assert sum(map(len, long)) < 2 * limits.MAX_FIELD_ERROR_BYTES
+    assert sum(map(len, long)) < 2 * meta_limits.MAX_FIELD_ERROR_BYTES
     sets = {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "integer"}}
     twice = _texts({"type": "object", "properties": {"a": sets}}, {"a": [i // 2 for i in range(20_000)]})
-    assert len(twice) == limits.MAX_FIELD_ERRORS + 1
+    assert len(twice) == meta_limits.MAX_FIELD_ERRORS + 1
 
 
 def test_long_errors_are_not_gathered() -> None:
@@ -102,7 +103,7 @@ def test_long_errors_are_not_gathered() -> None:
 
 def test_old_faults_leave_room_for_new_ones() -> None:
     texts = {"type": "object", "additionalProperties": {"type": "string", "maxLength": 2}}
-    old = {f"k{i}": "long" for i in range(3 * limits.MAX_FIELD_ERRORS)}
+    old = {f"k{i}": "long" for i in range(3 * meta_limits.MAX_FIELD_ERRORS)}
     new = {**old, "z1": "long", "z2": "long"}
     schema = compile_schema({"type": "object", "properties": {"m": texts}})
     assert [error.field for error in schema.validate({"m": new}, {"m": old})] == ["m.z1", "m.z2"]
@@ -112,7 +113,7 @@ def test_wide_junctors_over_long_lists_run_out_of_steps() -> None:
     schema = _array({"type": "integer", "anyOf": [{"minimum": i} for i in range(1000, 3000)]})
     texts = _texts(schema, {"a": [0] * 100_000})
     assert len(texts) == 1
-    assert f"takes more than {limits.MAX_VALIDATION_STEPS} steps" in texts[0]
+    assert f"takes more than {schema_limits.MAX_VALIDATION_STEPS} steps" in texts[0]
     assert _texts(schema, {"a": [5000] * 100}) == []
 
 
@@ -166,18 +167,18 @@ def test_a_status_and_defaults_run_out_of_steps() -> None:
     texts = [str(error) for error in compiled.validate_status({"status": [5000] * 1000}, None)]
     assert len(texts) == 1
     assert texts[0].startswith("status: Invalid value: ")
-    assert f"takes more than {limits.MAX_VALIDATION_STEPS} steps" in texts[0]
+    assert f"takes more than {schema_limits.MAX_VALIDATION_STEPS} steps" in texts[0]
     schema = {"type": "object", "properties": {"a": {**one, "default": [0] * 1000}}}
     texts = [error.body for error in definition_errors(schema, "S")]
-    assert any(f"takes more than {limits.MAX_VALIDATION_STEPS} steps" in text for text in texts)
+    assert any(f"takes more than {schema_limits.MAX_VALIDATION_STEPS} steps" in text for text in texts)
 
 
 def test_many_embedded_resources_and_map_values_are_cut() -> None:
     embedded = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
-    assert len(_texts(_array(embedded), {"a": [{} for _ in range(5000)]})) <= limits.MAX_FIELD_ERRORS + 2
+    assert len(_texts(_array(embedded), {"a": [{} for _ in range(5000)]})) <= meta_limits.MAX_FIELD_ERRORS + 2
     texts = {"type": "object", "additionalProperties": {"type": "string"}}
     found = _texts({"type": "object", "properties": {"m": texts}}, {"m": {f"k{n}": n for n in range(20_000)}})
-    assert len(found) <= limits.MAX_FIELD_ERRORS + 1
+    assert len(found) <= meta_limits.MAX_FIELD_ERRORS + 1
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), -0.0, 1e308, 2**63, 2**64, -(2**63), 10**400])

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from apiext import limits
+from apiext.storage import collection, limits
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.keys import Keys
 from tests.support.fake_etcd import FakeEtcd
@@ -24,7 +24,7 @@ async def test_bookmarks_come_by_the_clock() -> None:
         await col.wait_ready()
         col.watch(watch_group(), None, sink, bookmarks=True)
         etcd.put("/registry/somebody/else", b"x")
-        await asyncio.sleep(2.5 * limits.BOOKMARK_EVERY)  # looptime: no real time passes
+        await asyncio.sleep(2.5 * collection.BOOKMARK_EVERY)  # looptime: no real time passes
         assert sink.seen == [Seen("BOOKMARK", "", etcd.revision)] * 2
         await store.stop()
 
@@ -46,7 +46,7 @@ async def test_a_watch_that_is_too_far_behind_ends_alone(monkeypatch: pytest.Mon
         stuck.paused = True
         for number in range(10):
             await store.create(col, "one", f"o{number}", body(n=number))
-        await asyncio.sleep(3.5 * limits.BOOKMARK_EVERY)
+        await asyncio.sleep(3.5 * collection.BOOKMARK_EVERY)
         assert stuck.ended
         assert [seen.type for seen in well.seen] == ["BOOKMARK"] * 3
         await store.stop()

@@ -5,7 +5,7 @@ from random import Random
 import orjson
 import pytest
 
-from apiext import limits
+from apiext.storage import limits
 from apiext.storage.watching import WatchGroup
 from tests.support.converted import SlowWebhook
 from tests.support.sinks import RecordingSink

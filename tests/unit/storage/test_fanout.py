@@ -6,9 +6,11 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.meta.names import GroupResource
 from apiext.storage import beginnings
+from apiext.storage import fanout as fanout_module
+from apiext.storage import limits as storage_limits
 from apiext.storage.collection import Collection
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
@@ -55,14 +57,14 @@ def feed() -> Feed:
 
 @pytest.fixture
 def small_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "EVENT_RING", 5)
+    monkeypatch.setattr(storage_limits, "EVENT_RING", 5)
 
 
 @pytest.mark.rows("RV-010")
 async def test_a_frame_is_made_once_for_all_and_a_pass_is_one_write(
     feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LOOP_BUDGET", 60.0)  # on a busy machine a pass may take more than one turn
+    monkeypatch.setattr(server_limits, "LOOP_BUDGET", 60.0)  # on a busy machine a pass may take more than one turn
     made: list[int] = []
 
     def frame(kind: str, entry: Entry) -> bytes:
@@ -84,7 +86,7 @@ async def test_a_frame_is_made_once_for_all_and_a_pass_is_one_write(
 
 @pytest.mark.rows("RV-010")
 async def test_only_so_many_bytes_are_joined(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "PUMP_BLOCK", 100)
+    monkeypatch.setattr(storage_limits, "PUMP_BLOCK", 100)
     sink = RecordingSink()
     feed.col.watch(watch_group(frame=lambda kind, entry: line(kind, "x" * 60, entry.revision), key="wide"), None, sink)
     await turns()
@@ -95,7 +97,7 @@ async def test_only_so_many_bytes_are_joined(feed: Feed, monkeypatch: pytest.Mon
 
 @pytest.mark.rows("RV-018")
 async def test_a_pass_is_sliced(feed: Feed) -> None:
-    sinks = [RecordingSink() for _ in range(3 * limits.PUMP_SLICE)]
+    sinks = [RecordingSink() for _ in range(3 * storage_limits.PUMP_SLICE)]
     for sink in sinks:
         feed.col.watch(GROUP, None, sink)
     await turns(200)
@@ -105,13 +107,13 @@ async def test_a_pass_is_sliced(feed: Feed) -> None:
         await asyncio.sleep(0)
         served.append(sum(bool(sink.seen) for sink in sinks))
     steps = [after - before for before, after in zip([0, *served], served, strict=False)]
-    assert max(steps) <= limits.PUMP_SLICE
+    assert max(steps) <= storage_limits.PUMP_SLICE
     assert served[-1] == len(sinks)
 
 
 @pytest.mark.rows("SRV-015")
 async def test_many_watches_end_in_slices(feed: Feed) -> None:
-    sinks = [RecordingSink() for _ in range(3 * limits.PUMP_SLICE)]
+    sinks = [RecordingSink() for _ in range(3 * storage_limits.PUMP_SLICE)]
     watchers = [feed.col.watch(GROUP, None, sink) for sink in sinks]
     await turns(200)
     feed.put("n/a")  # nobody is told of it any more
@@ -122,9 +124,9 @@ async def test_many_watches_end_in_slices(feed: Feed) -> None:
     for _ in range(8):
         ended.append(sum(sink.ended for sink in sinks))
         await asyncio.sleep(0)
-    assert ended[0] == limits.PUMP_SLICE
+    assert ended[0] == storage_limits.PUMP_SLICE
     steps = [after - before for before, after in pairwise(ended)]
-    assert max(steps) <= limits.PUMP_SLICE
+    assert max(steps) <= storage_limits.PUMP_SLICE
     assert ended[-1] == len(sinks)
     assert not any(sink.seen for sink in sinks)
     last = RecordingSink()
@@ -134,7 +136,7 @@ async def test_many_watches_end_in_slices(feed: Feed) -> None:
 
 
 async def test_events_that_come_during_a_pass_form_the_next(feed: Feed) -> None:
-    sinks = [RecordingSink() for _ in range(2 * limits.PUMP_SLICE)]
+    sinks = [RecordingSink() for _ in range(2 * storage_limits.PUMP_SLICE)]
     for sink in sinks:
         feed.col.watch(GROUP, None, sink)
     await turns(200)
@@ -241,7 +243,7 @@ async def test_a_watch_does_not_begin_in_the_future(feed: Feed) -> None:
 
 
 async def test_a_closed_watcher_gets_nothing(feed: Feed) -> None:
-    sinks = [RecordingSink() for _ in range(2 * limits.PUMP_SLICE)]
+    sinks = [RecordingSink() for _ in range(2 * storage_limits.PUMP_SLICE)]
     watchers = [feed.col.watch(GROUP, None, sink) for sink in sinks]
     await turns(200)
     feed.put("n/a")
@@ -263,7 +265,7 @@ async def test_bookmarks_go_to_those_who_want_them(feed: Feed) -> None:
     feed.col.watch(GROUP, None, wanting, bookmarks=True)
     feed.col.watch(GROUP, None, plain)
     watcher = feed.col.watch(GROUP, None, paused, bookmarks=True)
-    await asyncio.sleep(limits.BOOKMARK_FIRST)
+    await asyncio.sleep(fanout_module.BOOKMARK_FIRST)
     paused.paused = True
     feed.progress.advance(20)
     feed.col.tick()
@@ -285,14 +287,14 @@ async def test_bookmarks_go_to_those_who_want_them(feed: Feed) -> None:
 async def test_a_short_watch_gets_only_its_last_bookmark(feed: Feed) -> None:
     young, ending = RecordingSink(), RecordingSink()
     last = feed.col.watch(GROUP, None, ending, bookmarks=True)
-    await asyncio.sleep(limits.BOOKMARK_FIRST)
+    await asyncio.sleep(fanout_module.BOOKMARK_FIRST)
     feed.col.watch(GROUP, None, young, bookmarks=True)
     last.bookmark_now()
     for _ in range(2):
         feed.col.tick()
         await turns()
     assert (young.seen, len(ending.seen)) == ([], 1)
-    await asyncio.sleep(limits.BOOKMARK_FIRST)
+    await asyncio.sleep(fanout_module.BOOKMARK_FIRST)
     feed.col.tick()
     await turns()
     assert (len(young.seen), len(ending.seen)) == (1, 1)
@@ -300,7 +302,7 @@ async def test_a_short_watch_gets_only_its_last_bookmark(feed: Feed) -> None:
 
 @pytest.mark.rows("RV-012")
 async def test_a_bookmark_now_follows_what_was_delivered(feed: Feed) -> None:
-    sinks = [RecordingSink() for _ in range(2 * limits.PUMP_SLICE)]
+    sinks = [RecordingSink() for _ in range(2 * storage_limits.PUMP_SLICE)]
     watchers = [feed.col.watch(GROUP, None, sink) for sink in sinks]
     await turns(200)
     feed.put("n/a")
@@ -472,7 +474,7 @@ async def test_first_events_are_cached_for_those_who_share_them_within_one_bound
     feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(beginnings, "_ALL", beginnings._All())
-    monkeypatch.setattr(limits, "INITIAL_BYTES", 50_000)
+    monkeypatch.setattr(storage_limits, "INITIAL_BYTES", 50_000)
     feed.put(*(f"n/o{number:03}" for number in range(500)), raw=b'{"a":"%s"}' % (b"x" * 50))
     for number in range(20):
         feed.col.watch(watch_group(key=f"alone {number}"), None, RecordingSink(), initial=True)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext import limits
+from apiext.storage import fanout as fanout_module
+from apiext.storage import limits
 from apiext.storage.fanout import Watcher
 from apiext.storage.history import Change
 from apiext.storage.store import Entry
@@ -126,6 +127,6 @@ def test_every_change_is_seen_once_in_order(seed: int, bounds: tuple[int, int]) 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "PUMP_SLICE", bounds[0])
         patch.setattr(limits, "PUMP_BLOCK", bounds[1])
-        patch.setattr(limits, "BOOKMARK_FIRST", 0)
+        patch.setattr(fanout_module, "BOOKMARK_FIRST", 0)
         patch.setattr(limits, "EVENTS_KEPT", 5)
         asyncio.run(story(seed))

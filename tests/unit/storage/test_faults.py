@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from apiext import limits
 from apiext.etcd.errors import UNAVAILABLE, EtcdError
 from apiext.etcd.values import KeyValue, RangeResult
+from apiext.storage import compaction, limits, progress
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
@@ -146,7 +146,7 @@ async def test_a_fill_that_began_before_the_watch_ended_is_begun_again(rig: Rig)
     rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
     fills = rig.etcd.calls.count("range")
     rooms = rig.store.add(ROOMS, False)
-    await asyncio.sleep(limits.PROGRESS_AFTER / 2)  # looptime: no real time passes
+    await asyncio.sleep(progress.PROGRESS_AFTER / 2)  # looptime: no real time passes
     assert (rig.etcd.calls.count("range"), rooms.ready) == (fills + 1, False)
     rig.etcd.forget_before(rig.etcd.put("/registry/example.com/rooms/cellar", body(n=1)))
     rig.etcd.release()
@@ -195,7 +195,7 @@ async def test_a_write_while_everything_is_read_again_is_told_once(rig: Rig, mon
         watch.end(EtcdError(UNAVAILABLE, "the watch ended"))
     await reading.wait()
     writing = asyncio.get_running_loop().create_task(rig.store.create(rig.col, "one", "a", body(n=1)))
-    await asyncio.sleep(limits.PROGRESS_AFTER)  # looptime: no real time passes
+    await asyncio.sleep(progress.PROGRESS_AFTER)  # looptime: no real time passes
     assert rig.etcd.state(rig.key("a"))
     go_on.set()
     made = await writing
@@ -416,12 +416,12 @@ async def test_the_store_is_compacted_by_the_clock(rig: Rig) -> None:
     made = await rig.store.create(rig.col, "one", "a", body(n=1))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(rig.store.compact_loop())
-        await asyncio.sleep(1.5 * limits.COMPACT_EVERY)
+        await asyncio.sleep(1.5 * compaction.COMPACT_EVERY)
         assert rig.etcd.compacted == 0
         rig.etcd.down = True
-        await asyncio.sleep(limits.COMPACT_EVERY)
+        await asyncio.sleep(compaction.COMPACT_EVERY)
         rig.etcd.down = False
-        await asyncio.sleep(limits.COMPACT_EVERY)
+        await asyncio.sleep(compaction.COMPACT_EVERY)
         assert rig.etcd.compacted > made.revision
         task.cancel()
     assert await rig.store.fresh() == rig.etcd.revision

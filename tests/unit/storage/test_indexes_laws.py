@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext import limits
+from apiext import limits as server_limits
+from apiext.storage import collection
+from apiext.storage import indexes as indexes_module
+from apiext.storage import limits as storage_limits
 from apiext.storage.indexes import Dimension, Index, Indexes, Term
 from apiext.storage.store import Entry
 from tests.support.laws import examples
@@ -98,18 +101,18 @@ def test_an_index_answers_as_a_scan_does(
             assert found == wanted
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "INDEX_FROM", 1)
-        patch.setattr(limits, "INDEX_SORTED", sort)
+        patch.setattr(collection, "INDEX_FROM", 1)
+        patch.setattr(storage_limits, "INDEX_SORTED", sort)
         patch.setattr(Indexes, "bytes", 0)
-        patch.setattr(limits, "INDEXES_BYTES", random.choice((0, 20_000, 1_000_000)))
-        patch.setattr(limits, "INDEX_VALUES", random.choice((1, 100)))
+        patch.setattr(storage_limits, "INDEXES_BYTES", random.choice((0, 20_000, 1_000_000)))
+        patch.setattr(storage_limits, "INDEX_VALUES", random.choice((1, 100)))
         asyncio.run(run())
 
 
 @pytest.mark.parametrize("budget", [0.0, 10.0], ids=["turn by turn", "at once"])
 async def test_changes_while_an_index_is_made_are_in_it(budget: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "LOOP_BUDGET", budget)
-    monkeypatch.setattr(limits, "INDEX_FROM", 1)
+    monkeypatch.setattr(server_limits, "LOOP_BUDGET", budget)
+    monkeypatch.setattr(collection, "INDEX_FROM", 1)
     feed = Feed()
     feed.put(*(f"a/o{number:02}" for number in range(50)), raw=b'{"color":"red"}')
     await feed.col.select([equal(COLOR, "red")], None)  # who asks next makes the index
@@ -125,8 +128,8 @@ async def test_changes_while_an_index_is_made_are_in_it(budget: float, monkeypat
 
 
 async def test_a_collection_read_anew_while_an_index_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "LOOP_BUDGET", 0.0)
-    monkeypatch.setattr(limits, "INDEX_FROM", 1)
+    monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0.0)
+    monkeypatch.setattr(collection, "INDEX_FROM", 1)
     feed = Feed()
     feed.put(*(f"a/o{number:02}" for number in range(50)), raw=b'{"color":"red"}')
     await feed.col.select([equal(COLOR, "red")], None)  # who asks next makes the index
@@ -139,7 +142,7 @@ async def test_a_collection_read_anew_while_an_index_is_made(monkeypatch: pytest
 
 
 async def test_what_cannot_be_read_fails_the_asker_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "INDEX_FROM", 1)
+    monkeypatch.setattr(collection, "INDEX_FROM", 1)
 
     def broken(entry: Entry) -> str:
         if entry.name == "bad":
@@ -160,7 +163,7 @@ def test_indexes_stay_within_their_bytes_and_those_that_no_selector_asks_for_are
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Indexes, "bytes", 0)
-    monkeypatch.setattr(limits, "INDEXES_BYTES", 8 * limits.INDEX_OBJECT)
+    monkeypatch.setattr(storage_limits, "INDEXES_BYTES", 8 * indexes_module.INDEX_OBJECT)
     entries = {"a": Entry("", "a", 1, b"{}")}
     indexes, others = Indexes(lambda: entries), Indexes(lambda: entries)
 
@@ -181,7 +184,7 @@ def test_indexes_stay_within_their_bytes_and_those_that_no_selector_asks_for_are
         await ask("once")
         assert not await ask("new")
         assert await ask("new"), "one that was idle for a tick does"
-        for _ in range(limits.INDEX_IDLE + 1):
+        for _ in range(storage_limits.INDEX_IDLE + 1):
             indexes.tick()
             others.tick()
         await ask("kept")
@@ -196,7 +199,7 @@ def test_indexes_stay_within_their_bytes_and_those_that_no_selector_asks_for_are
 async def test_lists_by_many_labels_in_turn_read_each_object_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve indexes were made and dropped in turn, were there room for eight."""
     monkeypatch.setattr(Indexes, "bytes", 0)
-    monkeypatch.setattr(limits, "INDEX_FROM", 1)
+    monkeypatch.setattr(collection, "INDEX_FROM", 1)
     feed, reads = Feed(), list[str]()
     feed.put(*(f"a/o{number:03}" for number in range(300)), raw=b'{"color":"red"}')
 
@@ -215,8 +218,8 @@ async def test_lists_by_many_labels_in_turn_read_each_object_once_for_each(monke
 
 async def test_a_value_that_is_not_wanted_is_found_among_any_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Indexes, "bytes", 0)
-    monkeypatch.setattr(limits, "INDEX_FROM", 1)
-    monkeypatch.setattr(limits, "INDEX_VALUES", 100)
+    monkeypatch.setattr(collection, "INDEX_FROM", 1)
+    monkeypatch.setattr(storage_limits, "INDEX_VALUES", 100)
     feed, reads = Feed(), list[str]()
     for number in range(300):
         feed.put(f"a/o{number:03}", raw=b'{"color":"c%d"}' % number)
@@ -251,7 +254,7 @@ def test_routed_groups_see_what_others_see(random: Random) -> None:
     async def run(values: int) -> list[list[object]]:
         seed = Random(start)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(limits, "ROUTE_VALUES", values)
+            patch.setattr(storage_limits, "ROUTE_VALUES", values)
             feed = Feed()
             sinks = []
             for color in COLORS:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.etcd.values import RangeResult
 from apiext.meta.names import GroupResource
+from apiext.storage import limits
 from apiext.storage.ciphers import AES_CBC, AES_GCM, SECRETBOX, CipherSealings, Provider, Rule
 from apiext.storage.sealing import Sealing, Secret, Unsealed
 from apiext.storage.store import Entry, KeyExists, RevisionChanged, Sealed
@@ -98,7 +98,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[SealedWorld]:
         await made.store.start(group)
         yield made
         await made.store.stop()
-        assert max(made.ours.turns.values(), default=0) <= limits.SEAL_INLINE + 1000
+        assert max(made.ours.turns.values(), default=0) <= limits.ENCRYPT_INLINE + 1000
 
 
 @pytest.mark.rows("OPS-003")

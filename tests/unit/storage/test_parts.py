@@ -6,12 +6,13 @@ from typing import cast
 
 import pytest
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.etcd import errors as etcd_errors
 from apiext.etcd.client import Etcd
 from apiext.etcd.errors import UNAVAILABLE, Unavailable
 from apiext.meta.names import GroupResource
 from apiext.storage import history as history_module
+from apiext.storage import limits as storage_limits
 from apiext.storage.beginnings import Beginnings
 from apiext.storage.etcd_store import EtcdStore
 from apiext.storage.history import Change, History
@@ -76,7 +77,7 @@ def change(revision: int, size: int = 2) -> Change:
 
 @pytest.mark.rows("RV-009")
 def test_history_is_bounded_by_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "EVENT_RING", 3)
+    monkeypatch.setattr(storage_limits, "EVENT_RING", 3)
     history = History(10)
     assert history.position(10) == history.end == 0
     for revision in range(11, 5000):
@@ -92,7 +93,7 @@ def test_history_is_bounded_by_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_history_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "EVENT_RING_BYTES", 100_000)
+    monkeypatch.setattr(storage_limits, "EVENT_RING_BYTES", 100_000)
     history = History(0)
     for revision in range(1, 100):
         history.append(change(revision, 10_000))
@@ -104,7 +105,7 @@ def test_history_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_histories_together_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the number of resources; the one that was quiet for the longest time gives up its own first."""
     monkeypatch.setattr(history_module, "ALL", history_module._All())
-    monkeypatch.setattr(limits, "HISTORIES_BYTES", 100_000)
+    monkeypatch.setattr(storage_limits, "HISTORIES_BYTES", 100_000)
     histories = [History(0) for _ in range(30)]
     for turn in range(1, 9):
         for history in histories:
@@ -124,7 +125,7 @@ def test_histories_together_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_quiet_history_keeps_few_bytes_and_few_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "EVENTS_KEPT_BYTES", 25_000)
+    monkeypatch.setattr(storage_limits, "EVENTS_KEPT_BYTES", 25_000)
     large, small = History(0), History(0)
     for revision in range(1, 200):
         large.append(change(revision, 10_000))
@@ -136,7 +137,7 @@ def test_a_quiet_history_keeps_few_bytes_and_few_changes(monkeypatch: pytest.Mon
 
 
 def test_history_grows_backwards_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "EVENT_RING", 3)
+    monkeypatch.setattr(storage_limits, "EVENT_RING", 3)
     history = History(20)
     for revision in (30, 31, 32, 33):
         history.append(change(revision))
@@ -160,7 +161,7 @@ def test_history_grows_backwards_for_a_while(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_history_forgets_what_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "EVENTS_KEPT", 3)
+    monkeypatch.setattr(storage_limits, "EVENTS_KEPT", 3)
     history = History(0)
     for revision in range(1, 11):
         history.append(change(revision))
@@ -188,7 +189,7 @@ def test_a_history_forgets_what_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_history_that_is_held_keeps_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "EVENT_RING", 3)
+    monkeypatch.setattr(storage_limits, "EVENT_RING", 3)
     history = History(0)
     history.held = True
     for revision in range(1, 11):
@@ -220,7 +221,7 @@ async def test_waiting_for_a_revision() -> None:
     loop = asyncio.get_running_loop()
     began = loop.time()
     assert not await progress.reach(30)
-    assert loop.time() - began == pytest.approx(limits.FRESH_WAIT)
+    assert loop.time() - began == pytest.approx(storage_limits.FRESH_WAIT)
     assert asked[:3] == [(30, 1), (30, 2), (30, 3)]
     assert len(asked) < 15
 
@@ -269,7 +270,7 @@ class Granter:
 @pytest.mark.looptime
 async def test_a_lease_serves_so_many_objects_of_one_time_to_live(monkeypatch: pytest.MonkeyPatch) -> None:
     """An object never goes early: a lease that is shared lasts as much longer as it may be shared."""
-    monkeypatch.setattr(limits, "LEASE_OBJECTS", 3)
+    monkeypatch.setattr(storage_limits, "LEASE_OBJECTS", 3)
     etcd = Granter()
     leases = Leases(etcd)
     assert [await leases.lease(60) for _ in range(7)] == [0, 0, 0, 1, 1, 1, 2]
@@ -334,7 +335,7 @@ async def test_those_who_have_much_to_do_wait_for_each_other() -> None:
 
 
 def test_first_events_are_remembered_as_far_as_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "INITIAL_BYTES", 250)
+    monkeypatch.setattr(storage_limits, "INITIAL_BYTES", 250)
     pieces = Snapshot((f"n/o{at:04}", Entry("n", f"o{at:04}", at, b"{}")) for at in range(500)).pieces()
     beginnings = Beginnings()
     for number, piece in enumerate(pieces):
@@ -347,7 +348,7 @@ def test_first_events_are_remembered_as_far_as_they_fit(monkeypatch: pytest.Monk
 
 
 def test_first_events_with_ages_are_those_of_their_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "INITIAL_BYTES", 250)
+    monkeypatch.setattr(storage_limits, "INITIAL_BYTES", 250)
     (piece, other, *_) = Snapshot((f"n/o{at:04}", Entry("n", f"o{at:04}", at, b"{}")) for at in range(500)).pieces()
     beginnings = Beginnings()
     for second in range(100, 110):  # those of a second take the place of others
@@ -362,7 +363,7 @@ async def test_choosing_among_many_gives_others_their_turns() -> None:
     entries = [Entry("n", f"o{at:04}", at, b"{}") for at in range(100)]
 
     def selects(entry: Entry) -> bool:
-        late = perf_counter() + limits.LOOP_BUDGET / 8
+        late = perf_counter() + server_limits.LOOP_BUDGET / 8
         while perf_counter() < late:
             pass
         return entry.revision % 2 == 1

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from apiext import limits
+from apiext import limits as server_limits
+from apiext.storage import limits as storage_limits
+from apiext.storage import room as room_module
 from apiext.storage.etcd_store import EtcdStore
 from apiext.storage.room import Room, own_groups
 from apiext.storage.store import Overloaded
@@ -34,7 +36,7 @@ def second(place: Path, limit: object, used: int, cached: int) -> None:
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MEMORY_LOOK_EVERY", -1.0)
+    monkeypatch.setattr(room_module, "MEMORY_LOOK_EVERY", -1.0)
 
 
 @pytest.mark.usefixtures("now")
@@ -57,7 +59,7 @@ def test_what_fits(tmp_path: Path, line: str, make: object, folder: str) -> None
     assert room.fits((256 - 100 - 32) * MIB)
     assert not room.fits((256 - 100 - 32) * MIB + 1)
     make(mount / folder / "a", 4096 * MIB, 110 * MIB, 10 * MIB)
-    assert room.fits(4096 * MIB - 100 * MIB - limits.MEMORY_RESERVE)
+    assert room.fits(4096 * MIB - 100 * MIB - storage_limits.MEMORY_RESERVE)
     make(mount / folder / "a", 4096 * MIB, 4095 * MIB, 10 * MIB)
     assert not room.fits(0)
     make(mount / folder / "a", none, 4095 * MIB, 10 * MIB)  # lifted meanwhile
@@ -73,7 +75,7 @@ async def test_what_is_new_or_large_is_not_written_where_nothing_fits(tmp_path: 
     store = EtcdStore(FakeEtcd(), Room(own_groups(own, mount)))  # type: ignore[arg-type]
     made = await store.put("/k", b"{}", 0, None)
     second(mount, 256 * MIB, 256 * MIB, 4096)
-    large = b"x" * (limits.OFF_LOOP + 1)
+    large = b"x" * (server_limits.WORK_INLINE + 1)
     for key, raw, expected in (("/new", b"{}", 0), ("/k", large, made.revision)):
         with pytest.raises(Overloaded):
             await store.put(key, raw, expected, None)

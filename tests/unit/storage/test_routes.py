@@ -5,7 +5,7 @@ from collections.abc import Callable
 import orjson
 import pytest
 
-from apiext import limits
+from apiext.storage import limits
 from apiext.storage.indexes import Dimension, Term
 from apiext.storage.watching import WatchGroup
 from tests.support.sinks import RecordingSink, watch_group

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext import limits
+from apiext import limits as server_limits
 from apiext.meta.time import Ages, render
+from apiext.storage import limits as storage_limits
 from apiext.storage.keys import bounds
 from apiext.storage.segments import Segments
 from apiext.storage.snapshot import Snapshot, batches
@@ -70,7 +71,7 @@ def test_a_snapshot_is_a_sorted_dict(seed: int, names: int) -> None:
             inside = [key for key in model if below <= key < (above or "~")]
             assert snapshot.last(below, above) == (inside[-1] if inside else "")
         sizes = [len(chunk.keys) for chunk in snapshot.chunks()]
-        assert all(0 < size <= 2 * limits.SEGMENT for size in sizes)
+        assert all(0 < size <= 2 * storage_limits.SEGMENT for size in sizes)
 
 
 @given(st.integers(0, 2**32), st.sampled_from([5, 300, 2000]))
@@ -79,7 +80,7 @@ def test_what_readers_have_never_changes(seed: int, names: int) -> None:
     for snapshot, model, random in churn(seed, names, 300):
         low, high = random.choice((("", ""), bounds(random.choice(NAMESPACES))))
         low += random.choice(("", f"o{random.randrange(names):04}\0"))
-        limit = random.choice((0, 1, 40, limits.SEGMENT, 150, 1000))
+        limit = random.choice((0, 1, 40, storage_limits.SEGMENT, 150, 1000))
         inside = [(key, entry) for key, entry in model.items() if low <= key and (not high or key < high)]
         held.append((snapshot.pieces(low, high, limit), inside[: limit or None]))
     for pieces, inside in held:
@@ -131,7 +132,7 @@ def test_large_objects_are_joined_a_few_at_a_time(seed: int) -> None:
             pieces = snapshot.pieces()
             assert [entry for _, batch in batches(pieces) for entry in batch] == [model[it] for it in sorted(model)]
             for chunk, start, stop in pieces:
-                assert stop - start == 1 or sum(len(it.raw) for it in chunk.entries) <= 2 * limits.SEGMENT_BYTES
+                assert stop - start == 1 or sum(len(it.raw) for it in chunk.entries) <= 2 * storage_limits.SEGMENT_BYTES
             naive = b",".join(view(model[it].raw, model[it].revision) for it in sorted(model))
             assert b"".join(Segments(pieces, view).parts) == naive
 
@@ -157,9 +158,9 @@ def test_one_change_makes_one_view() -> None:
     assert b",499,500,501,502," in b"".join(Segments(kept, counting).parts)  # what was asked for before
 
 
-@pytest.mark.parametrize("most", [limits.CONVERTED_AT_ONCE, 500])
+@pytest.mark.parametrize("most", [storage_limits.CONVERTED_AT_ONCE, 500])
 async def test_as_many_are_converted_at_once_as_may_be(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "CONVERTED_AT_ONCE", most)
+    monkeypatch.setattr(storage_limits, "CONVERTED_AT_ONCE", most)
     entries = [(f"n/o{number:04}", Entry("n", f"o{number:04}", number, b"%d" % number)) for number in range(1000)]
     asked: list[int] = []
 
@@ -226,7 +227,7 @@ async def test_other_forms_are_remembered_by_chunk() -> None:
     aged = False
     for name in "cd":
         await formed(name=name)
-    assert all(len(piece.chunk.forms) == limits.FORMS for piece in snapshot.pieces())
+    assert all(len(piece.chunk.forms) == storage_limits.FORMS for piece in snapshot.pieces())
     for piece in snapshot.pieces():
         piece.chunk.forget()
     assert await formed(name="d") == all_of_them
@@ -252,7 +253,7 @@ def test_a_snapshot_merges_what_became_small() -> None:
 
 
 async def test_a_large_state_is_made_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "LOOP_BUDGET", 0)  # each part is a turn then, however fast a machine is
+    monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0)  # each part is a turn then, however fast a machine is
     entries = [Entry("n", f"o{number:05}", number, b"1") for number in range(1000)]
     turns = 0
     async with asyncio.TaskGroup() as group:
@@ -261,7 +262,7 @@ async def test_a_large_state_is_made_in_turns(monkeypatch: pytest.MonkeyPatch) -
             turns += 1
             await asyncio.sleep(0)
     made, naive = making.result(), Snapshot((f"n/{entry.name}", entry) for entry in entries)
-    assert turns >= 1000 // limits.SEGMENT
+    assert turns >= 1000 // storage_limits.SEGMENT
     assert made.index == naive.index
     assert [chunk.keys for chunk in made.chunks()] == [chunk.keys for chunk in naive.chunks()]
     assert made.last() == naive.last() == "n/o00999"

@@ -7,7 +7,7 @@ from weakref import ref
 import orjson
 import pytest
 
-from apiext import limits
+from apiext.storage import limits
 from apiext.storage.history import Change, History
 from apiext.storage.store import Entry, ShownOnce
 from tests.unit.controllers.harness import until

@@ -5,8 +5,11 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from apiext import limits
+from apiext.kms import limits as kms_limits
+from apiext.kms import provider as provider_module
 from apiext.kms.provider import Provider as Service
+from apiext.storage import limits as storage_limits
+from apiext.storage import waiting as waiting_module
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.ciphers import IDENTITY, CipherSealings, Provider, Rule
 from apiext.storage.collection import Collection
@@ -100,7 +103,7 @@ async def test_a_new_key_of_the_plugin_makes_values_stale(world: KmsWorld) -> No
     made = await world.store.create(col, "d", "a", body(n=1))
     assert not col.stale(made)
     world.plugin.key_id = "key-2"
-    await asyncio.sleep(limits.KMS_POLL + 1)
+    await asyncio.sleep(provider_module.KMS_POLL + 1)
     assert col.stale(made)
     again = await world.store.update(col, "d", "a", made.raw, made.revision)
     assert not col.stale(again)
@@ -187,7 +190,7 @@ async def test_a_key_that_cannot_be_had_fails_its_values_only_and_they_come_back
     assert world.plugin.count("Decrypt") - asked < 20
     assert not sink.ended
     world.plugin.fault = None
-    await asyncio.sleep(limits.KMS_POLL_ILL + limits.KMS_AGAIN_LAST + 1)
+    await asyncio.sleep(provider_module.KMS_POLL_ILL + storage_limits.KMS_AGAIN_LAST + 1)
     assert names(col) == ["a", "b", "c"]
     assert sink.ended  # it did not see the change in its place, so it begins anew
 
@@ -202,9 +205,9 @@ async def test_a_key_that_is_refused_for_good_keeps_nobody_else_from_coming_back
     assert len(col.lacking()) == 11
     asked = world.plugin.count("Decrypt")
     await asyncio.sleep(100)
-    assert world.plugin.count("Decrypt") - asked < 100 / limits.KMS_AGAIN_LAST * 4
+    assert world.plugin.count("Decrypt") - asked < 100 / storage_limits.KMS_AGAIN_LAST * 4
     world.plugin.unknown = {"key-9"}
-    await asyncio.sleep(3 * limits.KMS_AGAIN_LAST + 1)
+    await asyncio.sleep(3 * storage_limits.KMS_AGAIN_LAST + 1)
     assert [entry.name for entry in col.readable()] == ["z"]
     with pytest.raises(Sealed, match="no key key-9"):
         col.entries()
@@ -223,7 +226,7 @@ async def test_a_start_without_a_plugin_tells_so_and_nothing_is_lost(world: KmsW
     assert list(world.etcd.state(PREFIX)) == [f"{PREFIX}d/a"]
     await world.store.create(world.rooms, "d", "a", body(n=1))
     world.plugin.fault = None
-    await asyncio.sleep(limits.KMS_POLL_ILL + limits.KMS_AGAIN_FIRST + 1)
+    await asyncio.sleep(provider_module.KMS_POLL_ILL + waiting_module.KMS_AGAIN_FIRST + 1)
     assert names(col) == ["a"]
     await world.store.create(col, "d", "b", body(n=1))
 
@@ -232,7 +235,7 @@ async def test_a_key_whose_time_is_over_seals_nothing(world: KmsWorld) -> None:
     col = await world.start()
     made = await world.store.create(col, "d", "a", body(n=1))
     world.plugin.die()
-    await asyncio.sleep(limits.KMS_WRITES + 1)
+    await asyncio.sleep(kms_limits.KMS_WRITES + 1)
     before = world.etcd.state(PREFIX)
     for work in (
         world.store.create(col, "d", "b", body(n=1)),
@@ -282,7 +285,7 @@ async def test_history_without_its_key_is_no_history(world: KmsWorld) -> None:
     with pytest.raises(Unavailable, match="failed to decrypt DEK"):
         await world.store.watch(col, watch_group(), first, RecordingSink())
     world.plugin.fault = None
-    await asyncio.sleep(limits.KMS_TTL_ILL)
+    await asyncio.sleep(kms_limits.KMS_TTL_ILL)
     sink = RecordingSink()
     await world.store.watch(col, watch_group(), first, sink)
     assert [seen.revision for seen in await sink.reached(second + 1)] == [second, second + 1]
@@ -302,12 +305,12 @@ async def held(world: KmsWorld, count: int = 1) -> Collection:
 
 
 async def test_many_changes_that_waited_are_shown_in_pieces(world: KmsWorld) -> None:
-    col = await held(world, 5 * limits.KMS_HELD_SLICE)
+    col = await held(world, 5 * storage_limits.KMS_HELD_SLICE)
     seen: list[tuple[int, int]] = []
     col.subscribe(lambda change: seen.append((change.revision, col.revision)))
     world.plugin.gate.set()
     await world.store.fresh(col)
-    assert len(seen) == 5 * limits.KMS_HELD_SLICE
+    assert len(seen) == 5 * storage_limits.KMS_HELD_SLICE
     assert all(revision == at for revision, at in seen[:-1])
 
 

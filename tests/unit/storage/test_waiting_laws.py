@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext import limits
 from apiext.etcd.values import DELETE
+from apiext.storage import limits
 from apiext.storage.sealing import Sealing
 from apiext.storage.store import StoreError
 from tests.support.laws import examples
@@ -68,7 +68,7 @@ async def story(steps: list[Step]) -> None:
 
 
 async def take(world: KmsWorld, others: list[Sealing], step: Step) -> None:
-    store, fields = world.store, {"n": len(others), "text": "x" * (limits.SEAL_INLINE if step.large else 1)}
+    store, fields = world.store, {"n": len(others), "text": "x" * (limits.ENCRYPT_INLINE if step.large else 1)}
     col = store.collection(THINGS)
     assert col is not None
     match step.what:

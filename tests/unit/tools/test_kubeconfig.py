@@ -13,12 +13,11 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from apiext import limits
 from apiext.auth import certificates
 from apiext.auth import kubeconfig as own
 from apiext.auth.authentication import user_of_certificate
 from apiext.documents.encoding import decode_yaml
-from apiext.tools import kubeconfig
+from apiext.tools import kubeconfig, limits
 
 SERVER = "https://127.0.0.1:6443"
 MINE: dict[str, Any] = {
@@ -231,7 +230,7 @@ def test_a_file_that_cannot_be_read_stays_as_it_is(
 def test_a_lock_is_waited_for(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(limits, "LOCK_PATIENCE", 0.1)
+    monkeypatch.setattr(limits, "LOCK_WAIT", 0.1)
     lock = tmp_path / "config.lock"
     lock.touch()
     assert kubeconfig.run(["merge", "--data-dir", str(data), "--kubeconfig", str(tmp_path / "config")]) == 1

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
 from apiext.catalog.builtin import service_flags
 from apiext.config import ConfigError, ServiceRanges
 from apiext.meta.status import StatusError
+from apiext.verbs import limits
 from apiext.verbs.address_pool import Addresses
 from apiext.verbs.addresses import give
 

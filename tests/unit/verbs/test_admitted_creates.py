@@ -57,7 +57,7 @@ class Grows:
         return True
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        attributes.size = limits.OFF_LOOP
+        attributes.size = limits.WORK_INLINE
         return {**new, "spec": {"n": 2}} if new is not None else None
 
 

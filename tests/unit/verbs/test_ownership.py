@@ -10,13 +10,13 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.catalog.builtin.definitions import definitions_resource
 from apiext.documents.document import Document, clone
 from apiext.managedfields import manager
 from apiext.managedfields.entries import Manager
 from apiext.managedfields.fieldset import FieldSet
 from apiext.managedfields.updater import Conflicts
+from apiext.meta import limits
 from apiext.meta.options import WriteOptions
 from apiext.meta.status import StatusError
 from apiext.verbs import api, ownership

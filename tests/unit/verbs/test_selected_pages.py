@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator
 import orjson
 import pytest
 
-from apiext import limits
 from apiext.meta.options import ListOptions
 from apiext.meta.status import StatusError
-from apiext.storage import continuation
+from apiext.storage import continuation, limits
 from apiext.storage.collection import Collection
 from apiext.verbs import read
 from tests.support.fake_etcd import FakeEtcd

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
+from apiext import app, limits
 from apiext.auth.user import SUPERUSER
 from apiext.catalog.compile import compile_definition
 from apiext.conformance.support.definitions import definition
@@ -80,8 +80,8 @@ def test_rules_over_the_budget_of_the_loop_are_evaluated_in_a_thread() -> None:
         assert await judged(call, [1] * 300) == ([], [False]), "known to be long"
         assert await judged(call, [1] * 5) == ([], [True]), "smaller objects stay"
         assert not call.served.slow(4 * 299)
-        call.served.tell(limits.OFF_LOOP * 9, False)
-        assert call.served.slow(limits.OFF_LOOP), "large objects never stay"
+        call.served.tell(limits.WORK_INLINE * 9, False)
+        assert call.served.slow(limits.WORK_INLINE), "large objects never stay"
 
     run(work)
 
@@ -203,7 +203,7 @@ def test_the_loop_goes_on_meanwhile() -> None:
             over.set()
 
     before = sys.getswitchinterval()
-    sys.setswitchinterval(limits.SWITCH_INTERVAL)
+    sys.setswitchinterval(app.SWITCH_INTERVAL)
     try:
         run(work)
     finally:

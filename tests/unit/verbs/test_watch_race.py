@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
+from apiext.storage import limits as storage_limits
 from apiext.storage.store import Entry
 from apiext.verbs import api, watch
+from apiext.verbs import limits as verbs_limits
 from tests.support.fake_etcd import FakeEtcd
 from tests.support.sinks import RecordingSink, Seen, line, watch_group
 from tests.unit.controllers.harness import crd, server
@@ -76,7 +77,7 @@ async def test_what_is_not_filled_after_a_while_is_to_be_asked_for_again(monkeyp
         assert collection is not None
         collection.ready = False
         monkeypatch.setattr(collection, "wait_ready", asyncio.Event().wait)
-        monkeypatch.setattr(limits, "FRESH_WAIT", 0.01)
+        monkeypatch.setattr(storage_limits, "FRESH_WAIT", 0.01)
         for read in (
             api.get(client.verbs, client.call("get", name="a")),
             api.list_objects(client.verbs, client.call("list")),
@@ -104,7 +105,7 @@ async def test_what_is_read_again_meanwhile_is_waited_for(asked: str, monkeypatc
             return await whole()
 
         monkeypatch.setattr(client.verbs.store, "_whole", wait)
-        monkeypatch.setattr(limits, "FRESH_WAIT", 0.01)
+        monkeypatch.setattr(storage_limits, "FRESH_WAIT", 0.01)
         with pytest.raises(StatusError, match="storage is"):
             await api.get(client.verbs, client.call("get", "a", {"resourceVersion": [asked]}))
 
@@ -153,7 +154,7 @@ def expiring() -> Any:
 
 @pytest.mark.rows("RV-009")
 async def test_a_watch_from_a_revision_that_does_not_come_expires(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "AHEAD_WAIT", 0.1)
+    monkeypatch.setattr(verbs_limits, "AHEAD_WAIT", 0.1)
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         await one.established(NAME)
@@ -170,7 +171,7 @@ async def test_a_watch_from_a_revision_that_does_not_come_expires(monkeypatch: p
 
 @pytest.mark.rows("RV-009")
 async def test_a_watch_from_a_revision_that_comes_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "AHEAD_WAIT", 0.3)
+    monkeypatch.setattr(verbs_limits, "AHEAD_WAIT", 0.3)
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         await one.established(NAME)
@@ -187,7 +188,7 @@ async def test_a_watch_from_a_revision_that_comes_goes_on(monkeypatch: pytest.Mo
 
 @pytest.mark.rows("RV-009")
 async def test_a_watch_waits_for_a_cache_that_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "AHEAD_WAIT", 0.1)
+    monkeypatch.setattr(verbs_limits, "AHEAD_WAIT", 0.1)
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(crd())
@@ -207,7 +208,7 @@ async def test_a_watch_waits_for_a_cache_that_is_behind(monkeypatch: pytest.Monk
 
 @pytest.mark.rows("RV-009")
 async def test_a_watch_from_a_history_that_is_lost_expires_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "AHEAD_WAIT", 60.0)
+    monkeypatch.setattr(verbs_limits, "AHEAD_WAIT", 60.0)
     etcd = FakeEtcd()
     async with server(etcd) as one:
         await one.define(crd())

@@ -10,13 +10,13 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.auth.user import SUPERUSER
 from apiext.catalog.served import ServedResource
 from apiext.documents import json_patch
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
+from apiext.storage import limits
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.store import Entry, Guard, NotReady, RevisionChanged, UnknownOutcome
 from apiext.storage.waiting import Waiting

@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from apiext import limits
 from apiext.admission.attributes import Attributes
 from apiext.admission.chain import Chain
 from apiext.documents.document import Document
 from apiext.etcd.values import WriteResult
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
-from apiext.verbs import api
+from apiext.verbs import api, limits
 from apiext.verbs.writers import Queues, Writer
 from tests.support.fake_etcd import FakeEtcd, Guards
 from tests.unit.verbs.harness import WIDGETS, Client, serving_widgets

@@ -14,8 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from apiext import limits
-from apiext.webhooks import certificates
+from apiext.webhooks import certificates, limits
 from tests.support.processes import free_port
 
 NOW = datetime(2026, 11, 27, 6, 9, 18, tzinfo=UTC)

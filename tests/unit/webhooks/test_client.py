@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from apiext import limits
 from apiext.conformance.support import admission_webhook as hooks
 from apiext.conformance.support import tls
 from apiext.conformance.support.waiting import prompt
-from apiext.webhooks import errors
+from apiext.webhooks import breaker as breaker_module
+from apiext.webhooks import errors, limits
 from apiext.webhooks.breaker import Breaker
 from apiext.webhooks.client import Client, refusal
 from apiext.webhooks.names import Names
@@ -388,7 +388,7 @@ async def test_a_slow_failing_owner_is_left_alone_for_a_while(
             await client.post(target, REVIEW, 5, owner="one")
         webhook.answer = hooks.allow
         await client.post(target, REVIEW, 5, owner="two")
-        monkeypatch.setattr(limits, "WEBHOOK_PROBE_EVERY", 0.0)
+        monkeypatch.setattr(breaker_module, "WEBHOOK_PROBE_EVERY", 0.0)
         await _eventually(client, target)
         await client.post(target, REVIEW, 5, owner="one")
 

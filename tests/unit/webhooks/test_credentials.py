@@ -107,7 +107,7 @@ async def test_a_token_file_is_read_again(write: Write, monkeypatch: pytest.Monk
     assert await user.lines() == ("Authorization: Bearer one",)
     token.write_text("two")
     assert await user.lines() == ("Authorization: Bearer one",)
-    monkeypatch.setattr("apiext.limits.TOKEN_FILE_EVERY", -1.0)
+    monkeypatch.setattr("apiext.webhooks.credentials.TOKEN_FILE_EVERY", -1.0)
     assert await user.lines() == ("Authorization: Bearer two",)
     token.write_text("three\nHost: y.io")
     assert await user.lines() == ("Authorization: Bearer two",)

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext import limits
+from apiext import limits as server_limits
+from apiext.webhooks import limits as webhooks_limits
 from apiext.webhooks.errors import Broken, CallError, TooLarge
 from apiext.webhooks.wire import Answer, Connection
 
@@ -158,7 +159,7 @@ def test_one_answer_after_the_other(raws: list[bytes], cuts: list[int]) -> None:
                 for a, b in itertools.pairwise(places):
                     receive(connection, raw[a:b])
             assert answer.result() == expected[raw]
-            assert len(connection.get_buffer(1)) <= limits.WEBHOOK_BUFFER
+            assert len(connection.get_buffer(1)) <= webhooks_limits.WEBHOOK_BUFFER
 
     asyncio.run(run())
 
@@ -248,7 +249,7 @@ async def test_an_answer_is_parsed_in_turns_and_once(raw: bytes, size: int) -> N
             took = [time.thread_time() - began, *await resumed(transport)]
             longest, whole = max(longest, *took), whole + sum(took)
         assert (await answer).body == b"x" * 100_000
-    assert longest < 4 * limits.LOOP_BUDGET
+    assert longest < 4 * server_limits.LOOP_BUDGET
     assert whole < 3.0
 
 
@@ -268,7 +269,7 @@ async def test_what_came_before_the_end_of_a_connection_counts(last: bytes) -> N
 async def test_chunks_without_number() -> None:
     async with asking() as (connection, transport, answer):
         receive(connection, CHUNKED)
-        for _ in range(limits.WEBHOOK_CHUNKS // 1_000 + 1):
+        for _ in range(webhooks_limits.WEBHOOK_CHUNKS // 1_000 + 1):
             receive(connection, b"1\r\nx\r\n" * 1_000)
             await resumed(transport)
         with pytest.raises(Broken, match="too much non-data"):

@@ -1,0 +1,28 @@
+"""Limits of admission plug-ins."""
+
+# Bytes of JSON that mutating policies add to an object, or that it has after them. Beyond: the write is refused.
+MAX_MUTATED = 6 * 1024 * 1024
+# Warnings that admission adds to a write. Beyond: the rest is left out.
+MAX_WARNINGS_ADDED = 64
+# Kinds and resources of admission reviews in a cache. Beyond: the oldest is evicted.
+FORMS_SEEN = 256
+# CEL cost units of an expression on the event loop. Beyond: a thread.
+ADMISSION_CEL_INLINE = 5_000
+# Nodes of an expression whose code is generated on the event loop, 5 milliseconds. Beyond: a thread.
+ADMISSION_CODE_INLINE = 400
+# CEL cost units of the match conditions of one webhook or policy. Beyond: the evaluation fails. Upstream:
+# RuntimeCELCostBudgetMatchConditions.
+ADMISSION_CONDITIONS = 2_500_000
+# CEL cost units of the expressions of one binding. Beyond: the evaluation fails. Upstream: RuntimeCELCostBudget.
+ADMISSION_EXPRESSIONS = 10_000_000
+# Bytes of the result of a messageExpression. Beyond: it is not used. Upstream:
+# MaxEvaluatedMessageExpressionSizeBytes.
+ADMISSION_MESSAGE = 5 * 1024
+# Bytes of an audit annotation of a policy. Beyond: it is cut. Upstream: maxAuditAnnotationValueLength.
+ADMISSION_ANNOTATION = 10 * 1024
+# Failed validations in one audit annotation. Beyond: the rest is left out. Upstream: maxValidationFailures.
+ADMISSION_FAILURES = 50
+# Resources of a policy whose types are checked. Beyond: the rest is not checked.
+ADMISSION_TYPES = 2_000
+# Parameter objects of one binding for one write. Beyond: the write is refused.
+ADMISSION_PARAMS = 1_000

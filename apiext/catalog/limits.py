@@ -1,0 +1,20 @@
+"""Limits of served versions and built-in kinds."""
+
+# Nesting of a stored or converted object. Beyond: it is unreadable; orjson cannot encode it.
+MAX_STORED_DEPTH = 254
+# Nesting of JSON in a Secret of type dockerconfigjson. Beyond: 422. Upstream: maxNestingDepth.
+MAX_TEXT_DEPTH = 10_000
+# Stored values of a version known to need only a resourceVersion, 8 MB. Beyond: the oldest is evicted.
+SPLICES = 65_536
+# Those of them that no stored object has any more. Beyond: they are evicted.
+SPLICES_OUTDATED = 1_024
+# Bytes of converted objects in a cache, of all definitions. Beyond: the oldest is evicted.
+CONVERTED_BYTES = 64 * 1024 * 1024
+# Names of groups, resources and kinds in a cache. Beyond: the oldest is evicted.
+NAMES_SEEN = 4096
+# Bytes of the data of a Secret or ConfigMap. Beyond: 422. Upstream: MaxSecretSize.
+MAX_SECRET = 2**20
+# Characters of an event's action, reason and reporting instance. Beyond: 422.
+MAX_EVENT_WORD = 128
+# Characters of an event's note. Beyond: 422.
+MAX_EVENT_NOTE = 1024

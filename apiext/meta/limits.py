@@ -1,0 +1,20 @@
+"""Limits of metadata and request paths."""
+
+# Bytes of all annotations of an object. Beyond: 422. Upstream: TotalAnnotationSizeLimitB.
+MAX_ANNOTATIONS = 262_144
+# Bytes of a request line or of one header. Beyond: 414 or 431.
+MAX_LINE = 65_536
+# Decoded namespaces in a cache. Beyond: the oldest is evicted.
+NAMESPACES_SEEN = 256
+# Causes in one error answer. Beyond: the rest is left out.
+MAX_FIELD_ERRORS = 1_000
+# Characters of those causes. Beyond: the rest is left out.
+MAX_FIELD_ERROR_BYTES = 1024 * 1024
+# Parsed field selectors and label names in a cache. Beyond: the oldest is evicted.
+SELECTORS_SEEN = 64
+# Bytes of a field manager's name. Beyond: 422. Upstream: FieldManagerMaxLength.
+MAX_MANAGER = 128
+# Parsed times in a cache. Beyond: the oldest is evicted.
+TIMES_SEEN = 1024
+# Characters of a time in that cache. Beyond: it is parsed each time.
+TIME_TEXT = 40

@@ -115,6 +115,13 @@ def test_the_architecture_stays_short() -> None:
     assert len(lines) <= 250, "at most four pages: what changes rarely"
 
 
+def test_the_architecture_names_modules_that_exist() -> None:
+    text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:\w+/)+\w+\.(?:py|yaml))`", text))
+    assert len(named) > 20
+    assert not [name for name in named if not (ROOT / name).is_file() and not (PACKAGE / name).is_file()]
+
+
 def test_the_architecture_quotes_the_write_loop() -> None:
     text = (ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
     quoted = text.partition("```python\n")[2].partition("```")[0]

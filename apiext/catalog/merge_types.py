@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from apiext.go_types.scalars import METADATA
+from apiext.go_types.sources import KIND
+from apiext.go_types.tables import INLINE, Types, split
 from apiext.go_types.typed import Bool, Bytes, Float, GoType, Integer, List, Map, Struct, Text, Time
-from apiext.managedfields.schemas import OBJECT_META, merge_type
+from apiext.managedfields.schemas import OBJECT_META, convert, merge_type, with_meta
 from apiext.managedfields.types import ATOMIC, BOOLEAN, DEDUCED, NUMERIC, STRING, UNTYPED, ListType, MapType, Type
 
 _SCALARS: Mapping[type[Any], str] = {
@@ -44,3 +46,50 @@ def _of(of: GoType, known: dict[int, Type], keys: tuple[str, ...] = ()) -> Type:
         for name, field in of.fields.items():
             fields[name] = _of(field.type, known, field.keys)
     return found
+
+
+def table_type(types: Types, kind: str) -> Type:
+    """Return the merge type of a kind, from the table of its types; types are shared by the kinds that have them."""
+    found = _struct(types, kind)
+    return found if KIND in types.row(kind) or found.map is None else Type(map=with_meta(found.map))
+
+
+def _struct(types: Types, name: str) -> Type:
+    home = types.others.get(name, types)
+    found: Type | None = home.merge_types.get(name)
+    if found is not None:
+        return found
+    row = home.row(name)
+    if not row["fields"]:
+        made = convert(home.schema(name))
+    else:
+        fields: dict[str, Type] = {}
+        made = Type(map=MapType(fields, granular=not row.get("atomic")))
+    home.merge_types[name] = made
+    lists: Mapping[str, Any] = row.get("lists") or {}
+    for field, text in row["fields"].items():
+        written = split(text)
+        assert written.flags != INLINE, "rows have the fields of embedded structs"
+        fields[field] = _written(home, written.type, lists.get(field) or {})
+    if KIND in row and made.map is not None:
+        made.map = with_meta(made.map)
+    return made
+
+
+def _written(types: Types, name: str, told: Mapping[str, Any]) -> Type:
+    """Return the merge type of a field; ``told`` is what its table says of merging."""
+    entry = types.table.get(name)
+    if isinstance(entry, str):  # another name
+        return _written(types, entry.split()[0], told)
+    if name.endswith("[]"):
+        keys = tuple(told.get("keys") or ())
+        item = name[:-2]
+        granular = bool(keys or told.get("set"))
+        return Type(list=ListType(_written(types, item, {}), granular, keys, types.key_defaults(item, keys)))
+    if name.endswith("{}"):
+        return Type(map=MapType(element=_written(types, name[:-2], {}), granular=not told.get("atomic")))
+    if types.is_struct(name) and not types.table[name].get("union"):
+        return _struct(types, name)
+    if name == "ObjectMeta":
+        return OBJECT_META
+    return convert(types.shape(name))

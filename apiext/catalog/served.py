@@ -38,8 +38,9 @@ _group_kind = lru_cache(limits.NAMES_SEEN)(GroupKind)
 class Column(Struct, frozen=True, eq=False):
     """A Table column: its definition, and the cell of a document (TAB-002, TAB-003).
 
-    Where it ``tells_age``, ``cell`` returns the RFC 3339 time since which the age counts, or None. The shown cell
-    changes with the clock: ``shown`` makes it, and a cache of cells asks ``Ages`` how long they hold.
+    Where it ``tells_age``, ``cell`` returns the RFC 3339 time since which the age counts, or None; or a pair of a text
+    with ``{}`` for the age and the time, None for a text without an age. The shown cell changes with the clock:
+    ``shown`` makes it, and a cache of cells asks ``Ages`` how long they hold.
     """
 
     name: str
@@ -58,6 +59,9 @@ class Column(Struct, frozen=True, eq=False):
 
         def cell(document: View) -> Any:
             stamp = find(document)
+            if stamp.__class__ is tuple:
+                text, stamp = stamp
+                return text if stamp is None else text.format(of(stamp))
             return stamp if stamp is None else of(stamp)
 
         return cell
@@ -78,7 +82,7 @@ class Endpoint(Struct, frozen=True):
     (None: the version's, or one that all groups share); ``merge_type()`` tells how the fields of another kind are owned
     and ``empty`` is one that has none (None for both: the version's). ``judges`` is how the kind judges the metadata of
     a change here (see ``objectmeta.validate_update``); with none, those of a new object are judged once the kind is
-    content.
+    content. ``sign(document, name, uid, groups, extra)`` tells in a new object which user has made it.
     """
 
     name: str
@@ -100,6 +104,7 @@ class Endpoint(Struct, frozen=True):
     empty: View | None = None
     judges: tuple[str, ...] = (CHANGE,)
     preview: Callable[[Document, View | None], Document] | None = None
+    sign: Callable[[Document, str, str, Sequence[str], View], None] | None = None
 
     def prepared(self, new: Document, old: View | None, dry_run: bool) -> Document:
         """Return ``prepare(new, old)``, or what ``preview`` makes of a dry run where that differs."""

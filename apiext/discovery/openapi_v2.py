@@ -1,7 +1,7 @@
 """OpenAPI v2: one document of everything served, as JSON and as the protobuf that kubectl reads (OAS-001, OAS-005)."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 import orjson
@@ -13,7 +13,7 @@ from apiext.discovery.fingerprints import common, fingerprint, made_of
 from apiext.discovery.groups import Published, published
 from apiext.discovery.openapi_v2_paths import PATHS, shared_parameters
 from apiext.discovery.operations import PathItem, path_items
-from apiext.discovery.schemas import kinds
+from apiext.discovery.schemas import kinds, model_names, model_schemas
 from apiext.discovery.tagged import Tagged, etag, joined, separated
 from apiext.documents.document import Document
 from apiext.documents.encoding import encode_in_order
@@ -84,22 +84,27 @@ def _json(catalog: Catalog, version: str) -> list[bytes]:
         head[:-1] + b',"paths":{',
         *separated((own, *(part.paths for part in parts))),
         b'},"definitions":{',
-        *separated((_encoded_types(), *(part.definitions for part in parts))),
+        *separated((_encoded_types(_models(catalog)), *(part.definitions for part in parts))),
         b'},"parameters":',
         orjson.dumps(shared_parameters()),
         b"}",
     ]
 
 
-@cache
-def _types() -> Mapping[str, Document]:
+@lru_cache(1)
+def _types(models: tuple[str, ...]) -> Mapping[str, Document]:
     every = {**types.shared_types(scale=True), **types.own_types(types.data().own)}
-    return {name: types.in_v2(schema) for name, schema in sorted(every.items())}
+    return {name: types.in_v2(schema) for name, schema in sorted(every.items())} | model_schemas(models, v2=True)
 
 
-@cache
-def _encoded_types() -> bytes:
-    return joined((name, orjson.dumps(schema)) for name, schema in _types().items())
+@lru_cache(1)
+def _encoded_types(models: tuple[str, ...]) -> bytes:
+    return joined((name, orjson.dumps(schema)) for name, schema in _types(models).items())
+
+
+def _models(catalog: Catalog) -> tuple[str, ...]:
+    """Return the models of built-in kinds' types that are part of the document."""
+    return model_names(one.version for one in _everything(catalog))
 
 
 def _part(served: ServedVersion) -> _Part:
@@ -117,7 +122,9 @@ def _part(served: ServedVersion) -> _Part:
 
 def _protobuf(catalog: Catalog, version: str) -> Iterable[bytes]:
     # Serialised messages of one type merge by standing one after the other.
-    head = openapi_v2_proto.document({}, _types(), shared_parameters(), title=types.TITLE, version=version)
+    head = openapi_v2_proto.document(
+        {}, _types(_models(catalog)), shared_parameters(), title=types.TITLE, version=version
+    )
     own = {item.path: PATHS.item(item) for item in _own(catalog)}
     return [
         head,

@@ -13,7 +13,7 @@ from apiext.discovery.fingerprints import common, fingerprint, made_of
 from apiext.discovery.groups import Published, published
 from apiext.discovery.openapi_v3_paths import PATHS
 from apiext.discovery.operations import PathItem, path_items
-from apiext.discovery.schemas import kinds
+from apiext.discovery.schemas import kinds, model_names, model_schemas
 from apiext.discovery.tagged import Tagged, etag, joined, separated
 from apiext.documents.document import View
 from apiext.documents.encoding import encode_in_order
@@ -116,14 +116,16 @@ def _shared(page: _Page) -> list[tuple[str, ...]]:
     if any(one.version.typed and "watch" in one.version.verbs for one in page.served):
         models.add(types.WATCH_EVENT)
     every: list[tuple[str, ...]] = [(types.SCALE if scale else types.STATUS,)] if page.served else []
-    return [*every, tuple(sorted(models))] if models else every
+    found = [*every, tuple(sorted(models))] if models else every
+    named = model_names(one.version for one in page.served)
+    return [*found, named] if named else found
 
 
 @lru_cache(limits.DOCUMENTS_KEPT)
 def _types(key: tuple[str, ...]) -> Mapping[str, View]:
     if key in ((types.SCALE,), (types.STATUS,)):
         return types.shared_types(scale=key == (types.SCALE,))
-    return types.own_types(key)
+    return types.own_types(key) if key[0] in types.data().own else model_schemas(key, v2=False)
 
 
 # --- JSON ---

@@ -1,11 +1,16 @@
 """How the schema of a served version is published in OpenAPI v3 and v2 (OAS-003…006, OAS-010)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
 from typing import Any
 
+from apiext import limits
+from apiext.catalog.builtin.rows import rows
 from apiext.catalog.served import ServedVersion
 from apiext.discovery import types
 from apiext.documents.document import Document, View
+from apiext.go_types.sources import KIND
+from apiext.go_types.tables import model, model_files, types_of
 from apiext.schema.options import has_invalid_types
 from apiext.schema.rules_of_structure import is_structural
 
@@ -46,6 +51,8 @@ _AS_IS = frozenset(
         "x-kubernetes-list-map-keys",
         "x-kubernetes-list-type",
         "x-kubernetes-map-type",
+        "x-kubernetes-patch-merge-key",
+        "x-kubernetes-patch-strategy",
         "x-kubernetes-validations",
     )
 )
@@ -75,6 +82,43 @@ def kinds(served: ServedVersion, *, v2: bool) -> dict[str, Document]:
             found[name] = _object(one.schema() or {}, v2) | _named(one.group, one.version, one.kind)
     if served.typed and not v2:  # v2 has all of these types once for everybody
         found |= types.own_types(types.referred_to(found))
+    return found
+
+
+def model_names(served: Iterable[ServedVersion]) -> tuple[str, ...]:
+    """Return the models that the schemas of served versions refer to and that are none of theirs, sorted."""
+    own: set[str] = set()
+    todo: set[str] = set()
+    for one in served:
+        if one.typed and one.group in _with_models():
+            own |= {types.model_name(one, one.kind)}
+            todo |= types.models_in(one.open_api)
+    found: set[str] = set()
+    while todo:
+        found |= todo
+        todo = {below for name in todo for below in _models_within(name)} - found
+    return tuple(sorted(found - own))
+
+
+@cache
+def _with_models() -> frozenset[str]:
+    """Return the groups of built-in kinds whose types are models of their own."""
+    return frozenset(row.group for row in rows() if types_of(row.types).models)
+
+
+@lru_cache(limits.DOCUMENTS_KEPT)
+def _models_within(name: str) -> frozenset[str]:
+    return frozenset(types.models_in(model(name)))
+
+
+def model_schemas(names: Iterable[str], *, v2: bool) -> dict[str, Document]:
+    """Return the published schemas of models by their names."""
+    found: dict[str, Document] = {}
+    for name in names:
+        _package, _, kind = name.rpartition(".")
+        file = types_of(model_files()[name])
+        schema = file.schema(kind)
+        found[name] = _object(schema, v2) if KIND in file.row(kind) else _published(schema, v2)
     return found
 
 
@@ -144,11 +188,16 @@ def _extensions(served: ServedVersion, kind: str) -> Document:
 
 
 def _merged(found: Document, keys: Mapping[str, str]) -> None:
-    """Say of the lists that strategic merge patch merges how it does: dotted path → key, empty for a set."""
+    """Say of the lists that strategic merge patch merges how it does: dotted path → key, empty for a set.
+
+    Lists within models of their own are left out: those models say it.
+    """
     for path, key in keys.items():
-        at = found
+        at: Document | None = found
         for name in path.split("."):
-            at = at.get("items", at)["properties"][name]
+            at = (at or {}).get("items", at or {}).get("properties", {}).get(name)
+        if at is None:
+            continue
         at["x-kubernetes-patch-strategy"] = "merge"
         if key:
             at["x-kubernetes-patch-merge-key"] = key

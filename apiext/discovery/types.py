@@ -1,6 +1,7 @@
 """What OpenAPI documents share: the data file of parameters and types, and the names of models (OAS-006, OAS-011)."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from msgspec import Struct
 from apiext.catalog.served import ServedVersion
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import decode_yaml
+from apiext.go_types.tables import model_files
 
 TITLE = "Generic API Server"
 """The title of documents about the server itself (recorded)."""
@@ -128,6 +130,15 @@ def referred_to(value: Any) -> list[str]:
     """Return the types of ``openapi_own.yaml`` that a schema refers to."""
     text = orjson.dumps(value)
     return [name for name in data().own if f'/{name}"'.encode() in text]
+
+
+_MODEL = re.compile(rb'"#/components/schemas/(io\.k8s\.[^"]+)"')
+
+
+def models_in(value: Any) -> set[str]:
+    """Return the models of built-in kinds' types that a schema refers to."""
+    files = model_files()
+    return {name for found in _MODEL.findall(orjson.dumps(value)) if (name := found.decode()) in files}
 
 
 def in_v2(schema: View) -> Document:

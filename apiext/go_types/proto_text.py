@@ -23,7 +23,7 @@ _SCALARS: Mapping[str, str] = {
     "float": "double",
     "bytes": "bytes",
 }
-_MESSAGES: Mapping[str, str] = {"json": "RawExtension"}
+_MESSAGES: Mapping[str, str] = {"json": "RawExtension", "MilliQuantity": "Quantity"}
 """Message in k8s_meta.proto of a scalar; the name of the scalar for all others."""
 _OPTIONAL = "optional "
 _META = ("ObjectMeta", "Time", "MicroTime", "IntOrString", "Quantity", "JSON", *_MESSAGES)

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from apiext.documents.errors import DecodeError
 from apiext.documents.places import Place, written
+from apiext.go_types import quantities
 from apiext.go_types.typed import ABSENT, INT32, Decoding, GoType, List, Mismatch, Special, Text, nested
 from apiext.meta import objectmeta
 
@@ -35,19 +36,20 @@ class IntOrText(Struct, frozen=True):
 
 
 class Quantity(Struct, frozen=True):
-    """A resource.Quantity, kept as it is written; a number becomes its text."""
+    """A resource.Quantity in its canonical form; a number becomes its text. Digits after ``places`` are rounded up."""
 
     go: str = "resource.Quantity"
     zero: Any = "0"
+    places: int = 9
 
     def decode(self, value: Any, place: Place, into: Decoding) -> Any:
         """Return the text; raises DecodeError with Go's text."""
         if value is None:
             return "0"
-        text = value if value.__class__ is str else str(value) if value.__class__ in (int, float) else ""
+        text = value.strip() if value.__class__ is str else str(value) if value.__class__ in (int, float) else ""
         if not _QUANTITY.fullmatch(text):
             raise DecodeError(_BAD_QUANTITY)
-        return text
+        return quantities.canonical(text, self.places)
 
 
 class _Metadata:

@@ -16,7 +16,9 @@ import orjson
 ROWS = "rows"
 KIND = "kind"
 """The entry of a type with its row; empty for a kind without a resource of its own, as one of a subresource."""
-USES, PACKAGE = "uses", "package"
+USES, PACKAGE, MODELS = "uses", "package", "models"
+MODEL_FILES = "models"
+"""The compiled file that says which file holds the types of published models: model prefix → files."""
 
 _HERE = Path(__file__).parent
 
@@ -58,6 +60,7 @@ def compiled() -> dict[str, bytes]:
     tables = {file: read_yaml(_HERE / "types" / f"{file}.yaml") for file in type_files()}
     rows = [row for file, table in tables.items() for row in rows_of(file, table)]
     found = {ROWS: _lines("[", [_text(_with_columns(row, rows)) for row in rows], "]")}
+    found[MODEL_FILES] = _lines("{", [f"{_text(model)}: {_text(file)}" for model, file in _models(tables)], "}")
     for file, table in tables.items():
         types = types_in(table)
         found[file] = _lines("{", [f"{_text(name)}: {_text(entry)}" for name, entry in types.items()], "}")
@@ -70,6 +73,14 @@ def rows_of(file: str, table: Table) -> Iterator[dict[str, Any]]:
         if isinstance(entry, dict) and entry.get(KIND):
             message = {"message": entry["message"]} if "message" in entry else {}
             yield {"kind": name, "types": file, **entry[KIND], **message}
+
+
+def _models(tables: Mapping[str, Table]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each published model, and the file of its type."""
+    for file, table in tables.items():
+        for name, entry in table.items():
+            if MODELS in table and isinstance(entry, dict):
+                yield f"{table[MODELS]}.{name}", file
 
 
 def types_in(table: Table) -> dict[str, Any]:

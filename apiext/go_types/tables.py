@@ -10,19 +10,20 @@ a list or map, with a Go name of its own, and after it the values that clients a
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from apiext.documents.document import Document, clone
+from apiext.go_types import filling
 from apiext.go_types.scalars import METADATA, SCHEMA, IntOrText, Quantity, union
-from apiext.go_types.sources import PACKAGE, USES, load
+from apiext.go_types.sources import KIND, MODEL_FILES, MODELS, PACKAGE, USES, load
 from apiext.go_types.typed import INT32, Bool, Bytes, Field, Float, GoType, Integer, Json, List, Map, Struct, Text, Time
 from apiext.meta import time
 
-MODELS = "#/components/schemas/"
+REFERENCE = "#/components/schemas/"
 _SHARED = "meta"
 INLINE = "&"
 """The flag of an embedded struct."""
@@ -41,9 +42,11 @@ SCALARS: Mapping[str, GoType] = {
     "MicroTime": Time("v1.MicroTime", read=time.normalize_micros),  # with exactly six digits of a second
     "IntOrString": IntOrText(),
     "Quantity": Quantity(),
+    "MilliQuantity": Quantity(places=3),  # of resources, which are counted in thousandths
     "ObjectMeta": METADATA,
 }
 _PACKAGES = {"UID": "types"}  # of texts with names of their own, where it is not v1
+_QUANTITY = {"type": "string"}
 _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "string": {"type": "string"},
     "bool": {"type": "boolean"},
@@ -58,7 +61,8 @@ _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
         "x-kubernetes-int-or-string": True,  # for expressions; documents refer to the type
         "allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.util.intstr.IntOrString"}],
     },
-    "Quantity": {"type": "string"},
+    "Quantity": _QUANTITY,
+    "MilliQuantity": _QUANTITY,
     "ObjectMeta": {"type": "object"},
 }
 
@@ -68,10 +72,27 @@ def types_of(file: str) -> "Types":
     """Return the types of a file, read when first asked for."""
     own = load(file)
     table = dict(load(_SHARED))
-    package = own.pop(PACKAGE, "v1")
-    for name in own.pop(USES, ()):
-        table |= types_of(name).table
-    return Types(table | own, tuple(own), package)
+    package, models = own.pop(PACKAGE, "v1"), own.pop(MODELS, "")
+    others: dict[str, Types] = {}
+    for used in own.pop(USES, ()):
+        types = types_of(used)
+        table |= types.table
+        if models:  # its types are published as they are there, and need not be made twice
+            others |= {**types.others, **dict.fromkeys(types.own, types)}
+    others = {name: types for name, types in others.items() if name not in own}
+    return Types(table | own, tuple(own), package, models, others)
+
+
+@cache
+def model_files() -> Mapping[str, str]:
+    """Return the file of each type that is a published model of its own, by the model's name."""
+    found: dict[str, str] = load(MODEL_FILES)
+    return found
+
+
+def model(name: str) -> Document:
+    """Return the OpenAPI schema of a published model; it refers to those that it is made of."""
+    return types_of(model_files()[name]).schema(name.rpartition(".")[2])
 
 
 class FieldText(NamedTuple):
@@ -95,11 +116,21 @@ def split(text: str) -> FieldText:
 class Types:
     """The types of one file; each is built when it is first asked for."""
 
-    def __init__(self, table: Mapping[str, Any], own: tuple[str, ...] = (), package: str = "v1") -> None:
+    def __init__(
+        self,
+        table: Mapping[str, Any],
+        own: tuple[str, ...] = (),
+        package: str = "v1",
+        models: str = "",
+        others: "Mapping[str, Types] | None" = None,
+    ) -> None:
         self.table = table
         self.package = package  # of Go, in texts of errors
         self.own = own  # names of the types that are not from another file
+        self.models = models  # prefix of the names of OpenAPI models; empty: schemas hold all that they are made of
+        self.others: Mapping[str, Types] = others or {}  # types of other files that are made there
         self._flat: dict[str, Mapping[str, Any]] = {}
+        self.merge_types: dict[str, Any] = {}  # how fields are owned, kept for catalog.merge_types
         self._structs: dict[str, Struct] = {}
         self._defaults: dict[str, Callable[[Document], None] | None] = {}
 
@@ -113,6 +144,7 @@ class Types:
     def _with_embedded(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
         fields: dict[str, str] = {}
         defaults: dict[str, Any] = {}
+        special: dict[str, Any] = {}
         within: dict[str, tuple[str, ...]] = {}
         for field, text in row["fields"].items():
             name, flags, *_ = split(text)
@@ -122,8 +154,15 @@ class Types:
             inner = self.row(name)
             fields |= inner["fields"]
             defaults |= inner.get("defaults") or {}
+            special |= {"fill": inner["fill"]} if "fill" in inner else {}
             within |= {own: (name, *inner["within"].get(own, ())) for own in inner["fields"]}
-        return {**row, "fields": fields, "defaults": defaults | (row.get("defaults") or {}), "within": within}
+        return {
+            **special,
+            **row,
+            "fields": fields,
+            "defaults": defaults | (row.get("defaults") or {}),
+            "within": within,
+        }
 
     def is_struct(self, name: str) -> bool:
         """Tell whether a type is a struct of this table."""
@@ -134,6 +173,8 @@ class Types:
     def struct(self, name: str) -> Struct:
         """Return the Go struct of a type."""
         found = self._structs.get(name)
+        if found is None and name in self.others:
+            found = self._structs[name] = self.others[name].struct(name)
         if found is None:
             row = self.row(name)
             holds_empty = row.get("holds_empty", False)
@@ -168,10 +209,12 @@ class Types:
             return SCALARS[name]
         row = self.table[name]
         if isinstance(row, str):
-            return replace(self._type(row.split()[0]), go=f"{_PACKAGES.get(name, self.package)}.{name}")  # type: ignore[type-var]  # all of them are Structs
+            return replace(
+                self._type(row.split()[0]), go=f"{_PACKAGES.get(name, self.others.get(name, self).package)}.{name}"
+            )  # type: ignore[type-var]  # all of them are Structs
         if row.get("union"):
             return union(name, f"{self.package}.{name}", self.struct(SCHEMA))
-        return self.struct(name)
+        return self.root(name) if KIND in row else self.struct(name)
 
     # --- OpenAPI ---
 
@@ -180,7 +223,7 @@ class Types:
         row = self.row(name)
         fields: Mapping[str, str] = row["fields"]
         lists = row.get("lists") or {}
-        found: Document = {"description": row["doc"], "type": "object"}
+        found: Document = {"description": row["doc"], "type": "object"} if "doc" in row else {"type": "object"}
         if row.get("required"):
             found["required"] = list(row["required"])
         if row.get("atomic"):
@@ -192,29 +235,50 @@ class Types:
 
     def _property(self, text: str, semantics: Mapping[str, Any] | None) -> Document:
         name, _, _, description = split(text)
-        found = self._shape(name)
+        found = self.shape(name)
         if description:
             found["description"] = description
         if found.get("type") == "array":
             found |= _list_type(semantics or {})
-            _default_keys(found)
+            if "properties" in found["items"]:  # others are models of their own
+                for key, value in self.key_defaults(name[:-2], found.get("x-kubernetes-list-map-keys", ())).items():
+                    found["items"]["properties"][key].setdefault("default", value)
         elif (semantics or {}).get("atomic"):
             found["x-kubernetes-map-type"] = "atomic"
         return found
 
-    def _shape(self, name: str) -> Document:
+    def shape(self, name: str) -> Document:
+        """Return the OpenAPI schema of a field's type, without what is said of the field itself."""
         if name.endswith("[]"):
-            return {"type": "array", "items": self._shape(name[:-2])}
+            return {"type": "array", "items": self.shape(name[:-2])}
         if name.endswith("{}"):
-            return {"type": "object", "additionalProperties": self._shape(name[:-2])}
+            return {"type": "object", "additionalProperties": self.shape(name[:-2])}
         if name in _SCHEMAS:
             return dict(_SCHEMAS[name])
         row = self.table[name]
         if not isinstance(row, str):
-            return {"allOf": [{"$ref": MODELS + row["model"]}]} if "model" in row else self.schema(name)
+            model = row.get("model") or self._model(name)
+            return {"allOf": [{"$ref": REFERENCE + model}]} if model else self.schema(name)
         scalar, *values = row.split()
         told = ["" if value == "''" else value for value in values]
-        return {**self._shape(scalar), "enum": told} if told else self._shape(scalar)
+        return {**self.shape(scalar), "enum": told} if told else self.shape(scalar)
+
+    def key_defaults(self, item: str, keys: Iterable[str]) -> dict[str, Any]:
+        """Return the values of a list's keys in items that leave them out: defaults, or zeros that Go always shows."""
+        found: dict[str, Any] = {}
+        for key in keys:
+            row = self.row(item)
+            default = (row.get("defaults") or {}).get(key)
+            if default is not None:
+                found[key] = default
+            elif key in (row.get("required") or ()):
+                found[key] = "" if self.shape(split(row["fields"][key]).type).get("type") == "string" else 0
+        return found
+
+    def _model(self, name: str) -> str:
+        """Return the published model of a type, empty if it is none of its own."""
+        home = self.others.get(name, self)
+        return f"{home.models}.{name}" if home.models and name in home.own else ""
 
     # --- strategic merge ---
 
@@ -242,12 +306,14 @@ class Types:
 
     def _filler(self, name: str) -> Callable[[Document], None] | None:
         if name not in self._defaults:
-            self._defaults[name] = self._make_filler(name)
+            others = self.others.get(name)
+            self._defaults[name] = self._make_filler(name) if others is None else others._filler(name)
         return self._defaults[name]
 
     def _make_filler(self, name: str) -> Callable[[Document], None] | None:
         row = self.row(name)
         own: Mapping[str, Any] = row.get("defaults") or {}
+        special: Callable[[Document], None] | None = getattr(filling, row["fill"]) if "fill" in row else None
         below: list[tuple[str, bool, Callable[[Document], None]]] = []
         for field, text in row["fields"].items():
             written = split(text).type
@@ -255,10 +321,12 @@ class Types:
             fill = self._filler(inner) if self.is_struct(inner) else None
             if fill is not None:
                 below.append((field, written != inner, fill))
-        if not own and not below:
+        if not own and not below and special is None:
             return None
 
         def fill_in(document: Document) -> None:
+            if special is not None:
+                special(document)
             for field, value in own.items():
                 if document.get(field) is None:
                     document[field] = clone(value)
@@ -281,12 +349,6 @@ def _list_type(semantics: Mapping[str, Any]) -> Document:
         found["x-kubernetes-patch-merge-key"] = semantics["merge"]
     if "merge" in semantics:
         found["x-kubernetes-patch-strategy"] = "merge"
+    if semantics.get("patch"):
+        found["x-kubernetes-patch-strategy"] = semantics["patch"]
     return found
-
-
-def _default_keys(found: Document) -> None:
-    """Note the zero values of a list's keys that Go always shows: an item without such a key has that one."""
-    for key in found.get("x-kubernetes-list-map-keys", ()):
-        shown = found["items"]["properties"][key]
-        if key in found["items"].get("required", ()):
-            shown.setdefault("default", "" if shown["type"] == "string" else 0)

@@ -65,20 +65,21 @@ def merge_type(schema: View | None, *, preserve_unknown_fields: bool = False) ->
         **(schema.get("properties") or {}),
     }  # upstream: there is always one, so never any field
     try:
-        found = _convert({**schema, "properties": properties}, preserve_unknown_fields)
+        found = convert({**schema, "properties": properties}, preserve_unknown_fields)
     except _UnknownType:
         return Type(map=DEDUCED.map)  # upstream: as without a schema
     if found.map is not None:
-        found.map = _with_meta(found.map)
+        found.map = with_meta(found.map)
     return found
 
 
-def _with_meta(of: MapType) -> MapType:
+def with_meta(of: MapType) -> MapType:
+    """Return the type of an object with apiVersion, kind and metadata."""
     return MapType({**of.fields, **_TYPE_META, "metadata": OBJECT_META}, of.element, of.granular)
 
 
-def _convert(schema: View, preserve: bool) -> Type:
-    """Return the type of a schema; ``preserve`` is what the schemas above say of unknown fields."""
+def convert(schema: View, preserve: bool = False) -> Type:
+    """Return the type of the values of a schema; ``preserve`` is what the schemas above say of unknown fields."""
     preserve = preserve or bool(schema.get(PRESERVE))
     kind = schema.get("type") or ""
     if kind == "object":
@@ -96,24 +97,24 @@ def _convert(schema: View, preserve: bool) -> Type:
 
 def _map(schema: View, preserve: bool) -> MapType:
     properties: Mapping[str, View] = schema.get("properties") or {}
-    fields = {name: _convert(member, preserve) for name, member in properties.items()}
+    fields = {name: convert(member, preserve) for name, member in properties.items()}
     additional = schema.get("additionalProperties")
     if additional is None:
         element = DEDUCED if preserve or not properties else None
     elif isinstance(additional, Mapping):
-        element = _convert(additional, preserve)
+        element = convert(additional, preserve)
     else:
         element = DEDUCED if additional else None
     granular = schema.get("x-kubernetes-map-type") != "atomic"
     of = MapType(fields, element, granular, deduced=bool(not fields and element and element.scalar == UNTYPED))
     if schema.get("x-kubernetes-embedded-resource"):
-        of = _with_meta(of)
+        of = with_meta(of)
     return of
 
 
 def _list(schema: View, preserve: bool) -> ListType:
     items: Any = schema.get("items")
-    item = _convert(items, preserve) if isinstance(items, Mapping) else ATOMIC
+    item = convert(items, preserve) if isinstance(items, Mapping) else ATOMIC
     kind = schema.get("x-kubernetes-list-type") or "atomic"
     keys = tuple(schema.get("x-kubernetes-list-map-keys") or ()) if kind == "map" else ()
     properties: Mapping[str, View] = (items.get("properties") if isinstance(items, Mapping) else None) or {}

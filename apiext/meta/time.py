@@ -208,6 +208,11 @@ def _duration(whole: int) -> tuple[str, float, float]:
     return f"{whole // _YEAR}y", first, first + _YEAR
 
 
+def seconds_between(start: str, end: str) -> float:
+    """Return the seconds from one RFC 3339 time to another; raises ValueError for a text that is none."""
+    return _timestamp(end) - _timestamp(start)
+
+
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TERM = re.compile(r"([0-9]*)(\.[0-9]*)?([^0-9.]*)")
 

@@ -102,6 +102,9 @@ async def mutated(verbs: Verbs, call: Call, document: Document, attributes: Attr
     if place:
         metadata.wipe(document)
     metadata.fill_on_create(document, verbs.clock())
+    if call.endpoint.sign is not None:
+        user = call.user
+        call.endpoint.sign(document, user.name, user.uid, user.groups, dict(user.extra))
     return call.endpoint.prepared(document, None, attributes.dry_run)
 
 

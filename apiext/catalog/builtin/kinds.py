@@ -8,7 +8,9 @@ from msgspec.structs import replace
 from apiext.catalog import endpoints
 from apiext.catalog.builtin.rows import REVIEW_VERBS, Row, columns_of, function, labels_of, rows
 from apiext.catalog.builtin.rules import Validate, compile_rules
+from apiext.catalog.builtin.scales import builtin_scale
 from apiext.catalog.compile import storage_version_hash
+from apiext.catalog.merge_types import table_type
 from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
 from apiext.catalog.typed import typed_codec
@@ -18,7 +20,7 @@ from apiext.go_types import typed
 from apiext.go_types.tables import Types, types_of
 from apiext.go_types.typed import Struct
 from apiext.managedfields.fieldset import EMPTY
-from apiext.managedfields.schemas import lazily, merge_type
+from apiext.managedfields.schemas import lazily
 from apiext.managedfields.types import Type
 from apiext.meta import syntax
 from apiext.meta.names import GroupResource
@@ -26,6 +28,8 @@ from apiext.meta.names import GroupResource
 # Seconds that an event is kept, unless --event-ttl says otherwise (upstream: the same).
 EVENT_TTL = 3600
 
+FIRST, LATER = "first", "later"
+"""The words of rows whose objects have the generation 1 for ever, and of those whose first has none."""
 Prepare = Callable[[Document, View | None], Document]
 Give = Callable[[Document, View | None, bool], Document]
 """Gives a service the addresses and ports that it lacks; the last argument is true for a dry run."""
@@ -257,16 +261,22 @@ def _renaming(row: Row) -> Callable[[View], Document]:
 
 def _endpoints(kind: _Kind, verbs: tuple[str, ...]) -> Mapping[str, Endpoint]:
     row = kind.row
-    main = endpoints.main(row.status, verbs)
+    main = endpoints.main(row.status and not row.keeps_status, verbs)
+    if row.resets:
+        main = replace(main, reset={**main.reset, **{f"f:{part}": EMPTY for part in row.resets}})
     prepare = _main(kind, main.prepare)
     preview = _main(kind, main.prepare, dry_run=True) if row.addressed else None
     found = {"": replace(main, prepare=prepare, preview=preview, review=row.review, judges=tuple(row.judges))}
+    if row.signed:
+        found[""] = replace(found[""], sign=function(row.signed))
     if row.status:
         status = endpoints.status()
         reset = {"f:spec": EMPTY} if row.status_metadata else status.reset
         found["status"] = replace(
             status, prepare=_status(row, status.prepare), reset=reset, judges=tuple(row.judges_status)
         )
+    if row.scale:
+        found["scale"] = builtin_scale(row.scale, prepare)
     for below in row.subresources:
         asks = Row(version="v1", resource=below["name"], namespaced=row.namespaced, **below["asks"])
         asked = _Kind(asks, kind.read, kind.give)
@@ -287,7 +297,7 @@ def _endpoints(kind: _Kind, verbs: tuple[str, ...]) -> Mapping[str, Endpoint]:
 
 
 def _merge_type(kind: _Kind) -> Callable[[], Type]:
-    return lazily(lambda: merge_type(kind.schema()))
+    return lazily(lambda: table_type(kind.types, kind.row.kind))
 
 
 def _main(kind: _Kind, inner: Prepare, *, dry_run: bool = False) -> Prepare:
@@ -296,8 +306,14 @@ def _main(kind: _Kind, inner: Prepare, *, dry_run: bool = False) -> Prepare:
     def prepare(new: Document, old: View | None) -> Document:
         given = (new.get("metadata") or {}).get("generation")
         new = inner(new, old)
-        if not row.generation:
+        if (
+            not row.generation
+            or (row.generation == FIRST and old is not None)
+            or (row.generation == LATER and old is None)
+        ):
             _set_generation(new["metadata"], given)
+        elif old is not None and _counts(row.counts, new["metadata"], old["metadata"]):
+            new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
         if row.prepare:
             new = function(row.prepare)(new, old)
         if row.addressed:
@@ -313,7 +329,7 @@ def _status(row: Row, inner: Prepare) -> Prepare:
     def prepare(new: Document, old: View | None) -> Document:
         found = inner(new, old)
         found["metadata"] = new["metadata"] if row.status_metadata else _reset(new["metadata"], found["metadata"])
-        return found
+        return function(row.prepare_status)(found, old) if row.prepare_status else found
 
     return prepare
 
@@ -328,6 +344,11 @@ def _reset(metadata: View, kept: View) -> Document:
 
 
 _KEPT_BY_STATUS = ("deletionTimestamp", "labels", "annotations", "finalizers", "ownerReferences")
+
+
+def _counts(parts: Sequence[str], new: View, old: View) -> bool:
+    """Tell whether a part of metadata that counts for the generation has changed."""
+    return any((new.get(part) or {}) != (old.get(part) or {}) for part in parts)
 
 
 def _set_generation(metadata: Document, given: int | None) -> None:

@@ -31,7 +31,8 @@ class Row(Struct, frozen=True):
     category: Sequence[str] = ()
     verbs: Sequence[str] = STORED_VERBS
     review: str = ""
-    generation: bool = False
+    generation: bool | str = False
+    counts: Sequence[str] = ()
     unconditional: bool = False
     judges: Sequence[str] = (CHANGE,)
     judges_status: Sequence[str] = (CHANGE,)
@@ -46,6 +47,11 @@ class Row(Struct, frozen=True):
     names: str = "dns1123_subdomain"
     defaults: str = ""
     prepare: str = ""
+    prepare_status: str = ""
+    orphans: bool = False
+    keeps_status: bool = False
+    resets: Sequence[str] = ()
+    signed: str = ""
     stored: str = ""
     addressed: bool = False
     rules: Sequence[Mapping[str, Any]] = ()
@@ -61,6 +67,7 @@ class Row(Struct, frozen=True):
     uncached: bool = False
     expires: bool = False
     subresources: Sequence[Mapping[str, Any]] = ()
+    scale: str = ""
 
     def every(self) -> list["Row"]:
         """Return the rows of all versions, this one first."""
@@ -123,7 +130,10 @@ def _cell(given: Mapping[str, Any]) -> Callable[[View], Any]:
 
 
 def labels_of(row: Row) -> dict[str, Callable[[View], str]]:
-    """Return the field labels besides those of metadata; alternatives are tried in their order."""
+    """Return the field labels besides those of metadata; alternatives are tried in their order.
+
+    An alternative ``=false`` is the value of an object that has none of those before it.
+    """
     found: dict[str, Callable[[View], str]] = {}
     for one in row.select:
         for label, path in ({one: one} if isinstance(one, str) else one).items():
@@ -136,6 +146,8 @@ def _text_at(paths: str) -> Callable[[View], str]:
 
     def get(document: View) -> str:
         for way in ways:
+            if way[0][:1] == "=":
+                return way[0][1:]
             value: Any = document
             for name in way:
                 value = value.get(name) if isinstance(value, Mapping) else None

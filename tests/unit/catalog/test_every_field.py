@@ -111,7 +111,11 @@ def value_of(of: GoType, variant: int, above: tuple[str, ...] = ()) -> Any:
     if isinstance(of, Struct):
         if of.name in above:
             return LEAF
-        return {name: value_of(field.type, variant, (*above, of.name)) for name, field in of.fields.items()}
+        within = (
+            above and {"apiVersion", "kind", "metadata"} <= of.fields.keys()
+        )  # protobuf has no names of kinds there
+        fields = {name: field for name, field in of.fields.items() if not (within and name in ("apiVersion", "kind"))}
+        return {name: value_of(field.type, variant, (*above, of.name)) for name, field in fields.items()}
     if isinstance(of, Special):
         values = UNIONS[of.go.rpartition(".")[2]]
         return values[variant % len(values)]
@@ -161,7 +165,8 @@ def test_every_field_survives_json_protobuf_and_the_store(kind: Kind, variant: i
         read = protobuf.decode(protobuf.encode(body))  # as a client sends it
         assert list(lost(body, read)) == []
         assert version.normalize(read)[0] == document, "a PUT in protobuf is the PUT in JSON"
-        assert list(lost(document, protobuf.decode(protobuf.encode(document)))) == []
+        read, _ = version.normalize(protobuf.decode(protobuf.encode(document)))
+        assert list(lost(document, read)) == []
     else:
         assert version.api_version == "apiextensions.k8s.io/v1beta1", "upstream has no protobuf of it"
     if (

@@ -1,0 +1,239 @@
+"""What the server does with workloads on their way into the store (upstream: registry strategies)."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from fractions import Fraction
+
+from apiext.documents.document import Document, View, clone
+from apiext.go_types.quantities import value_of
+from apiext.meta.time import render
+
+_CONTAINERS = ("containers", "initContainers")
+_SUPPORTED = ("cpu", "memory")  # of the resources that make a pod's quality of service
+_TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+_UID, _OLD_UID = "batch.kubernetes.io/controller-uid", "controller-uid"
+_NAME, _OLD_NAME = "batch.kubernetes.io/job-name", "job-name"
+
+
+# --- pods ---
+
+
+def prepare_pod(new: Document, old: View | None) -> Document:
+    """Set the status that a pod begins with: its phase, its class of quality, what keeps it from being scheduled."""
+    if old is not None:
+        return new
+    status: Document = {"phase": "Pending"}
+    if new["spec"].get("schedulingGates"):
+        status["conditions"] = [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "lastProbeTime": None,
+                "lastTransitionTime": None,
+                "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }
+        ]
+    new["status"] = {**status, "qosClass": quality_of(new["spec"])}
+    return new
+
+
+def quality_of(spec: View) -> str:
+    """Return the class of quality of a pod: Guaranteed, Burstable or BestEffort."""
+    whole = spec.get("resources") or {}
+    if whole.get("requests") or whole.get("limits"):
+        return _quality(whole)
+    found = {_quality(one.get("resources") or {}) for name in _CONTAINERS for one in spec.get(name) or ()}
+    return found.pop() if len(found) == 1 else "Burstable" if found else "BestEffort"
+
+
+def _quality(resources: View) -> str:
+    """Return the class of what asks for these resources."""
+    requests, limits = _asked(resources.get("requests")), _asked(resources.get("limits"))
+    if not requests and not limits:
+        return "BestEffort"
+    return "Guaranteed" if limits.keys() == set(_SUPPORTED) and requests == limits else "Burstable"
+
+
+def _asked(resources: Mapping[str, str] | None) -> dict[str, Fraction]:
+    found = {name: value_of(text) for name, text in (resources or {}).items() if name in _SUPPORTED}
+    return {name: value for name, value in found.items() if value > 0}
+
+
+def prepare_pod_status(new: Document, old: View) -> Document:
+    """Keep what a writer of the status may not change, or has left out."""
+    for name in ("deletionTimestamp", "ownerReferences"):
+        new["metadata"].pop(name, None)
+        if name in old["metadata"]:
+            new["metadata"][name] = old["metadata"][name]
+    before, status = old.get("status") or {}, new.setdefault("status", {})
+    for name in ("qosClass", "resourceClaimStatuses", "extendedResourceClaimStatus"):
+        if status.get(name) in (None, "") and before.get(name):
+            status[name] = clone(before[name])
+    return new
+
+
+# --- workloads ---
+
+
+def default_daemon_set(document: Document) -> None:
+    """Show the count of a template's changes, which upstream keeps in a field that this version does not have."""
+    annotations = document["metadata"].get("annotations") or {}
+    if _TEMPLATE_GENERATION not in annotations:
+        document["metadata"]["annotations"] = {**annotations, _TEMPLATE_GENERATION: "0"}
+
+
+def prepare_daemon_set(new: Document, old: View | None) -> Document:
+    """Count the changes of the template in an annotation."""
+    annotations: dict[str, str] = dict(new["metadata"].get("annotations") or {})
+    before: Mapping[str, str] = {} if old is None else old["metadata"].get("annotations") or {}
+    given = before.get(_TEMPLATE_GENERATION) if old is not None else annotations.get(_TEMPLATE_GENERATION)
+    count = int(given) if given and given.isdecimal() else 0
+    if old is None:
+        count = max(count, 1)
+    elif new["spec"].get("template") != (old.get("spec") or {}).get("template"):
+        count += 1
+    new["metadata"]["annotations"] = {**annotations, _TEMPLATE_GENERATION: str(count)}
+    return new
+
+
+def prepare_deployment_status(new: Document, old: View) -> Document:
+    """Keep the labels, which a writer of the status may not change."""
+    new["metadata"].pop("labels", None)
+    if "labels" in old["metadata"]:
+        new["metadata"]["labels"] = old["metadata"]["labels"]
+    return new
+
+
+def prepare_job(new: Document, old: View | None) -> Document:
+    """Give a job its selector, and its pods the labels that it selects."""
+    spec = new["spec"]
+    if old is not None or spec.get("manualSelector"):
+        return new
+    uid, name = new["metadata"].get("uid", ""), new["metadata"].get("name", "")
+    metadata = spec["template"].setdefault("metadata", {})
+    labels = metadata["labels"] = dict(metadata.get("labels") or {})
+    for key, value in ((_OLD_UID, uid), (_UID, uid), (_OLD_NAME, name), (_NAME, name)):
+        labels.setdefault(key, value)
+    if not new["metadata"].get("labels"):
+        new["metadata"]["labels"] = dict(labels)  # upstream: a default that is filled in when the object is read
+    selector = spec["selector"] = dict(spec.get("selector") or {})
+    selector["matchLabels"] = {_UID: uid, **(selector.get("matchLabels") or {})}
+    return new
+
+
+def prepare_endpoint_slice(new: Document, old: View | None) -> Document:
+    """Drop the topology of endpoints, which clients of this version may not write."""
+    if old is None or new.get("endpoints") != old.get("endpoints"):
+        for endpoint in new.get("endpoints") or ():
+            endpoint.pop("deprecatedTopology", None)
+    return new
+
+
+# --- volumes ---
+
+
+def prepare_volume(new: Document, old: View | None) -> Document:
+    """Set the phase that a volume begins with, and its time."""
+    if old is None:
+        new["status"] = {"phase": "Pending", "lastPhaseTransitionTime": _now()}
+    return new
+
+
+def prepare_volume_status(new: Document, old: View) -> Document:
+    """Set the time of a new phase."""
+    before, status = old.get("status") or {}, new.setdefault("status", {})
+    field = "lastPhaseTransitionTime"
+    if before.get("phase") == status.get("phase"):
+        if status.get(field) is None and before.get(field) is not None:
+            status[field] = before[field]
+    elif status.get(field) in (None, before.get(field)):
+        status[field] = _now()
+    return new
+
+
+def _now() -> str:
+    return render(datetime.now(UTC))
+
+
+def prepare_claim(new: Document, old: View | None) -> Document:
+    """Set the phase that a claim begins with, and keep its two sources of data equal."""
+    if old is None:
+        new["status"] = {"phase": "Pending"}
+    spec = new["spec"]
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    if source is not None and reference is None:
+        spec["dataSourceRef"] = dict(source)
+    elif reference is not None and source is None and not reference.get("namespace"):
+        group, kind = reference.get("apiGroup") or "", reference.get("kind")
+        if (group, kind) in _SOURCES:
+            spec["dataSource"] = {key: value for key, value in reference.items() if key != "namespace"}
+    return new
+
+
+_SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
+
+
+# --- certificates ---
+
+
+def prepare_request(new: Document, old: View | None) -> Document:
+    """Keep what is asked for as it was, once it is asked."""
+    if old is not None and "spec" in old:
+        new["spec"] = clone(old["spec"])
+    return new
+
+
+def prepare_request_status(new: Document, old: View) -> Document:
+    """Keep the decisions, which have an endpoint of their own, and time the new conditions."""
+    kept = [one for one in _conditions(old) if one.get("type") in DECISIONS]
+    decided = {one.get("type") for one in kept}
+    others = [one for one in _conditions(new) if one.get("type") not in DECISIONS]
+    named = [one for one in _conditions(new) if one.get("type") in DECISIONS and one.get("type") in decided]
+    order = {one.get("type"): index for index, one in enumerate(_conditions(new))}
+    found = [*others, *(kept if kept else named)]
+    found.sort(key=lambda one: order.get(one.get("type"), len(order)))
+    if found:
+        new["status"]["conditions"] = found
+    else:
+        new["status"].pop("conditions", None)
+    return time_conditions(new, old)
+
+
+DECISIONS = ("Approved", "Denied")
+
+
+def _conditions(document: View) -> list[Document]:
+    return list((document.get("status") or {}).get("conditions") or ())
+
+
+def time_conditions(new: Document, old: View) -> Document:
+    """Set the times of conditions that have none."""
+    before = {one.get("type"): one for one in _conditions(old)}
+    now = _now()
+    for one in _conditions(new):
+        if one.get("lastUpdateTime") is None:
+            one["lastUpdateTime"] = now
+        if one.get("lastTransitionTime") is None:
+            was = before.get(one.get("type"))
+            same = was is not None and was.get("status") == one.get("status") and was.get("lastTransitionTime")
+            one["lastTransitionTime"] = was["lastTransitionTime"] if was is not None and same else now
+    return new
+
+
+def sign_request(document: Document, name: str, uid: str, groups: Sequence[str], extra: View) -> None:
+    """Tell who asks for a certificate."""
+    given = {"username": name, "uid": uid, "groups": list(groups), "extra": {key: list(extra[key]) for key in extra}}
+    for field, value in given.items():
+        document["spec"].pop(field, None)
+        if value:
+            document["spec"][field] = value
+
+
+def prepare_node(new: Document, old: View | None) -> Document:
+    """Keep the first range of addresses of pods and the list of them equal, as upstream's conversion does."""
+    spec = new["spec"]
+    first, every = spec.get("podCIDR"), spec.get("podCIDRs") or []
+    if first and (not every or every[0] != first):
+        spec["podCIDRs"] = [first]
+    return new

@@ -1,0 +1,216 @@
+"""Defaults that depend on other fields: functions that rows of types name with ``fill`` (upstream: defaults.go).
+
+Each changes a decoded struct in place, before the defaults of the structs within it. Plain defaults are rows.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from apiext.documents.document import Document, clone
+
+CONTAINERS = ("containers", "initContainers")
+_MAX_INT32 = 2**31 - 1
+
+
+# --- containers ---
+
+
+def container(document: Document) -> None:
+    """Default the pull policy by the tag of the image: a moving tag is always pulled."""
+    if not document.get("imagePullPolicy"):
+        document["imagePullPolicy"] = pull_policy(document.get("image") or "")
+
+
+def image_volume(document: Document) -> None:
+    """Default the pull policy of an image that is a volume."""
+    if not document.get("pullPolicy"):
+        document["pullPolicy"] = pull_policy(document.get("reference") or "")
+
+
+def pull_policy(image: str) -> str:
+    """Return Always for the tag latest, which an image without tag and digest has, too."""
+    name, _, digest = image.partition("@")
+    tag = name.rpartition("/")[2].partition(":")[2]
+    latest = tag == "latest" or (not tag and not digest and bool(name))
+    return "Always" if latest else "IfNotPresent"
+
+
+def volume(document: Document) -> None:
+    """Make a volume without a source an empty directory."""
+    if not any(value is not None for name, value in document.items() if name != "name"):
+        document["emptyDir"] = {}
+
+
+# --- pods ---
+
+
+def pod_spec(document: Document) -> None:
+    """Keep the two names of the service account equal."""
+    account = document.get("serviceAccountName") or document.get("serviceAccount")
+    if account:
+        document["serviceAccountName"] = document["serviceAccount"] = account
+
+
+def pod(document: Document) -> None:
+    """Default what only pods have, and not the templates of pods."""
+    spec = document["spec"]
+    if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
+        spec["terminationGracePeriodSeconds"] = 1
+    for container in _containers(spec, CONTAINERS):
+        _request_limits(container.get("resources") or {})
+    spec.setdefault("enableServiceLinks", True)
+    if spec.get("hostNetwork"):
+        for container in _containers(spec, CONTAINERS):
+            for port in container.get("ports") or ():
+                if not port.get("hostPort") and port.get("containerPort"):
+                    port["hostPort"] = port["containerPort"]
+
+
+def _containers(spec: Document, fields: Iterable[str]) -> list[Document]:
+    return [container for name in fields for container in spec.get(name) or ()]
+
+
+def _request_limits(resources: Document) -> None:
+    """Request what the limits say, where nothing is requested."""
+    limits: Mapping[str, str] = resources.get("limits") or {}
+    if limits:
+        resources["requests"] = {**limits, **(resources.get("requests") or {})}
+
+
+def pod_status(document: Document) -> None:
+    """Keep the address and the list of addresses of a pod equal; the address wins."""
+    address, listed = document.get("podIP"), document.get("podIPs") or []
+    if address and (not listed or listed[0].get("ip") != address):
+        document["podIPs"] = [{"ip": address}]
+    elif not address and listed and listed[0].get("ip"):
+        document["podIP"] = listed[0]["ip"]
+
+
+def replication_controller(document: Document) -> None:
+    """Take selector and labels from the template."""
+    _labels_of_template(document, with_selector=True)
+
+
+def _labels_of_template(document: Document, *, with_selector: bool = False) -> None:
+    spec = document["spec"]
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    if not labels:
+        return
+    if with_selector and not spec.get("selector"):
+        spec["selector"] = dict(labels)
+    if not document["metadata"].get("labels"):
+        document["metadata"]["labels"] = dict(labels)
+
+
+# --- storage, nodes, limits ---
+
+
+def node_status(document: Document) -> None:
+    """Offer all that a node has."""
+    if document.get("allocatable") is None and document.get("capacity") is not None:
+        document["allocatable"] = dict(document["capacity"])
+
+
+def limit_range_item(document: Document) -> None:
+    """Default the limits and requests of containers by each other."""
+    if document.get("type") != "Container":
+        return
+    limits = {**(document.get("max") or {}), **(document.get("default") or {})}
+    requests = {**(document.get("min") or {}), **limits, **(document.get("defaultRequest") or {})}
+    for name, found in (("default", limits), ("defaultRequest", requests)):
+        if found:
+            document[name] = found
+
+
+# --- workloads ---
+
+
+def deployment_strategy(document: Document) -> None:
+    """Default the settings of a rolling update."""
+    if document.setdefault("type", "RollingUpdate") == "RollingUpdate":
+        _fill(document, "rollingUpdate", {"maxUnavailable": "25%", "maxSurge": "25%"})
+
+
+def daemon_set_strategy(document: Document) -> None:
+    """Default the settings of a rolling update."""
+    if document.setdefault("type", "RollingUpdate") == "RollingUpdate":
+        _fill(document, "rollingUpdate", {"maxUnavailable": 1, "maxSurge": 0})
+
+
+def stateful_set_strategy(document: Document) -> None:
+    """Default the settings of a rolling update; a strategy that is named needs none."""
+    if not document.get("type"):
+        document["type"] = "RollingUpdate"
+        if document.get("rollingUpdate") is None:
+            document["rollingUpdate"] = {}
+    if document["type"] == "RollingUpdate" and document.get("rollingUpdate") is not None:
+        _fill(document, "rollingUpdate", {"partition": 0, "maxUnavailable": 1})
+
+
+def _fill(document: Document, name: str, values: Mapping[str, object]) -> None:
+    found = document[name] if document.get(name) is not None else document.setdefault(name, {})
+    if found is None:
+        found = document[name] = {}
+    for field, value in values.items():
+        if found.get(field) is None:
+            found[field] = value
+
+
+def claim_template(document: Document) -> None:
+    """Tell the kind of the claims that a stateful set makes."""
+    for claim in document["spec"].get("volumeClaimTemplates") or ():
+        claim["apiVersion"] = claim.get("apiVersion") or "v1"
+        claim["kind"] = claim.get("kind") or "PersistentVolumeClaim"
+
+
+def job(document: Document) -> None:
+    """Default how often a job runs and fails, and its labels."""
+    spec = document["spec"]
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec["completions"] = 1
+    if spec.get("parallelism") is None:
+        spec["parallelism"] = 1
+    if spec.get("backoffLimit") is None:
+        spec["backoffLimit"] = 6 if spec.get("backoffLimitPerIndex") is None else _MAX_INT32
+    for name, value in (("completionMode", "NonIndexed"), ("suspend", False), ("manualSelector", False)):
+        if spec.get(name) is None:
+            spec[name] = value
+    if spec.get("podReplacementPolicy") is None:
+        failing = spec.get("podFailurePolicy") is not None
+        spec["podReplacementPolicy"] = "Failed" if failing else "TerminatingOrFailed"
+    _labels_of_template(document)
+
+
+# --- autoscaling ---
+
+_SCALING: Mapping[str, Mapping[str, object]] = {
+    "scaleUp": {
+        "stabilizationWindowSeconds": 0,
+        "selectPolicy": "Max",
+        "policies": [
+            {"type": "Pods", "value": 4, "periodSeconds": 15},
+            {"type": "Percent", "value": 100, "periodSeconds": 15},
+        ],
+    },
+    "scaleDown": {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]},
+}
+
+
+def autoscaler(document: Document) -> None:
+    """Default the metric, and the rules of a behavior that is given."""
+    spec = document["spec"]
+    if not spec.get("metrics"):
+        target = {"type": "Utilization", "averageUtilization": 80}
+        spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    if spec.get("behavior") is not None:
+        for name, rules in _SCALING.items():
+            _fill(spec["behavior"], name, clone(rules))
+
+
+# --- networks ---
+
+
+def network_policy(document: Document) -> None:
+    """A policy that does not say so is about what comes in, and about what goes out if it has such rules."""
+    spec = document["spec"]
+    if not spec.get("policyTypes"):
+        spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]

@@ -1,0 +1,76 @@
+"""Quantities of resources: ``0.5`` is ``500m``, ``1024Mi`` is ``1Gi`` (upstream: apimachinery's resource.Quantity)."""
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+
+_PARTS = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(.*)")
+_BINARY = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_SUFFIXES = {power: suffix for suffix, power in _DECIMAL.items()}
+_MAX = 2**63 - 1
+_NANO = 9
+
+
+@lru_cache(1024)
+def canonical(text: str, places: int = _NANO) -> str:
+    """Return a well-formed quantity as Go prints it; digits after so many decimal places are rounded up."""
+    value, form = _parsed(text)
+    value = _rounded(value, places)
+    if form == "Ki" and (abs(value) < 1024 or value.denominator != 1):
+        form = ""
+    if form == "Ki":
+        return _binary(int(value))
+    return _decimal(value, form)
+
+
+def value_of(text: str) -> Fraction:
+    """Return the value of a quantity."""
+    return _parsed(text)[0]
+
+
+def _parsed(text: str) -> tuple[Fraction, str]:
+    """Return value and form: ``Ki`` for powers of 1024, ``e`` for exponents, else empty."""
+    found = _PARTS.fullmatch(text)
+    assert found is not None, "the text is checked before"
+    sign, whole, digits, suffix = found[1], found[2] or "0", found[3] or "", found[4]
+    value = Fraction(int(whole + digits), 10 ** len(digits))
+    if suffix in _BINARY:
+        value, form = value * 1024 ** (_BINARY.index(suffix) + 1), "Ki"
+    elif suffix in _DECIMAL:
+        value, form = value * Fraction(10) ** _DECIMAL[suffix], ""
+    else:
+        power = max(-400, min(int(suffix[1:]), 400))  # what is beyond is rounded or cut anyway
+        value, form = value * Fraction(10) ** power, "e"
+    value = min(_rounded(value, _NANO), Fraction(_MAX))
+    if form == "Ki" and 0 < value < 1:
+        form = ""
+    return (-value if sign == "-" else value), form
+
+
+def _rounded(value: Fraction, places: int) -> Fraction:
+    """Return the value with so many decimal places, rounded away from zero."""
+    scaled = abs(value) * 10**places
+    up = -(-scaled.numerator // scaled.denominator)
+    return Fraction(up if value >= 0 else -up, 10**places)
+
+
+def _binary(value: int) -> str:
+    power = 0
+    while value and value % 1024 == 0 and power < len(_BINARY):
+        value //= 1024
+        power += 1
+    return f"{value}{_BINARY[power - 1] if power else ''}"
+
+
+def _decimal(value: Fraction, form: str) -> str:
+    if not value:
+        return "0"
+    number, power = value * 10**_NANO, -_NANO
+    mantissa = int(number)
+    while mantissa % 1000 == 0 and (power < 18 or form == "e"):
+        mantissa //= 1000
+        power += 3
+    if form == "e":
+        return f"{mantissa}e{power}" if power else str(mantissa)
+    return f"{mantissa}{_SUFFIXES[power]}"

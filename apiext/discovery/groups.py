@@ -12,9 +12,9 @@ CORE = ""
 _ORDER = {"status": 0, "scale": 1}  # subresources of definitions as upstream lists them (DIS-112)
 _OWN = (
     CORE, "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io",
-    "autoscaling", "batch", "certificates.k8s.io", "networking.k8s.io", "policy", "rbac.authorization.k8s.io", "storage.k8s.io",
-    "admissionregistration.k8s.io", "apiextensions.k8s.io", "scheduling.k8s.io", "coordination.k8s.io",
-    "node.k8s.io", "discovery.k8s.io", "storagemigration.k8s.io",
+    "autoscaling", "batch", "certificates.k8s.io", "networking.k8s.io", "policy", "rbac.authorization.k8s.io",
+    "storage.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io", "scheduling.k8s.io",
+    "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io", "storagemigration.k8s.io",
 )  # fmt: skip
 """The groups of the server itself by the priorities that upstream gives them; clients take the first that fits."""
 

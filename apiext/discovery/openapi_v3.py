@@ -17,6 +17,7 @@ from apiext.discovery.schemas import kinds, model_names, model_schemas
 from apiext.discovery.tagged import Tagged, etag, joined, separated
 from apiext.documents.document import View
 from apiext.documents.encoding import encode_in_order
+from apiext.go_types.tables import model_files
 
 PROTOBUF = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 """The Content-Type of the protobuf answer; clients ask for it also with ``@`` in place of the second dot (OAS-002)."""
@@ -116,16 +117,23 @@ def _shared(page: _Page) -> list[tuple[str, ...]]:
     if any(one.version.typed and "watch" in one.version.verbs for one in page.served):
         models.add(types.WATCH_EVENT)
     every: list[tuple[str, ...]] = [(types.SCALE if scale else types.STATUS,)] if page.served else []
-    found = [*every, tuple(sorted(models))] if models else every
     named = model_names(one.version for one in page.served)
+    models |= _own_within(named)
+    found = [*every, tuple(sorted(models))] if models else every
     return [*found, named] if named else found
+
+
+@lru_cache(limits.DOCUMENTS_KEPT)
+def _own_within(models: tuple[str, ...]) -> frozenset[str]:
+    """Return the types of the server's own answers that models refer to."""
+    return frozenset(types.referred_to(model_schemas(models, v2=False)))
 
 
 @lru_cache(limits.DOCUMENTS_KEPT)
 def _types(key: tuple[str, ...]) -> Mapping[str, View]:
     if key in ((types.SCALE,), (types.STATUS,)):
         return types.shared_types(scale=key == (types.SCALE,))
-    return types.own_types(key) if key[0] in types.data().own else model_schemas(key, v2=False)
+    return model_schemas(key, v2=False) if key[0] in model_files() else types.own_types(key)
 
 
 # --- JSON ---

@@ -137,7 +137,7 @@ def normalize_patched(
         if call.served.typed:
             if not patched.get("apiVersion"):
                 raise _without_fields(call, patched, patch_notes, validation, quoted)
-            patched["apiVersion"] = call.served.api_version
+            patched["apiVersion"], _ = identity.expected_kind(call.served, call.endpoint)
     try:
         if beyond and not _typed(call):  # upstream: the text is read before anything of it is looked at
             decode_json(quoted().encode(errors="replace"))

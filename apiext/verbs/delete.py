@@ -22,7 +22,9 @@ from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.commit import Decide, Decision, Put, Remove, Unconfirmed, commit, known, nothing
 from apiext.verbs.converting import FailedConversion
 from apiext.verbs.errors import Undecodable, invalid_object
+from apiext.verbs.grace import PODS, Grace
 from apiext.verbs.guarded import guards_of, refresh
+from apiext.verbs.metadata import FOREGROUND, ORPHAN
 from apiext.verbs.objects import absent, attributes_of, collection_of, with_hidden
 
 log = logging.getLogger(__name__)
@@ -38,6 +40,8 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
     if options.ignore_store_read_error:
         return await _delete_undecodable(verbs, call, options)
     identity.check_segment(call.name)
+    if call.served.typed and call.served.group_resource == JOBS and _says_nothing(options):
+        call.warn([PRESERVED])
     deletion = Deletion(verbs, call, options)
     read = partial(known, verbs, call, newest=deletion.marker is not _mark)
     return await commit(verbs, call, read, deletion.decide, deletion.renew)
@@ -48,6 +52,7 @@ class Deletion:
 
     def __init__(self, verbs: Verbs, call: Call, options: DeleteOptions) -> None:
         """Delete the call's object."""
+        self._grace = Grace() if call.served.typed and call.served.group_resource == PODS else None
         self.marker = MARKERS.get(call.served.group_resource, _mark) if call.served.typed else _mark
         self._verbs = verbs
         self._call = call
@@ -76,7 +81,11 @@ class Deletion:
             attributes.name = ""
         await self._verbs.admission.review_delete(attributes)
         self._decided = entry
+        if self._grace is not None and self._grace.is_pending(old, options):
+            return Unconfirmed(Outcome(code, entry=entry))
         kept, guard = await self.marker(self._verbs, call, old, options)
+        if self._grace is not None:
+            kept = self._grace.marked(old, kept, options, self._verbs.clock())
         if kept is None:
             return self._removed(entry, old)
         kept = await threads.run(call, with_hidden, call, entry.raw, kept, kept)
@@ -114,6 +123,8 @@ class Deletion:
         """Return the metadata of an object that nothing holds and no plug-in sees: a delete needs no more of it."""
         served = self._call.served
         if self._verbs.admission.applies("DELETE", served.group_resource):
+            return None
+        if self._grace is not None:
             return None
         found = served.glance(entry.raw, entry.revision)
         return None if found is None or _kept_by(self._call, found, self._options) else found
@@ -193,6 +204,8 @@ def _pinned(old: View, options: DeleteOptions) -> DeleteOptions:
 
 def _gone(call: Call, entry: Entry, old: View) -> Outcome:
     """Return the answer to a delete that leaves nothing."""
+    if call.served.returns_deleted and call.served.group_resource == PODS:
+        return Outcome(200, document=dict(old))
     if call.served.returns_deleted:
         return Outcome(200, entry=entry)
     resource = call.served.group_resource
@@ -261,7 +274,25 @@ async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOpt
 def _kept_by(call: Call, document: View, options: DeleteOptions) -> list[str]:
     """Return the finalizers that an object has from now on; without any it goes."""
     now = metadata.finalizers(document)
-    return list(now) if call.served.uncollected else _held_by(now, options)
+    if call.served.uncollected:
+        return list(now)
+    if _says_nothing(options) and call.served.group_resource in ORPHANING and not {ORPHAN, FOREGROUND} & set(now):
+        options = replace(options, propagation_policy="Orphan")
+    return _held_by(now, options)
+
+
+def _says_nothing(options: DeleteOptions) -> bool:
+    """Tell whether the client leaves it to the kind what becomes of dependents."""
+    return not options.propagation_policy and options.orphan_dependents is None
+
+
+JOBS = GroupResource("batch", "jobs")
+ORPHANING = frozenset((JOBS, GroupResource("", "replicationcontrollers")))
+"""Kinds whose dependents stay unless the client says otherwise."""
+PRESERVED = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+    "propagationPolicy=Orphan to suppress this warning"
+)
 
 
 def _held_by(now: Sequence[str], options: DeleteOptions) -> list[str]:

@@ -3,6 +3,8 @@
 from apiext.catalog.accessors import AccessorError
 from apiext.documents.document import Document, View
 from apiext.meta import status
+from apiext.meta.fields import invalid
+from apiext.meta.names import GroupKind
 from apiext.verbs import identity, ownership
 from apiext.verbs.call import Call
 from apiext.verbs.objects import accepted
@@ -58,6 +60,13 @@ class ScaleLens(Lens):
     def settle(self, call: Call, shown: Document) -> None:
         """Leave the namespace alone."""
         # upstream: rest.BeforeUpdate, which sees no Scale
+
+    def embed(self, call: Call, stored: View, shown: Document) -> Document:
+        replicas = (shown.get("spec") or {}).get("replicas") or 0
+        if call.served.typed and replicas < 0:  # a Scale of a built-in kind has a rule of its own
+            error = invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+            raise status.invalid(GroupKind(call.endpoint.group, call.endpoint.kind), call.name, [error])
+        return super().embed(call, stored, shown)
 
     def own(self, call: Call, stored: View, shown: View, new: Document) -> None:
         ownership.put_back(call, stored, shown, new)

@@ -138,7 +138,7 @@ class Update(Struct):
         gone = partial(ownership.given_up, call, self.options, old, new) if self.applied else dict
         new = with_hidden(call, raw, old, new, gone)
         new["metadata"].pop("resourceVersion", None)
-        if old["metadata"].get("deletionTimestamp") and not metadata.finalizers(new) and _may_go(call, new):
+        if _is_due(old) and not metadata.finalizers(new) and _may_go(call, new):
             return new, None
         return new, call.served.to_store(new)
 
@@ -177,6 +177,12 @@ class Update(Struct):
             wrong = fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")
             raise status.invalid(call.served.group_resource, call.name, [wrong])
         raise status.conflict(call.served.group_resource, call.name, status.MODIFIED)
+
+
+def _is_due(old: View) -> bool:
+    """Tell whether only finalizers keep an object: a pod may also wait for its node."""
+    before = old["metadata"]
+    return bool(before.get("deletionTimestamp")) and not before.get("deletionGracePeriodSeconds")
 
 
 def _may_go(call: Call, new: View) -> bool:

@@ -129,8 +129,6 @@ def walk(compare: Comparison, sample: Mapping[str, Any], steps: set[str]) -> Non
     body = sampled(sample, "sample")
     name = body["metadata"]["name"]
     own = f"{path}/{name}"
-    for server in (compare.here, compare.there):
-        server.ask("DELETE", f"{own}?gracePeriodSeconds=0&propagationPolicy=Background")
     compare.ask("create", "POST", f"{path}?dryRun=All&fieldManager=m", body)
     kind = compare.ask("create", "POST", f"{path}?fieldManager=m", body).body
     typed = {"apiVersion": kind.get("apiVersion"), "kind": kind.get("kind")}
@@ -161,8 +159,7 @@ def walk(compare: Comparison, sample: Mapping[str, Any], steps: set[str]) -> Non
             )
     if "update" in steps:
         compare.ask("update", "PUT", f"{own}?fieldManager=m", {**typed, **body})
-        without = {**typed, "metadata": {"name": name}}
-        compare.ask("update", "PUT", f"{own}?fieldManager=m", without)
+        compare.ask("update", "PUT", f"{own}?fieldManager=m&dryRun=All", {**typed, "metadata": {"name": name}})
     if "delete" in steps:
         compare.ask("delete", "DELETE", f"{own}?dryRun=All")
         compare.ask("delete", "DELETE", own)
@@ -305,6 +302,10 @@ def main() -> int:
     samples = [one for one in samples if not given.kinds or one["path"].rpartition("/")[2] in given.kinds.split(",")]
     compare = Comparison(Server(given.server, ""), Server(given.reference, given.token))
     steps = set(given.steps.split(",")) - {""}
+    for sample in samples:
+        for server in (compare.here, compare.there):
+            name = sample.get("name", "sample")
+            server.ask("DELETE", f"{sample['path']}/{name}?gracePeriodSeconds=0&propagationPolicy=Background")
     for sample in samples if steps else ():
         walk(compare, sample, steps)
     if given.random:

@@ -261,7 +261,7 @@ def _renaming(row: Row) -> Callable[[View], Document]:
 
 def _endpoints(kind: _Kind, verbs: tuple[str, ...]) -> Mapping[str, Endpoint]:
     row = kind.row
-    main = endpoints.main(row.status and not row.keeps_status, verbs)
+    main = endpoints.main(row.status, verbs)
     if row.resets:
         main = replace(main, reset={**main.reset, **{f"f:{part}": EMPTY for part in row.resets}})
     prepare = _main(kind, main.prepare)
@@ -304,8 +304,10 @@ def _main(kind: _Kind, inner: Prepare, *, dry_run: bool = False) -> Prepare:
     row = kind.row
 
     def prepare(new: Document, old: View | None) -> Document:
-        given = (new.get("metadata") or {}).get("generation")
+        given, status = (new.get("metadata") or {}).get("generation"), new.get("status")
         new = inner(new, old)
+        if row.keeps_status and old is None and status is not None:
+            new["status"] = status
         if (
             not row.generation
             or (row.generation == FIRST and old is not None)

@@ -48,7 +48,6 @@ class Row(Struct, frozen=True):
     defaults: str = ""
     prepare: str = ""
     prepare_status: str = ""
-    orphans: bool = False
     keeps_status: bool = False
     resets: Sequence[str] = ()
     signed: str = ""

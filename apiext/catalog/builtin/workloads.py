@@ -116,7 +116,7 @@ def prepare_job(new: Document, old: View | None) -> Document:
     for key, value in ((_OLD_UID, uid), (_UID, uid), (_OLD_NAME, name), (_NAME, name)):
         labels.setdefault(key, value)
     if not new["metadata"].get("labels"):
-        new["metadata"]["labels"] = dict(labels)  # upstream: a default that is filled in when the object is read
+        new["metadata"]["labels"] = dict(labels)  # as the default of a job that is read
     selector = spec["selector"] = dict(spec.get("selector") or {})
     selector["matchLabels"] = {_UID: uid, **(selector.get("matchLabels") or {})}
     return new
@@ -230,10 +230,11 @@ def sign_request(document: Document, name: str, uid: str, groups: Sequence[str],
             document["spec"][field] = value
 
 
-def prepare_node(new: Document, old: View | None) -> Document:
+def default_node(document: Document) -> None:
     """Keep the first range of addresses of pods and the list of them equal, as upstream's conversion does."""
-    spec = new["spec"]
+    spec = document["spec"]
     first, every = spec.get("podCIDR"), spec.get("podCIDRs") or []
     if first and (not every or every[0] != first):
         spec["podCIDRs"] = [first]
-    return new
+    elif every and not first:
+        spec["podCIDR"] = every[0]

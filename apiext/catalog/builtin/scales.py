@@ -1,7 +1,8 @@
 """The scale of workloads: replicas that are wanted and there, and the selector of their pods."""
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from apiext.catalog.builtin.selector_texts import selector_text
 from apiext.catalog.endpoints import scale

@@ -1,10 +1,9 @@
 """How the schema of a served version is published in OpenAPI v3 and v2 (OAS-003…006, OAS-010)."""
 
 from collections.abc import Iterable, Mapping
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
-from apiext import limits
 from apiext.catalog.builtin.rows import rows
 from apiext.catalog.served import ServedVersion
 from apiext.discovery import types
@@ -106,7 +105,7 @@ def _with_models() -> frozenset[str]:
     return frozenset(row.group for row in rows() if types_of(row.types).models)
 
 
-@lru_cache(limits.DOCUMENTS_KEPT)
+@cache
 def _models_within(name: str) -> frozenset[str]:
     return frozenset(types.models_in(model(name)))
 

@@ -1,1 +1,3 @@
 """The Kubernetes custom-resource API without Kubernetes."""
+
+__version__ = "0.1.0"

@@ -1,33 +1,34 @@
-"""``apiext`` and ``python -m apiext``: the sub-commands."""
+"""``apiext`` and ``python -m apiext``: the sub-commands. Each loads what it needs when it runs."""
 
-import argparse
-import gc
-import json
-import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from apiext import cli, launch
-from apiext.config import ConfigError
+if TYPE_CHECKING:
+    import argparse
+    import ssl
+
+EXIT_FAILURE, EXIT_USAGE = 1, 2
+EXIT_UNREAD = 141  # as a shell tells of a program that a closed pipe ended
 
 USAGE = """usage: apiext COMMAND [ARGS]
 
 commands:
-  serve    serve CustomResourceDefinitions and custom objects (the default)
-  migrate  rewrite stored objects at the storage version: apiext migrate RESOURCE… | --all
-  crd      judge definitions offline, as create would: apiext crd lint FILE…
-  envtest-assets
-           write a directory for KUBEBUILDER_ASSETS: apiext envtest-assets DIR
+  serve    serve CustomResourceDefinitions and custom objects: apiext serve --insecure
+  check    ask a running server whether it is ready: apiext check --url URL [--cafile FILE]
+  crd      validate definitions offline, as create would: apiext crd lint FILE…
   kubeconfig
            write one for a user, or put it where kubectl looks: apiext kubeconfig print | merge | remove
-  config   say what serve would run with, and where each value comes from: apiext config print [FLAG …]
-  completion
-           print a script that completes commands and flags: apiext completion bash | zsh | fish
-  check    ask a running server whether it is ready: apiext check --url URL [--cafile FILE]
+  migrate  rewrite stored objects at the storage version: apiext migrate RESOURCE… | --all
+  config   print what serve would run with, and where each value comes from: apiext config print [FLAG …]
+  envtest-assets
+           write a directory for KUBEBUILDER_ASSETS: apiext envtest-assets DIR
   conformance
            test any server of this API by HTTP alone: apiext conformance --server URL
-  version  print the version; -o json for JSON
+  completion
+           print a script that completes commands, flags and values: apiext completion bash | zsh | fish
+  version  print the versions of apiext and of Kubernetes; -o json for JSON
 
 Each command has its own --help; flags without a command are those of serve.
 """
@@ -35,7 +36,7 @@ Each command has its own --help; flags without a command are those of serve.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a sub-command and return its exit code."""
-    launch.open_streams()
+    _open_streams()
     try:
         try:
             return _run(list(sys.argv[1:] if arguments is None else arguments))
@@ -44,27 +45,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         if not _unread():
             raise
-        return cli.EXIT_UNREAD
+        return EXIT_UNREAD
     finally:
-        launch.leave_streams()
+        _leave_streams()
+
+
+def _open_streams() -> None:
+    """Have standard streams that are closed lead nowhere: else the next file or socket would take their numbers."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+
+
+def _leave_streams() -> None:
+    """Drop output that cannot be written: Python would try again at its end, and change the exit code."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _run(given: list[str]) -> int:
-    if given and given[0] in ("help", "-h", "--help"):
-        if len(given) == 1 or given[1] not in COMMANDS:
+    if not given or given[0] in ("help", "-h", "--help"):
+        if len(given) < 2 or given[1] not in COMMANDS:
             print(USAGE, end="")
             return 0
         given = [given[1], "--help"]
-    name = given.pop(0) if given and not given[0].startswith("-") else "serve"
+    name = "serve" if given[0].startswith("-") else given.pop(0)
     command = COMMANDS.get(name)
     if command is None:
         print(f"apiext: there is no command {name}\n\n{USAGE}", file=sys.stderr, end="")
-        return cli.EXIT_USAGE
+        return EXIT_USAGE
     return command(given)
 
 
 def _unread() -> bool:
-    """Tell whether nobody reads what we print, as behind `| head`; if so the rest goes nowhere."""
+    """Tell whether the reader of our output has gone, as behind `| head`; if so the rest goes nowhere."""
     import select
 
     hung_up = select.poll()
@@ -77,55 +97,79 @@ def _unread() -> bool:
 
 def serve(arguments: Sequence[str]) -> int:
     """Run the server in the foreground until SIGTERM or SIGINT."""
+    import gc
+
+    from apiext import logs  # first, so that what loads the rest is logged in the same form
+
+    logs.open_log()
+    from apiext import cli
+    from apiext.config import ConfigError
+
+    logs.open_log(cli.logging_format(arguments, os.environ))
     try:
-        config = cli.parse_serve(arguments, os.environ, cli.warn_on_stderr)
+        config = cli.parse_serve(arguments, os.environ, logs.warn)
     except ConfigError as error:
-        cli.tell(f"apiext: {error}")
-        return cli.EXIT_USAGE
+        logs.error(str(error))
+        return EXIT_USAGE
     if config.workers > 1:
         from apiext import supervisor
 
-        return supervisor.run(config, cli.warn_on_stderr)
+        return supervisor.run(config, logs.warn)
     gc.disable()  # next to nothing of what is loaded is garbage, and looking takes a fifth of the time
     from apiext import app
 
-    return app.run(config, cli.warn_on_stderr)
+    return app.run(config, logs.warn)
 
 
 def check(arguments: Sequence[str]) -> int:
     """Ask /readyz of a running server: exit 0 when it is ready (health checks of containers)."""
     import http.client
     import ssl
-    import urllib.request
-
-    from apiext.trust import as_go
+    from urllib.parse import urlsplit
 
     parser = _check_parser()
     options = parser.parse_args(list(arguments))
     if not options.url.startswith(("http://", "https://")):
         parser.error("--url must begin with http:// or https://")
-    if not 0 < options.timeout < math.inf:
+    if not 0 < options.timeout < float("inf"):
         parser.error("--timeout is more than 0")
+    place = urlsplit(options.url)
+    server = place.netloc.rpartition("@")[2]
     try:
-        context = as_go(ssl.create_default_context(cafile=options.cafile or None))
-    except OSError as error:
-        parser.error(f"--cafile {options.cafile}: {error.strerror or error}")
-    if not options.cafile:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    direct = urllib.request.build_opener(  # Docker's client puts proxies into containers: none knows their loopback
-        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
-    )
-    try:
-        with direct.open(options.url.rstrip("/") + "/readyz", timeout=options.timeout) as answer:
-            print(answer.read().decode())
+        if place.scheme == "http":
+            asked = http.client.HTTPConnection(server, timeout=options.timeout)
+        else:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            if options.cafile:
+                _trust(context, options.cafile, parser)
+            else:
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+            asked = http.client.HTTPSConnection(server, timeout=options.timeout, context=context)
+        asked.request("GET", place.path.rstrip("/") + "/readyz")
+        answer = asked.getresponse()
+        text = answer.read().decode("utf-8", "replace")
+        if answer.status != http.client.OK:
+            raise OSError(f"{answer.status} {answer.reason}\n{text}".strip())
     except (OSError, ValueError, http.client.HTTPException) as error:
         print(f"apiext: {options.url} is not ready: {error}", file=sys.stderr)
-        return cli.EXIT_FAILURE
+        return EXIT_FAILURE
+    print(text)
     return 0
 
 
-def _check_parser() -> argparse.ArgumentParser:
+def _trust(context: "ssl.SSLContext", cafile: str, parser: "argparse.ArgumentParser") -> None:
+    from apiext.trust import as_go
+
+    try:
+        as_go(context).load_verify_locations(cafile)
+    except OSError as error:
+        parser.error(f"--cafile {cafile}: {error.strerror or error}")
+
+
+def _check_parser() -> "argparse.ArgumentParser":
+    import argparse
+
     parser = argparse.ArgumentParser(prog="apiext check", description=check.__doc__)
     usual = os.environ.get("APIEXT_URL", "https://127.0.0.1:6443")
     parser.add_argument("--url", default=usual, help=f"(default $APIEXT_URL, here {usual})")
@@ -137,16 +181,23 @@ def _check_parser() -> argparse.ArgumentParser:
 
 
 def version(arguments: Sequence[str]) -> int:
-    """Print the version of the package; that of Kubernetes is `apiext serve --version`."""
-    from importlib.metadata import version as of
+    """Print the version of apiext, and the version of Kubernetes that it serves."""
+    from apiext import __version__
+    from apiext.config import KUBERNETES_VERSION
 
-    number = of("apiext")
     wanted = _version_parser().parse_args(list(arguments)).output
-    print(json.dumps({"version": number}) if wanted == "json" else f"apiext {number}")
+    if wanted == "json":
+        import json
+
+        print(json.dumps({"version": __version__, "kubernetesVersion": KUBERNETES_VERSION}))
+    else:
+        print(f"apiext {__version__}\nKubernetes v{KUBERNETES_VERSION}")
     return 0
 
 
-def _version_parser() -> argparse.ArgumentParser:
+def _version_parser() -> "argparse.ArgumentParser":
+    import argparse
+
     parser = argparse.ArgumentParser(prog="apiext version", description=version.__doc__)
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text")
     return parser
@@ -182,19 +233,29 @@ def kubeconfig(arguments: Sequence[str]) -> int:
 
 def config(arguments: Sequence[str]) -> int:
     """Print the configuration of ``serve`` with these flags, as a file for --config."""
+    import argparse
+
+    from apiext import cli
+    from apiext.config import ConfigError
+
     parser = argparse.ArgumentParser(prog="apiext config", usage="%(prog)s [-h] print [FLAG …]")
     parser.add_argument("action", choices=["print"], help=config.__doc__)
     parser.parse_args(arguments[:1])
     try:
-        print(cli.shown(arguments[1:], os.environ, cli.warn_on_stderr))
+        print(cli.shown(arguments[1:], os.environ, _warn))
     except ConfigError as error:
         print(f"apiext: {error}", file=sys.stderr)
-        return cli.EXIT_USAGE
+        return EXIT_USAGE
     return 0
+
+
+def _warn(text: str) -> None:
+    print(f"apiext: warning: {text}", file=sys.stderr)
 
 
 def completion(arguments: Sequence[str]) -> int:
     """Print a script for a shell."""
+    from apiext import cli
     from apiext.conformance.command import parser as conformance_parser
     from apiext.tools import completion as command
     from apiext.tools import envtest, lint, migrate

@@ -116,7 +116,7 @@ Tell = Callable[[Config, launch.Ready], None]
 
 def run(config: Config, warn: cli.Warn, tell: Tell = launch.announce) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code."""
-    launch.log_to_stderr(config)
+    launch.open_log(config)
     sys.setswitchinterval(SWITCH_INTERVAL)
     cycles.hurry()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -128,11 +128,11 @@ def run(config: Config, warn: cli.Warn, tell: Tell = launch.announce) -> int:
             return _end(cli.EXIT_FAILURE if config.worker is not None else launch.explain(stopped, EXITS))
         except Exception as error:  # outermost: every failure becomes one line and an exit code
             return _end(launch.explain(error, EXITS))
-        return _end(0)
+        return launch.ended(config, _end(0))
 
 
 def _end(code: int) -> int:
-    """Return the exit code; the process is over soon, whatever threads compute for requests that had their time."""
+    """Return the exit code; the process ends soon, whatever threads compute for requests that had their time."""
     last = threading.Timer(limits.THREADS_END, os._exit, (code,))
     last.daemon = True
     last.start()
@@ -146,7 +146,6 @@ class Application:
         self._config = config
         self._warn = warn
         self._tell = tell
-        self._began = time.monotonic()
         self._stop = asyncio.Event()
         self._starting: asyncio.Timeout | None = None
         self._store: Store | None = None  # in this process
@@ -326,9 +325,8 @@ class Application:
             await self._or_stop(group, control.wait_synced())
             cycles.keep()  # schemas and catalog live as long as the server
             collecting = group.create_task(cycles.collect_loop())
-            took = time.monotonic() - self._began
             if not self._stop.is_set():
-                self._tell(config, launch.Ready(server.url, str(kubeconfig), took))
+                self._tell(config, launch.Ready(server.url, str(kubeconfig)))
             await self._stop.wait()
             launch.retract(config)
             lag.stop()

@@ -1,8 +1,8 @@
 """The command line: flags, environment and file become a Config; every sub-command starts here."""
 
 import argparse
-import contextlib
 import ipaddress
+import itertools
 import json
 import math
 import os
@@ -12,11 +12,11 @@ import resource
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from msgspec import Struct
 
-from apiext import authorization_file, config_file, foreign_flags, limits
+from apiext import authorization_file, config_file, foreign_flags, limits, logs
 from apiext.audit import flags as audit_flags
 from apiext.catalog.builtin import service_flags
 from apiext.config import (
@@ -44,7 +44,6 @@ from apiext.meta import limits as meta_limits
 Warn = Callable[[str], None]
 
 EXIT_FAILURE, EXIT_USAGE, EXIT_PORT, EXIT_ETCD = 1, 2, 3, 4
-EXIT_UNREAD = 141  # as a shell tells of a program that a closed pipe ended
 
 
 class Flag(Struct, frozen=True):
@@ -56,6 +55,8 @@ class Flag(Struct, frozen=True):
     metavar: str = ""
     switch: bool = False
     aliases: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()  # what a shell offers
+    daily: bool = False
 
     @property
     def options(self) -> list[str]:
@@ -71,77 +72,114 @@ class Setting(NamedTuple):
     source: str
 
 
-FLAGS = (
-    Flag("data-dir", "everything kept on disk: store, certificates, kubeconfig (default "
-         "$XDG_DATA_HOME/apiext, else ~/.local/share/apiext)", metavar="DIR"),
-    Flag("store", "store in this process: sqlite, a file in the data directory, or memory, gone with the process "
-         "(default sqlite, without --etcd-servers)", metavar="KIND"),
-    Flag("store-quota-bytes", "room of the store in this process, beyond which writes are refused", str(8 << 30), "N"),
-    Flag("etcd-servers", "etcd endpoints: http, https or unix:///path; none: --store", metavar="URL[,URL]"),
-    Flag("etcd-prefix", "prefix of every key", "/registry", "PREFIX"),
-    Flag("etcd-cafile", "CA bundle that signed etcd's certificate", metavar="FILE"),
-    Flag("etcd-certfile", "client certificate for etcd", metavar="FILE"),
-    Flag("etcd-keyfile", "key of the client certificate for etcd", metavar="FILE"),
-    Flag("etcd-user", "etcd user as NAME:PASSWORD", metavar="USER"),
-    Flag("etcd-wait", "seconds to wait for etcd at the start", "60", "SECONDS"),
-    Flag("etcd-compaction-interval", "time between compactions, 0 for none", "5m", "DURATION"),
-    Flag("port", "port to serve on; 0 for a free one (default 6443, with --insecure 8080)", metavar="N",
-         aliases=("secure-port",)),
-    Flag("bind-address", "address to serve on", "127.0.0.1", "ADDRESS"),
-    Flag("insecure", "plain http on a loopback address, no authentication", switch=True),
-    Flag("ready-file", "JSON file written when the server is ready", metavar="FILE"),
-    Flag("kubeconfig", "where the admin kubeconfig is written (default DIR/admin.kubeconfig)", metavar="FILE"),
-    Flag("disable-admission-plugins",
-         f"admission plug-ins to turn off, of {', '.join(sorted(PLUGINS - OPTIONAL_PLUGINS))}", metavar="A,B"),
-    Flag("enable-admission-plugins", f"admission plug-ins to turn on, of {', '.join(sorted(OPTIONAL_PLUGINS))}",
-         metavar="A,B"),
-    Flag("runtime-config", "APIs to turn on or off: group/version=false, or api/all=false", metavar="K=V,…"),
-    Flag("controllers", f"controllers to run, -NAME for not, of {', '.join(sorted(CONTROLLERS))}", "*", "A,B"),
-    Flag("enable-garbage-collector", "delete the dependents of deleted owners; false as "
-         "--controllers=*,-garbage-collector-controller", "true", switch=True),
-    Flag("watch-cache", "accepted: the cache is always on", "true", switch=True),
-    Flag("workers", "processes sharing the port and the etcd of --etcd-servers; auto: one for each core", "1", "N"),
-    Flag("cert-dir", "directory of apiserver.crt and apiserver.key", metavar="DIR"),
-    Flag("tls-cert-file", "serving certificate", metavar="FILE"),
-    Flag("tls-private-key-file", "key of the serving certificate", metavar="FILE"),
-    Flag("tls-min-version", "oldest TLS version: VersionTLS12 or VersionTLS13", "VersionTLS12", "VERSION"),
-    Flag("tls-san", "further names of the own serving certificate", metavar="NAME[,NAME]"),
-    Flag("client-ca-file", "CA of client certificates: CN is the user, O the groups", metavar="FILE"),
-    Flag("token-auth-file", "static tokens: token,user,uid,\"group,group\"", metavar="FILE"),
-    Flag("token", "bearer token of the admin (default: made once, kept in the data directory)", metavar="TOKEN"),
-    Flag("event-ttl", "time that events are kept", "1h", "DURATION"),
-    Flag("authorization-mode", "AlwaysAllow, RBAC, or AlwaysDeny for all but system:masters", "AlwaysAllow", "A,B"),
-    Flag("service-account-issuer", "issuer of service account tokens", "https://kubernetes.default.svc", "URL"),
-    Flag("service-account-signing-key-file", "key of those tokens (default: made when first needed)", metavar="FILE"),
-    Flag("service-account-key-file", "further keys of those tokens, of before or of others", metavar="FILE"),
-    Flag("service-account-max-token-expiration", "longest life of a requested token, 1h or more; 0: no bound", "0s",
-         "DURATION"),
-    Flag("service-account-jwks-uri", "where others find those keys (default: below our address)", metavar="URL"),
-    Flag("api-audiences", "whom those tokens are for (default: the issuer)", metavar="A,B"),
-    Flag("authorization-config", "AuthorizationConfiguration, in place of --authorization-mode", metavar="FILE"),
-    Flag("anonymous-auth", "serve requests without credentials as system:anonymous", "false", switch=True),
-    Flag("service-resolver", "YAML map of the services of webhooks: name.namespace:port to host:port", metavar="FILE"),
-    Flag("webhook-deny-cidrs", "networks that webhooks of writers may not be in, such as 127.0.0.0/8,::1/128",
-         metavar="A/N,B/M"),
-    Flag("admission-control-config-file", "AdmissionConfiguration: kubeConfigFile of users for admission webhooks",
-         metavar="FILE"),
-    Flag("encryption-provider-config", "EncryptionConfiguration: by which keys resources are sealed in etcd",
-         metavar="FILE"),
-    Flag("encryption-provider-config-automatic-reload", "read that file again when it changes", switch=True),
-    Flag("kubernetes-version", "version that /version reports", KUBERNETES_VERSION, "X.Y.Z"),
-    Flag("status-manager", "field manager of what the server itself writes into statuses", STATUS_MANAGER, "NAME"),
-    Flag("max-requests-inflight", "reads at a time, 0 for no limit", "400", "N"),
-    Flag("max-mutating-requests-inflight", "writes at a time, 0 for no limit", "200", "N"),
-    Flag("request-timeout", "time limit of requests that are no watches", "60s", "DURATION"),
-    Flag("min-request-timeout", "least seconds of a watch without timeoutSeconds", "1800", "SECONDS"),
-    Flag("storage-initialization-timeout", "longest time that reading objects delays readiness", "1m", "DURATION"),
-    Flag("shutdown-delay-duration", "time between failing readiness and the drain", "0s", "DURATION"),
-    Flag("ignore-unsupported-flags", "start although a flag restricts something and has no effect here", switch=True),
-    Flag("v", "log verbosity: from 2 on, a line for each request and for each expression that fails unseen", "0", "N"),
-    Flag("quiet", "print no ready message", switch=True),
-    *(Flag(*row) for row in (*service_flags.FLAGS, *header_flags.FLAGS)),
-    *(Flag(*row, switch=row[0] in audit_flags.SWITCHES) for row in audit_flags.FLAGS),
-)  # fmt: skip
+BOOLEANS = ("true", "false")
+GROUPS: Mapping[str, tuple[Flag, ...]] = {
+    "Server": (
+        Flag("data-dir", "everything kept on disk: store, certificates, kubeconfig (default "
+             "$XDG_DATA_HOME/apiext, else ~/.local/share/apiext)", metavar="DIR", daily=True),
+        Flag("port", "port to serve on; 0 for a free one (default 6443, with --insecure 8080)", metavar="N",
+             aliases=("secure-port",), daily=True),
+        Flag("bind-address", "address to serve on", "127.0.0.1", "ADDRESS", daily=True),
+        Flag("insecure", "plain http on a loopback address, no authentication", switch=True, daily=True),
+        Flag("ready-file", "JSON file written when the server is ready", metavar="FILE", daily=True),
+        Flag("kubeconfig", "where the admin kubeconfig is written (default DIR/admin.kubeconfig)", metavar="FILE",
+             daily=True),
+        Flag("workers", "processes sharing the port and the etcd of --etcd-servers; auto: one for each core", "1", "N",
+             values=("auto",), daily=True),
+        Flag("storage-initialization-timeout", "longest time that reading objects delays readiness", "1m", "DURATION"),
+        Flag("kubernetes-version", "version that /version reports", KUBERNETES_VERSION, "X.Y.Z"),
+        Flag("shutdown-delay-duration", "time between failing readiness and the drain", "0s", "DURATION"),
+        Flag("ignore-unsupported-flags", "start although a flag restricts something and has no effect here",
+             switch=True),
+    ),
+    "Log": (
+        Flag("logging-format", "form of the log: text or json (default text on a terminal, else json)", metavar="FORM",
+             values=logs.FORMS, daily=True),
+        Flag("v", "lines of the log: 0 start, stop, definitions and trouble; 2 each request, and expressions that fail "
+             "unseen; 4 retries, too", "0", "N", daily=True),
+        Flag("quiet", "log warnings and errors only, without the ready line", switch=True, daily=True),
+    ),
+    "Store": (
+        Flag("store", "store in this process: sqlite, a file in the data directory, or memory, gone with the process "
+             "(default sqlite, without --etcd-servers)", metavar="KIND", values=("sqlite", "memory"), daily=True),
+        Flag("store-quota-bytes", "room of the store in this process, beyond which writes are refused", str(8 << 30),
+             "N"),
+        Flag("etcd-servers", "etcd endpoints: http, https or unix:///path; none: --store", metavar="URL[,URL]",
+             daily=True),
+        Flag("etcd-prefix", "prefix of every key", "/registry", "PREFIX"),
+        Flag("etcd-cafile", "CA bundle that signed etcd's certificate", metavar="FILE"),
+        Flag("etcd-certfile", "client certificate for etcd", metavar="FILE"),
+        Flag("etcd-keyfile", "key of the client certificate for etcd", metavar="FILE"),
+        Flag("etcd-user", "etcd user as NAME:PASSWORD", metavar="USER"),
+        Flag("etcd-wait", "seconds to wait for etcd at the start", "60", "SECONDS"),
+        Flag("etcd-compaction-interval", "time between compactions, 0 for none", "5m", "DURATION"),
+        Flag("encryption-provider-config", "EncryptionConfiguration: the keys that encrypt resources in the store",
+             metavar="FILE"),
+        Flag("encryption-provider-config-automatic-reload", "read that file again when it changes", switch=True),
+    ),
+    "Users and rights": (
+        Flag("authorization-mode", "AlwaysAllow, RBAC, or AlwaysDeny for all but system:masters", "AlwaysAllow", "A,B",
+             values=(ALWAYS_ALLOW, RBAC, ALWAYS_DENY), daily=True),
+        Flag("authorization-config", "AuthorizationConfiguration, in place of --authorization-mode", metavar="FILE"),
+        Flag("anonymous-auth", "serve requests without credentials as system:anonymous", "false", switch=True),
+        Flag("client-ca-file", "CA of client certificates: CN is the user, O the groups", metavar="FILE"),
+        Flag("token-auth-file", "static tokens: token,user,uid,\"group,group\"", metavar="FILE"),
+        Flag("token", "bearer token of the admin (default: made once, kept in the data directory)", metavar="TOKEN"),
+        Flag("service-account-issuer", "issuer of service account tokens", "https://kubernetes.default.svc", "URL"),
+        Flag("service-account-signing-key-file", "key of those tokens (default: made when first needed)",
+             metavar="FILE"),
+        Flag("service-account-key-file", "further keys that verify those tokens", metavar="FILE"),
+        Flag("service-account-max-token-expiration", "longest life of a requested token, 1h or more; 0: no bound", "0s",
+             "DURATION"),
+        Flag("service-account-jwks-uri", "URL at which clients find those keys (default: below our address)",
+             metavar="URL"),
+        Flag("api-audiences", "audiences of those tokens (default: the issuer)", metavar="A,B"),
+    ),
+    "TLS": (
+        Flag("cert-dir", "directory of apiserver.crt and apiserver.key", metavar="DIR"),
+        Flag("tls-cert-file", "serving certificate", metavar="FILE"),
+        Flag("tls-private-key-file", "key of the serving certificate", metavar="FILE"),
+        Flag("tls-min-version", "oldest TLS version: VersionTLS12 or VersionTLS13", "VersionTLS12", "VERSION",
+             values=("VersionTLS12", "VersionTLS13")),
+        Flag("tls-san", "further names of the own serving certificate", metavar="NAME[,NAME]"),
+    ),
+    "APIs and admission": (
+        Flag("runtime-config", "APIs to turn on or off: group/version=false, or api/all=false", metavar="K=V,…",
+             values=("apiextensions.k8s.io/v1beta1=false", "api/all=false")),
+        Flag("disable-admission-plugins",
+             f"admission plug-ins to turn off, of {', '.join(sorted(PLUGINS - OPTIONAL_PLUGINS))}", metavar="A,B",
+             values=tuple(sorted(PLUGINS - OPTIONAL_PLUGINS)), daily=True),
+        Flag("enable-admission-plugins", f"admission plug-ins to turn on, of {', '.join(sorted(OPTIONAL_PLUGINS))}",
+             metavar="A,B", values=tuple(sorted(OPTIONAL_PLUGINS))),
+        Flag("admission-control-config-file", "AdmissionConfiguration: kubeConfigFile of users for admission webhooks",
+             metavar="FILE"),
+        Flag("service-resolver", "YAML map of the services of webhooks: name.namespace:port to host:port",
+             metavar="FILE", daily=True),
+        Flag("webhook-deny-cidrs", "networks that webhooks of writers may not be in, such as 127.0.0.0/8,::1/128",
+             metavar="A/N,B/M"),
+        Flag("controllers", f"controllers to run, -NAME for not, of {', '.join(sorted(CONTROLLERS))}", "*", "A,B",
+             values=tuple(f"*,-{name}" for name in sorted(CONTROLLERS))),
+        Flag("enable-garbage-collector", "delete the dependents of deleted owners; false as "
+             "--controllers=*,-garbage-collector-controller", "true", switch=True),
+        Flag("event-ttl", "time that events are kept", "1h", "DURATION"),
+        Flag("status-manager", "field manager of what the server itself writes into statuses", STATUS_MANAGER, "NAME"),
+        *(Flag(*row) for row in service_flags.FLAGS),
+    ),
+    "Requests": (
+        Flag("max-requests-inflight", "reads at a time, 0 for no limit", "400", "N"),
+        Flag("max-mutating-requests-inflight", "writes at a time, 0 for no limit", "200", "N"),
+        Flag("request-timeout", "time limit of requests that are no watches", "60s", "DURATION"),
+        Flag("min-request-timeout", "least seconds of a watch without timeoutSeconds", "1800", "SECONDS"),
+        Flag("watch-cache", "accepted: the cache is always on", "true", switch=True),
+        *(Flag(*row) for row in header_flags.FLAGS),
+    ),
+    "Audit": tuple(
+        Flag(*row, switch=row[0] in audit_flags.SWITCHES, values=audit_flags.CHOICES.get(row[0], ()))
+        for row in audit_flags.FLAGS
+    ),
+}  # fmt: skip
+"""The flags of ``serve`` by the heading of --help-all; --help shows the daily ones."""
+FLAGS = tuple(flag for group in GROUPS.values() for flag in group)
 
 
 _LISTS = frozenset(("A,B", "CIDR[,CIDR]", "K=V,…", "URL[,URL]", "NAME[,NAME]"))
@@ -173,17 +211,34 @@ def _from_environment(flag: Flag, environment: Mapping[str, str]) -> str | None:
     return next((value for value in found if value is not None), None)
 
 
-def serve_parser() -> argparse.ArgumentParser:
-    """Return the parser of ``apiext serve``; kube-apiserver's flags without meaning here are accepted."""
-    parser = argparse.ArgumentParser(
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors go the way of other wrong flags."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+class _HelpAll(argparse.Action):
+    """Prints the help of every flag."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        serve_parser(whole=True).print_help()
+        parser.exit()
+
+
+def serve_parser(*, whole: bool = False) -> argparse.ArgumentParser:
+    """Return the parser of ``apiext serve``; its help shows the daily flags, or all flags if it is ``whole``."""
+    more = "" if whole else "--help-all shows every flag. "
+    parser = _Parser(
         prog="apiext serve",
         usage="%(prog)s [-h] [FLAG …]",
         description="Serve CustomResourceDefinitions and custom objects.",
         allow_abbrev=False,
-        epilog="Every flag has an environment twin APIEXT_<NAME>. Order: flag, environment, --config FILE, default. "
-        f"Exit codes: 0 ended in order, {EXIT_FAILURE} failed, {EXIT_USAGE} a flag or its file cannot be used, "
+        epilog=f"{more}Every flag has an environment twin APIEXT_<NAME>. Order: flag, environment, --config FILE, "
+        f"default. Exit codes: 0 ended in order, {EXIT_FAILURE} failed, {EXIT_USAGE} a flag or file cannot be used, "
         f"{EXIT_PORT} the port is taken, {EXIT_ETCD} the store or etcd cannot be had.",
     )
+    parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show every flag and exit")
     parser.add_argument(
         "--version",
         action="version",
@@ -191,19 +246,22 @@ def serve_parser() -> argparse.ArgumentParser:
         help="print the version that is served, as kube-apiserver does",
     )
     parser.add_argument("--config", metavar="FILE", help="YAML file: flag names as keys")
-    for flag in FLAGS:
-        text = flag.help + (f" (default {flag.default})" if flag.default else "")
-        options: dict[str, Any] = {"dest": flag.name, "default": None, "help": text, "action": "append"}
-        if flag.switch:
-            options |= {"nargs": "?", "const": "true", "metavar": "BOOL"}
-        else:
-            options["metavar"] = flag.metavar
-        parser.add_argument(*flag.options, **options)
+    for title, flags in GROUPS.items():
+        group = parser.add_argument_group(title)
+        for flag in flags:
+            text = flag.help + (f" (default {flag.default})" if flag.default else "")
+            shown = text.replace("%", "%%") if whole or flag.daily else argparse.SUPPRESS
+            options: dict[str, Any] = {"dest": flag.name, "default": None, "help": shown, "action": "append"}
+            if flag.switch:
+                options |= {"nargs": "?", "const": "true", "metavar": "BOOL"}
+            else:
+                options["metavar"] = flag.metavar
+            group.add_argument(*flag.options, **options)
     return parser
 
 
 def parse_serve(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> Config:
-    """Return the checked configuration; raises ConfigError, or SystemExit(2) on usage errors."""
+    """Return the checked configuration; raises ConfigError."""
     given = settings(arguments, environment, warn)
     values = {flag.name: given[flag.name].value if flag.name in given else flag.default for flag in FLAGS}
     if values["authorization-config"] and values["authorization-mode"] != ALWAYS_ALLOW:
@@ -374,10 +432,27 @@ def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn
         initialization_timeout=duration("storage-initialization-timeout", values["storage-initialization-timeout"]),
         shutdown_delay=duration("shutdown-delay-duration", values["shutdown-delay-duration"]),
         verbosity=count("v", values["v"]),
+        logging_format=_logging_format(values["logging-format"]),
         quiet=boolean("quiet", values["quiet"]),
         audit=audit_flags.read(values),
         workers=_workers(values["workers"], shared=bool(values["etcd-servers"])),
     )
+
+
+def _logging_format(text: str) -> str:
+    if text not in ("", *logs.FORMS):
+        raise ConfigError(f"--logging-format {text}: use {' or '.join(logs.FORMS)}")
+    return text
+
+
+def logging_format(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
+    """Return the form of the log as far as it is known before the flags are parsed; empty for the usual one."""
+    given = environment.get(environment_name("logging-format"), "")
+    for word, following in itertools.pairwise((*arguments, "")):
+        name, equals, value = word.partition("=")
+        if name == "--logging-format":
+            given = value if equals else following
+    return given if given in logs.FORMS else ""
 
 
 def _networks(flag: str, text: str) -> tuple[Network, ...]:
@@ -540,14 +615,3 @@ def _anonymous(text: str, modes: tuple[str, ...], warn: Warn) -> bool:
 def _runtime_config(text: str) -> tuple[tuple[str, bool], ...]:
     pairs = (pair.partition("=") for pair in names(text))
     return tuple((name, boolean("runtime-config", value or "true")) for name, _, value in pairs)
-
-
-def warn_on_stderr(text: str) -> None:
-    """Print one warning line."""
-    tell(f"apiext: warning: {text}")
-
-
-def tell(text: str) -> None:
-    """Print on standard error; that nobody can read it (a full disk, a closed pipe) ends no server."""
-    with contextlib.suppress(OSError):
-        print(text, file=sys.stderr, flush=True)

@@ -246,6 +246,7 @@ class Config(Struct, frozen=True):
     initialization_timeout: float = 60.0
     shutdown_delay: float = 0.0
     verbosity: int = 0
+    logging_format: str = ""  # text or json; empty: text on a terminal, else json
     quiet: bool = False
     audit: AuditConfig = AuditConfig()
     workers: int = 1

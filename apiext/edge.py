@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from apiext import launch
+from apiext import launch, logs
 from apiext.audit.auditor import Auditor
 from apiext.auth import authentication, kubeconfig
 from apiext.auth.authentication import Authenticator, Credentials, Everyone
@@ -211,7 +211,7 @@ async def listen(
             min_watch_timeout=config.min_request_timeout,
             max_inflight=config.max_inflight,
             max_mutating=config.max_mutating_inflight,
-            access_log=sys.stderr.fileno() if config.verbosity >= access.FROM_VERBOSITY else None,
+            access_log=_access_log(config),
             headers=config.headers,
             proxies=known.proxies,
             issuer=Issuer(known.accounts, config.service_account_keys_url, "http" if known.tls is None else "https"),
@@ -224,6 +224,13 @@ async def listen(
     except OSError as error:
         raise launch.refused(config, error) from error
     return server
+
+
+def _access_log(config: Config) -> access.AccessLog | None:
+    if config.verbosity < logs.REQUESTS:
+        return None
+    number = config.worker.number if config.worker is not None else 0
+    return access.AccessLog(sys.stderr.fileno(), logs.formatter(config.logging_format, number))
 
 
 def _worker_family(worker: Worker) -> Family:

@@ -1,4 +1,4 @@
-"""What a server tells who started it: the ready file and the ready line, and why it could not start."""
+"""Report a start: the ready file, the ready line, and the reason why a server could not start."""
 
 import asyncio
 import contextlib
@@ -10,21 +10,17 @@ import resource
 import shlex
 import signal
 import socket
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from msgspec import Struct
 
-from apiext import cli, files, limits, sockets
+from apiext import cli, files, logs, sockets
 from apiext.config import ALWAYS_ALLOW, ETCD, Config, ConfigError
 from apiext.embedded.opening import holder
 from apiext.streams import is_stream
-from apiext.verbosity import set_verbosity
 
 log = logging.getLogger(__name__)
 
@@ -46,30 +42,10 @@ class StoppedError(Exception):
 
 
 class Ready(Struct, frozen=True):
-    """What is known of a server once it serves; ``seconds`` is how long its start took."""
+    """The address of a server that serves, and the kubeconfig of its administrator."""
 
     url: str
     kubeconfig: str
-    seconds: float
-
-
-def open_streams() -> None:
-    """Have standard streams that are closed lead nowhere: else the next file or socket would take their numbers."""
-    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free is this one
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
-
-
-def leave_streams() -> None:
-    """Forget what could not be said: Python would try again at its end, and change the exit code."""
-    try:
-        sys.stderr.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def endings() -> list[signal.Signals]:
@@ -91,48 +67,23 @@ def file_of(flag: str, file: object) -> Iterator[None]:
         raise ConfigError(f"--{flag} {named if named.startswith(f'{file}/') else file}: {text}") from error
 
 
-def log_to_stderr(config: Config) -> None:
-    """Have warnings and errors on standard error, with the number of a worker."""
-    who = f"apiext worker {config.worker.number}" if config.worker is not None else "apiext"
-    form = f"{who}: %(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(handlers=[Beside(cli.tell)], level=logging.WARNING, format=form)
-    set_verbosity(config.verbosity)
+def open_log(config: Config) -> None:
+    """Write the log of a process of this server, as its configuration wants it."""
+    logs.open_log(config.logging_format, config.worker.number if config.worker is not None else 0)
+    logs.set_verbosity(config.verbosity, quiet=config.quiet)
+    if config.worker is None:
+        where = ", ".join(config.etcd.servers) or str(config.store_file or "memory")
+        log.info("starting", extra=logs.fields(event="starting", pid=os.getpid(), store=where))
 
 
-class Beside(logging.Handler):
-    """Has lines written by a thread of its own: a terminal or pipe that nobody reads must not hold the loop."""
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        super().__init__()
-        self._write = write
-        self._lines: SimpleQueue[str] = SimpleQueue()
-        self._asked = self._done = self._missing = 0
-        threading.Thread(target=self._run, name="log", daemon=True).start()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Take a line; those that find no room are counted."""
-        if self._lines.qsize() >= limits.LOG_LINES:
-            self._missing += 1
-            return
-        if self._missing:
-            self._put(f"{self._missing} lines are missing here")
-            self._missing = 0
-        self._put(self.format(record))
-
-    def flush(self) -> None:
-        """Wait until everything is written, LOG_FLUSH seconds at most."""
-        until = time.monotonic() + limits.LOG_FLUSH
-        while self._done < self._asked and time.monotonic() < until:
-            time.sleep(0.001)
-
-    def _put(self, line: str) -> None:
-        self._asked += 1
-        self._lines.put(line)
-
-    def _run(self) -> None:
-        while True:
-            self._write(self._lines.get())
-            self._done += 1
+def age() -> float:
+    """Return the seconds since this process began; where that is unknown, since apiext.logs was loaded."""
+    try:
+        ticks = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+        found = time.clock_gettime(time.CLOCK_BOOTTIME) - int(ticks) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return time.monotonic() - logs.LOADED
+    return max(found, 0.0)
 
 
 def refused(config: Config, error: OSError) -> Exception:
@@ -147,9 +98,7 @@ def refused(config: Config, error: OSError) -> Exception:
 
 
 def explain(error: BaseException, exits: Exits) -> int:
-    """Say in a line why a server ends; return its exit code."""
-    for handler in logging.getLogger().handlers:
-        handler.flush()
+    """Log in a line why a server ends; return its exit code."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     for kind, code in exits:
@@ -159,10 +108,19 @@ def explain(error: BaseException, exits: Exits) -> int:
                 text = f"{error.strerror}: look at --data-dir, --ready-file and --audit-log-path"
             elif isinstance(error, OSError) and error.filename:
                 text = f"{error.filename}: {error.strerror}"
-            cli.tell(f"apiext: {text}")
+            logs.error(text)
             return code
     log.error("the server failed", exc_info=error)
+    logs.flush()
     return cli.EXIT_FAILURE
+
+
+def ended(config: Config, code: int) -> int:
+    """Log the end of the server, and wait until it is written; return the exit code. Workers end without a line."""
+    if config.worker is None:
+        log.info("stopped", extra=logs.fields(event="stopped", pid=os.getpid(), exitCode=code))
+    logs.flush()
+    return code
 
 
 def facts_of(config: Config, ready: Ready) -> dict[str, Any]:
@@ -187,11 +145,8 @@ def announce(config: Config, ready: Ready) -> None:
     tell_init("READY=1")
     if config.quiet:
         return
-    took = round(ready.seconds * 1000)
-    if not sys.stderr.isatty():
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # the soft limit is raised to it
-        cli.tell(json.dumps({"event": "ready", **facts, "milliseconds": took, "maxOpenFiles": most}))
-        return
+    took = round(age() * 1000)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # the soft limit is raised to it
     where = str(config.store_file or "memory, gone with this process,")
     if config.kind == ETCD:
         where = ", ".join(config.etcd.servers)
@@ -204,14 +159,15 @@ def announce(config: Config, ready: Ready) -> None:
     if config.workers > 1:
         mode += f"; {config.workers} workers"
     lines = (
-        f"apiext is ready after {took} ms: {ready.url} (Kubernetes {config.kubernetes_version}; {mode})",
         f"objects are kept in {where} under {config.etcd.prefix}",
         "",
         "You can use it now:",
         f"  export KUBECONFIG={shlex.quote(ready.kubeconfig)}",
         "  kubectl get crd",
     )
-    cli.tell("\n".join(lines))
+    told = {"event": "ready", **facts, "milliseconds": took, "maxOpenFiles": most}
+    text = f"apiext is ready after {took} ms: {ready.url} (Kubernetes {config.kubernetes_version}; {mode})"
+    log.info("%s", text, extra={**logs.fields(**told), "lines": lines})
 
 
 def tell_init(text: str, environment: Mapping[str, str] = os.environ) -> None:
@@ -268,6 +224,8 @@ def forget_earlier(config: Config) -> None:
 def retract(config: Config) -> None:
     """Say that this server ends, and remove its ready file: who starts next must not be taken for ready."""
     tell_init("STOPPING=1")
+    if config.worker is None:
+        log.info("stopping", extra=logs.fields(event="stopping", pid=os.getpid()))
     path = Path(config.ready_file)
     if config.ready_file and not is_stream(path):
         with contextlib.suppress(OSError):

@@ -12,6 +12,8 @@ THREADS = 3
 THREADS_SHARE = 2
 # Log lines that wait for standard error. Beyond: lines are dropped and counted.
 LOG_LINES = 1_000
+# Seconds between log lines about slow requests, or denials by one webhook. Beyond: the next line counts them.
+LOG_EVERY = 1.0
 # Seconds that a stopping server writes the remaining lines. Beyond: they are dropped.
 LOG_FLUSH = 1.0
 # Seconds that a stopping server waits for its threads. Beyond: the process ends.

@@ -15,7 +15,6 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
@@ -44,12 +43,13 @@ _LOOK_EVERY = 0.005  # seconds between looks whether a worker that hung up has e
 
 def run(config: Config, warn: cli.Warn) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code, that of a worker if not all could start."""
-    launch.log_to_stderr(config)
+    launch.open_log(config)
     with asyncio.Runner() as runner:
         try:
-            return runner.run(Supervisor(config, warn).serve())
+            code = runner.run(Supervisor(config, warn).serve())
         except Exception as error:  # outermost: every failure becomes one line and an exit code
             return launch.explain(error, EXITS)
+        return launch.ended(config, code)
 
 
 class Supervisor:
@@ -58,7 +58,6 @@ class Supervisor:
     def __init__(self, config: Config, warn: cli.Warn) -> None:
         self._config = config
         self._warn = warn
-        self._began = time.monotonic()
         self._stop = asyncio.Event()
         self._slots: list[Slot] = []
         self._board = Board.make(config.workers)
@@ -129,7 +128,7 @@ class Supervisor:
         self._serving = True
         self._board.open()  # /readyz is true from here on
         url, kubeconfig = facts
-        launch.announce(self._config, launch.Ready(url, kubeconfig, time.monotonic() - self._began))
+        launch.announce(self._config, launch.Ready(url, kubeconfig))
 
     async def _finish(self, keepers: Sequence["asyncio.Task[None]"]) -> None:
         """Have all workers end in order, those that do not within their time at once."""

@@ -11,7 +11,7 @@ import pickle
 import signal
 import sys
 
-from apiext import cli
+from apiext import cli, logs
 from apiext.config import Config
 from apiext.launch import Ready
 
@@ -25,6 +25,7 @@ def main(arguments: list[str]) -> int:
     if os.getppid() != int(arguments[-1]):  # it died before that
         return cli.EXIT_FAILURE
     gc.disable()  # as in __main__
+    logs.open_log()
     from apiext import app  # what takes longest comes before the configuration, which may have to wait
 
     with open(CHANNEL, "rb", closefd=False) as channel:
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> int:
     if not told:
         return cli.EXIT_FAILURE
     config: Config = pickle.loads(told)
-    return app.run(config, cli.warn_on_stderr if config.first else _say_nothing, _tell)
+    return app.run(config, logs.warn if config.first else _say_nothing, _tell)
 
 
 def _say_nothing(text: str) -> None:

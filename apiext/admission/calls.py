@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 from msgspec import Struct
 
 from apiext import limits as server_limits
+from apiext import logs
 from apiext.admission import limits, reviews
 from apiext.admission import metrics as counts
 from apiext.admission.attributes import NAMESPACES, Attributes, Form, Requester
@@ -245,6 +246,25 @@ async def apart(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwar
     return await asyncio.to_thread(work, *args, **kwargs)
 
 
+_DENIALS: dict[str, logs.Seldom] = {}
+
+
+def _log_denial(webhook: str, operation: str, error: "Rejected") -> None:
+    """Log that a webhook denied a write: a line in LOG_EVERY seconds for each webhook."""
+    if len(_DENIALS) > limits.WEBHOOKS_TOLD:
+        _DENIALS.clear()
+    seldom = _DENIALS.setdefault(webhook, logs.Seldom(server_limits.LOG_EVERY))
+    seldom.log(
+        logging.INFO,
+        log,
+        str(error.status),
+        event="denied",
+        webhook=webhook,
+        operation=operation,
+        code=error.status.code,
+    )
+
+
 class Observed:
     """Counts one call: enter when it begins, ``failed`` with what came of it."""
 
@@ -276,6 +296,8 @@ class Observed:
                 metrics.failed_open(name, self._type)
             self._count(error.code, rejected=rejected)
             return
+        if isinstance(error, Rejected):
+            _log_denial(name, self._operation, error)
         code = error.status.code if isinstance(error, Rejected) else 0
         kind = counts.NO_ERROR if isinstance(error, Rejected) else counts.INTERNAL_ERROR
         metrics.rejection(name, self._type, self._operation, kind, code)

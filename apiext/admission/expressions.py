@@ -16,9 +16,9 @@ from apiext.cel.evaluation import Limit
 from apiext.cel.library.authorization import Authorize, Question, authorizer, resource_check
 from apiext.cel.values import Fault
 from apiext.documents.document import View
+from apiext.logs import note
 from apiext.shares import in_thread
 from apiext.turn import Turn
-from apiext.verbosity import note
 
 OVER_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 

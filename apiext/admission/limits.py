@@ -26,3 +26,5 @@ ADMISSION_FAILURES = 50
 ADMISSION_TYPES = 2_000
 # Parameter objects of one binding for one write. Beyond: the write is refused.
 ADMISSION_PARAMS = 1_000
+# Webhooks whose last log line is known. Beyond: all are forgotten, and may have a line at once.
+WEBHOOKS_TOLD = 1_000

@@ -16,11 +16,11 @@ from apiext.admission.policy import Binding, Policy
 from apiext.admission.versions import Shown
 from apiext.cel.dynamic import dynamic
 from apiext.documents.document import View
+from apiext.logs import note
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 from apiext.turn import Turn
-from apiext.verbosity import note
 
 C = TypeVar("C")
 

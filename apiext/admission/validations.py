@@ -14,7 +14,7 @@ from apiext.cel.dynamic import DynamicMap
 from apiext.cel.environment import PER_CALL_LIMIT, Environment
 from apiext.cel.values import Value
 from apiext.documents.document import View
-from apiext.verbosity import note
+from apiext.logs import note
 
 _UNUSABLE = "messageExpression should evaluate to a short text that is not empty and has no line breaks"
 _IGNORED = "policy failed and is ignored"

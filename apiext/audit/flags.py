@@ -45,6 +45,8 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
 """Name, help, default and metavar of each."""
 
 SWITCHES = frozenset(name for name, _, _, metavar in FLAGS if metavar == _SWITCH)
+CHOICES = {"audit-log-format": FORMATS} | {name: MODES for name, _, _, metavar in FLAGS if metavar == "MODE"}
+"""The values that a flag can have."""
 
 
 def read(values: Mapping[str, str]) -> AuditConfig:

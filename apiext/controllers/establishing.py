@@ -1,8 +1,10 @@
 """The Established condition, written once the catalog serves the definition (CND-004, CRD-037)."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
+from apiext import logs
 from apiext.catalog.served import LiveCatalog
 from apiext.controllers.definitions import Definitions
 from apiext.controllers.statuses import Statuses, say
@@ -11,6 +13,8 @@ from apiext.crd.conditions import condition, find, same_condition
 from apiext.crd.definition import ESTABLISHED
 from apiext.documents.document import Document, View
 from apiext.storage.store import Entry
+
+log = logging.getLogger(__name__)
 
 TOLD = condition(ESTABLISHED, "True", "InitialNamesAccepted", "the initial names have been accepted")
 BAD_BUNDLE = condition(ESTABLISHED, "False", "InvalidCABundle", "The conversion webhook CABundle is invalid")
@@ -59,7 +63,8 @@ class Establishing:
                 return None
             return say(document, told, self._clock())
 
-        await self._statuses.amend(entry, amend)
+        if await self._statuses.amend(entry, amend) is not None and told is TOLD:
+            log.info("definition %s is established", name, extra=logs.fields(event="established", definition=name))
 
     def _judged(self, entry: Entry) -> View:
         conversion = self._statuses.decode(entry)["spec"].get("conversion") or {}

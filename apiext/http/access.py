@@ -1,30 +1,28 @@
-"""The access log: a line of JSON on standard error for each request, from --v=2 on.
+"""The access log: a line of the log for each request, from --v=2 on.
 
 Lines of one turn of the loop are written together, by a thread: a terminal that stands still holds nobody up.
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import orjson
-
-from apiext.audit.events import dumped, micro_time
+from apiext import logs
 from apiext.audit.threads import Worker
 from apiext.http import limits
 from apiext.http.exchange import Answer, Exchange, Handler, Reply
 from apiext.http.gate import Gate
 
-FROM_VERBOSITY = 2  # upstream: 3
+LOGGER = __name__
 
 
 class AccessLog:
     """Lines on their way to a file descriptor; what it does not take in time is left out, and their number told."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, form: "logs.JsonLines | logs.TextLines") -> None:
         self._descriptor = descriptor
+        self._form = form
         self._worker = Worker("access log")
         self._lines: list[bytes] = []
         self._held = 0
@@ -35,8 +33,7 @@ class AccessLog:
     def put(self, line: dict[str, Any], started: float) -> None:
         """Take the line of a request that began at ``started`` (loop time) and is over now."""
         took = round((time.monotonic() - started) * 1000, 3)  # the loop's time, but of this moment
-        whole = {"time": micro_time(time.time()), **line, "milliseconds": took}
-        text = dumped(whole) + b"\n"
+        text = self._text("info", f"{line.get('method')} {line.get('uri')}", {**line, "milliseconds": took})
         if self._held and self._held + len(text) > limits.ACCESS_HELD:
             self._lost += 1
             return
@@ -59,17 +56,18 @@ class AccessLog:
     def _next(self) -> None:
         self._turn = None
         if self._lost:
-            text = {"event": "requests not logged", "count": self._lost}
-            self._lines.append(orjson.dumps(text, option=orjson.OPT_APPEND_NEWLINE))
+            text = "requests not logged"
+            self._lines.append(self._text("warning", text, {"event": text, "count": self._lost}))
             self._lost = 0
         lines, self._lines = b"".join(self._lines), []
         self._writing = self._worker.run(lambda: self._write(lines))
         self._writing.add_done_callback(self._written)
 
+    def _text(self, level: str, message: str, more: dict[str, Any]) -> bytes:
+        return self._form.line(time.time(), level, LOGGER, message, more).encode() + b"\n"
+
     def _write(self, lines: bytes) -> None:
-        left = memoryview(lines)
-        while left:
-            left = left[os.write(self._descriptor, left) :]
+        logs.write_to(self._descriptor, lines)
 
     def _written(self, done: asyncio.Future[None]) -> None:
         done.exception()  # a closed standard error: nobody is there to be told

@@ -2,11 +2,14 @@
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import cast
 
+from apiext import limits as server_limits
+from apiext import logs
 from apiext.audit.events import DECISION, REASON, user_info
 from apiext.auth import impersonation
 from apiext.auth.authentication import EXTRA_SPACE, Doubtful, has_extra_space
@@ -86,6 +89,8 @@ async def account(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     what, started = (labels, exchange.dry_run if exchange.query else "", reply.code), exchange.started
     if isinstance(reply, Reply):
         _count(gate, what, started, reply)
+        if monotonic() - started > limits.SLOW_REQUEST:
+            _log_slow(exchange, reply.code, monotonic() - started)
     else:  # a watch is counted at its end; until then nothing else of the exchange is kept
         reply.stream.done.add_done_callback(lambda _: _count(gate, what, started, _NOTHING))
     return reply
@@ -99,7 +104,27 @@ def _count(gate: Gate, what: tuple[Labels, str, int], started: float, reply: Rep
         sizes.observe(reply.size)
 
 
+log = logging.getLogger(__name__)
+
 _NOTHING = Reply(200)
+_SLOW = logs.Seldom(server_limits.LOG_EVERY)
+
+
+def _log_slow(exchange: Exchange, code: int, took: float) -> None:
+    target, address = exchange.connection.origin()
+    _SLOW.log(
+        logging.WARNING,
+        log,
+        f"slow request: {exchange.method} {target} took {took:.1f} s",
+        event="slow request",
+        method=exchange.method,
+        uri=target,
+        code=code,
+        user=exchange.user.name,
+        source=address,
+        auditID=exchange.audit_id,
+        milliseconds=round(took * 1000),
+    )
 
 
 def authenticate(gate: Gate, exchange: Exchange) -> None:

@@ -123,3 +123,5 @@ HANDSHAKE = 10.0
 AUDIT_ADDRESSES = 100
 # Characters of a proxy's address. Beyond: it is no address.
 ADDRESS_TEXT = 64
+# Seconds of a request that is no watch. Beyond: it has a line in the log.
+SLOW_REQUEST = 1.0

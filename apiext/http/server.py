@@ -60,7 +60,7 @@ class Settings(Struct, frozen=True):
     min_watch_timeout: float = limits.MIN_WATCH_TIMEOUT
     max_inflight: int = limits.MAX_INFLIGHT
     max_mutating: int = limits.MAX_MUTATING_INFLIGHT
-    access_log: int | None = None  # the file descriptor that is told of each request
+    access_log: AccessLog | None = None  # has a line for each request
     headers: HeaderConfig = NO_HEADERS
     proxies: "Proxies | None" = None
     issuer: Issuer | None = None
@@ -141,7 +141,7 @@ class HttpServer:
         )
         routes = Routes(resources, health, telemetry, version_document(settings.version), settings.issuer)
         chain = filters(audited=auditor is not None, judged=authorizer is not always_allow)
-        self._access = AccessLog(settings.access_log) if settings.access_log is not None else None
+        self._access = settings.access_log
         if self._access is not None:
             chain.insert(1, logging_to(self._access))
         config, secured = settings.headers, settings.tls is not None

@@ -6,6 +6,7 @@ from typing import Literal
 import orjson
 
 from apiext.documents.document import Document, View
+from apiext.logs import note
 from apiext.meta.fields import INVALID, FieldError, as_many_as_told
 from apiext.schema import coerce, list_types, report
 from apiext.schema.budget import DEFAULTS, OverBudget, refill
@@ -20,7 +21,6 @@ from apiext.schema.rules import Run, Scope, blocked, not_checked, scope_of
 from apiext.schema.settled import Test, settled, unsettled
 from apiext.schema.structural import Structural
 from apiext.schema.validate import passes
-from apiext.verbosity import note
 
 
 class CompiledSchema:

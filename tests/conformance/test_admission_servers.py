@@ -160,7 +160,7 @@ def test_a_configuration_of_admission_that_cannot_be_used_ends_the_start(tmp_pat
     flags = [*FLAGS, f"--data-dir={tmp_path / 'data'}", f"--admission-control-config-file={file}"]
     ended = subprocess.run([*SERVE, *flags], capture_output=True, timeout=60, check=False)
     assert ended.returncode == 2, ended.stderr
-    said = f"apiext: --admission-control-config-file {file}: expected AdmissionConfiguration, not None, Kind=Config"
+    said = f"--admission-control-config-file {file}: expected AdmissionConfiguration, not None, Kind=Config"
     assert said in ended.stderr.decode()
 
 

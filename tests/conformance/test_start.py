@@ -22,7 +22,18 @@ import yaml
 from apiext.conformance.support.definitions import definition, fresh_group, serve
 from apiext.conformance.support.http_client import Client
 from apiext.conformance.support.waiting import pause, prompt, until
-from tests.support.processes import ROOT, SERVE, Etcd, free_port, running_server, start_process, start_server, stop
+from tests.support.processes import (
+    ROOT,
+    SERVE,
+    Etcd,
+    errors,
+    free_port,
+    log_lines,
+    running_server,
+    start_process,
+    start_server,
+    stop,
+)
 
 OWN = ["--insecure", "--port=0"]
 
@@ -49,9 +60,10 @@ def test_the_ready_file_says_all_a_harness_needs(tmp_path: Path, etcd_flags: lis
         assert ready["etcd"]["prefix"] == f"/{tmp_path.name}"
         assert stat.S_IMODE(os.stat(ready["kubeconfig"]).st_mode) == 0o600
         assert Client(server.url).get("/readyz").text == "ok"
-    lines = [line for line in (tmp_path / "server.log").read_text().splitlines() if line.startswith("{")]
-    events = [json.loads(line).get("event") for line in lines]
-    assert events.count("ready") == 1
+    lines = log_lines((tmp_path / "server.log").read_text())
+    assert [line["event"] for line in lines if "event" in line] == ["starting", "ready", "stopping", "stopped"]
+    [told] = [line for line in lines if line.get("event") == "ready"]
+    assert {name: told[name] for name in ready} == ready
 
 
 @pytest.fixture
@@ -289,8 +301,8 @@ def test_files_and_addresses_that_do_not_serve_are_named(
     places["policy"].write_text("{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: None}]}")
     given = [flag.format(**places) for flag in flags]
     ended = run("--port=0", f"--data-dir={tmp_path}", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=/files", *given)
-    said = f"apiext: {says.format(**places)}"
-    assert (ended.returncode, ended.stderr.splitlines()[-1][: len(said)]) == (2, said)
+    said = says.format(**places)
+    assert (ended.returncode, errors(ended.stderr)[-1][: len(said)]) == (2, said)
     assert "Traceback" not in ended.stderr
 
 
@@ -312,10 +324,8 @@ def test_the_etcd_of_an_earlier_release_is_not_passed_over(tmp_path: Path) -> No
     assert ended.returncode == 2
     data = f"{tmp_path}/etcd/data"
     remedy = f"`etcd --data-dir {data}` and --etcd-servers http://127.0.0.1:2379, or move {tmp_path}/etcd away"
-    told = (
-        f"apiext: --data-dir {tmp_path}: its objects are in {data}, the etcd of an earlier release: go on with {remedy}"
-    )
-    assert ended.stderr.splitlines() == [told]
+    told = f"--data-dir {tmp_path}: its objects are in {data}, the etcd of an earlier release: go on with {remedy}"
+    assert errors(ended.stderr) == [told]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["etcd"]
 
 
@@ -362,7 +372,7 @@ def test_a_taken_port_has_an_exit_code_of_its_own(tmp_path: Path, own_etcd: Etcd
         ended = run("--insecure", f"--port={port}", f"--data-dir={tmp_path}", f"--etcd-servers={own_etcd.url}")
     assert ended.returncode == 3, ended.stderr
     why = "Address already in use; choose another --port, or 0 for a free one"
-    assert ended.stderr.splitlines()[-1] == f"apiext: cannot listen on 127.0.0.1:{port}: {why}"
+    assert errors(ended.stderr)[-1] == f"cannot listen on 127.0.0.1:{port}: {why}"
 
 
 def test_kube_apiservers_flags_are_taken_with_one_warning_each(tmp_path: Path, own_etcd: Etcd) -> None:

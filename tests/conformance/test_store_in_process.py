@@ -15,7 +15,7 @@ import pytest
 from apiext.conformance.support.definitions import serve
 from apiext.conformance.support.http_client import Client
 from apiext.conformance.support.waiting import until
-from tests.support.processes import SERVE, Server, running_server, start_server
+from tests.support.processes import SERVE, Server, errors, running_server, start_server
 from tests.support.sqlite_reader import SUBS
 
 OWN = ["--insecure", "--port=0"]
@@ -33,7 +33,7 @@ def run(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def last_line(ended: subprocess.CompletedProcess[str]) -> str:
-    return ended.stderr.splitlines()[-1]
+    return errors(ended.stderr)[-1]
 
 
 def killed(server: Server) -> None:
@@ -99,7 +99,7 @@ def test_a_second_server_on_the_directory_is_kept_out(tmp_path: Path) -> None:
         ended = run(*OWN, "--store=sqlite", f"--data-dir={tmp_path}", f"--ready-file={tmp_path}/ready.json")
         assert ended.returncode == 1
         held = f"{tmp_path}/store.db is in use by process {server.pid}: end that one, or name another --data-dir"
-        assert last_line(ended) == f"apiext: {held}"
+        assert last_line(ended) == held
         assert json.loads((tmp_path / "ready.json").read_text()) == server.ready
         assert Client(server.url).get("/readyz").status == 200
     assert not (tmp_path / "ready.json").exists()
@@ -110,7 +110,7 @@ def test_a_damaged_file_ends_the_start_with_the_recipe(tmp_path: Path) -> None:
     ended = run(*OWN, "--store=sqlite", f"--data-dir={tmp_path}")
     assert ended.returncode == 4
     text = "is damaged (file is not a database): docs/recipes/repair-a-store.md tells what can be saved"
-    assert last_line(ended) == f"apiext: {tmp_path}/store.db {text}"
+    assert last_line(ended) == f"{tmp_path}/store.db {text}"
 
 
 REFUSED = [

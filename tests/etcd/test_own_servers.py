@@ -26,7 +26,7 @@ from apiext.testing import ApiError, Server, ServerNotReady, directories
 from apiext.testing.child import STARTER
 from apiext.tools import kubeconfig
 from apiext.tools.access import from_kubeconfig
-from tests.support.processes import running_server
+from tests.support.processes import log_lines, running_server
 
 pytest_plugins = ["pytester"]
 MANIFESTS = Path(__file__).parents[1] / "clients" / "manifests"
@@ -179,8 +179,8 @@ def test_each_request_is_logged_when_that_is_wanted(tmp_path: Path) -> None:
             with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(wanted, timeout=20) as answer:
                 answer.read()
     assert server.log is not None
-    told = [json.loads(line) for line in server.log.read_text().splitlines() if line.startswith("{")]
-    lines = [line for line in told if line["event"] == "request"]
+    told = log_lines(server.log.read_text())
+    lines = [line for line in told if line.get("event") == "request"]
     assert [(line["verb"], line["uri"], line["code"]) for line in lines] == [
         ("get", "/api/v1/namespaces/default", 200),
         ("get", "/nowhere", 404),

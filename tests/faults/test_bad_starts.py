@@ -26,6 +26,7 @@ from tests.support.processes import (
     SERVE,
     Etcd,
     Server,
+    errors,
     etcd_binary,
     free_port,
     running_etcd,
@@ -48,7 +49,7 @@ def refused(directory: Path, *flags: str) -> str:
     )  # fmt: skip
     assert (ended.returncode, "Traceback" in ended.stderr) == (NO_ETCD, False), ended.stderr
     prompt(time.monotonic() - began, 5, "it waits longer than --etcd-wait")
-    return ended.stderr.splitlines()[-1]
+    return errors(ended.stderr)[-1]
 
 
 # ---------------------------------------------------------------------- an etcd that cannot be used
@@ -58,7 +59,7 @@ def test_an_etcd_that_is_down(tmp_path: Path) -> None:
     port = free_port()
     for url in (f"http://127.0.0.1:{port}", f"unix://{tmp_path}/no.sock", "http://nowhere.invalid:1"):
         said = refused(tmp_path / "server", f"--etcd-servers={url}")
-        assert said.startswith(f"apiext: etcd at {url} does not answer (etcd is not reachable: {url}: ")
+        assert said.startswith(f"etcd at {url} does not answer (etcd is not reachable: {url}: ")
         assert said.endswith("): start it, or leave --etcd-servers out for a store in this process")
 
 
@@ -160,7 +161,7 @@ def test_certificates_that_do_not_fit(secure: Sealed, own_etcd: Etcd, tmp_path: 
         told = [pool.submit(refused, tmp_path / str(at), *flags) for at, (flags, _) in enumerate(cases.values())]
     for (name, (_, why)), answer in zip(cases.items(), told, strict=True):
         said = answer.result()
-        assert said.startswith("apiext: etcd at http"), name
+        assert said.startswith("etcd at http"), name
         assert (why in said, said.endswith(LOOK)) == (True, name != "no TLS"), f"{name}: {said}"
 
 
@@ -172,7 +173,7 @@ def test_an_etcd_with_users(tmp_path: Path) -> None:
         etcd.call("auth/enable", {})
         for user in ("--etcd-user=root:guess", "--etcd-user=", "--etcd-user=nobody:"):
             said = refused(tmp_path / "server", f"--etcd-servers={etcd.url}", user)
-            assert said.startswith(f"apiext: etcd at {etcd.url} does not let us in (etcdserver: "), said
+            assert said.startswith(f"etcd at {etcd.url} does not let us in (etcdserver: "), said
             assert said.endswith("): look at --etcd-user")
         with running_server([*OWN, f"--etcd-servers={etcd.url}", "--etcd-user=root:secret"], tmp_path / "in") as server:
             serve(Client(server.url)).create("a")
@@ -420,7 +421,7 @@ def test_a_data_directory_that_is_spoiled(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     had = store.read_bytes()
     store.write_bytes(b"nonsense" * 8192)
-    assert refused(tmp_path).startswith(f"apiext: {store} is damaged (file is not a database): ")
+    assert refused(tmp_path).startswith(f"{store} is damaged (file is not a database): ")
     store.write_bytes(had)
     with running_server(OWN, tmp_path) as server:
         assert Client(server.url).get(widgets.path("a")).expect(200) == made

@@ -63,7 +63,7 @@ def test_a_hard_limit_is_a_figure_and_a_warning_only_for_who_asks_for_more(tmp_p
         with running_server([*flags, *more], directory, command=limited(1024)) as server:
             assert server.log is not None
             lines = until(lambda: '"ready"' in (it := server.log.read_text()) and it, "the line").splitlines()
-        ready = next(json.loads(line) for line in lines if line.startswith("{"))
+        ready = next(json.loads(line) for line in lines if '"ready"' in line)
         assert ready["maxOpenFiles"] == 1024
         warned = [line for line in lines if "files only" in line]
         assert len(warned) == len(more)

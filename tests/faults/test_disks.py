@@ -27,6 +27,7 @@ from tests.support.processes import (
     SERVE,
     Etcd,
     Server,
+    errors,
     etcd_binary,
     running_etcd,
     running_server,
@@ -199,7 +200,7 @@ def test_a_start_on_a_full_disk(disk: Disk, own_etcd: Etcd, tmp_path: Path) -> N
         [*OWN, f"--data-dir={tmp_path}/data", f"--ready-file={disk.path}/ready", *elsewhere],
     ):
         said = refused(*flags)
-        assert said == "apiext: No space left on device: look at --data-dir, --ready-file and --audit-log-path"
+        assert said == "No space left on device: look at --data-dir, --ready-file and --audit-log-path"
     disk.free()
     with running_server(OWN, disk.path / "data", command=[*disk.inside, *SERVE]) as server:
         serve(Client(server.url)).create("a")
@@ -292,4 +293,4 @@ def test_a_read_only_directory_ends_the_start_with_one_sentence(tmp_path: Path) 
         pytest.skip(f"no directory can be mounted, which root or a user namespace may do: {first}")
     assert ended.returncode == 4
     text = "cannot be written (Read-only file system): let this user write to the directory, or name another --data-dir"
-    assert lines == [f"apiext: {directory}/store.db {text}"]
+    assert errors("\n".join(lines)) == [f"{directory}/store.db {text}"]

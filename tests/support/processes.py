@@ -147,6 +147,16 @@ class Server:
         return tail(self.log) if self.log else ""
 
 
+def log_lines(text: str) -> list[dict[str, Any]]:
+    """Return the lines of a server's log, each of which is a JSON object."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def errors(text: str) -> list[str]:
+    """Return the messages of the errors in a server's log."""
+    return [str(line["message"]) for line in log_lines(text) if line["level"] == "error"]
+
+
 def tail(path: Path, size: int = 3000) -> str:
     """Return the last bytes of a log as text."""
     with contextlib.suppress(OSError), path.open("rb") as log:

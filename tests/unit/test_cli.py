@@ -243,21 +243,52 @@ def test_a_flag_without_meaning_is_told_of_once(tmp_path: Path) -> None:
     assert warnings == [f"{name} is accepted and has no effect here" for name in names]
 
 
-def test_a_wrong_flag_is_told_in_two_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
+def test_a_wrong_flag_is_an_error_of_one_line() -> None:
+    with pytest.raises(ConfigError) as raised:
         parse("--no-such-flag")
-    told = capsys.readouterr().err.splitlines()
-    assert (ended.value.code, len(told)) == (2, 2)
-    assert told[-1] == "apiext serve: error: unrecognized argument: --no-such-flag"
+    assert str(raised.value) == "unrecognized argument: --no-such-flag"
 
 
 @pytest.mark.parametrize(
     ("typed", "meant"), [("--secure-prot=1", "secure-port"), ("-port", "port"), ("--datadir", "data-dir")]
 )
-def test_a_flag_that_is_spelled_nearly_so_is_named(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
+def test_a_flag_that_is_spelled_nearly_so_is_named(typed: str, meant: str) -> None:
+    with pytest.raises(ConfigError) as raised:
         parse(typed)
-    assert capsys.readouterr().err.endswith(f"unrecognized argument: {typed}; did you mean --{meant}?\n")
+    assert str(raised.value) == f"unrecognized argument: {typed}; did you mean --{meant}?"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "form"),
+    [
+        ([], {}, ""),
+        (["--logging-format=json"], {}, "json"),
+        (["--v", "2", "--logging-format", "text"], {"APIEXT_LOGGING_FORMAT": "json"}, "text"),
+        (["--insecure"], {"APIEXT_LOGGING_FORMAT": "json"}, "json"),
+        (["--logging-format"], {}, ""),
+        (["--logging-format=xml"], {}, ""),
+    ],
+)
+def test_the_form_of_the_log_is_known_before_the_flags_are(
+    arguments: list[str], environment: dict[str, str], form: str
+) -> None:
+    assert cli.logging_format(arguments, environment) == form
+
+
+def test_help_shows_the_daily_flags_and_help_all_every_one(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = {}
+    for asked in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as ended:
+            cli.serve_parser().parse_args([asked])
+        assert not ended.value.code
+        shown[asked] = capsys.readouterr().out
+    for flag in cli.FLAGS:
+        there = f"  --{flag.name} " in shown["--help"] or f", --{flag.name} " in shown["--help"]
+        assert there == flag.daily, flag.name
+        assert f"--{flag.name} " in shown["--help-all"]
+    for title in cli.GROUPS:
+        assert f"\n{title}:\n" in shown["--help-all"]
+    assert not any(line.strip().startswith("--insecure-port") for line in shown["--help"].splitlines())
 
 
 @pytest.mark.parametrize(
@@ -269,14 +300,10 @@ def test_a_flag_that_is_spelled_nearly_so_is_named(typed: str, meant: str, capsy
         (["--etcd-binary", "/bin/etcd"], "there is no --etcd-binary any more; apiext starts no etcd"),
     ],
 )
-def test_a_removed_flag_is_refused_with_a_remedy(
-    typed: list[str], remedy: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
+def test_a_removed_flag_is_refused_with_a_remedy(typed: list[str], remedy: str) -> None:
+    with pytest.raises(ConfigError) as raised:
         parse(*typed)
-    assert ended.value.code == 2
-    told = capsys.readouterr().err
-    assert f"error: {remedy}" in told
+    assert str(raised.value).startswith(remedy)
 
 
 def test_the_variable_of_a_removed_flag_is_refused(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_another_version_is_not_emulated(text: str) -> None:
 
 
 def test_a_switch_takes_no_word_from_the_flags_after_it() -> None:
-    with pytest.raises(SystemExit):
+    with pytest.raises(ConfigError):
         parse("--profiling", "false")
     parse("--profiling=false")
     parse("--external-hostname", "host", "--insecure")

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from apiext import launch, sockets, supervisor
+from apiext import launch, logs, sockets, supervisor
 from apiext.auth.certificates import serving_names
 from apiext.config import Config
+from apiext.http.access import AccessLog
 from apiext.sockets import everywhere, is_unspecified
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving
 from tests.unit.http.test_access import lines_of, read_all
@@ -40,7 +41,7 @@ def test_what_names_no_address(address: str, wanted: bool) -> None:
 async def test_clients_of_both_families_are_served_and_known(address: str, loopbacks: list[str]) -> None:
     outlet, inlet = os.pipe()
     try:
-        async with serving(Shelf(), host=address, access_log=inlet) as server:
+        async with serving(Shelf(), host=address, access_log=AccessLog(inlet, logs.formatter("json"))) as server:
             assert server.url == f"http://127.0.0.1:{server.port}"
             for loopback in loopbacks:
                 async with connected(server, host=loopback) as client:

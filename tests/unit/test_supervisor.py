@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from apiext import cli, files, launch, limits, supervisor
+from apiext import cli, files, launch, limits, logs, supervisor
 from apiext.auth import kubeconfig
 from apiext.board import GONE, Board
 from apiext.config import Config, ConfigError, EtcdConfig, Worker
@@ -208,7 +208,7 @@ def test_who_does_not_read_the_log_holds_nobody_up(monkeypatch: pytest.MonkeyPat
         read.wait(20)
         seen.append(line)
 
-    handler = launch.Beside(write)
+    handler = logs.Beside(write)
     for number in range(30):
         handler.handle(logging.makeLogRecord({"msg": f"line {number}"}))
     assert not seen

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from apiext import logs
 from apiext.conformance.support.waiting import prompt
 from apiext.http import limits
 from apiext.http.access import AccessLog
@@ -33,7 +34,7 @@ async def test_lines_come_whole_and_in_order() -> None:
     outlet, inlet = os.pipe()
     reading = asyncio.get_running_loop().run_in_executor(None, read_all, outlet)
     try:
-        log = AccessLog(inlet)
+        log = AccessLog(inlet, logs.formatter("json"))
         for number in range(500):
             put(log, number, 300)
             if number % 7 == 0:
@@ -49,7 +50,7 @@ async def test_lines_come_whole_and_in_order() -> None:
 async def test_bytes_of_a_header_that_are_no_text_are_told_of() -> None:
     outlet, inlet = os.pipe()
     try:
-        log = AccessLog(inlet)
+        log = AccessLog(inlet, logs.formatter("json"))
         log.put({"userAgent": b"a\xff".decode("utf-8", "surrogateescape")}, time.monotonic())
         await log.stop()
     finally:
@@ -60,7 +61,7 @@ async def test_bytes_of_a_header_that_are_no_text_are_told_of() -> None:
 async def test_a_reader_that_stands_still_holds_nobody_and_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ACCESS_HELD", 100_000)
     outlet, inlet = os.pipe()
-    log = AccessLog(inlet)
+    log = AccessLog(inlet, logs.formatter("json"))
     for number in range(1_000):
         put(log, number, 1_000)
         if number % 10 == 0:
@@ -81,7 +82,7 @@ async def test_a_reader_that_stands_still_holds_nobody_and_no_memory(monkeypatch
 async def test_the_end_of_the_server_does_not_wait_for_a_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ACCESS_FLUSH", 0.1)
     outlet, inlet = os.pipe()
-    log = AccessLog(inlet)
+    log = AccessLog(inlet, logs.formatter("json"))
     put(log, 0, 1_000_000)
     before = time.monotonic()
     await log.stop()
@@ -93,7 +94,7 @@ async def test_the_end_of_the_server_does_not_wait_for_a_reader(monkeypatch: pyt
 async def test_a_closed_standard_error_is_no_failure() -> None:
     outlet, inlet = os.pipe()
     os.close(outlet)
-    log = AccessLog(inlet)
+    log = AccessLog(inlet, logs.formatter("json"))
     put(log, 0)
     async with asyncio.timeout(20):
         while log._held:  # noqa: ASYNC110 - until the first write has failed

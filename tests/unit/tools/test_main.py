@@ -11,19 +11,21 @@ import socket
 import subprocess
 import sys
 import threading
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from apiext import __main__ as program
 from apiext import cli
+from apiext.config import KUBERNETES_VERSION
 from apiext.conformance.support import tls
 
 
 def test_the_usage_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.main(["help"]) == program.main(["--help"]) == 0
-    usage, again = capsys.readouterr().out.split("usage: ")[1:]
-    assert usage == again
+    assert program.main(["help"]) == program.main(["--help"]) == program.main([]) == 0
+    usage, again, alone = capsys.readouterr().out.split("usage: ")[1:]
+    assert usage == again == alone
     named = {line.split()[0] for line in usage.splitlines() if line.startswith("  ") and line[2] != " "}
     assert named == program.COMMANDS.keys()
     assert program.main(["frobnicate"]) == 2
@@ -41,8 +43,9 @@ def test_each_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str
 
 def test_versions(capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["version"]) == program.main(["version", "-o", "json"]) == 0
-    text, document = capsys.readouterr().out.splitlines()
-    assert text == f"apiext {json.loads(document)['version']}"
+    text, served, document = capsys.readouterr().out.splitlines()
+    assert json.loads(document) == {"version": metadata.version("apiext"), "kubernetesVersion": KUBERNETES_VERSION}
+    assert (text, served) == (f"apiext {metadata.version('apiext')}", f"Kubernetes v{KUBERNETES_VERSION}")
     for wrong in (["nonsense"], ["-o", "yaml"]):
         with pytest.raises(SystemExit) as ended:
             program.main(["version", *wrong])
@@ -61,7 +64,7 @@ def test_who_has_read_enough_hears_no_more(command: list[str]) -> None:
             text=True,
             check=False,
         )
-    assert (done.returncode, done.stderr) == (cli.EXIT_UNREAD, "")
+    assert (done.returncode, done.stderr) == (program.EXIT_UNREAD, "")
 
 
 @pytest.mark.parametrize(
@@ -179,3 +182,24 @@ def test_the_configuration_is_printed(capsys: pytest.CaptureFixture[str]) -> Non
     assert 'insecure: "true"  # flag' in capsys.readouterr().out.splitlines()
     assert program.main(["config", "print", "--workers=none"]) == 2
     assert "--workers none: expected a whole number" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("code", "allowed"),
+    [
+        (
+            "from apiext.__main__ import main; main(['check', '--url=http://127.0.0.1:1'])",
+            {"apiext", "apiext.__main__"},
+        ),
+        ("import apiext.testing.plugin", {"apiext", "apiext.testing", "apiext.testing.plugin"}),
+    ],
+)
+def test_commands_that_run_often_load_little(code: str, allowed: set[str]) -> None:
+    loaded = "import sys; print(*(name for name in sys.modules if name.partition('.')[0] == 'apiext'))"
+    done = subprocess.run([sys.executable, "-c", f"{code}; {loaded}"], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) == allowed
+    heavy = {"aiohttp", "yaml", "orjson", "urllib.request", "asyncio"}
+    loaded = f"import sys; print(*({heavy!r} & sys.modules.keys()))"
+    if "check" in code:
+        done = subprocess.run([sys.executable, "-c", f"{code}; {loaded}"], capture_output=True, text=True, check=True)
+        assert not done.stdout.strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -24,7 +25,7 @@ def metadata(directory: Path, repository: str) -> Message:
         text = (ROOT / name).read_text(encoding="utf-8")
         (directory / name).write_text(text.replace('repository = ""', f'repository = "{repository}"'), encoding="utf-8")
     (directory / "apiext").mkdir()
-    (directory / "apiext" / "__init__.py").touch()
+    shutil.copy(ROOT / "apiext" / "__init__.py", directory / "apiext")
     done = subprocess.run([sys.executable, "-c", MAKE], cwd=directory, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     made = directory / done.stdout.splitlines()[-1]

@@ -17,7 +17,7 @@ from apiext.auth.authorization import ALLOWED, Attributes, always_allow, denial,
 from apiext.http import audit as auditing
 from apiext.http import limits, refusals, websocket
 from apiext.http.exchange import Answer, Exchange, Handler, Labels, Reply
-from apiext.http.gate import Gate, audit_id
+from apiext.http.gate import Gate, audit_id, is_open
 from apiext.http.responses import warning_values
 from apiext.meta import status
 from apiext.meta.status import StatusError
@@ -147,7 +147,7 @@ def authenticate(gate: Gate, exchange: Exchange) -> None:
     if "  " in sent and has_extra_space(sent):
         exchange.warnings.append(EXTRA_SPACE)
     certificate_user = None if foreign and sent else exchange.connection.certificate_user
-    exchange.user = gate.user(sent, certificate_user, exchange.path)
+    exchange.user = gate.user(sent, certificate_user, exchange)
     if foreign and not (sent and gate.authenticator.asks):
         raise websocket.no_token(headers.get("Origin", ""))
 
@@ -256,7 +256,7 @@ def _time_given(exchange: Exchange) -> float:
 
 def authorize(gate: Gate, exchange: Exchange) -> None:
     """Refuse what the user may not do (AUT-003)."""
-    if gate.authorizer is always_allow or (is_public(exchange.path) and exchange.method in {"GET", "HEAD"}):
+    if gate.authorizer is always_allow or (is_open(exchange) and exchange.method in {"GET", "HEAD"}):
         return
     wanted = attributes(exchange)
     decision = gate.authorizer(wanted)
@@ -266,7 +266,7 @@ def authorize(gate: Gate, exchange: Exchange) -> None:
 
 def authorize_telling(gate: Gate, exchange: Exchange) -> None:
     """Refuse what the user may not do, and tell what was decided, and why."""
-    public = is_public(exchange.path) and exchange.method in {"GET", "HEAD"}
+    public = is_open(exchange) and exchange.method in {"GET", "HEAD"}
     wanted = attributes(exchange)
     decision = ALLOWED if public else gate.authorizer(wanted)
     if exchange.trail is not None:

@@ -11,8 +11,8 @@ from apiext.audit.auditor import Auditor
 from apiext.auth.authentication import Authenticator, BadCredential, Doubtful
 from apiext.auth.authorization import Authorizer, is_public
 from apiext.auth.user import ANONYMOUS, User
-from apiext.http import limits
-from apiext.http.exchange import Labels
+from apiext.http import front_page, limits
+from apiext.http.exchange import Exchange, Labels
 from apiext.http.pages import Judge
 from apiext.meta import status
 from apiext.meta.uids import Uids
@@ -28,6 +28,11 @@ _LOOK_EVERY = 0.25  # seconds between looks at the deadlines
 
 
 _IDS = Uids()
+
+
+def is_open(exchange: Exchange) -> bool:
+    """Report whether a request needs neither credentials nor a right: health, or the page for browsers."""
+    return is_public(exchange.path) or front_page.is_wanted(exchange)
 
 
 def audit_id(given: str) -> str:
@@ -123,7 +128,7 @@ class Gate(Struct, eq=False):
         yield
         yield from self.telemetry.forget(gone)
 
-    def user(self, authorization: str, certificate_user: User | None, path: str) -> User:
+    def user(self, authorization: str, certificate_user: User | None, exchange: Exchange) -> User:
         """Return who sends a request; 401 for a wrong credential, or for none where one is needed (AUT-002).
 
         Raises Doubtful.
@@ -135,7 +140,7 @@ class Gate(Struct, eq=False):
         except BadCredential as error:
             raise self.refused() from error
         if found is None:
-            if not self.anonymous and not is_public(path):
+            if not self.anonymous and not is_open(exchange):
                 self.telemetry.authentications.slot("failure").value += 1
                 raise status.unauthorized()
             found = ANONYMOUS

@@ -6,7 +6,7 @@ import orjson
 
 from apiext.auth.authorization import is_public
 from apiext.catalog.served import Catalog, ServedResource, ServedVersion
-from apiext.http import eventstream, health, negotiation, published, responses
+from apiext.http import eventstream, front_page, health, negotiation, published, responses
 from apiext.http.exchange import Answer, Exchange, Labels, Reply
 from apiext.http.health import Health
 from apiext.http.negotiation import JSON
@@ -145,7 +145,9 @@ class Routes:
         return orjson.dumps({"paths": paths}, option=orjson.OPT_INDENT_2)
 
     def root(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
-        """Answer ``/`` and ``/index.html``."""
+        """Answer ``/`` and ``/index.html``: a page for browsers at the former, else the list of all paths."""
+        if front_page.is_wanted(exchange):
+            return front_page.answer(self.version["gitVersion"])
         return self.root_document(catalog) if exchange.path in {"/", "/index.html"} else None
 
     def probe(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:

@@ -1,1 +1,1 @@
-"""The audit log: which requests are told of, what an event says, and where events go (AUD-001, AUD-002)."""
+"""The audit log: policy, events, files and webhook (AUD-001, AUD-002)."""

@@ -20,7 +20,7 @@ from apiext.webhooks.remote import Remote, remote_of
 
 
 class Backend(Protocol):
-    """Somewhere that events are told."""
+    """A destination of events."""
 
     strict: bool
 
@@ -28,7 +28,7 @@ class Backend(Protocol):
         """Begin."""
 
     def put(self, event: Event) -> asyncio.Future[bool] | None:
-        """Take an event; returns what tells whether it was told when an answer has to wait for that."""
+        """Accept an event; return a future of its success if an answer must wait for it."""
 
     async def stop(self) -> None:
         """Tell what is left."""
@@ -44,18 +44,18 @@ class Auditor:
         self._backends = backends
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Begin to tell."""
+        """Start the backends."""
         for backend in self._backends:
             backend.start(group)
 
     def judge(self, info: RequestInfo, namespace: str, user: str | None, groups: Sequence[str]) -> Verdict:
-        """Return how much is told of a request, and count it."""
+        """Return the audit level and stages of a request, and count it."""
         found = self._policy.judge(info, namespace, user, groups)
         self.counters.of_level[found.level].value += 1
         return found
 
     async def tell(self, event: Event) -> bool:
-        """Tell an event everywhere; return False when it has to be told and was not."""
+        """Send an event to all backends; return False if it is required and failed."""
         good = True
         for strict, waiting in self._put(event):
             told = await waiting
@@ -63,7 +63,7 @@ class Auditor:
         return good
 
     def tell_later(self, event: Event) -> None:
-        """Tell an event for which nobody waits."""
+        """Send an event without waiting."""
         self._put(event)
 
     async def stop(self) -> None:
@@ -85,7 +85,7 @@ class Auditor:
 
 
 def build(config: AuditConfig, client: Client, warn: policy.Warn) -> Auditor | None:
-    """Return the audit that is asked for, None without a policy or a place; raises ConfigError and OSError."""
+    """Return the configured audit, None without a policy or a backend; raise ConfigError and OSError."""
     if not config.policy_file:
         if config.log_path or config.webhook_file:
             warn("nothing is audited without --audit-policy-file")

@@ -1,4 +1,4 @@
-"""Events that wait to be told together: a bounded buffer, batches by number or time, at most so many a second."""
+"""Batches of events: a bounded buffer, sent by number or time, at a limited rate."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ class Batches:
         self._wake = asyncio.Event()
         self._room = asyncio.Semaphore(parallel)
         self._under_way: set[asyncio.Task[None]] = set()
-        self._taken = 0  # events out of the buffer that were not told yet; a file counts for itself what it was given
+        self._taken = 0  # events out of the buffer that were not sent yet; a file has its own count
         self._throttle = Throttle(delivery.throttle_qps, delivery.throttle_burst) if delivery.throttled else None
         self._closing = False
         self._task: asyncio.Task[None] | None = None

@@ -1,4 +1,4 @@
-"""What is counted of the audit: events, levels, and what could not be told (upstream: audit/metrics.go)."""
+"""Metrics of the audit: events, levels and errors (upstream: audit/metrics.go)."""
 
 import logging
 import time
@@ -48,7 +48,7 @@ class Counters:
         return (self.events, self.errors, self.levels, self.rejected)
 
     def lost(self, plugin: str, count: int, why: object) -> None:
-        """Count events that could not be told, and say so, but not for each of them."""
+        """Count lost events, and log a line for some of them."""
         self.errors.slot(plugin).value += count
         last, silent = self._complained.get(plugin, (0.0, 0))
         now = time.monotonic()

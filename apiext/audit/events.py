@@ -1,4 +1,4 @@
-"""What an event says: a request's trail as it grows, and its lines as kube-apiserver writes them (AUD-001, AUD-002)."""
+"""Events: the growing trail of a request, and its lines as kube-apiserver writes them (AUD-001, AUD-002)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -27,14 +27,14 @@ _META = ("namespace", "name", "uid", "resourceVersion")
 _REFERENCE = ("resource", "namespace", "name", "uid", "apiGroup", "apiVersion", "resourceVersion", "subresource")
 _ESCAPES = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"), (b"\xe2\x80\xa8", b"\\u2028"),
             (b"\xe2\x80\xa9", b"\\u2029"))  # fmt: skip
-"""What Go's JSON escapes besides the rest: in JSON these stand inside texts only."""
+"""Further characters that Go's JSON escapes: in JSON they occur in strings only."""
 
 Read = Callable[[], bytes]
 """Makes the JSON of an object, off the loop; what cannot be read is empty."""
 
 
 class Annotations(dict[str, str]):
-    """Annotations of an event: the first value stays, and what was patched is told from level Request on."""
+    """Annotations of an event: the first value stays, and patches are included from level Request on."""
 
     __slots__ = ("_level",)
 
@@ -49,7 +49,7 @@ class Annotations(dict[str, str]):
 
 
 class User(Protocol):
-    """Who asks."""
+    """An authenticated user."""
 
     @property
     def name(self) -> str:
@@ -65,11 +65,11 @@ class User(Protocol):
 
     @property
     def extra(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """What else is known, by name."""
+        """Extra attributes of the user, by name."""
 
 
 class Told(Struct, frozen=True):
-    """Who asks for what, as it is known before a request is answered."""
+    """User and target of a request, as known before its answer."""
 
     audit_id: str
     uri: str
@@ -178,7 +178,7 @@ def _quoted(names: Sequence[str] | None) -> str:
 
 
 def dumped(document: Any) -> bytes:
-    """Return the JSON of what is told of a request, whose headers and path may hold bytes that are no text."""
+    """Return the JSON of a request's attributes, whose headers and path may hold bytes that are not UTF-8."""
     try:
         return orjson.dumps(document)
     except TypeError:
@@ -223,7 +223,7 @@ def user_info(user: User) -> dict[str, Any]:
 
 
 class Trail:
-    """What is known of a request under way, to be told at each stage."""
+    """The attributes of a request in flight, for the event of each stage."""
 
     __slots__ = (
         "_constraint",
@@ -243,7 +243,7 @@ class Trail:
         self.told = told
         self.reference = reference
         self.annotations = Annotations(verdict.level)
-        self.deprecated = False  # what was asked for is so; upstream counts such requests at their end
+        self.deprecated = False  # the requested version is deprecated; upstream counts such requests at their end
         self.impersonated: Mapping[str, Any] | None = None
         self._constraint = ""
         self._request: Read | None = None
@@ -251,7 +251,7 @@ class Trail:
         self._told_size = _length(told.uri) + _length(told.user) + _length(told.sources) + AUDIT_EVENT_BYTES
 
     def constrained(self, verb: str) -> None:
-        """Take note of the verb that allows to act as somebody."""
+        """Note the verb that allowed the impersonation."""
         self._constraint = verb
 
     def requested(self, document: View) -> None:
@@ -290,7 +290,7 @@ class Trail:
         response: Read | None = None,
         size: int = 0,
     ) -> Event:
-        """Return what is to be told now; ``size`` are the bytes that the answer holds."""
+        """Return the event of the current stage; ``size`` is the number of bytes of the answer."""
         told = dict(self.annotations)
         if stage == RECEIVED:
             at = self.told.received
@@ -337,7 +337,7 @@ def _as_json(raw: bytes) -> bytes:
 
 
 def without_managed_fields(document: View) -> View:
-    """Return an object, a list or a Table whose objects have no managedFields (AUD-002)."""
+    """Return an object, a list or a Table without managedFields (AUD-002)."""
     found: View = _bare(document)
     items, rows = found.get("items"), found.get("rows")
     if isinstance(items, list):
@@ -351,7 +351,7 @@ _TABLES = ("meta.k8s.io/v1", "meta.k8s.io/v1beta1")
 
 
 def row_without_managed_fields(row: Any) -> Any:
-    """Return a row of a Table whose object has no managedFields."""
+    """Return a row of a Table without managedFields."""
     return {**row, "object": _bare(row["object"])} if isinstance(row, dict) and "object" in row else row
 
 
@@ -363,7 +363,7 @@ def _bare(document: Any) -> Any:
 
 
 def response_status(code: int, status: View | None = None) -> dict[str, Any]:
-    """Return the status of an answer: of a Status what is bounded, of others the code."""
+    """Return the status of an answer: the bounded fields of a Status, else the code."""
     found: dict[str, Any] = {"metadata": {}}
     if status is not None:
         found |= {name: status[name] for name in ("status", "message", "reason") if status.get(name)}

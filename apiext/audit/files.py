@@ -143,7 +143,7 @@ class LogFile:
             self._rotation = replace(self._rotation, size=0)
 
     def _catch_up(self) -> None:
-        """Go on where the others have come to, which may be another file."""
+        """Continue in the file that other workers write to, which may be a new one."""
         if self._descriptor < 0:
             return
         own = os.fstat(self._descriptor)
@@ -157,7 +157,7 @@ class LogFile:
     def _rotate(self) -> None:
         """Put the file aside under a name with the time, and begin a new one."""
         self.close()
-        with contextlib.suppress(FileNotFoundError):  # somebody took it away: that is rotation as well
+        with contextlib.suppress(FileNotFoundError):  # another program moved it: that is rotation as well
             self._path.rename(self._backup_name())
         self._open()
         self._aside(self._tidy)
@@ -178,7 +178,7 @@ class LogFile:
         found = self._old()
         kept: list[tuple[datetime, Path]] = []
         names: set[str] = set()
-        now, most = self._now(), rotation.days * 86400  # no timedelta: days may be as many as somebody's "for ever"
+        now, most = self._now(), rotation.days * 86400  # no timedelta: the number of days has no limit
         for moment, path in found:
             names.add(path.name.removesuffix(_GZIP))
             too_old = rotation.days and now - moment.timestamp() > most

@@ -1,4 +1,4 @@
-"""The audit log as a backend: a thread writes what came meanwhile in one go, and who has to waits for it."""
+"""The audit log as a backend: a thread writes all waiting events at once, and requests wait for it if required."""
 
 import asyncio
 from collections import deque
@@ -22,7 +22,7 @@ Written = tuple[list[bool], BaseException | None]
 
 
 class Place(Protocol):
-    """Where lines go."""
+    """A destination of lines."""
 
     def write(self, lines: Sequence[bytes]) -> None:
         """Write lines with their newlines; raises OSError."""
@@ -34,8 +34,8 @@ class Place(Protocol):
 class Log:
     """Events as lines of a file or of standard output.
 
-    ``blocking``: an answer waits until its events are written, ``blocking-strict``: each stage does, and a request
-    whose first event could not be written is refused; ``batch``: nobody waits.
+    ``blocking``: an answer waits until its events are written; ``blocking-strict``: each stage does, and a request
+    whose first event could not be written is refused; ``batch``: no request waits.
     """
 
     def __init__(self, place: Place, form: str, delivery: AuditDelivery, counters: Counters) -> None:
@@ -61,7 +61,7 @@ class Log:
             self._batches.start(group)
 
     def put(self, event: Event) -> asyncio.Future[bool] | None:
-        """Take an event; returns what tells whether it was written when an answer has to wait for that."""
+        """Accept an event; return a future of its write if an answer must wait for it."""
         if self._batches is not None:
             self._batches.put(event)
             return None
@@ -105,7 +105,9 @@ class Log:
         self._held += event.size
         if self._writing is None and done is not None:
             self._next()
-        elif self._later is None and done is None:  # others join what nobody waits for: a thread's turn costs as much
+        elif (
+            self._later is None and done is None
+        ):  # events without a waiter are collected: a thread switch costs as much as a write
             self._later = asyncio.get_running_loop().call_later(batches_module.AUDIT_LINGER, self._due)
         return done
 
@@ -127,7 +129,7 @@ class Log:
         self._writing.add_done_callback(lambda written: self._done(written, batch, size))
 
     def _release(self, batch: Sequence[Waiting]) -> None:
-        """Let those go on who wait for a place that hangs; what it was given may still be written."""
+        """Release the requests that wait for a blocked destination; its lines may still be written."""
         self._stuck = True
         waiting = [done for _, done in (*batch, *self._queue) if done is not None and not done.done()]
         self._counters.lost(PLUGIN, len(waiting), f"nothing was written for {limits.AUDIT_WAIT:g} seconds")
@@ -140,7 +142,7 @@ class Log:
         if self._patience is not None:
             self._patience.cancel()
         self._held -= size
-        error = written.exception()  # a bug: nobody must wait for ever
+        error = written.exception()  # a bug: no request may wait without a limit
         kept, fault = written.result() if error is None else ([False] * len(batch), error)
         lost = kept.count(False)
         if lost and fault is not None:

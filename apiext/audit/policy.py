@@ -1,4 +1,4 @@
-"""The audit policy: which requests are told of, how much of each, and what is wrong with a policy (AUD-001)."""
+"""The audit policy: the level of each request, and the validation of a policy (AUD-001)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -25,7 +25,7 @@ class PolicyError(ValueError):
 
 
 class Verdict(Struct, frozen=True):
-    """How much is told of a request: the level, the stages left out, and whether managedFields are."""
+    """The audit level of a request, the omitted stages, and whether managedFields are omitted."""
 
     level: int = NONE
     omitted: frozenset[str] = frozenset()
@@ -40,7 +40,7 @@ class Resources(Struct, frozen=True):
     names: frozenset[str] = frozenset()
 
     def match(self, info: RequestInfo) -> bool:
-        """Whether a request is about one of them."""
+        """Report whether a request concerns one of them."""
         if self.group not in ("*", info.group):
             return False
         if not self.resources:
@@ -70,7 +70,7 @@ class Rule(Struct, frozen=True):
     paths: tuple[str, ...] = ()
 
     def match(self, info: RequestInfo, namespace: str, user: str | None, groups: Sequence[str]) -> bool:
-        """Whether the rule is for a request; ``user`` is None when it is not known who sends it."""
+        """Report whether the rule matches a request; ``user`` is None before authentication."""
         if self.users and user not in self.users:
             return False
         if self.groups and self.groups.isdisjoint(groups):
@@ -91,12 +91,12 @@ def _path_matches(wanted: str, path: str) -> bool:
 
 
 class Policy(Struct, frozen=True):
-    """Rules, of which the first that matches decides; without one, nothing is told."""
+    """Rules, of which the first match decides; without a match there is no event."""
 
     rules: tuple[Rule, ...]
 
     def judge(self, info: RequestInfo, namespace: str, user: str | None, groups: Sequence[str]) -> Verdict:
-        """Return how much is told of a request."""
+        """Return the audit level and stages of a request."""
         for rule in self.rules:
             if rule.match(info, namespace, user, groups):
                 return rule.verdict
@@ -206,7 +206,7 @@ def _set(value: Mapping[str, Any], name: str) -> frozenset[str]:
     return frozenset(value.get(name) or ())
 
 
-# --- judging (upstream: ValidatePolicy) ---
+# --- validation (upstream: ValidatePolicy) ---
 
 
 def _faults(policy: Mapping[str, Any]) -> Iterator[FieldError]:

@@ -34,7 +34,7 @@ class Worker:
                 settle, found = future.set_result, work()
             except BaseException as error:  # it is the caller's
                 settle, found = future.set_exception, error  # type: ignore[assignment]
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the event loop is closed: there is no waiter
                 loop.call_soon_threadsafe(_settled, future, settle, found)
 
         if self._thread is None:
@@ -44,7 +44,7 @@ class Worker:
         return future
 
     def stop(self) -> None:
-        """Let the thread end after what it has to do; nobody waits for it."""
+        """End the thread after its queued work, without waiting."""
         self._jobs.put(None)
 
     def _work(self) -> None:
@@ -58,7 +58,7 @@ def _settled(future: asyncio.Future[Any], settle: Callable[[Any], None], found: 
 
 
 class Aside:
-    """Runs what can wait beside everything else, never twice at a time; of what is asked for meanwhile, the last."""
+    """Runs background work, never twice at a time; of several requests meanwhile only the last one runs."""
 
     __slots__ = ("_lock", "_next", "_runs")
 

@@ -26,7 +26,7 @@ _HEAD = b'{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"item
 
 
 class Webhook:
-    """Events for somebody who takes lists of them; in batch mode nobody waits."""
+    """A backend that sends lists of events to a webhook; in batch mode no request waits."""
 
     def __init__(self, remote: Remote, client: Client, config: AuditConfig, counters: Counters) -> None:
         self.strict = config.webhook.mode == flags.STRICT
@@ -48,7 +48,7 @@ class Webhook:
             self._batches.start(group)
 
     def put(self, event: Event) -> asyncio.Future[bool] | None:
-        """Take an event; returns what tells whether it was taken when an answer has to wait for that."""
+        """Accept an event; return a future of its delivery if an answer must wait for it."""
         if self._batches is not None:
             self._batches.put(event)
             return None
@@ -69,7 +69,7 @@ class Webhook:
             task.cancel()
 
     async def _deliver(self, events: Sequence[Event]) -> bool:
-        """Tell events; those that nobody took after all tries are counted and dropped."""
+        """Send events; count and drop those that failed after all attempts."""
         try:
             return await self._tell(events)
         except Exception as error:  # a bug; the server must not end with it

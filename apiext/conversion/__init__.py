@@ -1,1 +1,1 @@
-"""Documents of one version become those of another, by asking a webhook."""
+"""Conversion of objects to another version by a webhook."""

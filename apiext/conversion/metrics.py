@@ -7,7 +7,7 @@ _CALLS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.
 
 
 class Metrics:
-    """The families of conversions; who shows metrics adds them."""
+    """The metric families of conversions, for the registry."""
 
     def __init__(self) -> None:
         self._definitions = HistogramFamily(

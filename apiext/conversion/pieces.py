@@ -28,11 +28,11 @@ class Listed(NamedTuple):
 
 
 def split(raw: bytes, count: int) -> tuple[bytes, Listed] | None:
-    """Return an answer shortened to the last of its ``count`` objects, and where the objects before that are in it.
+    """Return an answer cut down to the last of its ``count`` objects, and the texts of the objects before that.
 
-    None when the objects cannot be told apart by looking: all have to begin like the first, where that can be up to
-    their metadata. If the short answer and all texts are JSON, then the whole answer is, and has the same meaning: its
-    list begins where the first text was, and commas are between the texts.
+    Return None if the objects cannot be cut apart: each must begin like the first, up to its metadata. If the short
+    answer and all texts are JSON, then so is the whole answer, with the same meaning: its list begins with the first
+    text, and commas separate the texts.
     """
     place = raw.find(KEY)
     found = _OPENING.match(raw, place) if place >= 0 else None

@@ -53,9 +53,9 @@ def review_version(supported: Sequence[str]) -> str:
 
 
 def request(version: str, uid: str, needs: Sequence[NeedsConversion]) -> bytes:
-    """Return the review that asks for objects in another version, the same for all.
+    """Return the review that requests objects in another version, the same for every webhook.
 
-    It has an answer without anything, as upstream's has it: some webhooks fill that in.
+    It has an empty answer, as upstream's has: some webhooks fill it in.
     """
     asked = {"uid": uid, "desiredAPIVersion": needs[0].api_version, "objects": []}
     empty = orjson.dumps({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": asked})
@@ -81,9 +81,9 @@ def is_empty(document: View) -> bool:
 
 
 class Answered(Sequence[Any]):
-    """The objects of an answer, each decoded when it is asked for.
+    """The objects of an answer, each decoded on first use.
 
-    ``listed`` tells of the texts of all but the last, None when only all together can be decoded.
+    ``listed`` has the texts of all but the last; it is None if the answer can be decoded only as a whole.
     """
 
     __slots__ = ("_objects", "_raw", "_texts", "_whole", "listed")
@@ -115,7 +115,7 @@ class Answered(Sequence[Any]):
             return self._objects[0]
         text = listed.text(index)
         if _is_crowded(text):
-            raise orjson.JSONDecodeError("crowded", "", 0)  # so is the whole answer, which is told
+            raise orjson.JSONDecodeError("crowded", "", 0)  # so is the whole answer, which the error shows
         return orjson.loads(text)
 
     @property
@@ -124,7 +124,7 @@ class Answered(Sequence[Any]):
         return len(self._raw)
 
     def bytes_of(self, index: int) -> int:
-        """Return how many bytes are decoded when an object is asked for."""
+        """Return the number of bytes to decode for an object."""
         listed = self.listed
         if listed is None or index == len(listed.begins) - 1:
             return 0
@@ -154,9 +154,9 @@ def split(raw: bytes, count: int) -> tuple[bytes, Listed] | None:
 def listed_objects(
     version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes, parts: tuple[bytes, Listed]
 ) -> Answered | None:
-    """Return the objects of an answer that was split; None when the whole answer tells best what is wrong with it.
+    """Return the objects of a split answer; None if an error needs the whole answer.
 
-    Of what is wrong with one of them its text tells when it is looked at.
+    An invalid object raises its error when it is decoded.
     """
     short, listed = parts
     if _is_crowded(short):
@@ -169,15 +169,15 @@ def listed_objects(
 
 
 def all_objects(version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes) -> Answered:
-    """Return what the answer to a review holds for each object asked about, unchecked (VER-005).
+    """Return the converted objects of an answer, unchecked (VER-005).
 
-    Raises ConversionError when the answer as a whole is no success or holds another number of objects.
+    Raises ConversionError if the answer as a whole failed or holds another number of objects.
     """
     return Answered(raw, _decoded(version, uid, needs, raw))
 
 
 def _is_crowded(raw: bytes) -> bool:
-    """Tell whether a text has more objects and lists than are made at a time: no other thread has a turn meanwhile."""
+    """Report whether a text has more objects and lists than may be decoded at once: decoding blocks other threads."""
     return (
         len(raw) > documents_limits.MAX_CONTAINERS
         and raw.count(b"{") + raw.count(b"[") > documents_limits.MAX_CONTAINERS
@@ -216,7 +216,7 @@ _REVIEWS = review_types(KIND, "ConversionResponse", _RESPONSE)
 
 
 def _plain_success(version: str, uid: str, answer: Any) -> list[Any] | None:
-    """Return the objects of an answer that plainly is what was asked for: then no types need to be read."""
+    """Fast path: return the objects of an answer of the expected form, without checks of its types."""
     if answer.__class__ is not dict or answer.get("kind") != KIND or answer.get("apiVersion") != f"{GROUP}/{version}":
         return None
     response = answer.get("response")
@@ -249,10 +249,10 @@ def _objects_of(version: str, uid: str, answer: Any) -> list[Any]:
 
 
 def accepted(need: NeedsConversion, answered: Answered, given: Any, index: int) -> tuple[Document, bytes]:
-    """Return a converted object with the metadata of its original; ConversionError when it is not acceptable.
+    """Return a converted object with the metadata of its original; raise ConversionError if it is not acceptable.
 
-    The second value are its metadata as text, empty when the webhook changed them. ``index`` is its place in a review
-    of several objects, -1 when it was asked for alone: errors say so (VER-006, VER-007).
+    The second value is its metadata as text, empty if the webhook changed them. ``index`` is its position in a review
+    of several objects, -1 if it was requested alone: errors contain it (VER-006, VER-007).
     """
     api_version = need.api_version
     if given.__class__ is dict and given.get("apiVersion") == api_version and (same := need.unchanged(given)):

@@ -1,4 +1,4 @@
-"""Asks conversion webhooks: one call for all who wait for an object, lists in reviews of bounded size (VER-004…012)."""
+"""Calls conversion webhooks: one call for all who wait for an object, lists in bounded reviews (VER-004…012)."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ _BYTES_AT_ONCE = limits.REVIEW_BYTES * limits.REVIEWS_AT_ONCE
 
 
 class Poster(Protocol):
-    """Who calls webhooks (apiext.webhooks.client.Client)."""
+    """The client of webhooks (apiext.webhooks.client.Client)."""
 
     async def post(self, target: Target, body: bytes, timeout: float, *, owner: str, most: int) -> bytes:
         """POST JSON and return the answer's body; raises CallError."""
@@ -55,7 +55,7 @@ class _Hook(Struct):
 
     @property
     def target(self) -> Target:
-        """Where the webhook is; raises BadTarget for settings that name no place."""
+        """Return the target of the webhook; raise BadTarget for settings without a valid one."""
         if self.place is None:
             found = target_of(self.settings.get("clientConfig") or {})
             self.place = found if found.ca.strip() else replace(found, ca=b"")  # upstream: a blank bundle is none
@@ -63,10 +63,10 @@ class _Hook(Struct):
 
 
 class Converter:
-    """Converts objects by the webhooks of their definitions; one value per server.
+    """Converts objects by the webhooks of their definitions; one for each server.
 
-    Answers are put where NeedsConversion says, and never kept here. A call goes on when who asked for it is gone, since
-    others may have come to wait for it.
+    NeedsConversion says where answers are cached. A call goes on after its request was cancelled, since other requests
+    may wait for it.
     """
 
     def __init__(self, poster: Poster) -> None:
@@ -83,29 +83,29 @@ class Converter:
         self._group = group
 
     async def stop(self) -> None:
-        """End the calls under way; who waits for one gets ConversionError."""
+        """Cancel the calls in flight; their waiters get ConversionError."""
         self._group = None
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for flight in set(self._flights.values()):  # those whose task had no turn yet
+        for flight in set(self._flights.values()):  # calls whose task has not begun
             flight.land(ConversionError(review.failed(flight.needs[0].document, STOPPING), CALL))
         self._flights.clear()
 
     async def made(
         self, resource: ServedResource, viewer: Viewer, entries: Sequence[Entry], *, request: bool = True
     ) -> list[Made]:
-        """Return what a viewer makes of entries, which takes a webhook for those that nobody asked for before.
+        """Return the views of entries, and call a webhook for objects that are not cached.
 
-        ``request`` tells that a request waits meanwhile, of which there may be limits.CONVERSIONS_WAITING. Raises
-        ConversionError, and what the viewer raises.
+        ``request`` if a request waits, of which there may be limits.CONVERSIONS_WAITING. Raises ConversionError, and
+        the errors of the viewer.
         """
         found: list[Made] = []
         part: list[Made | NeedsConversion] = []
         needs: list[NeedsConversion] = []
         start, size, turn = 0, 0, Turn()
-        asked: Ask = unknown  # whom to ask about several is not known yet
+        asked: Ask = unknown  # the webhook for several objects is not known yet
         while start < len(entries):
             await turn.give()
             some = entries[start : start + min(limits.CONVERTED_UNSEEN, _NEEDS_AT_ONCE - len(needs))]
@@ -186,7 +186,7 @@ class Converter:
         return [kept[key] for key in keys]
 
     def _fly(self, hook: _Hook, needs: Sequence[NeedsConversion], keys: Sequence[Hashable]) -> "list[_Flight]":
-        """Return the review that brings each answer, starting those that nobody has asked for yet."""
+        """Return the review that brings each answer; start reviews for objects that no call requests yet."""
         known = self._flights
         fresh = needs if known.keys().isdisjoint(keys) else [need for need in needs if need.key not in known]
         for batch in _batches(fresh):
@@ -220,7 +220,7 @@ class Converter:
         except asyncio.CancelledError:
             error = ConversionError(review.failed(first.document, STOPPING), CALL)
             raise
-        except Exception as failure:  # outermost: who waits must be told whatever it was
+        except Exception as failure:  # outermost: every waiter must get the error, whatever it is
             log.exception("an answer of the conversion webhook of %s could not be used", hook.name)
             error = ConversionError(review.failed(first.document, failure), INVALID_OBJECT)
         finally:
@@ -243,7 +243,7 @@ class Converter:
         return await converted_objects(version, uid, needs, raw)
 
     async def _spread(self, flight: "_Flight", given: review.Answered) -> None:
-        """Keep the answer to each need, or what is wrong with it: one bad object is no fault of the others."""
+        """Store the answer or the error of each need: an invalid object does not fail the others."""
         turn = Turn()
         for index in range(len(flight.needs)):
             await turn.give()
@@ -267,7 +267,7 @@ class Converter:
             flight.kept[key] = made
 
     def _hook(self, resource: ServedResource) -> _Hook:
-        """Return the webhook as it is configured now; a changed one starts with nobody waiting and no failures."""
+        """Return the webhook of the current configuration; a changed one starts without waiters and failures."""
         key, settings = (resource.group, resource.resource), resource.conversion or {}
         known = self._hooks.get(key)
         if known is None or (known.settings is not settings and known.settings != settings):
@@ -281,7 +281,7 @@ class Converter:
 
 
 class _Flight:
-    """One review under way: what it asks, what was kept of the answer, what went wrong in all or with an object."""
+    """One review in flight: its objects, the stored answers, and errors of all or of one object."""
 
     __slots__ = ("done", "error", "failures", "kept", "keys", "needs")
 
@@ -294,7 +294,7 @@ class _Flight:
         self.done = asyncio.get_running_loop().create_future()
 
     def land(self, error: ConversionError | None) -> None:
-        """Tell everybody who waits that it is over."""
+        """Wake all waiters."""
         self.error = error
         self.done.set_result(None)
 
@@ -314,7 +314,7 @@ async def _apart(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwa
 
 
 async def converted_objects(version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes) -> review.Answered:
-    """Return what the answer to a review holds for each object asked about, unchecked, without holding up others.
+    """Return the converted objects of an answer, unchecked, and yield to the event loop meanwhile.
 
     Raises ConversionError.
     """
@@ -327,9 +327,9 @@ async def converted_objects(version: str, uid: str, needs: Sequence[NeedsConvers
 
 
 async def object_of(given: review.Answered, index: int) -> Any:
-    """Return one object of an answer, with its text at hand where an error shows it; raises ConversionError.
+    """Return one object of an answer, with its text for errors; raise ConversionError.
 
-    A text that is no JSON makes all of the answer be decoded, which tells what is wrong.
+    If a text is not JSON, the whole answer is decoded for its error.
     """
     try:
         answer = await _apart(given.bytes_of(index), given.__getitem__, index)
@@ -342,7 +342,7 @@ async def object_of(given: review.Answered, index: int) -> Any:
 
 
 def _filled(part: Sequence[Made | NeedsConversion], answers: Sequence[Converted | None]) -> Sequence[Made]:
-    """Return what is shown, with an answer in the place of each need: what viewers ask for is always kept."""
+    """Return the views, with an answer for each need: an answer that a viewer needs is always stored."""
     if len(answers) == len(part):
         return cast(Sequence[Made], answers)
     following = iter(cast(Sequence[Made], answers))

@@ -1,1 +1,1 @@
-"""Keys that a key management plug-in on this machine keeps: asking it, and what is known of its keys (OPS-003)."""
+"""KMS plug-ins on this machine: their calls, and the data keys that are known (OPS-003)."""

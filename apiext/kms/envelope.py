@@ -1,4 +1,4 @@
-"""What is stored of a value that a plug-in's key sealed, to the byte as upstream has it, and what it must be like."""
+"""The stored form of values encrypted with a plug-in's key, to the byte as upstream writes it, and its validation."""
 
 import hashlib
 from collections.abc import Mapping
@@ -12,14 +12,14 @@ from apiext.meta import fields
 from apiext.meta.syntax import dns1123_label, dns1123_subdomain
 
 KEY, SEED = 0, 1
-"""What a plug-in opens: the key of AES-GCM itself, or a seed that each value's own key is made of."""
+"""What a plug-in decrypts: the AES-GCM key itself, or a seed from which each value's own key is derived."""
 
 _DATA = b"\x0a"  # the tag of the first field, as Go writes it: what follows its bytes is the same for many values
 MALFORMED = "proto: cannot parse invalid wire-format data"
 
 
 class Unfit(ValueError):
-    """What is stored, or what a plug-in said, breaks the rules; the text is upstream's."""
+    """A stored value, or an answer of a plug-in, is invalid; the text is upstream's."""
 
 
 class Envelope(NamedTuple):
@@ -41,7 +41,7 @@ def tail(kind: int, key_id: str, source: bytes, annotations: Mapping[str, bytes]
 
 
 def digest_of(rest: bytes) -> bytes:
-    """Return what tells a key by what follows the data."""
+    """Return the digest that identifies a data key, of the bytes after the encrypted data."""
     return hashlib.sha256(rest).digest()
 
 
@@ -70,7 +70,7 @@ def split(raw: bytes) -> tuple[bytes, bytes] | None:
 
 
 def unpacked(raw: bytes) -> Envelope:
-    """Return what is stored, taken apart and judged; raises Unfit."""
+    """Parse and validate a stored value; raise Unfit."""
     try:
         message = EncryptedObject.FromString(raw)
     except DecodeError as error:
@@ -90,7 +90,7 @@ def unpacked(raw: bytes) -> Envelope:
 
 
 def judge(kind: int, key_id: str, source: bytes, annotations: Mapping[str, bytes]) -> None:
-    """Raise Unfit where a key as a plug-in sealed it is not as it must be."""
+    """Raise Unfit for an invalid encrypted key."""
     if kind not in (KEY, SEED):
         raise Unfit(f"unknown encryptedDEKSourceType: {kind}")
     why = "failed to validate encrypted DEK source: encrypted DEK source is"

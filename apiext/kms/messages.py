@@ -1,4 +1,4 @@
-"""The messages of plug-ins and of sealed values: classes from a private descriptor pool."""
+"""Protobuf messages of plug-ins and of encrypted values, from a private descriptor pool."""
 
 from pathlib import Path
 from typing import Any

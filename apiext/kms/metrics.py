@@ -1,4 +1,4 @@
-"""What is counted of plug-ins and their keys, under upstream's names (MTR-001)."""
+"""Metrics of plug-ins and their keys, under upstream's names (MTR-001)."""
 
 import hashlib
 import time
@@ -16,7 +16,7 @@ class Recent(Family):
     """A family that shows the latest limits.KMS_LABELS label sets only: plug-ins choose the names of their keys."""
 
     def slot(self, *values: str) -> Slot:
-        """Return the number for these label values; the one that was not asked for longest goes for a new one."""
+        """Return the counter for these label values; a new one evicts the least recently used."""
         found = self._slots.pop(values, None) or Slot()
         self._slots[values] = found
         if len(self._slots) > limits.KMS_LABELS:

@@ -39,7 +39,7 @@ def code_name(code: int) -> str:
 
 
 class PluginError(Exception):
-    """A call of a plug-in failed; ``reached`` tells whether the plug-in itself said so."""
+    """A call of a plug-in failed; ``reached`` if the plug-in itself reported the error."""
 
     def __init__(self, code: int, message: str, reached: bool) -> None:
         super().__init__(code, message, reached)
@@ -53,9 +53,9 @@ class PluginError(Exception):
 
 
 def socket_of(endpoint: str) -> str:
-    """Return the path that an endpoint names, ``@name`` for an abstract socket; empty where there is none.
+    """Return the socket path of an endpoint, ``@name`` for an abstract socket, empty if there is none.
 
-    That is what Go's url.Parse makes of it; ``unix:@name`` has no path there, and names the same socket here.
+    The result is that of Go's url.Parse; ``unix:@name`` has no path there, and names the same socket here.
     """
     rest = endpoint.partition(":")[2].partition("#")[0].partition("?")[0]
     if rest.startswith("//"):
@@ -88,7 +88,7 @@ class Plugin:
         )
 
     async def decrypt(self, uid: str, source: bytes, key_id: str, annotations: Mapping[str, bytes]) -> bytes:
-        """Return the key that a plug-in sealed."""
+        """Decrypt a data key."""
         request = messages.DecryptRequest(ciphertext=source, uid=uid, key_id=key_id)
         request.annotations.update(annotations)
         answer = await self._call(messages.DECRYPT, request, messages.DecryptResponse)
@@ -113,7 +113,7 @@ class Plugin:
             metrics.CALLS.observe(perf_counter() - began, self.name, path, status)
 
     async def _answer(self, path: str, request: bytes) -> bytes:
-        """Ask until the time is over; a question that may have been heard is asked once more if the connection ends."""
+        """Call until the deadline; repeat a call once if the connection ends, even if the plug-in may have got it."""
         asked = heard = False
         try:
             async with asyncio.timeout(self.timeout):

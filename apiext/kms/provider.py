@@ -1,4 +1,4 @@
-"""A KMS provider: the key that seals from now on, the keys that others sealed with, and how the plug-in is."""
+"""A KMS provider: the current data key, the data keys of other servers, and the state of the plug-in."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ _KEEPING = threading.Lock()  # large values are opened in threads
 
 
 class Unusable(Exception):
-    """A key cannot be had; ``status`` is the word of metrics, ``tried`` whether asking again at once is of no use."""
+    """A key is not available; ``status`` is the metric's label, ``tried`` if a retry at once is useless."""
 
     def __init__(self, text: str, status: str = _NON_GRPC, *, tried: bool = True) -> None:
         super().__init__(text)
@@ -44,7 +44,7 @@ class Unusable(Exception):
 
 
 class Asked(Protocol):
-    """What a provider needs of its plug-in."""
+    """The calls of a plug-in that a provider needs."""
 
     timeout: float
 
@@ -55,7 +55,7 @@ class Asked(Protocol):
         """Return the EncryptResponse for a new key."""
 
     async def decrypt(self, uid: str, source: bytes, key_id: str, annotations: Mapping[str, bytes]) -> bytes:
-        """Return the key that the plug-in sealed."""
+        """Decrypt a data key."""
 
     async def close(self) -> None:
         """Close the connection."""
@@ -74,7 +74,7 @@ class Opened(Struct, frozen=True):
 
 
 class Writing(Struct, frozen=True):
-    """The seed that seals until a time, and what is stored of it with each value."""
+    """The seed that encrypts until a time, and the bytes that are stored with each value."""
 
     seed: bytes
     key_id: str
@@ -92,7 +92,7 @@ class _Refused(NamedTuple):
 
 
 class Provider:
-    """What there is of one ``kms`` provider while a configuration is used. All is looked at without waiting."""
+    """The state of one ``kms`` provider while a configuration is used. Every read of it returns at once."""
 
     def __init__(
         self,
@@ -142,13 +142,13 @@ class Provider:
             await self.check()
 
     def probe(self) -> str:
-        """Return what is wrong with the plug-in, as it was told last; what is old is asked for anew."""
+        """Return the last error of the plug-in, or None; request a new status if the last one is old."""
         if self._group is not None and self._clock() >= self._good_until and not self._checking.locked():
             self._spawn(self.check())
         return self.fault
 
     async def check(self) -> None:
-        """Ask for the status, unless it was told lately, and make a new key where the plug-in has one."""
+        """Request the status, unless a recent one is cached, and make a new data key if the plug-in has a new key."""
         async with self._checking:
             if self._clock() < self._good_until:
                 return
@@ -176,7 +176,7 @@ class Provider:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    # -- the status, and the key that seals
+    # -- the status, and the current data key
 
     async def _ask_status(self) -> str:
         try:
@@ -208,10 +208,10 @@ class Provider:
         return f"kmsv2 Provider {self.name} is not healthy, error: {fields.aggregate(faults)}" if faults else ""
 
     async def _keep_up(self, key_id: str) -> str:
-        """Seal by the plug-in's key from now on, or longer than so far; return what is wrong.
+        """Encrypt with the plug-in's key from now on, or extend its time; return the error of a failed call.
 
-        The time is that of the question, so it is an upper bound. Where no new key can be had, the last one seals
-        until its time is over.
+        The time counts from the call, so it is an upper bound. If there is no new key, the last one encrypts until it
+        expires.
         """
         until = self._clock() + limits.KMS_WRITES
         before = self.current
@@ -245,7 +245,7 @@ class Provider:
         )
 
     def writing(self) -> Writing:
-        """Return what seals now; raises Unusable. Called by any thread."""
+        """Return the current data key; raise Unusable. Thread-safe."""
         current = self.current
         if current is None:
             raise Unusable(_NO_STATE)
@@ -281,13 +281,13 @@ class Provider:
         return envelope.data, found
 
     async def fetch(self, values: Iterable[bytes]) -> None:
-        """Ask for the keys that stored values lack; what is refused is remembered for limits.KMS_TTL_ILL seconds."""
+        """Get the missing keys of stored values; cache a refusal for limits.KMS_TTL_ILL seconds."""
         lacking = {it.digest: it for raw in values if (it := self._lacks(raw)) is not None}
         if lacking and self._group is not None:
             await asyncio.wait([self._ask(envelope) for envelope in lacking.values()])
 
     def _lacks(self, raw: bytes) -> Envelope | None:
-        """Return what has to be asked for so that a value can be opened, None where nothing helps or is needed."""
+        """Return the key to get before a value can be decrypted; None if no key helps or is needed."""
         parts = split(raw)
         if self.current is None or (parts is not None and digest_of(parts[1]) in self._aliases):
             return None
@@ -311,7 +311,7 @@ class Provider:
         return Unusable("failed to decrypt DEK, error: the plug-in was not asked yet", tried=False)
 
     def _ask(self, envelope: Envelope) -> asyncio.Task[None]:
-        """Return the call for a key, one for all who want it: who goes away does not end it."""
+        """Return the call for a key, shared by all who need it; a cancelled caller does not end it."""
         known = self._asking.get(envelope.digest)
         if known is None:
             known = self._asking[envelope.digest] = self._spawn(self._decrypt(envelope))
@@ -331,7 +331,7 @@ class Provider:
             self._refuse(digest, Unusable(f"failed to decrypt DEK, error: {error}", error.status), error.reached)
         except Unusable as error:
             self._refuse(digest, error, reached=True)
-        except Exception as error:  # outermost: who waits goes on, with what it has
+        except Exception as error:  # outermost: waiting callers continue without the key
             log.exception("the KMS provider %s could not be asked", self.name)
             self._refuse(digest, Unusable(f"failed to decrypt DEK, error: {error}"), reached=True)
         else:
@@ -345,7 +345,7 @@ class Provider:
         _put(self._refused, digest, refused)
         if not reached:
             self._down = refused
-            self._good_until = self._clock()  # who asks for its health hears of it
+            self._good_until = self._clock()  # the health check reports it
 
     def _keep(self, digest: bytes, found: Opened) -> None:
         _put(self._opened, digest, found)
@@ -369,12 +369,12 @@ def _put(kept: dict[bytes, Any], digest: bytes, value: Any) -> None:
 
 
 def service(name: str, endpoint: str, timeout: float) -> Provider:
-    """Return a provider whose plug-in listens at an endpoint; seconds are those of each call."""
+    """Return a provider for the plug-in at an endpoint; ``seconds`` is the timeout of each call."""
     return Provider(name, Plugin(name, endpoint, timeout))
 
 
 def faults_of(providers: Iterable[Provider]) -> str:
-    """Return what is wrong with all plug-ins, as /readyz/kms-providers tells it."""
+    """Return the errors of all plug-ins, as /readyz/kms-providers shows them."""
     found = ((number, provider.probe()) for number, provider in enumerate(providers))
     faults = [f"kms-provider-{number}: {fault}" for number, fault in found if fault]
     return fields.aggregate(faults) if faults else ""

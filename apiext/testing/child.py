@@ -1,4 +1,4 @@
-"""Starts the process of a server: it lives until it is told to end, and dies with the process that started it."""
+"""Starts the process of a server, which ends on request or with the process that started it."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ def start(
     def live() -> None:
         try:
             child = _spawn(command, log, environment, keep)
-        except BaseException as error:  # who asked for it raises it
+        except BaseException as error:  # raised to the caller
             born.set_exception(error)
         else:
             born.set_result(child)

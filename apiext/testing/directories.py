@@ -26,7 +26,7 @@ class Directory:
         self.descriptor = os.open(unmarked, os.O_RDWR | os.O_CREAT, 0o600)
         with suppress(OSError):  # a file system without locks: then nothing is swept there
             fcntl.flock(self.descriptor, fcntl.LOCK_EX)
-            unmarked.rename(self.path / MARK)  # locked before anybody can see it
+            unmarked.rename(self.path / MARK)  # locked before another process can see it
 
     def __enter__(self) -> "Directory":
         return self
@@ -41,7 +41,7 @@ class Directory:
 
 
 def sweep() -> None:
-    """Remove the directories of ours that no process holds any more; others, and what cannot be looked at, stay."""
+    """Remove this project's directories without a process; leave others, and those that cannot be examined."""
     for mark in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{MARK}"):
         with suppress(OSError):
             _remove(mark)
@@ -62,7 +62,7 @@ def _remove(mark: Path) -> None:
 
 
 def _empty(directory: Path) -> None:
-    """Remove all but the mark: who is killed meanwhile leaves something that the next one knows."""
+    """Remove all but the mark, so that the next process recognises a half-removed directory."""
     for path in directory.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What tests put into a server: manifests of files and directories, in the order in which they can be created."""
+"""Test objects for a server: manifests of files and directories, in the order of their creation."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ Source = str | Path | Manifest | Iterable["str | Path | Manifest"]
 """A file, a directory, an object, or several of them."""
 
 _SUFFIXES = (".yaml", ".yml", ".json")
-_FIRST = ("Namespace", "CustomResourceDefinition")  # other objects need them
+_FIRST = ("Namespace", "CustomResourceDefinition")  # created first
 
 
 def read(source: Source) -> list[Manifest]:

@@ -1,4 +1,4 @@
-"""What a server holds, and how it becomes empty again between tests."""
+"""The objects of a server, and their deletion between tests."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -107,7 +107,7 @@ def empty(api: Api, kept: frozenset[str]) -> None:
 
 
 def _held(metadata: Mapping[str, Any]) -> bool:
-    """Tell whether there are finalizers that somebody else would have to take off."""
+    """Report whether there are finalizers that another program would have to remove."""
     return bool(set(metadata.get("finalizers") or ()).difference(_CLEANED))
 
 

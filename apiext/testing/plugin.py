@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:  # loaded when a test asks for a server
+if TYPE_CHECKING:  # imported when a test needs a server
     from apiext.testing.server import Server
 
 _SERVER = pytest.StashKey["Server"]()

@@ -1,4 +1,4 @@
-"""Clients that are proxied by the environment: many in Python ask the proxy for loopback addresses, too, unlike Go."""
+"""Proxies in the environment: many Python clients use them for loopback addresses, too, unlike Go's."""
 
 import ipaddress
 import os

@@ -37,11 +37,11 @@ class ApiError(Exception):
 
 
 class Server:
-    """A server with a port and a directory of its own; all are gone when the ``with`` block is left.
+    """A server with its own port and directory, which are released at the end of the ``with`` block.
 
     ``flags`` are those of ``apiext serve``; without one that names a store, objects are kept in memory. ``secure``
-    serves https with certificates and a token of its own, else it is plain http without authentication. ``url`` names
-    a running server instead: then nothing is started.
+    serves https with its own certificates and token, else it is plain http without authentication. ``url`` names
+    a running server instead: then none is started.
     """
 
     def __init__(self, *flags: str, secure: bool = False, url: str = "") -> None:
@@ -103,7 +103,7 @@ class Server:
         return access
 
     def stop(self) -> None:
-        """End the server; all that it held is gone."""
+        """End the server and delete all its data."""
         process, self._process = self._process, None
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -183,9 +183,9 @@ class Server:
             time.sleep(0.005)
 
     def reset(self) -> None:
-        """Delete everything that is there since the start, whatever its finalizers; raises StillThere.
+        """Delete all objects created since the start, whatever their finalizers; raise StillThere.
 
-        What the server began with stays as it is.
+        Objects of the start stay unchanged.
         """
         inventory.empty(self.api, self._kept)
 

@@ -1,1 +1,1 @@
-"""Commands beside the server: storage migration, definitions judged offline, kube-apiserver's place in envtest."""
+"""Commands beside the server: storage migration, offline validation of definitions, envtest assets, kubeconfigs."""

@@ -1,4 +1,4 @@
-"""How a command reaches a server: from its flags, or from a kubeconfig as kubectl reads it."""
+"""How a command reaches a server: by its flags, or by a kubeconfig as kubectl reads it."""
 
 import argparse
 import base64
@@ -23,7 +23,7 @@ class AccessError(ValueError):
 
 
 class Access(Struct, frozen=True):
-    """Where the server is and what to show it: headers, and TLS settings for https."""
+    """The server's URL and the credentials for it: headers, and TLS settings for https."""
 
     url: str
     headers: Mapping[str, str] = {}

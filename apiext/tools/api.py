@@ -1,4 +1,4 @@
-"""Requests to a server with patience: connections kept per thread, retries while it restarts or asks to wait."""
+"""Requests to a server with retries: connections for each thread, retries during restarts and after Retry-After."""
 
 import http.client
 import json
@@ -31,7 +31,7 @@ class Answer(Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """What a Status says."""
+        """The message of a Status."""
         return str(self.document.get("message") or self.document.get("reason") or f"HTTP {self.code}")
 
 

@@ -26,9 +26,9 @@ complete -o default -F _apiext apiext
 
 
 class Words(NamedTuple):
-    """What may follow a command, besides files, which the shell completes itself.
+    """Completions of a command, besides files, which the shell completes itself.
 
-    ``commands`` are those below it by their names, ``values`` what may stand there, ``flags`` have their dashes.
+    ``commands`` are its subcommands by name, ``values`` its arguments, ``flags`` have their dashes.
     """
 
     commands: Mapping[str, "Words"]
@@ -41,7 +41,7 @@ def words_of(parser: argparse.ArgumentParser) -> Words:
     commands: dict[str, Words] = {}
     values: list[str] = []
     flags: list[str] = []
-    for action in parser._actions:  # argparse tells them in no other way
+    for action in parser._actions:  # argparse has no public access to them
         if isinstance(action.choices, Mapping):
             commands = {name: words_of(below) for name, below in action.choices.items()}
         elif action.option_strings:

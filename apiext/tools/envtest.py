@@ -102,7 +102,7 @@ def _write_script(path: Path, text: str) -> None:
 
 
 def source_directory() -> Path | None:
-    """Return what must be on PYTHONPATH for others to find the package; None when it is installed."""
+    """Return the PYTHONPATH with which other programs find the package; None if it is installed."""
     home = Path(apiext.__file__).parents[1]
     return None if home.name in ("site-packages", "dist-packages") else home
 

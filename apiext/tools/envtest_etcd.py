@@ -30,7 +30,7 @@ def address_of(arguments: list[str]) -> tuple[str, int]:
 
 
 def serve(listening: socket.socket) -> None:
-    """Answer every request, one connection after the other."""
+    """Answer each request, one connection after the other."""
     while True:
         connection, _ = listening.accept()
         with connection:

@@ -24,7 +24,7 @@ _LIFE = "24h"
 
 
 class KubeconfigError(Exception):
-    """What was asked for cannot be done; the text says why."""
+    """The command failed; the text says why."""
 
 
 def admin(directory: Path) -> Mapping[str, Any]:
@@ -169,7 +169,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Do what is asked; return the exit code."""
+    """Run the command; return the exit code."""
     options = _options(arguments)
     directory = Path(options.data_dir or os.environ.get("APIEXT_DATA_DIR") or default_data_dir(os.environ))
     try:
@@ -188,7 +188,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return what is asked; a variable of the shell that is not set is a usage error, not the administrator."""
+    """Return the parsed arguments; an unset shell variable is a usage error, not the administrator."""
     found = parser()
     options = found.parse_args(list(arguments))
     if options.command != "print":

@@ -44,7 +44,7 @@ class Finding(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """What creating one definition would say."""
+    """The errors and warnings of creating one definition."""
 
     errors: list[FieldError]
     warnings: list[str]
@@ -108,7 +108,7 @@ def lint(file: str, raw: bytes, mode: str) -> Iterator[Finding | str]:
 
 
 def _no_list(document: Any) -> str:
-    """Return what is wrong with the items of a list, in Go's words; nothing for any other document."""
+    """Return the errors in the items of a list, in Go's words; empty for any other document."""
     if not isinstance(document, dict) or document.get("kind") not in _LISTS:
         return ""
     items = document.get("items")
@@ -132,7 +132,7 @@ def _definitions(document: Any) -> Iterator[tuple[str, Document]]:
 
 
 def _quoted(text: str) -> str:
-    """Return the path that a note about a field names in quotes; nothing for other texts."""
+    """Return the quoted path of a warning about a field; empty for other texts."""
     return text.partition('field "')[2].partition('"')[0]
 
 

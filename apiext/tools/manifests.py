@@ -16,9 +16,9 @@ _VALUES = json.JSONDecoder()
 
 
 def parts(raw: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the documents of a text that are not empty, each with the number of its first line.
+    """Yield the non-empty documents of a text, each with the number of its first line.
 
-    They are parted by lines of YAML, or are values of JSON, one after the other.
+    They are separated by lines of YAML, or are values of JSON, one after the other.
     """
     start, line = 0, 1
     for found in (*_SEPARATOR.finditer(raw), None):
@@ -50,7 +50,7 @@ def decode(raw: bytes) -> tuple[Any, list[str]]:
 
 
 def _ends(text: str) -> bool:
-    """Whether nothing follows a value of JSON that YAML would not skip: comments and marks of the end."""
+    """Report whether only comments and end marks of YAML follow a value of JSON."""
     try:
         end = _VALUES.raw_decode(text, _following(text, 0))[1]
     except (ValueError, RecursionError):

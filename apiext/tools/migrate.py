@@ -1,4 +1,4 @@
-"""``apiext migrate``: which definitions are meant, how fast, and what is told meanwhile."""
+"""``apiext migrate``: its definitions, its rate and its progress output."""
 
 import argparse
 import os
@@ -16,9 +16,9 @@ from apiext.tools.progress import report_on
 
 
 def names_of(api: Api, wanted: Sequence[str]) -> list[str]:
-    """Return the names of the definitions that are meant, all if none is named; raises MigrationError.
+    """Return the names of the selected definitions, all if none is named; raise MigrationError.
 
-    A definition is meant by its name, or by its plural, singular, short name or kind if no other has that, too.
+    A definition is selected by its name, or by its plural, singular, short name or kind if that is unique.
     """
     listed = expect(api.get(DEFINITIONS), "the definitions")["items"]
     if not wanted:

@@ -1,8 +1,8 @@
-"""A storage migration: objects are rewritten at the storage version, then no other version counts as stored any more.
+"""A storage migration: rewrite objects in the storage version, then prune storedVersions.
 
-Everything goes through the API, as any client's writes do: an empty patch makes the server write an object again, and
-it does so at the storage version (VER-002). Nothing is remembered between runs. What a run that was killed has
-rewritten is found unchanged by the next one, so a crash at any moment costs time and never truth.
+All writes go through the API, as those of any client: an empty patch makes the server store an object again, in the
+storage version (VER-002). There is no state between runs. The next run finds objects that a killed run has rewritten
+unchanged, so a crash costs time and never correctness.
 """
 
 import threading
@@ -47,9 +47,9 @@ _PAUSE = 0.05  # seconds between looks at a definition that is being compiled
 
 
 class Settings(Struct, frozen=True):
-    """How fast, and whether an object may lose fields that the storage version's schema does not have.
+    """The rate, and whether an object may lose fields that the storage version's schema does not have.
 
-    ``rewrite``: objects are written again also where no older version is stored, so that another key seals them.
+    ``rewrite``: write objects again also if all are in the storage version, to encrypt them with another key.
     """
 
     rate: float
@@ -59,7 +59,7 @@ class Settings(Struct, frozen=True):
 
 
 class Tally(Struct):
-    """How objects fared."""
+    """Counts of objects by result."""
 
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[tuple[str, str]] = field(default_factory=list)
@@ -113,7 +113,7 @@ class Migration:
         raise MigrationError(f"{name} keeps changing")
 
     def _settled(self, plan: Plan) -> None:
-        """Wait until the server writes at the plan's storage version: discovery tells by a hash."""
+        """Wait until the server stores in the plan's storage version, by the hash in discovery."""
         wanted = storage_version_hash(plan.group, plan.storage, plan.kind)
         late = time.monotonic() + limits.TOOL_WAIT
         while True:
@@ -147,13 +147,13 @@ class Migration:
                 if len(tally.failures) >= limits.MIGRATE_HOPELESS:
                     break
         finally:
-            pool.shutdown(cancel_futures=True)  # who is interrupted does not want the rest of the page
+            pool.shutdown(cancel_futures=True)  # after an interrupt the rest of the page is not needed
         return tally
 
     def _rewritten(self, plan: Plan, metadata: Mapping[str, Any], tries: int) -> tuple[str, str]:
-        """Have the server write one object again, also after others, who may have left it as it was stored.
+        """Make the server write one object again, also after other clients, who may have left it in its stored version.
 
-        A failure that may pass, such as a webhook's, is met with so many tries.
+        Failures that may pass, such as a webhook's, are retried a limited number of times.
         """
         path = (metadata.get("namespace", ""), metadata["name"])
         found, message = self._touch(plan, metadata, tries)
@@ -195,7 +195,7 @@ class Migration:
         return found.code != 404 and (found.document.get("metadata") or {}).get("resourceVersion", revision) == revision
 
     def _compare(self, plan: Plan, path: tuple[str, str]) -> tuple[str, str]:
-        """Return the revision at which nothing would be lost; else none, and what would (none: the object is gone)."""
+        """Return the revision at which no field is lost, else empty and the lost fields (empty: deleted)."""
         while True:
             self._pace.wait()
             after = self._api.get(path_of(plan, plan.storage, *path))

@@ -1,4 +1,4 @@
-"""Where in a file a field stands: the line of a field path."""
+"""The line of a field path in a file."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a long command tells meanwhile: a bar on a terminal, JSON lines otherwise."""
+"""Progress of a long command: a bar on a terminal, JSON lines otherwise."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ _WIDTH = 30  # characters of the bar
 
 
 class Report(Protocol):
-    """Where a command's events go."""
+    """The output of a command's events."""
 
     def event(self, name: str, **facts: Any) -> None:
         """Tell something that happened."""

@@ -38,7 +38,7 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether calls are refused at the moment, but for a trial now and then."""
+        """Report whether calls are refused now, except for one trial at intervals."""
         return self._failures >= limits.WEBHOOK_FAILURES
 
     async def run(self, call: Callable[[], Awaitable[bytes]], deadline: float, *, cut: bool = False) -> bytes:
@@ -56,7 +56,7 @@ class Breaker:
         try:
             answer = await call()
         except Refused:
-            self._failures = 0  # somebody answers there
+            self._failures = 0  # the webhook answers
             raise
         except CallError as error:
             if not (cut and isinstance(error, TimedOut)):
@@ -85,7 +85,7 @@ class Breaker:
             raise
 
     def _leave(self) -> None:
-        """Give a place to who has waited longest."""
+        """Give the slot to the longest waiting call."""
         while self._waiting:
             place = self._waiting.popleft()
             if not place.done():
@@ -109,7 +109,7 @@ class Breaker:
 
 
 class Breakers:
-    """The breakers of all owners; those not used for longest are forgotten."""
+    """The breakers of all owners; the least recently used are evicted."""
 
     __slots__ = ("_known",)
 

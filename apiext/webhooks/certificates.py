@@ -1,6 +1,6 @@
-"""Why a webhook's certificate is not good, in Go's words and in Go's order: its times, its names, then who signed it.
+"""Why a webhook's certificate is invalid, in Go's words and order: its times, its names, then its issuer.
 
-OpenSSL tells a number only, and no certificate; so it is looked at once more when one was refused.
+OpenSSL reports an error number without the certificate, so a refused one is fetched again.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 from apiext.trust import read_certificate, subject_of
 from apiext.webhooks import limits
 
-_MANY = 100  # names from which on only their number is told (upstream: maxNamesIncluded)
+_MANY = 100  # more names are only counted in the error (upstream: maxNamesIncluded)
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*").fullmatch
 _UNREADABLE = (ValueError, x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType)
 
@@ -40,7 +40,7 @@ async def shown(address: str, port: int, name: str) -> bytes | None:
 
 
 def fault(der: bytes, name: str, now: datetime) -> str | None:
-    """Return what is wrong with the times or names of a certificate; None for neither, and for one nobody can read."""
+    """Return the error in the times or names of a certificate; None if there is none, or if it cannot be parsed."""
     try:
         certificate = read_certificate(der)
         return _of_times(certificate, now) or _of_names(certificate, name)
@@ -88,7 +88,7 @@ def _not_among(names: list[str], noun: str, name: str) -> str:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Whether a certificate's name, whose first label may be an asterisk, is for a host."""
+    """Report whether a certificate's name, whose first label may be an asterisk, matches a host."""
     wanted = name.lower().removesuffix(".").split(".")
     given = pattern.lower().split(".")
     if given[0] == "*" and len(given) > 1:

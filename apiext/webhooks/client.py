@@ -84,12 +84,12 @@ class Client:
         user: Credentials = ANONYMOUS,
         empty: bool = False,
     ) -> bytes:
-        """POST JSON and return the body of a 2xx answer; raises CallError with a Go client's text.
+        """POST JSON and return the body of a 2xx answer; raise CallError with a Go client's text.
 
-        An answer of 429 or 5xx that says when to come back is asked for again, as long as there is time.
-        ``timeout`` is in seconds and is told to the webhook; ``owner`` names the configuration or definition that
-        shares one bulkhead and circuit; ``most`` is the largest answer in bytes; ``user`` is who the server is to it;
-        ``empty`` takes an answer without a body for one.
+        An answer of 429 or 5xx with a Retry-After is retried within the timeout. ``timeout`` is in seconds and is sent
+        to the webhook; ``owner`` names the configuration or definition that shares one bulkhead and circuit; ``most``
+        limits the answer in bytes; ``user`` holds the server's credentials; ``empty`` accepts an answer without a
+        body.
         """
         url = f"{target.path}?timeout={math.ceil(timeout)}s"
         deadline = asyncio.get_running_loop().time() + timeout
@@ -130,7 +130,7 @@ class Client:
         if not 200 <= answer.status <= 206:
             raise refusal(answer)
         if not answer.body and not call.empty:
-            kind = answer.content_type or "application/json"  # what was asked for
+            kind = answer.content_type or "application/json"  # the requested media type
             raise Broken(f"0-length response with status code: {answer.status} and content type: {kind}")
         return answer.body
 
@@ -182,7 +182,7 @@ class Client:
         return found
 
     def _sweep(self, oldest: float) -> None:
-        """Drop the pools of targets that nobody calls any more."""
+        """Drop the pools of unused targets."""
         for key, pool in list(self._pools.items()):
             if pool.used < oldest:
                 del self._pools[key]
@@ -229,7 +229,7 @@ class Authenticated:
         self._users = users
 
     async def post(self, target: Target, body: bytes, timeout: float, *, owner: str) -> bytes:
-        """POST JSON as the user that is meant for the target; otherwise as ``Client.post``."""
+        """POST JSON with the credentials for the target; otherwise as ``Client.post``."""
         user = self._users.find(target.host, target.port)
         return await self._client.post(target, body, timeout, owner=owner, user=user)
 

@@ -1,4 +1,4 @@
-"""Who the server is to webhooks: users of a kubeconfig by the webhook's host (--admission-control-config-file)."""
+"""The server's credentials for webhooks: users of a kubeconfig by host (--admission-control-config-file)."""
 
 import asyncio
 import base64
@@ -42,7 +42,7 @@ class Credentials:
         self._read: tuple[float, str] = (0.0, "")
 
     async def lines(self) -> tuple[str, ...]:
-        """Return header lines; a token file that is gone leaves the last token in use."""
+        """Return header lines; if the token file is missing, the last token stays in use."""
         if self._token_file is None:
             return self._lines
         now = time.monotonic()
@@ -81,7 +81,7 @@ class Users:
         return self._default
 
     def find(self, host: str, port: int) -> Credentials:
-        """Return who to be to a webhook (util/webhook/authentication.go): the user named like it, else the default."""
+        """Return the credentials of the user named like the webhook, else the default (webhook/authentication.go)."""
         for name in _names(host, port):
             if name in self._known:
                 return self._known[name]

@@ -1,8 +1,8 @@
-"""What can go wrong when a webhook is called, in the words of a Go client."""
+"""Errors of webhook calls, in the words of a Go client."""
 
 
 class CallError(Exception):
-    """A webhook was not asked or gave no usable answer; ``code`` is the HTTP status that metrics and callers report."""
+    """A webhook was not called or gave no usable answer; ``code`` is the HTTP status for metrics and callers."""
 
     def __init__(self, text: str, code: int = 503) -> None:
         super().__init__(text)
@@ -14,11 +14,11 @@ class BadTarget(CallError):
 
 
 class Unreachable(CallError):
-    """No connection: name, network, or nobody there."""
+    """No connection: name, network, or no listener."""
 
 
 class Untrusted(CallError):
-    """The other side's certificate or TLS is not what was agreed."""
+    """The peer's certificate or TLS is invalid."""
 
 
 class TimedOut(CallError):
@@ -38,4 +38,4 @@ class Refused(CallError):
 
 
 class CircuitOpen(CallError):
-    """Not asked: the last calls failed slowly, and the next trial is a moment away."""
+    """Not called: the last calls failed slowly, and the next trial is not due."""

@@ -1,7 +1,7 @@
-"""Addresses of hosts: a name is looked up once for all who wait, in threads of its own.
+"""Addresses of hosts: a name is looked up once for all waiting calls, in threads of its own.
 
-The loop has few threads for that, and a name that nobody resolves holds one for many seconds: other webhooks, and the
-way back to etcd, must not wait behind it.
+The event loop has few threads for look-ups, and an unknown name blocks one for many seconds: other webhooks, and
+reconnects to etcd, must not wait behind it.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Names:
             raise Unreachable(f"dial tcp: lookup {host}: no such host") from error
 
     def check(self, host: str) -> None:
-        """Raise Unreachable for a host that is a denied address; names are judged once they are looked up."""
+        """Raise Unreachable for a host that is a denied address; names are checked after their look-up."""
         with contextlib.suppress(ValueError):
             self._allowed(host, [str(ip_address(host))])
 
@@ -70,13 +70,13 @@ class Names:
         return any(one in network for one in (found, *([inner] if inner else [])) for network in self._denied)
 
     def close(self) -> None:
-        """Look nothing up any more; nobody waits for what is asked still."""
+        """Stop look-ups; no call waits for those in flight."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _over(self, host: str, done: asyncio.Future[list[str]]) -> None:
         del self._asked[host]
         if not done.cancelled():
-            done.exception()  # looked at, though everybody who asked may be gone
+            done.exception()  # read, although all callers may have been cancelled
 
 
 def _addresses(host: str) -> list[str]:

@@ -23,7 +23,7 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Proxy(Struct, frozen=True):
-    """A proxy that makes tunnels. ``credentials`` are user and password as it is told them, empty for none."""
+    """A proxy that makes tunnels. ``credentials`` are user and password as they are sent, empty for none."""
 
     host: str
     port: int
@@ -68,7 +68,7 @@ def _read(text: str, exceptions: str) -> Proxy | None:
         return None  # tunnels through TLS and SOCKS are not spoken
     if parts.query or parts.fragment:
         return None  # of a password, which wants to be escaped
-    host.encode("idna")  # a name that nobody can look up
+    host.encode("idna")  # a name that cannot be looked up
     login = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}" if parts.username else ""
     return Proxy(host, parts.port or 80, b64encode(login.encode()).decode() if login else "", exceptions)
 

@@ -1,4 +1,4 @@
-"""One place that a kubeconfig names, and who the server is to it (upstream: webhook.LoadKubeconfig)."""
+"""The server and user of a kubeconfig (upstream: webhook.LoadKubeconfig)."""
 
 import base64
 import binascii
@@ -16,7 +16,7 @@ _FOREIGN = ("proxy-url", "insecure-skip-tls-verify")
 
 
 class Remote(Struct, frozen=True):
-    """Where to POST, and as whom."""
+    """Target of a POST, and the credentials for it."""
 
     target: Target
     user: Credentials

@@ -1,4 +1,4 @@
-"""Where services are: a map file from ``name.namespace:port`` to an address, else plain DNS (VER-009)."""
+"""Addresses of services: a file that maps ``name.namespace:port`` to an address, else DNS (VER-009)."""
 
 import logging
 import os

@@ -78,7 +78,7 @@ def decoded(raw: bytes) -> Any:
 
 
 def typed(document: Any, types: Mapping[str, Struct], group: str, version: str) -> Document:
-    """Return the fields of a review of a group and version; raises NotAReview for any other kind or type of field."""
+    """Return the fields of a review of a group and version; raise NotAReview for another kind or a wrong field type."""
     meta = {} if document is None else document
     if not isinstance(meta, dict):
         text = f"json: cannot unmarshal {json_kind(meta)} into Go value of type {_TYPE_META}"
@@ -100,7 +100,7 @@ def typed(document: Any, types: Mapping[str, Struct], group: str, version: str) 
 
 
 def _type_of(api_version: str, kind: str, types: Mapping[str, Struct], group: str) -> Struct:
-    """Return the type of an answer's kind, be it the one that was asked for or another one that upstream knows."""
+    """Return the Go type of an answer's kind: the requested one, or another one that upstream knows."""
     if api_version.count("/") > 1:
         raise NotAReview(f"unexpected GroupVersion string: {api_version}")
     if (api_version, kind) == ("v1", "Status"):

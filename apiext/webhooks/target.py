@@ -1,4 +1,4 @@
-"""Where a webhook is: a clientConfig as an address, a path, and whom to trust (VER-009)."""
+"""Target of a webhook: a clientConfig as address, path and trusted authority (VER-009)."""
 
 import base64
 import binascii
@@ -17,10 +17,10 @@ DEFAULT_PORT = 443
 
 
 class Target(Struct, frozen=True):
-    """A place to POST to. ``service`` is ``name.namespace`` for the service form, which a resolver may map.
+    """A target of POST requests. ``service`` is ``name.namespace`` for the service form, which a resolver may map.
 
-    ``authority`` is plain ASCII, for headers; ``shown`` is what errors show for it if that differs. A ``host`` that is
-    no plain ASCII has no address. ``plain``: without TLS, which only the operator of the server can ask for.
+    ``authority`` is ASCII, for headers; ``shown`` is its form in errors if that differs. A ``host`` that is not ASCII
+    has no address. ``plain`` means without TLS, which only the operator of the server can choose.
     """
 
     host: str
@@ -34,7 +34,7 @@ class Target(Struct, frozen=True):
     shown: str = ""
 
     def __hash__(self) -> int:
-        return hash((self.host, self.port, self.path))  # each call asks for it; equal ones have more in common
+        return hash((self.host, self.port, self.path))  # computed in each call: three fields are enough
 
     @property
     def url(self) -> str:
@@ -105,6 +105,6 @@ def _of_url(url: str, ca: bytes) -> Target:
 
 
 def _path(path: str) -> str:
-    """Return the path as it is asked: cleaned and escaped."""
+    """Return the path of the request: cleaned and escaped."""
     # upstream: a path is cleaned before it is asked, such as that of envtest, which begins with two slashes
     return quote(normpath(f"/{path.strip('/')}"), safe="/:@$&+,;=-._~")

@@ -81,7 +81,7 @@ def context_of(ca: bytes, certificate: Certificate | None = None) -> ssl.SSLCont
 
 
 def _show(context: ssl.SSLContext, certificate: Certificate) -> None:
-    """Have a context show a certificate to who asks for one; raises OSError."""
+    """Load a client certificate into a context; raise OSError."""
     try:
         show(context, *certificate)
     except (ssl.SSLError, ValueError) as error:

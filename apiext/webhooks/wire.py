@@ -14,7 +14,7 @@ from apiext.webhooks.errors import Broken, CallError, TooLarge
 _NO_BODY = frozenset((204, 304))
 _RECORD = 16 * 1024  # bytes of a TLS record
 _SECONDS = re.compile(rb"[+-]?[0-9]{1,18}")
-_FIELDS = re.compile(  # the header fields that are read, found without a step of Python for each of the others
+_FIELDS = re.compile(  # the header fields that are used, found in one pass of the pattern
     rb"\r\n(content-length|transfer-encoding|content-type|connection|retry-after):((?:(?!\r\n).)*)", re.I | re.S
 )
 _NO_FIELD = re.compile(rb"\r\n((?:(?!\r\n)[^:])*)(?=\r\n|\Z)", re.S)
@@ -26,9 +26,9 @@ _BROKEN = "net/http: HTTP/1.x transport connection broken: "
 
 
 class Answer(Struct, frozen=True):
-    """Status, content type and body of an answer; ``reusable`` when the connection may carry the next request.
+    """Status, content type and body of an answer; ``reusable`` if the connection can carry the next request.
 
-    ``again`` is the number of seconds after which it wants to be asked once more, None if it does not say so.
+    ``again`` is its Retry-After in seconds, None if it has none.
     """
 
     status: int
@@ -109,12 +109,12 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def usable(self) -> bool:
-        """Whether another request can be sent."""
+        """Report whether another request can be sent."""
         return not self._lost and self.transport is not None and not self.transport.is_closing()
 
     @property
     def in_body(self) -> bool:
-        """Whether the head of the answer has come and its body is awaited."""
+        """Report whether the head of the answer was received and its body is awaited."""
         return self._head is not None
 
     async def exchange(self, head: bytes, body: bytes, most: int, deadline: float = math.inf) -> Answer:
@@ -181,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
         return memoryview(self._buffer)[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take what arrived; bytes that nobody asked for end the connection."""
+        """Process received bytes; bytes without a request end the connection."""
         if self._waiter is None or self._waiter.done():
             self.close()
             return
@@ -219,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
             self._end_by(waiter, self._cut)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End the exchange under way: an answer that ends with the connection is whole, others are broken."""
+        """End the exchange in flight: an answer that ends with the connection is complete, any other is broken."""
         self._lost = True
         if self._timer is not None:
             self._timer.cancel()
@@ -232,7 +232,7 @@ class Connection(asyncio.BufferedProtocol):
             self._end_by(self._waiter, error)
 
     def _end_by(self, waiter: asyncio.Future[Answer], error: Exception | None) -> None:
-        """Settle the exchange whose connection was lost with an error, or None if the webhook closed it."""
+        """End the exchange of a lost connection with an error, or with None if the webhook closed it."""
         head = self._head
         if error is None and head is not None and head.length is None and not head.chunked:
             waiter.set_result(head.answer(self._taken(self._end), reusable=False))
@@ -321,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
             raise Broken("chunked encoding contains too much non-data")
 
     def _parse_trailer(self, head: _Head) -> Answer | None:
-        """Pass over the trailer, of which nothing is read. A connection with one carries no other request."""
+        """Skip the trailer unread. A connection with one carries no other request."""
         come = self._end - self._start
         if come < 2:
             return None

@@ -1,11 +1,12 @@
-"""YAML files of the operator, which may hold passwords and tokens: what is wrong with them is told without content."""
+"""YAML files of the operator, which may hold passwords and tokens: errors show no content."""
 
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-_LOADER: Any = yaml.CSafeLoader  # its texts tell places only, where Python's quote the line; it bounds the depth
+# Its errors have positions only, where those of Python's parser quote the line; it limits the depth.
+_LOADER: Any = yaml.CSafeLoader
 _WRONG_VALUES = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # what tags make of values
 
 

@@ -1,4 +1,4 @@
-"""What an admission plug-in sees of a write, and what it may leave behind."""
+"""The view of a write that admission plug-ins get, and the results that they add."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -13,7 +13,7 @@ from apiext.meta.names import GroupKind, GroupResource
 
 
 class Requester(Protocol):
-    """Who asks; a plug-in needs no more of a user."""
+    """An authenticated user, as far as plug-ins need it."""
 
     @property
     def name(self) -> str:
@@ -29,7 +29,7 @@ class Requester(Protocol):
 
     @property
     def extra(self) -> Sequence[tuple[str, Sequence[str]]]:
-        """What else is known of the user, by name."""
+        """Extra attributes of the user, by name."""
 
 
 class Form(NamedTuple):
@@ -48,9 +48,9 @@ class Form(NamedTuple):
 
 
 class Traces(Struct):
-    """What plug-ins say besides yes and no: warnings for the client, annotations for the audit (ADM-013).
+    """Results of plug-ins besides allow and deny: warnings for the client, annotations for the audit (ADM-013).
 
-    ``premises`` are what a yes rests on: the revisions that namespaces must still have when the write commits.
+    ``premises`` are the revisions that namespaces must still have when the write commits.
     """
 
     warnings: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Attributes(Struct):
 
     ``told`` are the options of the request, ``deadline`` is loop time in seconds (0: none). ``definition``
     and ``served`` are the resource and the version of the request. ``rounds`` are those of the mutating plug-ins, None
-    before one of them has work.
+    before one of them applies.
     """
 
     operation: str
@@ -114,7 +114,7 @@ class Attributes(Struct):
 
     @property
     def options(self) -> View | None:
-        """The options of the operation as an object: a patch is told of as the create or update that it is."""
+        """Return the options of the operation as an object; a patch has those of its create or update."""
         if self.told is None:
             return None
         found = self.told.document()
@@ -130,7 +130,7 @@ class Attributes(Struct):
 
     @property
     def told_name(self) -> str:
-        """What a denial calls the object: a name that is yet to be made is told by its prefix."""
+        """Return the name of the object in a denial: that of a name to be generated is its prefix."""
         metadata = (self.new or {}).get("metadata") or {}
         # upstream: an object without a name is called Unknown
         return self.name or metadata.get("name") or metadata.get("generateName") or "Unknown"

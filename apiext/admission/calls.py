@@ -1,4 +1,4 @@
-"""One call of one webhook: whether it is meant, what it is told, and what its answer or silence means (ADM-005…012)."""
+"""One call of one webhook: whether it applies, its request, and the meaning of its answer or failure (ADM-005…012)."""
 
 import asyncio
 import logging
@@ -43,7 +43,7 @@ class FindNamespace(Protocol):
 
 
 Authorizer = Callable[[Requester, Question], tuple[bool, str]]
-"""Whether a user may do something, and why."""
+"""(user, question) → whether it is allowed, and the reason."""
 POLICY_KINDS = frozenset(
     ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicy",
      "MutatingAdmissionPolicyBinding")
@@ -53,21 +53,21 @@ TOO_LATE = "request did not complete within requested timeout"
 
 
 class Poster(Protocol):
-    """Who calls webhooks (apiext.webhooks.client.Client)."""
+    """The client of webhooks (apiext.webhooks.client.Client)."""
 
     async def post(self, target: Target, body: bytes, timeout: float, *, owner: str) -> bytes:
         """POST JSON and return the answer's body; raises CallError."""
 
 
 def allow_all(_: Requester, __: Question) -> tuple[bool, str]:
-    """Allow everything: what expressions are told where nothing is forbidden."""
+    """Allow everything: the authorizer of expressions if there is no authorization."""
     return True, ""
 
 
 class Surroundings(Struct, frozen=True):
-    """What plug-ins need besides the write: namespaces, the client, other versions, who may do what, counts.
+    """Services for plug-ins: namespaces, the webhook client, conversion, the authorizer, metrics.
 
-    ``workers`` tells that other workers answer at the same port.
+    ``workers`` if other workers serve the same port.
     """
 
     find_namespace: FindNamespace
@@ -79,7 +79,7 @@ class Surroundings(Struct, frozen=True):
 
 
 class Failed(Exception):
-    """A webhook that could not be asked or gave no usable answer; ``code`` is what metrics count."""
+    """A webhook could not be called or gave no usable answer; ``code`` is the metric's label."""
 
     def __init__(self, name: str, reason: str, code: int = 503) -> None:
         super().__init__(f'failed calling webhook "{name}": {reason}')
@@ -95,7 +95,7 @@ class Rejected(Exception):
 
 
 def exempt(attributes: Attributes, kinds: Collection[str] = EXEMPT) -> bool:
-    """Tell whether nobody may judge the write: the configurations of judges themselves (ADM-002)."""
+    """Report whether the write is exempt from webhooks and policies: their own configurations (ADM-002)."""
     return attributes.resource.group == GROUP and attributes.kind.kind in kinds
 
 
@@ -109,7 +109,7 @@ def is_question(attributes: Attributes) -> bool:
 
 
 async def _namespace_labels(around: Surroundings, attributes: Attributes, new: View | None) -> View:
-    """Return the labels that namespaceSelectors look at; 404 for a namespace that is gone."""
+    """Return the labels for namespaceSelectors; raise 404 for a missing namespace."""
     # upstream: also for custom resources of that name
     if attributes.resource.resource == NAMESPACES.resource and not attributes.subresource and new is not None:
         return labels_of(new)
@@ -149,9 +149,9 @@ async def meant(around: Surroundings, criteria: Criteria, attributes: Attributes
 def form_for(
     around: Surroundings, hook: Hook, attributes: Attributes, versions: Versions, type: str, new: View | None
 ) -> Coroutine[Any, Any, Form | None]:
-    """Return how a webhook wants to see the write, None when it is not meant; raises StatusError.
+    """Return the write in the version that a webhook wants, None if the webhook does not apply; raise StatusError.
 
-    ``new`` is the object as it is by now, ``type`` is admit or validating.
+    ``new`` is the object after earlier plug-ins, ``type`` is admit or validating.
     """
     if not hook.conditions.programs:
         return meant(around, hook.criteria, attributes, new)

@@ -82,7 +82,7 @@ class Chain:
         return bool(self._mutation(operation, resource).plugins or self._judgement(operation, resource).plugins)
 
     async def mutate(self, attributes: Attributes, new: D) -> D:
-        """Run the mutating moment of each plug-in on the result of the one before, twice if one asks for it."""
+        """Run each mutating plug-in on the result of the one before, in a second round if one needs it."""
         moment = self._mutation(attributes.operation, attributes.resource)
         _observe(moment)
         if not moment.plugins:

@@ -84,7 +84,7 @@ def _user_info(user: Requester) -> dict[str, Any]:
 
 @lru_cache(limits.FORMS_SEEN)
 def _place(plural: str, form: Form, own: Form) -> Mapping[str, Mapping[str, str]]:
-    """Return kind and resource as a hook sees them and as they were asked for."""
+    """Return kind and resource as a hook sees them and as requested."""
     return {
         "kind": {"group": form.kind_group, "version": form.kind_version, "kind": form.kind},
         "resource": {"group": form.group, "version": form.version, "resource": plural},
@@ -94,7 +94,7 @@ def _place(plural: str, form: Form, own: Form) -> Mapping[str, Mapping[str, str]
 
 
 class Budget:
-    """What the expressions of one hook may still cost, the elements that they may still touch, and time, together."""
+    """The remaining budget of the expressions of one hook: cost, touched elements and time."""
 
     __slots__ = ("effort", "left", "longest")
 
@@ -129,7 +129,7 @@ async def evaluate(program: Program, known: Mapping[str, Any], budget: Budget) -
         try:
             found = await in_thread(lambda: work(limit), "expressions")
         finally:
-            limit.cancel()  # nobody waits for a thread beyond the request
+            limit.cancel()  # no request waits for a thread beyond its deadline
         budget.longest -= limit.time
     budget.effort -= touched[-1]
     budget.spend(found.cost)
@@ -155,10 +155,10 @@ class Conditions:
         self.programs = programs
 
     async def match(self, known: Mapping[str, Any], type: str, operation: str, metrics: Metrics) -> bool:
-        """Tell whether all conditions hold; ConditionError when some failed and failures are not to be ignored.
+        """Report whether all conditions hold; raise ConditionError if some failed and failures are not ignored.
 
-        A condition that is false decides, whatever failed before. Conditions see no namespace, and the resource that
-        was asked for, though objects and kind are the hook's (plugin/webhook/matchconditions).
+        A condition that is false decides, whatever failed before. Conditions see no namespace, and the requested
+        resource, though objects and kind are the hook's (plugin/webhook/matchconditions).
         """
         if not self.programs:
             return True

@@ -32,9 +32,9 @@ T = TypeVar("T")
 
 
 class Hook(Struct, frozen=True, eq=False):
-    """One webhook of a configuration. ``target`` is what is wrong with its clientConfig when nothing can be called.
+    """One webhook of a configuration. ``target`` is the error of its clientConfig if that is invalid.
 
-    ``owner`` is whose calls share one bulkhead: hooks that mutate and hooks that judge often have the same names.
+    ``owner`` identifies the bulkhead of its calls: mutating and validating hooks often have the same names.
     """
 
     name: str
@@ -100,7 +100,7 @@ def conditions_of(
 
 
 class Live(Generic[T]):
-    """What is compiled from each object of a collection, in the order of names.
+    """Compiled values of the objects of a collection, in the order of names.
 
     ``empty`` is true if the collection certainly has no object.
     """

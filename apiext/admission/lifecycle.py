@@ -25,9 +25,9 @@ class NamespaceLifecycle:
         return resource != ACCESS_REVIEWS if operation == "CREATE" else resource == NAMESPACES and operation == "DELETE"
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        """Refuse creates in absent or terminating namespaces, and the end of those that everything else relies on.
+        """Refuse creates in missing or terminating namespaces, and the deletion of system namespaces.
 
-        upstream: before other plug-ins mutate, and never again. What it saw of a namespace is a premise of the write.
+        upstream: before other plug-ins mutate, and never again. The namespace's revision is a premise of the write.
         """
         if attributes.operation == "CREATE":
             if attributes.namespace:

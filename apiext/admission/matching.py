@@ -1,4 +1,4 @@
-"""Which writes a hook is about: rules, scope, selectors, and equal resources in other versions (ADM-005)."""
+"""Matching of writes and hooks: rules, scope, selectors, and equal resources in other versions (ADM-005)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ class Rule(Struct, frozen=True):
     names: frozenset[str] = frozenset()
 
     def matches(self, attributes: Attributes, group: str, version: str) -> bool:
-        """Tell whether a write is meant, seen as one of the resource in a group and version."""
+        """Report whether a rule matches a write to the resource in a group and version."""
         return (
             not self.operations.isdisjoint((attributes.operation, "*"))
             and not self.groups.isdisjoint((group, "*"))
@@ -57,7 +57,7 @@ def rule_of(document: Mapping[str, Any]) -> Rule:
 
 
 class Criteria(Struct, frozen=True):
-    """What a hook is about. A selector that cannot be read is its error's text; no rules at all mean every write."""
+    """The matching part of a hook. An invalid selector is the text of its error; no rules match each write."""
 
     rules: tuple[Rule, ...]
     excluded: tuple[Rule, ...] = ()

@@ -58,7 +58,7 @@ class Metrics:
         self._faults = _counter("match_condition_evaluation_errors_total", "Match conditions that failed.", *kinds)
 
     def follow(self, type: str, names: Callable[[], Iterable[str]]) -> None:
-        """Have what is counted of the webhooks of a type last as long as they are configured (upstream: for ever)."""
+        """Delete the metrics of webhooks of a type that are no longer configured (upstream: keeps them)."""
         self._configured[type] = names
 
     def _lasting(self) -> Callable[[Sequence[str]], bool]:

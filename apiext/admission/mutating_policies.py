@@ -26,7 +26,7 @@ _INVALID = "Invalid"
 
 
 class MutatingPolicies(Policies[Mutations]):
-    """Changes the object as the policies that are bound say, one after the other."""
+    """Mutates the object by the bound policies, one after the other."""
 
     __slots__ = ()
     name = "MutatingAdmissionPolicy"
@@ -54,7 +54,7 @@ class _Round:
         self._patched = False  # upstream: also by a patch that changed nothing
 
     async def run(self) -> Document:
-        """Return the object mutated; what is meant is settled before anything changes. Raises StatusError."""
+        """Return the mutated object; matching precedes all changes. Raises StatusError."""
         found = await self._invocations()
         if found:
             await self._case.namespace()

@@ -1,4 +1,4 @@
-"""What a mutating policy makes of an object: apply configurations and JSON patches (plugin/policy/mutating/patch)."""
+"""Mutations of a mutating policy: apply configurations and JSON patches (plugin/policy/mutating/patch)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -34,10 +34,10 @@ class Refused(Exception):
 
 
 class Kind(Struct, frozen=True):
-    """The kind of the objects that are mutated: how their fields merge, and how one is completed.
+    """The kind of the mutated objects: the merge rules of its fields, and its completion.
 
-    ``complete(document)`` returns the object with defaults and the paths of unknown fields; ValueError for what cannot
-    be of the kind. ``typed`` tells that it has a Go type upstream.
+    ``complete(document)`` returns the object with defaults and the paths of unknown fields; ValueError for a document
+    that is not of the kind. ``typed`` if it has a Go type upstream.
     """
 
     api_version: str
@@ -94,7 +94,7 @@ class Mutation(Struct, frozen=True):
 
 
 class Mutations(Struct, frozen=True):
-    """What a mutating policy does, in order, and whether again when the object changes after it."""
+    """The mutations of a policy, in order, and whether they are repeated when the object changes afterwards."""
 
     mutations: Sequence[Mutation]
     reinvoke: bool
@@ -191,7 +191,7 @@ def _check(kind: Kind, document: View, what: str, *, duplicates: bool) -> None:
 
 
 def _check_names(value: Value) -> None:
-    """Refuse objects whose type is not that of the field they are put into."""
+    """Refuse objects whose type is not that of their field."""
     faults = mismatches(value) if isinstance(value, Constructed) else []
     if faults:
         raise Refused("type mismatch: " + "\n".join(faults))
@@ -258,6 +258,6 @@ def _operation(value: Value) -> Document:
 
 
 _NOTHING: Document = {"": {"": None}}
-"""What equals nothing in an object."""
+"""A value that is not equal to any value of an object."""
 _MADE: Mapping[str, Patch] = {"ApplyConfiguration": _apply, "JSONPatch": _patch}
 """By patchType, what is done with what the expression gives."""

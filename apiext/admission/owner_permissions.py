@@ -101,7 +101,7 @@ def _owners(document: View | None) -> Sequence[Mapping[str, Any]]:
 
 
 def _newly_blocking(new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield the owners whose deletion the write begins to block."""
+    """Yield the owners whose deletion the write newly blocks."""
     blocked = {owner.get("uid"): bool(owner.get("blockOwnerDeletion")) for owner in old}
     for owner in new:
         if owner.get("blockOwnerDeletion") and not blocked.get(owner.get("uid"), False):

@@ -19,7 +19,7 @@ class ConfigurationError(Exception):
 
 
 class UnknownKind(ConfigurationError):
-    """A policy whose parameters are of a kind that nobody serves."""
+    """A policy whose parameter kind is not served."""
 
 
 class Params:
@@ -99,7 +99,7 @@ class Params:
 
 
 _NO_CLIENT = frozenset(("apiextensions.k8s.io", "apiregistration.k8s.io"))
-"""Groups whose Go types upstream's own client does not know, so that their objects are plain data to it."""
+"""Groups without Go types in upstream's own client, which reads their objects as untyped data."""
 
 
 def as_go(document: View) -> Document:

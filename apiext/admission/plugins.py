@@ -41,9 +41,9 @@ def plugins(
     admits: Callable[[str], bool],
     posters: Callable[[str], Poster],
 ) -> list[Plugin]:
-    """Return the plug-ins for whose name ``admits`` is true; configurations are read from the store's cache.
+    """Return the enabled plug-ins, for whose names ``admits`` is true; they read configurations from the store's cache.
 
-    ``posters`` returns the client of webhooks of a plug-in.
+    ``posters`` returns the webhook client of a plug-in.
     """
 
     def live(resource: GroupResource, compile: Callable[[View], Sequence[T]]) -> Live[T]:

@@ -1,4 +1,4 @@
-"""What the plug-ins of policies share: which are about a write, and what they deny (plugin/policy/generic)."""
+"""Shared parts of the policy plug-ins: matching and denials (plugin/policy/generic)."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
@@ -25,7 +25,7 @@ from apiext.turn import Turn
 C = TypeVar("C")
 
 UNUSABLE = (ConfigurationError, StatusError)
-"""What keeps a policy or a binding from being put to use; its failure policy decides."""
+"""Errors that make a policy or a binding unusable; its failure policy decides."""
 
 
 class Policies(Generic[C]):
@@ -50,7 +50,7 @@ class Policies(Generic[C]):
         self._policies.follow(changed)
 
     async def case(self, attributes: Attributes, new: View | None) -> "Case[C] | None":
-        """Return a write as it comes before the policies; None when there are none, or they may not judge it."""
+        """Return the write for the policies; None if there are none, or the write is exempt."""
         policies = await self._policies.current()
         if not policies or attributes.served is None or calls.exempt(attributes, calls.POLICY_KINDS):
             return None
@@ -60,7 +60,7 @@ class Policies(Generic[C]):
 
 
 class NoNamespace(Exception):
-    """The namespace of the write is gone; upstream denies for it whatever the policies say."""
+    """The namespace of the write is deleted; upstream denies the write for it whatever the policies say."""
 
     @property
     def status(self) -> StatusError:
@@ -77,7 +77,7 @@ class Use(Struct, Generic[C], frozen=True):
 
 
 class Denial(Struct, frozen=True):
-    """Who denies the write, and why; no binding when the policy itself cannot be put to use."""
+    """The policy that denies the write, and the reason; no binding if the policy itself is unusable."""
 
     policy: str
     binding: str | None

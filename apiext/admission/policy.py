@@ -41,7 +41,7 @@ class Policy(Struct, Generic[C], frozen=True, eq=False):
 
 
 class Binding(Struct, frozen=True, eq=False):
-    """A policy put to use: on which writes, with which parameters, and what a failure does (if it judges)."""
+    """A bound policy: the writes it matches, its parameters, and its failure policy (if it validates)."""
 
     name: str
     policy: str
@@ -64,7 +64,7 @@ def criteria_of(match: Mapping[str, Any] | None) -> Criteria:
 
 
 class Within(Protocol):
-    """What tells where expressions of a policy are compiled, its parameters and variables known."""
+    """The environment in which expressions of a policy are compiled, with its parameters and variables."""
 
     def __call__(self, *, authorizer: bool = True, patches: bool = False) -> Environment: ...
 

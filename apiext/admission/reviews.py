@@ -39,7 +39,7 @@ class BadReview(ValueError):
 
 
 class Response(Struct, frozen=True):
-    """What a webhook said. ``patch`` is JSON of operations, empty when there is none."""
+    """The answer of a webhook. ``patch`` is JSON of operations, empty if there is none."""
 
     allowed: bool
     result: Mapping[str, Any] = field(default_factory=dict)

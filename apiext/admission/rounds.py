@@ -7,9 +7,9 @@ from apiext.documents.equality import same
 
 
 class Again:
-    """What one plug-in calls again: what wants that, was called, and saw the object before a change.
+    """The second round of one plug-in: hooks that want it, were called, and saw the object before a change.
 
-    ``wanted`` are those to call in the second round.
+    ``wanted`` are the hooks to call in the second round.
     """
 
     __slots__ = ("_called", "_left", "wanted")
@@ -29,7 +29,7 @@ class Again:
         self._called.clear()
 
     def enter(self, new: View | None) -> None:
-        """Begin a second round with an object that others may have changed since."""
+        """Begin a second round with an object that later plug-ins may have changed."""
         if new is not self._left and not same(new, self._left):
             self.changed()
 
@@ -39,7 +39,7 @@ class Again:
 
 
 class Rounds:
-    """Which round it is, whether a second one is asked for, and what each plug-in keeps for it."""
+    """The current round, whether a second one is needed, and the state of each plug-in for it."""
 
     __slots__ = ("_kept", "asked", "second")
 
@@ -56,7 +56,7 @@ class Rounds:
         return found
 
     def next(self) -> bool:
-        """Begin the second round if one is asked for; there is no third."""
+        """Begin the second round if it is needed; there is no third."""
         if self.second or not self.asked:
             return False
         self.second = True

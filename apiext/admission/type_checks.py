@@ -1,6 +1,6 @@
-"""What is wrong with the expressions of a policy, given the types it is about (plugin/policy/validating/typechecking).
+"""Type errors in the expressions of a policy, for its matched types (plugin/policy/validating/typechecking).
 
-Nothing of this decides about a write: it is what the status of a policy tells its author.
+They have no effect on writes: the status of a policy reports them to its author.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ class Kind(NamedTuple):
 
 
 KindsOf = Callable[[str, str, str], Sequence[Kind]]
-"""The kinds of a resource by group, version and name; none when nobody serves it."""
+"""The kinds of a resource by group, version and name; empty if it is not served."""
 SchemaOf = Callable[[Kind], View | None]
 """The whole schema of a kind without references; None when there is none."""
 
@@ -118,9 +118,9 @@ def _fault(within: Environment, text: str) -> str:
 
 
 def resolved(reference: str, schemas: Mapping[str, View]) -> View | None:
-    """Return a schema of an OpenAPI document with all that it refers to put in place; None when there is none.
+    """Return a schema of an OpenAPI document with all references resolved; None if there is none.
 
-    What contains itself is an object without properties there (resolver.PopulateRefs).
+    A recursive reference is an object without properties (resolver.PopulateRefs).
     """
     return _resolved({"$ref": _PREFIX + reference}, schemas, ())
 

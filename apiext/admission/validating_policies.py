@@ -104,7 +104,7 @@ class _Review:
 
 
 def _failure(policy: str, binding: Binding, decision: Decision) -> dict[str, Any]:
-    """Return what the audit is told of a failed validation."""
+    """Return the audit annotation of a failed validation."""
     return {
         "message": decision.message,
         "policy": policy,

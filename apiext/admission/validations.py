@@ -1,4 +1,4 @@
-"""What a validating policy has against one write (plugin/policy/validating)."""
+"""Evaluation of a validating policy for one write (plugin/policy/validating)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,14 +36,14 @@ class Validation(Struct, frozen=True):
 
 
 class Validations(Struct, frozen=True):
-    """What a validating policy demands, and its audit annotations: (key, expression, program)."""
+    """The validations of a policy, and its audit annotations: (key, expression, program)."""
 
     validations: Sequence[Validation]
     annotations: Sequence[tuple[str, str, Compiled]]
 
 
 class Decision(Struct, frozen=True):
-    """What a policy has against a write; ``index`` is the validation's."""
+    """A failed validation of a policy; ``index`` is its position."""
 
     message: str
     reason: str = ""
@@ -51,7 +51,7 @@ class Decision(Struct, frozen=True):
 
 
 class Verdict(Struct):
-    """What came of a policy: decisions that the binding's actions apply to, errors that always deny, annotations."""
+    """The result of a policy: decisions for the binding's actions, errors that always deny, annotations."""
 
     decisions: list[Decision] = field(default_factory=list)
     errors: list[Decision] = field(default_factory=list)
@@ -87,7 +87,7 @@ def _validation(document: Mapping[str, Any], within: Environment, telling: Envir
 
 
 async def judge(policy: Policy[Validations], known: Mapping[str, Any], operation: str, metrics: Metrics) -> Verdict:
-    """Return what a policy has against a write whose variables are known, params among them."""
+    """Return the result of a policy for a write with evaluated variables and parameters."""
     try:
         if not await policy.conditions.match(known, "validate", operation, metrics):
             return Verdict()
@@ -122,7 +122,7 @@ def _seen(known: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _told(known: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what messages and annotations see: nobody to ask, though annotations are compiled as if there were."""
+    """Return the variables of messages and annotations: without an authorizer, though annotations compile with one."""
     return {name: value for name, value in known.items() if name not in _ASKING}
 
 
@@ -150,9 +150,9 @@ async def _decisions(policy: Policy[Validations], known: Mapping[str, Any]) -> l
 async def _messages(
     policy: Policy[Validations], known: Mapping[str, Any], found: Sequence[tuple[Value, str]], budget: Budget
 ) -> list[str]:
-    """Return what the messageExpressions make, empty where nothing of use; of what is left of the budget.
+    """Return the results of the messageExpressions, empty for unusable ones; within the remaining budget.
 
-    Those that nobody is to read count all the same, but are made only where their cost could matter.
+    An expression whose result is not needed counts all the same, but is evaluated only where its cost could matter.
     """
     work = Work(policy, known)
     work.budget = budget

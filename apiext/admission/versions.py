@@ -71,7 +71,7 @@ def normalized(served: ServedVersion, subresource: str, document: Document) -> D
 
 
 def _unconverted(served: ServedVersion, subresource: str, error: Exception) -> str:
-    """Return what is told of an object that does not become the kind of a subresource."""
+    """Return the error for an object that cannot become the kind of a subresource."""
     if not isinstance(error, DecodeError):  # it is of another kind
         return str(error)
     api_version, kind = _type_of(served, subresource)
@@ -114,7 +114,7 @@ def settled(served: ServedVersion, subresource: str, document: Document) -> Docu
 
 
 def check_type(document: Document, api_version: str, kind: str) -> None:
-    """Put back what names the Go type of an object if somebody took it away; 500 if it is another's."""
+    """Restore the kind and apiVersion of an object if a webhook removed them; 500 if they are of another type."""
     _check_texts(document)
     version, name = document.get("apiVersion") or api_version, document.get("kind") or kind
     if (version, name) != (api_version, kind):
@@ -138,7 +138,7 @@ def _check_group(served: ServedVersion, subresource: str, document: Document) ->
 
 
 def check_kind(document: Document) -> None:
-    """500 for what somebody made of an object when it does not tell its kind."""
+    """Raise 500 for the result of a webhook or policy without a kind."""
     _check_texts(document)
     if not document.get("kind"):
         raise status.internal(f"Object 'Kind' is missing in '{encode(document).decode()}'")

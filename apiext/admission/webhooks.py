@@ -159,7 +159,7 @@ class _Mutation:
         return changed
 
     async def _back(self, form: Form, found: Document) -> Document:
-        """Return what a webhook made in the version in which it was asked; upstream: the next one sees it as it is."""
+        """Return a webhook's result in the version of its request; upstream: the next webhook sees it as it is."""
         attributes, definition = self._attributes, self._attributes.definition
         assert definition is not None
         there = elsewhere(definition, form, found)
@@ -213,7 +213,7 @@ class ValidatingWebhooks(_Webhooks):
     type = "validating"
 
     async def review(self, attributes: Attributes) -> None:
-        """Ask the webhooks that are meant; the first refusal in their order is raised as StatusError."""
+        """Call the webhooks that apply; raise the first denial in their order as StatusError."""
         versions = Versions(attributes, self._around.convert, attributes.new)
         meant: list[tuple[Hook, Form, Shown]] = []
         turn = Turn()

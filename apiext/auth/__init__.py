@@ -1,1 +1,1 @@
-"""Who asks, and whether they may."""
+"""Authentication and authorization, certificates and tokens."""

@@ -1,4 +1,4 @@
-"""Who are you: bearer tokens, client certificates, and what happens when neither is sent (AUT-001, AUT-002)."""
+"""Authentication: bearer tokens, client certificates, and anonymous requests (AUT-001, AUT-002)."""
 
 import csv
 import hashlib
@@ -17,11 +17,11 @@ from apiext.auth.user import CREDENTIAL_ID, REFUSED, SUPERUSER, User, authentica
 from apiext.trust import read_certificate, subject_of
 
 UID = "1.3.6.1.4.1.57683.2"
-"""What a certificate's subject names a user's uid by (upstream: AllowParsingUserUIDFromCertAuth)."""
+"""Subject attribute of a user's uid in a certificate (upstream: AllowParsingUserUIDFromCertAuth)."""
 
 
 class Authenticator(Protocol):
-    """Finds the user of a request; ``asks`` tells whether credentials mean anything to it."""
+    """Finds the user of a request; ``asks`` is true if it uses credentials."""
 
     asks: bool
 
@@ -37,7 +37,7 @@ class BadCredential(Exception):
 
 
 class Doubtful(BadCredential):
-    """Not valid by what the cache has: after ``fresh()`` it may be (upstream: a miss asks the API)."""
+    """Not valid by the cache: after ``fresh()`` it may be (upstream: a miss asks the API)."""
 
     def __init__(self, fresh: Callable[[], Awaitable[None]]) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ EXTRA_SPACE = "the provided Authorization header contains extra space before the
 
 
 def has_extra_space(authorization: str) -> bool:
-    """Whether a token is not read for one space too many before it."""
+    """Report whether a token is ignored because of a second space before it."""
     scheme, *rest = authorization.strip().split(" ")
     return len(rest) == 2 and not rest[0] and scheme.lower() == "bearer"
 
@@ -154,7 +154,7 @@ def read_token_file(path: Path) -> dict[str, User]:
 
 
 class Holder(Struct, frozen=True):
-    """Who sent the certificate of a connection: the user that it names, and whether it is a proxy that we believe."""
+    """The sender of a connection's certificate: the named user, and whether it is a trusted proxy."""
 
     user: User | None
     is_proxy: bool
@@ -165,7 +165,7 @@ def user_of_certificate(der: bytes) -> User | None:
 
     REFUSED when its uid is no text, empty, or there are several. Raises ValueError for one that cannot be read.
     """
-    from cryptography.x509 import ObjectIdentifier  # 40 ms, and only who shows a certificate pays them
+    from cryptography.x509 import ObjectIdentifier  # 40 ms, paid by the first client with a certificate
     from cryptography.x509.oid import NameOID
 
     subject = subject_of(read_certificate(der))

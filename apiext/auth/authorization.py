@@ -1,4 +1,4 @@
-"""May you: the attributes of a request, the modes that judge them, and the words of a refusal (AUT-003, ERR-18)."""
+"""Authorization: the attributes of a request, the modes, and the texts of a denial (AUT-003, ERR-18)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
@@ -14,11 +14,11 @@ from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 
 PUBLIC_PATHS = ("/healthz", "/livez", "/readyz", "/version")
-"""Paths anybody may GET, and everything below them (upstream's public-info rule)."""
+"""Paths that every client may GET, and everything below them (upstream's public-info rule)."""
 
 
 class Attributes(Struct, frozen=True):
-    """What a user wants to do; ``at_path``: at a path that is no resource."""
+    """The action of a user; ``at_path``: on a path that is no resource."""
 
     user: User
     verb: str
@@ -33,24 +33,24 @@ class Attributes(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """Whether something is allowed, which is also its truth value, and what a client is told about it."""
+    """Whether an action is allowed, which is also its truth value, and the reason for the client."""
 
     allowed: bool
     reason: str = ""
 
     def __bool__(self) -> bool:
-        """Whether it is allowed."""
+        """Report whether it is allowed."""
         return self.allowed
 
 
 ALLOWED = Decision(True)
 Authorizer = Callable[[Attributes], Decision]
-"""Whether a request may go on."""
+"""(user, action) → decision."""
 _FORBIDDEN = Decision(False, "Everything is forbidden.")
 
 
 def always_allow(attributes: Attributes) -> Decision:
-    """Allow everybody who got past authentication."""
+    """Allow every authenticated user."""
     return ALLOWED
 
 
@@ -70,7 +70,7 @@ class Rule(Struct, frozen=True):
 
 
 class Rules(Struct, frozen=True):
-    """What a user may do in a namespace, and why that may not be all."""
+    """The permissions of a user in a namespace, and why the list may be incomplete."""
 
     rules: tuple[Rule, ...] = ()
     fault: str = ""
@@ -88,14 +88,14 @@ EVERYTHING = Rules((Rule(("*",), ("*",), ("*",)), Rule(("*",), paths=("*",))))
 
 
 def rules_of(authorizer: Authorizer, user: User, namespace: str) -> Rules:
-    """Return what a user may do in a namespace, as the authorizer that judges requests sees it."""
+    """Return the permissions of a user in a namespace, by the authorizer of requests."""
     if authorizer is always_allow:
         return EVERYTHING
     return authorizer.rules_for(user, namespace) if isinstance(authorizer, Ruled) else Rules()
 
 
 class Modes:
-    """Several modes, asked in turn until one allows; masters may do everything."""
+    """Several modes, tried in turn until one allows; system:masters may do everything."""
 
     def __init__(self, modes: Sequence[Authorizer]) -> None:
         self._modes = tuple(modes)
@@ -125,14 +125,14 @@ MODES: Mapping[str, Authorizer] = {config.ALWAYS_ALLOW: always_allow, config.ALW
 
 
 def authorizer_of(modes: Sequence[str], roles: Authorizer) -> Authorizer:
-    """Return who judges requests by these modes; ``roles`` is the mode that the two do not have."""
+    """Return the authorizer of these modes; ``roles`` is the one of RBAC."""
     if modes[0] == config.ALWAYS_ALLOW:
-        return always_allow  # nobody after it is asked
+        return always_allow  # later modes are never reached
     return Modes([MODES.get(mode, roles) for mode in modes])
 
 
 def is_public(path: str) -> bool:
-    """Whether a path is answered without credentials."""
+    """Report whether a path is answered without credentials."""
     return any(path == public or path.startswith(public + "/") for public in PUBLIC_PATHS)
 
 

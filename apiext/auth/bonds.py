@@ -1,4 +1,4 @@
-"""What tokens of service accounts hang on: the account itself, a secret, and how both are found."""
+"""The account and secret to which a token of a service account is bound, and how both are found."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -33,9 +33,9 @@ class Bound(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True):
-    """What counts of a stored account or secret: ``deleted`` is since when it goes, ``token`` what it keeps, in base64.
+    """Relevant fields of a stored account or secret: ``deleted`` is the deletion time, ``token`` in base64.
 
-    ``used`` and ``invalid`` are the days, as labels tell them, when that token was last used, and stopped to count.
+    ``used`` and ``invalid`` are the days, as in its labels, of the token's last use and of its invalidation.
     """
 
     uid: str

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 _CA_LIFE = timedelta(days=3650)
 _LEAF_LIFE = timedelta(days=365)
-_BACKDATE = timedelta(hours=1)  # clients whose clock is a little behind
+_BACKDATE = timedelta(hours=1)  # for clients whose clock is a little behind
 _ALWAYS = (
     "localhost",
     "127.0.0.1",
@@ -63,7 +63,7 @@ class Authority(Struct, frozen=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether key and certificate fit: the files are written one after the other."""
+        """Report whether key and certificate belong together: the files are written one after the other."""
         return self.key.public_key() == self.certificate.public_key()
 
 
@@ -121,7 +121,7 @@ def read_authority(directory: Path, clock: Callable[[], datetime] = now) -> Auth
 def load_serving(
     directory: Path, authority: Authority, names: Sequence[str], clock: Callable[[], datetime] = now
 ) -> Serving:
-    """Return the serving certificate kept in a directory; made anew when it is missing, old, or lacks a name."""
+    """Return the serving certificate of a directory; renew it if it is missing, old, or lacks a name."""
     certificate_file, key_file = directory / "serving.crt", directory / "serving.key"
     if _still_good(certificate_file, key_file, authority, names, clock()):
         certificate = _certificate(certificate_file)
@@ -192,7 +192,8 @@ def _key(file: Path) -> Key:
 
 
 def _key_pem(key: Key) -> bytes:
-    sec1 = serialization.PrivateFormat.TraditionalOpenSSL  # its header names the kind, which fabric8's client goes by
+    # Its header names the kind of key, which fabric8's client needs.
+    sec1 = serialization.PrivateFormat.TraditionalOpenSSL
     return key.private_bytes(serialization.Encoding.PEM, sec1, serialization.NoEncryption())
 
 
@@ -244,7 +245,7 @@ def _authority_builder(
 
 
 class _Holder(Struct, frozen=True):
-    """Who a leaf certificate is for: CN, O, subject alternative names, and what it may be used for."""
+    """The subject of a leaf certificate: CN, O, subject alternative names, and its usage."""
 
     common_name: str
     purpose: x509.ObjectIdentifier

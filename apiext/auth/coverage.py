@@ -1,4 +1,4 @@
-"""Whether the roles that somebody has allow all that a role would give away, and what is lacking (escalation)."""
+"""Escalation check: whether a user's roles allow all that a role would grant, and the missing rules."""
 
 from collections.abc import Iterator, Sequence
 

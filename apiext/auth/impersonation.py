@@ -1,7 +1,7 @@
-"""Acting as somebody else: the Impersonate headers, what one must be allowed for it, and who one is then (AUT-005).
+"""Impersonation: the Impersonate headers, the required permissions, and the resulting user (AUT-005).
 
-There are several modes. Each but the oldest (``impersonate``) also asks whether one may do this very request as such a
-user, and whoever may act by any mode acts.
+There are several modes. Each but the oldest (``impersonate``) also checks whether the user may make this request as the
+impersonated user. One mode that allows is enough.
 """
 
 import re
@@ -34,16 +34,16 @@ _NODES = "system:nodes"
 _ACCOUNT_PARTS = 2
 _GROUP = "authentication.k8s.io"
 _MANY = 4
-"""Groups or extras from which on leave for all of them is asked for first (upstream: manyAuthorizationChecks…)."""
+"""From this number of groups or extras on, permission for all is checked first (upstream: manyAuthorizationChecks…)."""
 _KEY_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+").fullmatch
 
 
 class NobodyNamed(ValueError):
-    """Groups, uid or extras are asked for without a user."""
+    """The headers name groups, uid or extras without a user."""
 
 
 class Wanted(Struct, frozen=True):
-    """Who the headers of a request name."""
+    """The user that the headers of a request name."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Wanted(Struct, frozen=True):
 
     @property
     def only_named(self) -> bool:
-        """Whether nothing but the user's name is given."""
+        """Report whether only the user's name is given."""
         return not (self.groups or self.uid or self.extra)
 
     def as_user(self) -> User:
@@ -68,7 +68,7 @@ class Wanted(Struct, frozen=True):
         return User(self.user, tuple(groups), self.uid, self.extra)
 
     def permissions(self, asking: User, path: str) -> Iterator[Attributes]:
-        """Yield what the asking user must be allowed to do: impersonate the user, the uid, each group, each extra."""
+        """Yield the required permissions: to impersonate the user, the uid, each group, each extra."""
         yield self._user(Attributes(asking, "impersonate", path, "", "v1", "users"))
         if self.uid:
             yield Attributes(asking, "impersonate", path, _GROUP, "v1", "uids", name=self.uid)
@@ -86,14 +86,14 @@ class Wanted(Struct, frozen=True):
 
 
 class Mode(Struct, frozen=True):
-    """A way to act as somebody: whom it is for, and as whom one acts then."""
+    """A mode of impersonation: the users that it applies to, and its check."""
 
     name: str
     fits: Callable[[Wanted], bool]
     groups: tuple[str, ...] = ()
 
     def user(self, wanted: Wanted, request: Attributes, authorize: Authorizer) -> User:
-        """Return who acts; raises the 403 of what is not allowed."""
+        """Return the impersonated user; raise the 403 of a missing permission."""
         _demand(authorize, replace(request, verb=f"impersonate-on:{self.name}:{request.verb}"))
         asked = Attributes(request.user, f"impersonate:{self.name}", request.path, _GROUP, "v1")
         _demand(authorize, self._who(wanted, replace(asked, resource="users")))
@@ -139,7 +139,7 @@ def _demand_extra(authorize: Authorizer, extra: tuple[tuple[str, tuple[str, ...]
 
 
 def _extra_fault(key: str, values: tuple[str, ...]) -> str:
-    """Return what is wrong with an extra that somebody wants to have."""
+    """Return the error in a requested extra."""
     if not key:
         return "impersonating the empty string key in extra is not allowed"
     domain, _, path = key.partition("/")
@@ -158,7 +158,7 @@ def _extra_fault(key: str, values: tuple[str, ...]) -> str:
 
 
 def _node_of(user: str) -> str:
-    """Return the name of a node's user name, empty for other users."""
+    """Return the node name in a node's user name, empty for other users."""
     node = user.removeprefix(_NODE)
     return node if user.startswith(_NODE) and not dns1123_subdomain(node) else ""
 
@@ -174,9 +174,9 @@ MODES = (
 def acting(
     wanted: Wanted, request: Attributes, authorize: Authorizer, told: Callable[[str], None] = lambda _: None
 ) -> User:
-    """Return who sends a request that names another user; raises the 403 of the first mode when no mode is allowed.
+    """Return the impersonated user of a request; raise the 403 of the first mode if no mode allows.
 
-    ``told`` is called with the verb of the mode that was, but for the oldest one.
+    ``told`` is called with the verb of the mode that allowed, except for the oldest one.
     """
     first: StatusError | None = None
     for mode in MODES:
@@ -205,20 +205,20 @@ def account_of(user: str) -> tuple[str, str] | None:
 
 
 class Headers(Protocol):
-    """What is asked of request headers; names are matched without regard to case."""
+    """Access to request headers; names are case-insensitive."""
 
     def get(self, name: str, default: str = "", /) -> str:
         """Return the first value of a header."""
 
 
 def is_meant(headers: Headers) -> bool:
-    """Whether a request asks to act as somebody else; extras alone name nobody, and an empty group is one."""
+    """Report whether a request asks for impersonation; extras alone do not, an empty group does."""
     get = headers.get
     return bool(get("Impersonate-User") or get("Impersonate-Uid") or get("Impersonate-Group", _NONE) != _NONE)
 
 
 def parse(headers: Iterable[tuple[str, str]]) -> Wanted:
-    """Return who the headers name; raises NobodyNamed when they name groups or more, and no user."""
+    """Return the user in the headers; raise NobodyNamed for groups or more without a user."""
     user, uid, groups = "", "", []
     extra: dict[str, list[str]] = {}
     for name, given in headers:

@@ -12,11 +12,11 @@ from apiext.documents.encoding import decode_yaml, encode_yaml
 from apiext.streams import is_stream
 
 NAME = "apiext"
-"""What cluster, context and user are called."""
+"""Name of cluster, context and user."""
 
 
 class Access(Struct, frozen=True):
-    """How to reach a server: its URL, its authority (PEM), and a token or a client certificate with its key (PEM)."""
+    """Access to a server: its URL, its authority (PEM), and a token or a client certificate with its key (PEM)."""
 
     server: str
     ca: bytes = b""

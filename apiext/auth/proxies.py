@@ -1,4 +1,4 @@
-"""Proxies that tell in headers who sends a request: which connections are theirs, and who is told (AUT-001)."""
+"""Proxies that name the user of a request in headers: their connections and headers (AUT-001)."""
 
 import ssl
 from collections.abc import Iterable, Sequence
@@ -22,11 +22,11 @@ OVERLAP = (
 
 
 class ProxyError(ValueError):
-    """Flags that would let anybody be anybody."""
+    """Flags that would let every client choose its user."""
 
 
 class Proxies:
-    """The proxies whose headers count: a certificate of their CA, and an allowed name if names are given."""
+    """Trusted proxies: a certificate of their CA, and an allowed name if names are given."""
 
     def __init__(self, config: ProxyConfig, client_ca: str) -> None:
         """Raises OSError and ValueError for files that hold no certificates, ProxyError for CAs that overlap."""
@@ -53,7 +53,7 @@ class Proxies:
         return Holder(user, bool(signers & self._own) and self._allowed(chain[0]))
 
     def _issuers(self, certificate: bytes) -> frozenset[bytes]:
-        """Return the authorities that signed a certificate themselves: a resumed session has no other."""
+        """Return the self-signed authorities of the chain: a resumed session has no other certificate."""
         leaf = read_certificate(certificate)
         return frozenset(ca for ca in self._own | self._clients if ca == certificate or _issued(ca, leaf))
 

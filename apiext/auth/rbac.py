@@ -1,4 +1,4 @@
-"""What roles and bindings allow: rules indexed once for each role, bindings by whom they are for (AUT-003).
+"""RBAC decisions: rules indexed once for each role, bindings by subject (AUT-003).
 
 Pure: roles and bindings go in, decisions come out. The grants of a user in a namespace are cached until a role or
 binding of that namespace, or one without a namespace, changes, so that a check is a few look-ups.
@@ -32,7 +32,7 @@ class _Row(NamedTuple):
     room: int
 
     def allows(self, verb: str, group: str, name: str | None) -> bool:
-        """Whether the rule allows a verb on an object of a group; ``name`` None means any name."""
+        """Report whether the rule allows a verb on an object of a group; ``name`` None means any name."""
         return (
             (self.verbs is None or verb in self.verbs)
             and (self.groups is None or group in self.groups)
@@ -71,7 +71,7 @@ class _Rows:
 
     @property
     def widest(self) -> int:
-        """How many rows a look-up reads at most, for each key that it looks for."""
+        """The maximum number of rows that a look-up reads, for each of its keys."""
         lists = (self._listed, *(rows for keyed in (self._index or {}).values() for rows in keyed.values()))
         return max(map(len, lists))
 
@@ -101,7 +101,7 @@ class _Rows:
                     keyed.setdefault((name, verb, group), []).append(row)
 
     def allow(self, verb: str, group: str, name: str | None) -> bool:
-        """Whether a rule allows a verb on an object of a group; ``name`` None means any name."""
+        """Report whether a rule allows a verb on an object of a group; ``name`` None means any name."""
         if self._index is None:
             return any(row.allows(verb, group, name) for row in self._listed)
         for (by_name, by_verb, by_group), keyed in self._index.items():
@@ -139,7 +139,7 @@ class _Paths:
 
     @property
     def widest(self) -> int:
-        """How many rows and prefixes a look-up reads at most."""
+        """The maximum number of rows and prefixes that a look-up reads."""
         return 1 + self._depth + max(map(len, self._rows.values()), default=0)
 
     def add(self, paths: Sequence[str], verbs: Collection[str]) -> None:
@@ -164,7 +164,7 @@ class _Paths:
             self._depth = max(self._depth, len(around))
 
     def allow(self, verb: str, path: str) -> bool:
-        """Whether a rule allows a verb on a path."""
+        """Report whether a rule allows a verb on a path."""
         if not path.endswith(ANY) and self._has(path, verb):
             return True
         # each prefix of the path begins the last one that sorts before the path
@@ -206,16 +206,16 @@ class Role:
 
     @property
     def has_paths(self) -> bool:
-        """Whether any rule is about paths."""
+        """Report whether any rule has paths."""
         return bool(self._paths)
 
     @property
     def has_resources(self) -> bool:
-        """Whether any rule is about resources."""
+        """Report whether any rule has resources."""
         return bool(self._resources)
 
     def allows(self, verb: str, group: str, resources: tuple[str, ...], name: str | None) -> bool:
-        """Whether a verb is allowed on a resource, under any name when ``name`` is None.
+        """Report whether a verb is allowed on a resource, under any name if ``name`` is None.
 
         ``resources`` are the ways in which rules can name the resource (see ``ways``).
         """
@@ -226,7 +226,7 @@ class Role:
         return False
 
     def allows_path(self, verb: str, path: str) -> bool:
-        """Whether a verb is allowed on a path."""
+        """Report whether a verb is allowed on a path."""
         return self._paths.allow(verb, path)
 
 
@@ -279,7 +279,7 @@ KINDS: Mapping[str, str] = {"Role": "roles", "ClusterRole": "clusterroles"}
 
 
 class Binding(Struct, frozen=True):
-    """A binding: which role it gives to whom; ``namespace`` is empty for all of them."""
+    """A binding: its role and subjects; ``namespace`` is empty for a cluster role binding."""
 
     name: str
     namespace: str
@@ -363,10 +363,10 @@ class Policy:
             self._grants.clear()
             self._kept = 0
 
-    # -- asking
+    # -- decisions
 
     def names_group(self, group: str, namespace: str) -> bool:
-        """Whether a binding that counts in a namespace is for a group."""
+        """Report whether a binding of a namespace, or of the cluster, has a group as its subject."""
         token = f"{USERS}/{group}"
         return any(token in self._bound.get(place, ()) for place in ("", namespace))
 
@@ -465,7 +465,7 @@ def _refusal(absent: list[Reference]) -> Decision:
 
 
 def _tokens_of(subject: Subject) -> tuple[str, ...]:
-    """Return what a user must be or have for a subject to be meant; nothing for one that nobody can be."""
+    """Return the index keys of a subject; empty for one that no user can match."""
     if subject.kind in (USER, USERS):
         return (f"{subject.kind}/{subject.name}",)
     if subject.kind == ACCOUNT and subject.namespace:

@@ -19,7 +19,7 @@ _NAMESPACE, _SECRET, _ACCOUNT, _UID = (
 )
 _CLAIMS = {"sub": "sub", _NAMESPACE: "namespace", _SECRET: "secretName", _ACCOUNT: "serviceAccountName",
            _UID: "serviceAccountUID"}  # fmt: skip
-"""Claim → what its absence is told as, in the order in which they are looked at."""
+"""Claim → name in the error of its absence, in the order of the checks."""
 
 
 def claims_of(account: Account, secret: str) -> dict[str, str]:
@@ -35,7 +35,7 @@ def claims_of(account: Account, secret: str) -> dict[str, str]:
 
 
 def account_of(claims: Mapping[str, Any], token: str, find: Find) -> tuple[Account, str, Record]:
-    """Return whose token it is, and the name and record of its secret; raises BadToken."""
+    """Return the account of a token, and the name and record of its secret; raise BadToken."""
     account, secret = _named(claims)
     kept = find("secrets", account.namespace, secret)
     if kept is None or kept.deleted:

@@ -1,4 +1,4 @@
-"""The serving certificate while a server runs: renew our own in time, tell of the end of a given one."""
+"""The serving certificate while a server runs: renew the own one in time, report the end of a given one."""
 
 import logging
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def now() -> datetime:
 
 
 class ServingCertificate:
-    """The certificate that a server shows; ``load`` makes our own anew if it is due, and reads a given one.
+    """The current serving certificate; ``load`` renews the own one if it is due, and reads a given one.
 
     ``changed`` are called with the new value after ``reload``. ``renews``: this process is the one that calls ``load``
     when the certificate is due, and that logs its end. ``family`` is the metric of both ends.

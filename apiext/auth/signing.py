@@ -1,4 +1,4 @@
-"""Keys that sign tokens and tell who did: algorithms, signatures, JSON web keys (RFC 7515, 7517, 7518)."""
+"""Keys that sign and verify tokens: algorithms, signatures, JSON web keys (RFC 7515, 7517, 7518)."""
 
 import hashlib
 import re
@@ -21,7 +21,7 @@ _PEM = re.compile(rb"-----BEGIN ([A-Z ]+)-----.*?-----END \1-----", re.DOTALL)
 
 
 class Curve(Struct, frozen=True):
-    """What signatures on an elliptic curve are called, how they digest, and the bytes of each of their halves."""
+    """Name of the signatures of an elliptic curve, their digest, and the bytes of each half."""
 
     algorithm: str
     name: str
@@ -80,7 +80,7 @@ class Verifier:
 
 
 class Signer(Verifier):
-    """Signs with a private key, and tells its own signatures."""
+    """Signs with a private key, and verifies its own signatures."""
 
     def __init__(self, key: PrivateKey) -> None:
         super().__init__(key.public_key())

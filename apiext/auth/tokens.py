@@ -39,12 +39,12 @@ class Issued(NamedTuple):
 
 
 class Tokens:
-    """Makes tokens and recognises its own; the key is read, or made, when it is first needed.
+    """Issues and verifies tokens; the key is read, or made, when it is first needed.
 
-    The first of the ``issuers`` makes tokens, those of the others count, too; so do signatures of the ``former`` keys.
-    Tokens go with what ``find`` does not find any more: the account, and the secret that one is bound to or kept in.
-    ``used(namespace, name, uid)`` is told of secrets whose token is used, until their records say that of the day.
-    ``fresh()`` returns once ``find`` knows what the store has: who is told Unbound may ask again then, once.
+    The first of the ``issuers`` issues tokens, those of the others are valid, too; so are signatures of the ``former``
+    keys. A token ends when ``find`` no longer finds its account, or the secret that it is bound to or kept in.
+    ``used(namespace, name, uid)`` is called for secrets whose token is used, until their records have that day.
+    ``fresh()`` returns once ``find`` has the state of the store: a caller that got Unbound may then retry once.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class Tokens:
         self._signer: Signer | None = None
         self.used: Callable[[str, str, str], None] = lambda namespace, name, uid: None
         self.fresh: Callable[[], Awaitable[None]] = partial(asyncio.sleep, 0)
-        self._known: dict[bytes, dict[str, Any]] = {}  # claims of tokens whose signature was right, by digest
+        self._known: dict[bytes, dict[str, Any]] = {}  # claims of verified tokens, by digest
 
     def issue(
         self, account: Account, seconds: int, audiences: Sequence[str] = (), secret: Bound | None = None
     ) -> Issued:
-        """Return a token, bound to a secret if one is given; for other audiences it does not count here."""
+        """Issue a token, bound to a secret if one is given; with other audiences it is not valid here."""
         now = int(self._clock())
         bound = {"secret": {"name": secret.name, "uid": secret.uid}} if secret is not None else {}
         claims = {
@@ -103,9 +103,9 @@ class Tokens:
         return (text + b"." + encoded(signer.sign(text))).decode()
 
     def user(self, token: str, audiences: Sequence[str] = ()) -> tuple[User, list[str]] | None:
-        """Return whose token it is and for whom of the audiences (none: the server's own).
+        """Return the account of a token and its matching audiences (without audiences: the server's own).
 
-        None for any text that is no token of this server; raises BadToken for one that does not count.
+        None for any text that is no token of this server; raises BadToken for an invalid one.
         """
         claims = self._claims(token)
         if claims is None:
@@ -126,7 +126,7 @@ class Tokens:
             extra = ((CREDENTIAL_ID, (_credential_of(claims),)),)
             self._check_account(account)
             self._check_bonds(account.namespace, about)
-        except (KeyError, TypeError):  # signed with our key by somebody who writes other claims
+        except (KeyError, TypeError):  # signed with this key by another program with other claims
             return None
         return replace(service_account(account.namespace, account.name, account.uid), extra=extra), meant
 
@@ -190,7 +190,7 @@ class Tokens:
 
     @property
     def verifiers(self) -> "list[Verifier]":
-        """The keys whose signatures count, each once: the former ones, and the one that signs."""
+        """The verifying keys, each once: the former ones, and the signing one."""
         return list({key.key_id: key for key in (*self._former, self.signer())}.values())
 
     def _check_signature(self, head: Mapping[str, Any], signed: bytes, signature: bytes) -> None:
@@ -201,7 +201,7 @@ class Tokens:
             raise BadToken("go-jose/go-jose: error in cryptographic primitive")  # upstream's words
 
     def _claims(self, token: str) -> dict[str, Any] | None:
-        """Return the claims of a token of ours, None for any other text; raises BadToken for a wrong signature."""
+        """Return the claims of a token, None for a text of another kind; raise BadToken for a wrong signature."""
         if token.count(".") != _PARTS - 1 or "=" in token or len(token) > limits.MAX_TOKEN or not token.isascii():
             return None
         digest = hashlib.sha256(token.encode()).digest()
@@ -237,7 +237,7 @@ def _check_types(claims: Mapping[str, Any]) -> None:
         raise TypeError("a claim that is a string has another type")
 
 
-_OBJECT = ("name", "uid")  # what claims tell of an account or a secret
+_OBJECT = ("name", "uid")  # the claims of an account or a secret
 
 
 def _credential_of(claims: Mapping[str, Any]) -> str:
@@ -256,7 +256,7 @@ def _seconds(claim: Any) -> int | None:
 
 
 def _audiences(claim: Any) -> list[str]:
-    """Return the audiences of a token; one may be told as a text. Raises TypeError for what is no such claim."""
+    """Return the audiences of a token; one may be a string. Raises TypeError for an invalid claim."""
     found = [claim] if isinstance(claim, str) else claim
     if not isinstance(found, list) or not all(isinstance(audience, str) for audience in found):
         raise TypeError("aud")

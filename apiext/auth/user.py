@@ -1,4 +1,4 @@
-"""Who sends a request: a name, groups, and nothing about how that was found out."""
+"""The user of a request: name, groups, uid and extras, whatever authenticated it."""
 
 import re
 from urllib.parse import unquote
@@ -10,10 +10,10 @@ MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
 ACCOUNT_PREFIX = "system:serviceaccount:"
-"""What the name of a service account's user begins with."""
+"""Prefix of the user names of service accounts."""
 _ACCOUNTS = "system:serviceaccounts"
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
-"""The extra that tells which credential a user has shown."""
+"""The extra with the id of the credential."""
 
 
 class User(Struct, frozen=True):
@@ -26,12 +26,12 @@ class User(Struct, frozen=True):
 
     @property
     def is_master(self) -> bool:
-        """Whether the user may do everything."""
+        """Report whether the user may do everything."""
         return MASTERS in self.groups
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether nobody said who it is."""
+        """Report whether the user is anonymous."""
         return UNAUTHENTICATED in self.groups
 
 
@@ -41,18 +41,18 @@ SUPERUSER = User("admin", (MASTERS, AUTHENTICATED))
 
 
 REFUSED = User("")
-"""Whom a certificate names that proves nobody: without another credential the request is refused."""
+"""The user of an invalid certificate: without another credential the request is refused."""
 
 
 def proven(user: User) -> User:
-    """Return a user that somebody vouches for; the group of those who proved to be one is added, but to nobody."""
+    """Return a user named by a trusted proxy or token; add the group of authenticated users, except to anonymous."""
     if user.name == ANONYMOUS.name or AUTHENTICATED in user.groups or user.is_anonymous:
         return user
     return replace(user, groups=(*user.groups, AUTHENTICATED))
 
 
 def authenticated(name: str, groups: tuple[str, ...] = (), uid: str = "") -> User:
-    """Return a user that proved who it is; the group of all such users is added."""
+    """Return an authenticated user; add the group of all such users."""
     return User(name, groups if AUTHENTICATED in groups else (*groups, AUTHENTICATED), uid)
 
 

@@ -1,6 +1,6 @@
-"""Tokens in secrets: made for each secret that is for one, and gone with their account (tokens_controller.go).
+"""Tokens in secrets: issued for each token secret, deleted with their account (tokens_controller.go).
 
-A secret of the type that names an account which is not there is left alone until there is one: others have it deleted.
+A token secret without an account waits for one; upstream deletes it.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _ALL = ""  # the key of all secrets that were there before
 
 
 class _Wanted(NamedTuple):
-    """What a secret says of the token that it is for: the account by name, and by uid once it has one."""
+    """The account that a token secret names, and its uid once it has one."""
 
     account: str
     uid: str
@@ -98,7 +98,7 @@ class AccountTokens:
             names = ("token", "namespace", "ca.crt") if self._authority() else ("token", "namespace")
             filled = all(data.get(name) for name in names)
             return _Wanted(annotations[ACCOUNT_NAME], annotations.get(ACCOUNT_UID) or "", filled)
-        except (AttributeError, KeyError, TypeError, ValueError) as fault:  # others have stored it: it has no part here
+        except (AttributeError, KeyError, TypeError, ValueError) as fault:  # stored by another program: ignored
             log.warning("the stored secret %s cannot be read: %s", _key(entry), fault)
             return None
 
@@ -148,7 +148,7 @@ class AccountTokens:
 
     async def _delete(self, entry: Entry) -> None:
         uid = orjson.loads(entry.raw)["metadata"].get("uid")
-        judged = DeleteOptions(uid=uid, resource_version=str(entry.revision))  # in the state that was judged
+        judged = DeleteOptions(uid=uid, resource_version=str(entry.revision))  # in the validated state
         with lost_races(404, 409):
             await delete(self._verbs, call_of(self._verbs, "delete", entry.namespace, entry.name), judged)
 

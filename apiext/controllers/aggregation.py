@@ -27,7 +27,7 @@ USER = service_account("kube-system", AGGREGATION)
 
 
 class _Known(Struct, frozen=True):
-    """What counts of a cluster role; its rules are read when they are needed."""
+    """The relevant fields of a cluster role; its rules are decoded when needed."""
 
     entry: Entry
     uid: str
@@ -35,7 +35,7 @@ class _Known(Struct, frozen=True):
     selectors: tuple[LabelSelector, ...]
 
     async def rules(self) -> tuple[Rule, ...]:
-        """Return the rules, read in turns with other work."""
+        """Return the rules; yield to the event loop meanwhile."""
         return tuple(await in_turns(iter_rules(orjson.loads(self.entry.raw))))
 
 
@@ -46,7 +46,7 @@ def _known(entry: Entry) -> _Known:
     try:
         selectors = tuple(map(LabelSelector.from_document, chosen))
     except SelectorError:
-        selectors = ()  # validation has let nobody write such a one
+        selectors = ()  # validation excludes such a selector
     return _Known(entry, metadata.get("uid", ""), metadata.get("labels") or {}, selectors)
 
 
@@ -97,7 +97,7 @@ class Aggregation:
         self._aggregated.discard(name)
         try:
             known = self._known[name] = _known(entry)
-        except (AttributeError, KeyError, TypeError, ValueError) as fault:  # others have stored it: it has no part here
+        except (AttributeError, KeyError, TypeError, ValueError) as fault:  # stored by another program: ignored
             log.warning("the stored cluster role %s cannot be read: %s", name, fault)
             self._known.pop(name, None)
         else:
@@ -118,7 +118,7 @@ class Aggregation:
         found: dict[Rule, None] = {}
         for selector in known.selectors:
             for other in sorted(self._known):
-                one = self._known.get(other)  # it may go meanwhile: then its change asks for another run
+                one = self._known.get(other)  # if it is deleted meanwhile, that change starts another run
                 if one is not None and other != name and selector.matches(one.labels):
                     found |= dict.fromkeys(await one.rules())
         return tuple(found)
@@ -132,7 +132,7 @@ class Aggregation:
         wanted = {
             "apiVersion": served.api_version,
             "kind": served.kind,
-            "metadata": {"name": name, "uid": uid},  # so that one that is gone is not made again
+            "metadata": {"name": name, "uid": uid},  # so that a deleted one is not created again
             "rules": list(map(document_of, rules)),
         }
         asked = {"fieldManager": [AGGREGATION], "force": ["true"]}

@@ -19,7 +19,7 @@ class Approval:
         self._clock = clock
 
     def wanted(self, name: str) -> bool:
-        """Whether the definition's group is protected; what is said of its names comes first (CND-010)."""
+        """Report whether the definition's group is protected; the conditions of its names come first (CND-010)."""
         facts = self._definitions.get(name)
         return facts is not None and is_protected(facts.outline.group) and bool(facts.reason(NAMES_ACCEPTED))
 

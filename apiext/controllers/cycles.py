@@ -46,7 +46,7 @@ async def collect_loop(every: float = GC_EVERY) -> None:
     while True:
         await asyncio.sleep(pause)
         if _looked() - seen >= GC_WORTH:
-            began = thread_time()  # what others take of the processor is not the look's fault
+            began = thread_time()  # time in which other programs have the processor does not count
             HEAP.freed(gc.collect() * _SIZE)
             pause = max(every, (thread_time() - began) / limits.GC_SHARE)
             seen = _looked()

@@ -1,4 +1,4 @@
-"""A service account ``default`` in each namespace, where that is asked for (serviceaccounts_controller.go)."""
+"""A service account ``default`` in each namespace, if enabled (serviceaccounts_controller.go)."""
 
 import asyncio
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ _ALL = ""  # the key of all namespaces that were there before
 
 
 class DefaultAccounts:
-    """Makes the account in namespaces that are active, again when somebody has deleted it."""
+    """Creates the account in active namespaces, again after its deletion."""
 
     def __init__(self, verbs: Verbs, namespaces: Collection, accounts: Collection) -> None:
         self._verbs = verbs
@@ -70,7 +70,7 @@ class DefaultAccounts:
         wanted: Document = {"apiVersion": served.api_version, "kind": served.kind, "metadata": {"name": NAME}}
         asked = {"fieldManager": [DEFAULT_ACCOUNTS]}
         call = Call("create", served, resource, served.endpoints[""], namespace, "", asked, USER, DEFAULT_ACCOUNTS)
-        with lost_races(403, 404, 409):  # the namespace ends or is gone, or the account is there
+        with lost_races(403, 404, 409):  # the namespace is terminating or deleted, or the account exists
             await api.create(self._verbs, call, Body(wanted, [], "application/json", orjson.dumps(wanted)))
 
 
@@ -78,5 +78,5 @@ def _is_active(raw: bytes) -> bool:
     try:
         document: Any = orjson.loads(raw)
         return not document["metadata"].get("deletionTimestamp")
-    except (AttributeError, KeyError, TypeError, ValueError):  # others have stored it: who reads it is told
+    except (AttributeError, KeyError, TypeError, ValueError):  # invalid, by another program: readers get the error
         return False

@@ -1,6 +1,6 @@
-"""The cluster roles and bindings that a server which judges by them needs: there from the start, completed at each one.
+"""The default cluster roles and bindings of RBAC: created at the start, completed at each start.
 
-What an administrator added stays, what was taken away comes back, and what is marked as not to be updated is left alone
+Rules that an administrator added stay, removed ones come back, and a role marked as not to be updated is left unchanged
 (upstream: the post-start hook rbac/bootstrap-roles).
 """
 
@@ -53,7 +53,7 @@ class DefaultRoles:
 
     @property
     def done(self) -> bool:
-        """Whether all of them have been there since the start."""
+        """Report whether all of them have been created since the start."""
         return self._done.is_set()
 
     async def wait_done(self) -> None:
@@ -88,7 +88,7 @@ class DefaultRoles:
         stored = served.decode(entry.raw, entry.revision)
         if (stored["metadata"].get("annotations") or {}).get(AUTOUPDATE) == "false":
             return
-        if stored.get("roleRef") != wanted.get("roleRef"):  # which nobody can change
+        if stored.get("roleRef") != wanted.get("roleRef"):  # the roleRef is immutable
             options = DeleteOptions(uid=stored["metadata"].get("uid", ""))
             await delete.delete(self._verbs, self._call(resource, "delete", name), options)
             await self._write(api.create, resource, "create", wanted)

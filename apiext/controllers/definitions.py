@@ -1,4 +1,4 @@
-"""What controllers need to know of the stored definitions, read once per revision and without their schemas."""
+"""Facts about stored definitions for controllers, decoded once for each revision and without their schemas."""
 
 import hashlib
 import logging
@@ -51,7 +51,7 @@ _SCHEMAS = frozenset(("items", "additionalProperties", "additionalItems", "not",
 
 
 class Spec(Struct, frozen=True):
-    """What is known of a stored spec: outline and digest, and where its member stands in large bytes."""
+    """Facts about a stored spec: outline and digest, and the position of its field in large bytes."""
 
     outline: dict[str, Any]
     digest: str
@@ -86,7 +86,7 @@ class Facts(Struct, frozen=True):
 
     @property
     def deleting(self) -> bool:
-        """Whether it has a deletionTimestamp."""
+        """Report whether it has a deletionTimestamp."""
         return self.outline.deleting
 
     @property
@@ -96,12 +96,12 @@ class Facts(Struct, frozen=True):
 
     @property
     def established(self) -> bool:
-        """Whether discovery may list it (CND-005)."""
+        """Report whether discovery may list it (CND-005)."""
         return self.outline.is_true(ESTABLISHED)
 
     @property
     def served(self) -> bool:
-        """Whether its endpoints are served (CND-005)."""
+        """Report whether its endpoints are served (CND-005)."""
         return (self.outline.is_true(NAMES_ACCEPTED) or self.established) and self.name == str(self.resource)
 
     def reason(self, condition: str) -> str:
@@ -119,7 +119,7 @@ class Definitions:
         self._groups: dict[str, dict[str, None]] = {}
 
     def start(self) -> None:
-        """Follow the collection, which is ready; ahead of everybody who asks because of a change."""
+        """Follow the collection, which is filled, before any reader of its changes."""
         for entry in self.collection.readable():
             self._groups.setdefault(group_of(entry.name), {})[entry.name] = None
         self.collection.subscribe(self._changed)
@@ -132,7 +132,7 @@ class Definitions:
             return None
 
     def missing(self, name: str) -> bool:
-        """Whether there is no such definition, not even one that cannot be read."""
+        """Report whether there is no such definition, not even an unreadable one."""
         try:
             return self.collection.get("", name) is None
         except Malformed:
@@ -196,7 +196,7 @@ def read(entry: Entry, before: Entry | None = None, facts: Facts | None = None) 
 
 
 def _again(entry: Entry, before: Entry, facts: Facts) -> Facts | None:
-    """Return the facts of a large definition whose spec is the one before; None when that is not to be seen quickly."""
+    """Fast path: return the facts of a large definition with an unchanged spec; None: use the slow path."""
     raw, text = entry.raw, before.raw[facts.spec.place]
     at = raw.find(text) if text else -1
     if at < 0:
@@ -208,10 +208,10 @@ def _again(entry: Entry, before: Entry, facts: Facts) -> Facts | None:
 
 
 def _quickly(entry: Entry) -> Facts | None:
-    """Return the facts of a large definition without decoding its schemas; None unless it is as we store it.
+    """Fast path: return the facts of a large definition without decoding its schemas; None if it has another form.
 
-    Keys are sorted there: schemas and versions, which are a list, end the spec, and the status follows. Who stores keys
-    of schemas in another order has another digest, which tells of a change once more than needed.
+    Keys of this server's form are sorted: schemas and versions, which are a list, end the spec, and the status follows.
+    Schemas with keys in another order have another digest, which at worst reports a change that is none.
     """
     raw = entry.raw
     start, end = raw.find(b',"spec":{') + 1, raw.rfind(b']},"status":{') + 2
@@ -304,8 +304,8 @@ def shape(raw: bytes) -> str:
 def streams(raw: bytes) -> dict[str, str]:
     """Return for each version a text that changes when its open watches must end (SRV-015).
 
-    That is when something of it is shown otherwise; of what all versions share, which versions there are among it; or
-    of the versions that objects may be stored in, since a stream reads them as they were when it began.
+    That is when its view changes; when the shared part changes, such as the list of versions; or when the versions of
+    stored objects change, since a stream converts them as they were when it began.
     """
     document = orjson.loads(raw)
     spec, status = document["spec"], document.get("status") or {}

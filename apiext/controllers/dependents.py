@@ -48,7 +48,7 @@ class Dependents:
         self._owners: dict[GroupResource, dict[str, tuple[Reference, ...]]] = {}
         self._of: dict[str, dict[str, bool]] = {}  # owner's uid → key of the dependent → whether it holds the owner
         self._leaving: dict[str, _Leaving] = {}  # by uid
-        self._went: dict[str, tuple[str, str, str, str]] = {}  # owners that are gone, by uid: as long as they are named
+        self._went: dict[str, tuple[str, str, str, str]] = {}  # deleted owners by uid, as long as dependents name them
 
     # -- what is known
 
@@ -104,7 +104,7 @@ class Dependents:
         self._followed[resource] = (collection, end)
 
     def forget(self, resource: GroupResource) -> None:
-        """Stop following a resource; its objects are nobody's dependents any more."""
+        """Stop following a resource, and drop its dependents."""
         known = self._followed.pop(resource, None)
         if known is not None:
             known[1]()
@@ -131,7 +131,7 @@ class Dependents:
 
     def _stored(self, resource: GroupResource, owners: dict[str, tuple[Reference, ...]], entry: Entry) -> None:
         raw = entry.raw
-        # by find: ``in`` takes bytes for a number first, and an exception tells that they are none
+        # by find: ``in`` first tries bytes as a number, which costs an exception
         owned = raw.find(b'"ownerReferences"') >= 0
         ending = raw.find(b'"deletionTimestamp"') >= 0 and any(raw.find(name) >= 0 for name in _WAITING)
         if not owned and not ending and not owners:
@@ -191,6 +191,6 @@ class Dependents:
 
 
 def _may_hold(key: str, owner: str) -> bool:
-    """Whether a dependent is another object, in a namespace where that owner can have dependents."""
+    """Report whether a dependent is another object, in a namespace where that owner can have dependents."""
     namespace = split(owner)[1]
     return key != owner and namespace in ("", split(key)[1])

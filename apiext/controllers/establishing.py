@@ -21,7 +21,7 @@ BAD_BUNDLE = condition(ESTABLISHED, "False", "InvalidCABundle", "The conversion 
 
 
 class Establishing:
-    """Says Established of definitions whose names are accepted and whose resource is in the catalog."""
+    """Sets Established on definitions whose names are accepted and whose resource is in the catalog."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Establishing:
         self._everywhere = everywhere
 
     def wanted(self, name: str) -> bool:
-        """Whether the condition is due: who sees it can use the resource, so the catalog comes first.
+        """Report whether the condition is due: clients that see it can use the resource, so the catalog comes first.
 
         A built-in resource of that name is served already, and stays.
         """

@@ -25,10 +25,10 @@ _DEFAULT = "default"  # the namespace of events about objects of the cluster
 
 
 class Events:
-    """Makes the Events of one controller in the background: an admission webhook for Events holds nothing else up.
+    """Creates the Events of one controller in the background; admission webhooks for Events block nothing else.
 
-    An Event is told once for the same object, reason and message, as long as limits.EVENTS_SENT others were not told
-    since. Those that find no room, and those that are refused, are lost with a line in the log, as upstream.
+    An Event for the same object, reason and message is sent once, until limits.EVENTS_SENT other ones were sent. Events
+    over the limit of the queue, and refused ones, are lost with a log line, as upstream.
     """
 
     def __init__(self, verbs: Verbs, component: str, user: User) -> None:

@@ -55,7 +55,7 @@ class Finalizing:
         self.wake_after: Callable[[str, float], None] = lambda _, __: None
 
     def wanted(self, name: str) -> bool:
-        """Whether the definition waits for its objects to go, or somebody else has let it go."""
+        """Report whether the definition waits for the deletion of its objects, or has lost its finalizer."""
         return name in self._sweeps or self._waiting(name) is not None
 
     def _waiting(self, name: str) -> Facts | None:
@@ -63,7 +63,7 @@ class Finalizing:
         return facts if facts is not None and facts.deleting and FINALIZER in facts.finalizers else None
 
     async def reconcile(self, name: str) -> None:
-        """Bring the deletion as far as it goes now; changes of the objects ask again."""
+        """Continue the deletion as far as possible; changes of the objects start another run."""
         facts = self._waiting(name)
         if facts is None:
             self._close(name)
@@ -81,7 +81,7 @@ class Finalizing:
         if errors:
             await self._say_failed(facts, f"could not issue all deletes: {aggregate(list(map(str, errors)))}")
             raise errors[0]
-        # What was accepted before the guard changed is in the cache by now, and nothing is accepted after it.
+        # Writes accepted before the change of the guard are in the cache now, and none is accepted after it.
         await self._store.fresh()
         if sweep.remaining:
             await self._say_stuck(facts, sweep)
@@ -123,7 +123,7 @@ class Finalizing:
         entry = self._definitions.entry(facts.name)
         now = self._definitions.get(facts.name)
         if entry is None or now is None or not self._is_ending(facts):
-            self._close(facts.name)  # its last change may have come before the sweep, so that nobody asks again
+            self._close(facts.name)  # its last change may have come before the sweep, so no change starts another run
             return
         if set(now.finalizers) - {FINALIZER}:
             await self._statuses.amend(entry, lambda document: self._finished(document, told))
@@ -150,14 +150,14 @@ class Finalizing:
         try:
             await self._say(facts, condition(TERMINATING, "True", _FAILED, message))
         except StoreError:
-            return  # the error told is the one that counts
+            return  # the caller reports the first error
 
     async def _say_stuck(self, facts: Facts, sweep: Sweep) -> None:
         waited = asyncio.get_running_loop().time() - self._sweeps[facts.name][1]
         unreadable = sweep.unreadable()
         if unreadable is not None:
             await self._say_failed(facts, f"could not list instances: {unreadable}")
-            raise unreadable  # nobody tells when it is gone
+            raise unreadable  # no event reports its deletion
         if waited < limits.CLEANUP_WAIT:
             now = self._definitions.get(facts.name)
             if now is not None and now.reason(TERMINATING) == _FAILED:

@@ -1,9 +1,9 @@
-"""The garbage collector: dependents go with their owners, or are let go (WRI-018).
+"""The garbage collector: dependents are deleted with their owners, or orphaned (WRI-018).
 
-An owner counts as absent only when its kind is served and a linearizable read finds nothing with its uid. Owners of
-kinds that are not served keep their dependents for ever. What is deleted is deleted as a client would, so admission is
-asked, under the uid and resourceVersion that were judged; what is edited is metadata as stored, so that neither a
-schema nor a conversion can hold up a deletion.
+An owner counts as absent only if its kind is served and a linearizable read finds no object with its uid. Owners of
+unserved kinds keep their dependents. A deletion is that of a client, with admission, under the uid and
+resourceVersion that were checked; an edit changes stored metadata, so that neither a schema nor a conversion can block
+a deletion.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ USER = service_account("kube-system", "generic-garbage-collector")
 
 
 class Owner(Enum):
-    """What an owner is to a dependent."""
+    """State of an owner for its dependent."""
 
     SOLID = auto()  # there, and not waiting for its dependents to go
     UNKNOWN = auto()  # of a kind that is not served, or named by an object that it cannot own: never absent
@@ -61,7 +61,7 @@ class Owner(Enum):
 
 
 class _Object(Struct, frozen=True):
-    """One object as it was judged: where it is, and its metadata then."""
+    """One checked object: its key, and its metadata then."""
 
     key: str
     served: ServedResource
@@ -79,7 +79,7 @@ class _Object(Struct, frozen=True):
 
 
 class Garbage:
-    """Deletes dependents whose owners are all gone, and finishes foreground and orphaning deletions of owners."""
+    """Deletes dependents whose owners are all absent, and finishes foreground and orphaning deletions of owners."""
 
     def __init__(self, verbs: Verbs, serving: Serving) -> None:
         self.loop = Loop("garbage", self.reconcile, width=8)
@@ -87,7 +87,7 @@ class Garbage:
         self._verbs = verbs
         self._serving = serving
         self._events = Events(verbs, NAME, USER)
-        self._awaited: set[tuple[str, str]] = set()  # apiVersion and kind of owners whose kind was not served
+        self._awaited: set[tuple[str, str]] = set()  # apiVersion and kind of owners of unserved kinds
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Follow everything served now or later."""
@@ -105,7 +105,7 @@ class Garbage:
         self.dependents.close()
 
     def _served(self, definition: str) -> None:
-        """What is served of a definition may have changed."""
+        """The served versions of a definition may have changed."""
         resource, _, group = definition.partition(".")
         self._follow(GroupResource(group, resource))
         if self._awaited:
@@ -147,7 +147,7 @@ class Garbage:
         return _Object(key, served, collection, entry, metadata_of(entry)) if entry is not None else None
 
     async def _judge(self, found: _Object) -> None:
-        """Delete an object whose owners are all absent or waiting for it; else drop its references to those."""
+        """Delete an object whose owners are all absent or wait for it; else drop its references to those."""
         references = references_of(found.metadata)
         owners = await self._owners(references, found.entry.namespace)
         turn = Turn()
@@ -266,7 +266,7 @@ class Garbage:
         self._events.warn(about, "OwnerRefInvalidNamespace", message)
 
     def _last_seen(self, reference: Reference, namespace: str) -> Owner:
-        """Judge an owner whose kind is not served: its definition may have gone right after it."""
+        """Return the state of an owner of an unserved kind: its definition may have been deleted right after it."""
         return Owner.ABSENT if self.dependents.went(reference, namespace) else Owner.UNKNOWN
 
     def _kind(self, reference: Reference) -> ServedResource | None:
@@ -306,7 +306,7 @@ class Garbage:
         if errors:
             raise errors[0]
         await self._verbs.store.fresh()
-        if self.dependents.of(owner.uid):  # somebody came between; or one cannot be read, and nobody tells when it goes
+        if self.dependents.of(owner.uid):  # conflict; or a value is unreadable, and no event reports its deletion
             raise Unavailable(f"dependents of {owner.key} name it still")
         await self._edit(owner, without_finalizer(ORPHAN))
 
@@ -334,14 +334,14 @@ class Garbage:
         version = _version_of(found)
         options = DeleteOptions(
             uid=found.uid, resource_version=str(found.entry.revision), propagation_policy=policy
-        )  # the object that was judged, in the state that was judged
+        )  # the checked object in the checked state
         namespace, name = found.entry.namespace, found.entry.name
         call = Call("delete", version, found.served, version.endpoints[""], namespace or None, name, {}, USER, NAME)
         with lost_races(404, 409):  # it changed, or its definition did: look again
             await delete(self._verbs, call, options)
 
     async def _edit(self, found: _Object, edit: Edit) -> None:
-        """Change metadata of an object if it still is what was judged, else look again; the last finalizer takes it."""
+        """Change metadata of an object in the checked state, else retry; without its last finalizer it is deleted."""
         decision = self._edited(found, edit)
         if decision is None:
             return
@@ -400,4 +400,4 @@ def _version_of(found: _Object) -> ServedVersion:
     served = found.served
     known = served.all_versions.get(version) or served.versions.get(version) or served.storage
     stored = known or next(iter(served.versions.values()))
-    return stored.as_is() if stored.converts else stored  # marks are metadata: no webhook is asked
+    return stored.as_is() if stored.converts else stored  # marks are metadata: no webhook is called

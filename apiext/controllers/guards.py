@@ -1,4 +1,4 @@
-"""Guard keys: which definition, in which generation and state, writes of custom objects are judged by.
+"""Guard keys: the definition, generation and state under which custom objects may be written.
 
 Every put of a custom object compares the guard's revision in the same transaction, so a server that decided by an
 older definition cannot commit. A guard says ``serving`` or ``terminating``; a deletion changes it first.
@@ -20,7 +20,7 @@ TERMINATING = "terminating"
 
 
 class Permit(Struct, frozen=True):
-    """A guard as stored: whose it is, and the revision that a put must compare."""
+    """A stored guard: its definition, and the revision that a put must compare."""
 
     uid: str
     state: str
@@ -92,9 +92,9 @@ class Guards:
         raise Unavailable(f"the guard of {facts.name} keeps changing")
 
     async def terminate(self, name: str, uid: str) -> Guard:
-        """Make the guard say terminating, and return it for the write that follows. Raises store errors.
+        """Set the guard to terminating, and return it for the next write. Raises store errors.
 
-        RevisionChanged tells of a definition that is another by now, whose guard is left alone.
+        RevisionChanged if the definition is another one by now; its guard is left unchanged.
         """
         for _ in range(limits.GUARD_ATTEMPTS):
             stored = await self._stored(name)
@@ -121,7 +121,7 @@ class Guards:
             raise RevisionChanged(entry)
 
     async def release(self, name: str) -> None:
-        """Remove the guard of a definition that is gone; does nothing when there is a definition again."""
+        """Delete the guard of a deleted definition; do nothing if the definition exists again."""
         self._abandoned.pop(name, None)
         stored = await self._stored(name)
         if stored is None or await self._store.current(self._definitions.collection, "", name) is not None:
@@ -129,7 +129,7 @@ class Guards:
         try:
             await self._store.delete_key(self.key(name), stored.revision)
         except RevisionChanged:
-            return  # a new definition took it over, or somebody else removed it
+            return  # a new definition took it over, or another server deleted it
 
     async def _stored(self, name: str) -> Permit | None:
         found = await self._store.get_key(self.key(name))
@@ -138,13 +138,13 @@ class Guards:
     async def _put(self, name: str, uid: str, state: str, generation: int, stored: Permit | None) -> Permit:
         value = orjson.dumps({"generation": generation, "state": state, "uid": uid})
         revision = await self._store.put_key(self.key(name), value, stored.revision if stored is not None else 0)
-        # What the catalog says under this revision must include every change before it.
+        # The catalog under this revision must include every change before it.
         await self._store.at_least(revision, self._definitions.collection)
         return Permit(uid, state, generation, revision)
 
 
 def parse(raw: bytes, revision: int) -> Permit:
-    """Return a stored guard; one that cannot be read fits nobody and is written anew."""
+    """Return a stored guard; an unreadable one fits no definition and is written again."""
     try:
         value = orjson.loads(raw)
         return Permit(str(value["uid"]), str(value["state"]), int(value.get("generation") or 0), revision)

@@ -20,12 +20,12 @@ from apiext.verbs.metadata import mark_as_deleting
 
 
 class Emptied(Struct, frozen=True):
-    """What is being emptied, a namespace or a definition, as its controller knows it.
+    """A namespace or definition that is being emptied, for its controller.
 
-    ``due()`` tells whether it is still the one that is being deleted: another server may have brought that to its end,
-    and objects of its successor may have the same names. ``guard()`` is what puts of the objects compare. ``wake()`` is
-    called when another run of the sweep would get further: something new to delete, or nothing left; ``moved()`` when
-    only what remains is told otherwise.
+    ``due()`` reports whether it is still the one that is being deleted: another server may have finished, and objects
+    of its successor may have the same names. ``guard()`` is compared by puts of the objects. ``wake()`` is called when
+    another run of the sweep would make progress: something new to delete, or nothing left; ``moved()`` when only the
+    report of the remaining objects changes.
     """
 
     due: Callable[[], bool]
@@ -64,7 +64,7 @@ class Sweep:
 
     @property
     def remaining(self) -> int:
-        """How many objects there are; NotReady while they are read again."""
+        """Return the number of objects; raise NotReady while they are loaded again."""
         if not (self.collection.ready or self.collection.dropped):
             raise NotReady(f"{self.collection.resource} is not in the cache")
         return self.collection.count(self._namespace)

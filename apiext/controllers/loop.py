@@ -28,9 +28,9 @@ Reconcile = Callable[[str], Awaitable[None]]
 
 @contextmanager
 def lost_races(*codes: int) -> Iterator[None]:
-    """Have a key run again, quietly at first, that lost a write to somebody else: other answers are faults.
+    """Run a key again after a conflict, at first without a log line: other errors are faults.
 
-    Not so quietly after some times, and after growing pauses: a webhook's denial may have any code.
+    After several conflicts log them, and pause longer each time: a webhook's denial may have any code.
     """
     try:
         yield
@@ -94,14 +94,14 @@ class Loop:
         await done
 
     async def settled(self) -> None:
-        """Wait until every key that was asked for before this call has run once, whether or not it worked."""
+        """Wait until every key that was queued before this call has run once, successfully or not."""
         loop = asyncio.get_running_loop()
         futures = []
         for key in self._ready:
             done: asyncio.Future[None] = loop.create_future()
             self._waiting.setdefault(key, []).append(done)
             futures.append(done)
-        # A key that runs now and is not asked for again may be seeing the change we wait for.
+        # A key that runs now and is not queued again may have read the awaited change.
         runs = [task for key, task in self._running.items() if key not in self._ready]
         await asyncio.gather(*futures, return_exceptions=True)
         if runs:
@@ -109,11 +109,11 @@ class Loop:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs and nothing is due now (a pause after a failure counts as idle)."""
+        """Report whether nothing runs and nothing is due now (a pause after a failure counts as idle)."""
         return not self._ready and not self._running
 
     async def stop(self) -> None:
-        """Cancel what runs, forget what waits; the group goes on."""
+        """Cancel running keys, drop queued ones; the group goes on."""
         self._stopped = True
         for timer in (*self._timers.values(), *([self._resync] if self._resync else [])):
             timer.cancel()

@@ -1,4 +1,4 @@
-"""How late the event loop is: the metric of the one thing that every request waits for."""
+"""The delay of the event loop, which every request waits for, as a metric."""
 
 import asyncio
 import random
@@ -14,10 +14,10 @@ BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0
 
 
 class LoopLag:
-    """Sets a timer again and again, and counts by how much each is late.
+    """Sets a timer again and again, and counts the delay of each.
 
     The pauses between timers vary, so that they do not keep step with other periodic work. A delay of several pauses
-    counts once for each timer that was not set meanwhile: else one second of standstill would be one value of many.
+    counts once for each timer that was not set meanwhile: else a second of standstill would be one value of many.
     """
 
     def __init__(self) -> None:

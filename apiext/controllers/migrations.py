@@ -1,10 +1,10 @@
-"""Does what StorageVersionMigrations ask for: every object of a resource is written again, at the storage version.
+"""The controller of StorageVersionMigrations: rewrites every object of a resource in the storage version.
 
-What that means is said by apiext.crd.migration, as for ``apiext migrate``; here it is driven inside the server. All
-that counts lies in etcd, so a server that is killed goes on at its next start, and several servers do each other no
-harm: that a migration runs, the revision from which on everybody writes at the storage version (status.resourceVersion:
-younger objects are done), and the definition's generation at the beginning (its condition StorageMigrating). Each
-object is written under the revision that was looked at, by whichever server comes first.
+apiext.crd.migration has the rules, as for ``apiext migrate``; this module runs them inside the server. All state is in
+the store, so a killed server continues at its next start, and several servers can share the work: the running
+migration, the revision from which on every server writes in the storage version (status.resourceVersion: younger
+objects are done), and the definition's generation at the beginning (its condition StorageMigrating). Each object is
+written under the revision that was read, by the first server that comes to it.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 MIGRATIONS = GroupResource("storagemigration.k8s.io", "storageversionmigrations")
 USER = service_account("kube-system", MIGRATOR)
 _MANAGER, _RUNNER = "kube-controller-manager", "migration-runner-controller"  # as upstream's writers are called
-_MARK = "StorageMigrating"  # the condition of a definition whose objects are migrated
+_MARK = "StorageMigrating"  # the condition of a definition during its migration
 _NEEDED = ("update", "patch", "list")
 _UNHANDLED = "migration encountered unhandled error"
 _MERGE = "application/merge-patch+json"
@@ -97,17 +97,17 @@ class _Pass(Struct):
     begins: bytes  # what is stored at the storage version
     failed: str = ""
     passing: list[str] = field(default_factory=list)
-    unread: StoreError | None = None  # the store did not tell what became of an object
+    unread: StoreError | None = None  # the outcome of a write is unknown
 
     @property
     def over(self) -> bool:
         return bool(self.failed) or self.unread is not None or len(self.passing) >= limits.MIGRATE_FAILURES
 
     def due(self, entry: Entry) -> bool:
-        """Tell whether an object may not be at the storage version yet, or not sealed by the newest key.
+        """Report whether an object may not be in the storage version yet, or not encrypted with the newest key.
 
-        What was written since then need not be: the collector and deletions change metadata and leave the rest as it is
-        stored. Bytes that begin with something else are written again for nothing.
+        Younger objects need not be: the collector and deletions change metadata and leave the other bytes as they are
+        stored. Bytes with another beginning are written again in vain.
         """
         return entry.revision <= int(self.asked.checkpoint) or not entry.raw.startswith(self.begins)
 
@@ -154,7 +154,7 @@ class Migrations:
         if definition in self._asked:
             self._loop.add(definition)
 
-    # -- one step of a migration; what it writes asks for the next one
+    # -- one step of a migration; its writes queue the next one
 
     async def _reconcile(self, key: str) -> None:
         await self._serving.wait_synced()
@@ -184,9 +184,9 @@ class Migrations:
             self._again(asked)
 
     async def _date(self, asked: _Asked) -> None:
-        """Note the revision from which on nobody writes in another version: this server knows the definition by then.
+        """Note the revision from which on no server writes in another version: this server has the definition by then.
 
-        The guard of the definition holds for the others.
+        The guard of the definition binds other servers.
         """
         group, resource = asked.resource.group, asked.resource.resource
         found = self._find(asked) and await self._serving.refresh(group, resource)
@@ -205,7 +205,7 @@ class Migrations:
         """Have everything written again that is older than that."""
         store = self._verbs.store
         await store.at_least(int(asked.checkpoint))
-        served = self._find(asked)  # and nothing is waited for until its cache is asked for: that may be a new one
+        served = self._find(asked)  # no await before its cache is used: the resource may be a new one
         if served is None:
             await self._missing(asked, f"{_UNHANDLED}: unable to obtain GVR from discovery")
             return
@@ -241,9 +241,9 @@ class Migrations:
             await self._say(asked, condition("Succeeded", "True", "StorageVersionMigrationSucceeded", ""))
 
     async def _finish(self, asked: _Asked) -> None:
-        """Say in the definition how it ended; older versions are forgotten after a success in one generation.
+        """Set the result in the definition; remove older versions after a success in one generation.
 
-        The mark must still be the one of this migration: another server may have finished it, and begun the next.
+        The mark must still be that of this migration: another server may have finished it, and begun the next.
         """
         marked = False
 
@@ -285,7 +285,7 @@ class Migrations:
             key = f"{found.namespace}/{found.name}" if found.namespace else found.name
             entry = work.collection.known(key)
             if entry is None or not work.due(entry):
-                continue  # somebody was faster
+                continue  # another server was faster
             await asyncio.sleep(self._turns.take(self._verbs.loop_time()))
             served = self._find(work.asked)
             if served is None:
@@ -371,7 +371,7 @@ class Migrations:
 
 
 def _asked(entry: Entry) -> _Asked | None:
-    """Return what a migration asks for; None when others have stored what is none."""
+    """Return the spec of a migration; None for an invalid one that another program stored."""
     document: Any = orjson.loads(entry.raw)
     try:
         status: View = document.get("status") or {}

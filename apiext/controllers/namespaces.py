@@ -45,7 +45,7 @@ _FINE: Mapping[str, tuple[str, str, str]] = {
 
 
 class _Emptying:
-    """What goes on in one namespace, which another of its name may follow at any time; its sweeps by resource."""
+    """The deletion of one namespace, which another of its name may follow at any time; its sweeps by resource."""
 
     __slots__ = ("sweeps", "uid")
 
@@ -94,7 +94,7 @@ class Namespaces:
                 continue  # another server was first
 
     def wanted(self, name: str) -> bool:
-        """Whether there is something to do about a namespace."""
+        """Report whether a namespace needs work."""
         if name in self._emptying:
             return True
         entry = self.collection.get("", name)
@@ -109,7 +109,7 @@ class Namespaces:
         return list(self._emptying)
 
     async def reconcile(self, name: str) -> None:
-        """Bring the deletion as far as it goes now; changes of its objects ask again."""
+        """Continue the deletion as far as possible; changes of its objects start another run."""
         entry = self.collection.get("", name)
         metadata = metadata_of(entry) if entry is not None else {}
         if not metadata.get("deletionTimestamp"):
@@ -126,7 +126,7 @@ class Namespaces:
         await self._store.fresh()
         for resource, sweep in sweeps.items():
             if resource not in failures and (unreadable := sweep.unreadable()) is not None:
-                failures[resource] = [unreadable]  # nobody tells when it is gone
+                failures[resource] = [unreadable]  # no event reports its deletion
         if not failures and not any(sweep.remaining for sweep in sweeps.values()):
             await self._release(name, uid)
             return

@@ -17,11 +17,11 @@ log = logging.getLogger(__name__)
 
 
 Due = tuple[bool, int, str]
-"""False for a definition whose names were taken away by hand, then the revision, then the name: the order of turns."""
+"""Order of turns: False for a definition whose names were removed by a client, then the revision, then the name."""
 
 
 class _Run:
-    """How far one run through the undecided definitions of a group has come: each has its turn once."""
+    """Progress of one run through the undecided definitions of a group: each has one turn."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -54,35 +54,35 @@ class _Run:
 class Naming:
     """Decides the names of one group at a time.
 
-    Those that waited longest come first. So two servers that decide at the same time never give a name to two
-    definitions: whoever sees the later definition sees the earlier one too, and an acceptance in between makes the
-    other's write fail. Before them come those whose names were taken away by hand: whoever sees the names free sees
-    that, too, unless it has only just started.
+    The oldest definitions come first. So two servers that decide at the same time never give a name to two
+    definitions: a server that sees the later definition sees the earlier one too, and an acceptance in between makes
+    the other server's write fail. Before them come definitions whose names a client removed: a server that sees the
+    free names sees the removal, too, unless it has only just started.
 
     A definition is decided when it changed, or when a name that it requests was taken or freed: other changes of its
-    group cannot change the outcome. One that such a change reaches after its turn has its turn in the next run.
+    group cannot change the outcome. If such a change comes after its turn, its turn is in the next run.
     """
 
     def __init__(self, definitions: Definitions, statuses: Statuses, clock: Callable[[], str]) -> None:
         self._definitions = definitions
         self._statuses = statuses
         self._clock = clock
-        self._had: dict[str, Names] = {}  # what a definition has, or had and still asks for
+        self._had: dict[str, Names] = {}  # names of a definition, accepted now, or accepted before and still requested
         self._index = NameIndex()
         self._undecided: dict[str, Due] = {}
-        self._due: set[str] = set()  # of the undecided: those whose outcome may have changed
+        self._due: set[str] = set()  # undecided definitions whose outcome may have changed
         self._queues: dict[str, list[Due]] = {}  # group → heap, with turns that are not due any more
         self._runs: dict[str, _Run] = {}  # group → the run under way
 
     def notice(self, name: str) -> None:
-        """Remember which names a definition had; to be told of each change, and of all definitions at the start."""
+        """Record the names of a definition; to be called for each change, and for all definitions at the start."""
         facts = self._definitions.get(name)
         if facts is None:
             self._had.pop(name, None)
         elif facts.outline.names == facts.outline.accepted:
             self._had[name] = facts.outline.names
         elif self._had.get(name) != facts.outline.names:
-            self._had.pop(name, None)  # it asks for others
+            self._had.pop(name, None)  # it requests other names
         self._put(name, facts)
 
     def everything(self) -> Iterable[str]:
@@ -92,14 +92,14 @@ class Naming:
         return self._definitions.groups()
 
     async def reconcile(self, group: str) -> None:
-        """Write what is not decided yet; a name that became free is a change that asks again."""
-        for name in list(self._definitions.collection.broken):  # no change tells of what cannot be read any more
+        """Write undecided definitions; a freed name is a change that queues another run."""
+        for name in list(self._definitions.collection.broken):  # no event reports that an object became unreadable
             self._put(name, None)
         run = self._runs[group] = _Run()
         try:
             while (due := self._next(group, run)) is not None:
                 if not await self._have_turn(due):
-                    return  # somebody came between: that change asks again, and those behind wait for it
+                    return  # conflict: that change queues another run, and later definitions wait for it
         finally:
             del self._runs[group]
             for due in run.later:
@@ -164,7 +164,7 @@ class Naming:
         if same and naming.accepted == facts.outline.accepted:
             return True
         faults = [str(fault) for fault in name_errors(naming.accepted.document(), "status.acceptedNames")]
-        if faults:  # others made such a definition; upstream: no status with these names can be written
+        if faults:  # stored by another program; upstream: no status with these names can be written
             log.warning("the names of the stored definition %s cannot be accepted: %s", facts.name, "; ".join(faults))
             return True
 
@@ -176,6 +176,6 @@ class Naming:
 
         try:
             return await self._statuses.amend(entry, amend) is not None
-        except Unreadable as error:  # others made it; those behind it need not wait
+        except Unreadable as error:  # stored by another program; later definitions need not wait
             log.warning("the stored definition %s cannot be named: %s", facts.name, error)
             return True

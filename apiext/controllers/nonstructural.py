@@ -1,4 +1,4 @@
-"""The condition of definitions whose schemas are not structural: only old or foreign writers store such (CND-007)."""
+"""The NonStructuralSchema condition: only old or foreign servers store schemas that are not structural (CND-007)."""
 
 from collections.abc import Callable
 
@@ -19,10 +19,10 @@ class NonStructural:
         self._statuses = statuses
         self._clock = clock
         self._judged: dict[str, bytes] = {}  # name → digest of what was found right
-        self._waiting: set[str] = set()  # seen to be suspect, which a status that we write hides, and not judged yet
+        self._waiting: set[str] = set()  # suspect, which a status written here hides, and not validated yet
 
     def wanted(self, name: str) -> bool:
-        """Whether the definition was not judged yet, and may break rules or is said to."""
+        """Report whether the definition was not validated yet, and may have violations or the condition."""
         facts = self._definitions.get(name)
         if facts is None:
             self._judged.pop(name, None)
@@ -40,7 +40,7 @@ class NonStructural:
 
         def amend(document: Document) -> Document | None:
             amended = self._amend(document)
-            if amended is None:  # nothing else counts: who loses the race for a write is asked again
+            if amended is None:  # only then: after a conflict the key runs again
                 self._judged[name] = facts.digest
                 self._waiting.discard(name)
             return amended

@@ -1,8 +1,8 @@
-"""The workers behind one port: what one of them has told a client about configuration, all of them go by.
+"""Consistency of the workers behind one port: configuration that one of them has confirmed takes effect in all.
 
-Objects need no such thing, since each read asks etcd how new it has to be and each write compares revisions. But a
-definition that a client has seen Established, or a role that it has just written, counts for its next request, which
-may be another worker's.
+Objects need none of this, since each read gets the head revision from etcd and each write compares revisions. But a
+definition that a client has seen Established, or a role that it has just written, must apply to its next request, which
+another worker may get.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from apiext.storage.cached_store import CachedStore
 from apiext.storage.history import Change
 from apiext.verbs.reviews import ACCOUNTS, SECRETS
 
-# Seconds between looks at the revision of the other workers.
+# Seconds between reads of the other workers' revisions.
 WORKER_LOOK = 0.001
 
 log = logging.getLogger(__name__)
@@ -44,11 +44,11 @@ CONFIGURATION = (
     hooks.MUTATING_POLICIES,
     hooks.MUTATING_BINDINGS,
 )
-"""What is kept in caches and decides how requests are answered."""
+"""Cached resources that configure how requests are answered."""
 
 
 class Peers:
-    """Tells the others how far this worker has come, and waits for them."""
+    """Publishes this worker's revision, and waits for the other workers."""
 
     def __init__(self, worker: Worker, store: CachedStore, settled: Callable[[], Awaitable[None]]) -> None:
         """``settled()`` returns once the catalog reflects every definition that the cache has."""
@@ -74,7 +74,7 @@ class Peers:
         self._settled.append(settled)
 
     async def join(self, group: asyncio.TaskGroup) -> None:
-        """Be waited for from now on; returns once this worker goes by everything for which nobody waited for it."""
+        """Join the workers that are waited for; return once this worker has all earlier configuration."""
         self._board.put(self._number, self._store.revision)
         self._beat()
         self._loop.start(group)
@@ -89,10 +89,10 @@ class Peers:
         await self._loop.stop()
 
     async def everywhere(self, written: GroupResource | None = None) -> None:
-        """Wait, at most storage_limits.FRESH_WAIT, until all workers use the configuration that this one has seen.
+        """Wait, at most storage_limits.FRESH_WAIT, until all workers use the configuration that this one has.
 
-        ``written`` is what was written, if it may be something that configures nothing. Nobody waits again for a worker
-        that stands still, only for the others.
+        ``written`` is the written object, if it may be no configuration. A worker that stands still is waited for once
+        only.
         """
         wanted = self._latest
         if (written is not None and written not in CONFIGURATION) or not self._awaited(wanted):

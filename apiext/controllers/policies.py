@@ -75,7 +75,7 @@ def _new(entry: Entry) -> bool:
     try:
         seen = (document.get("status") or {}).get("observedGeneration") or 0
         return int(document["metadata"].get("generation") or 0) > seen
-    except (AttributeError, KeyError, TypeError, ValueError):  # others have stored it: who reads it is told
+    except (AttributeError, KeyError, TypeError, ValueError):  # invalid, by another program: readers get the error
         return False
 
 

@@ -1,4 +1,4 @@
-"""What metadata says of owners, read and edited in stored objects: references, finalizers, and who owns the fields."""
+"""Owner references, finalizers and ownership in stored metadata: parsing and editing."""
 
 from collections.abc import Callable, Collection
 from sys import intern
@@ -28,9 +28,9 @@ def metadata_of(entry: Entry) -> dict[str, Any]:
 
 
 def references_of(metadata: View) -> tuple[Reference, ...]:
-    """Return the owners that metadata names; members without a uid name none.
+    """Return the owners in metadata; references without a uid are ignored.
 
-    Equal versions and kinds are kept once. Names and uids are not interned: CPython 3.12 never forgets such texts.
+    Equal versions and kinds are kept once. Names and uids are not interned: CPython 3.12 never frees such strings.
     """
     listed = metadata.get("ownerReferences")
     return tuple(
@@ -83,7 +83,7 @@ def unblocked(metadata: Document) -> None:
 
 
 def _put(metadata: Document, name: str, kept: list[Any], gone: set[str]) -> None:
-    """Set a list of metadata, leaving it out when empty, and let nobody own the items that went (SSA-007)."""
+    """Set a list of metadata, omit an empty one, and remove the ownership of deleted items (SSA-007)."""
     if kept:
         metadata[name] = kept
     else:

@@ -42,7 +42,7 @@ INFO = Family(
     (_SERVER, "hash"),
 )
 FAMILIES: tuple[Family | HistogramFamily, ...] = (OPERATIONS, SECONDS, RELOADS, RELOADED, INFO, *metrics.FAMILIES)
-"""What is counted of encryption at rest."""
+"""The metrics of encryption at rest."""
 _NOBODY = ""  # servers have no identity here
 
 
@@ -57,9 +57,9 @@ Start = Callable[[asyncio.TaskGroup], Awaitable[None]]
 
 
 class Resealing:
-    """The configuration in use, and the providers of it that ask plug-ins.
+    """The configuration in use, and its KMS providers.
 
-    Looks at the file every second, if told to; one that cannot be used leaves the last one in use, and is tried again.
+    Reads the file every second, if enabled; an unusable one leaves the last one in use, and is retried.
     """
 
     def __init__(self, path: str, loaded: Loaded, use: Callable[[Sealings], None]) -> None:
@@ -75,9 +75,9 @@ class Resealing:
         self._retired: list[Provider] = []
 
     async def start(self, group: asyncio.TaskGroup, store: Start, *, looking: bool) -> None:
-        """Ask each plug-in once, start the store, and look at the file from then on if that is wanted.
+        """Call each plug-in once, start the store, and follow the file if enabled.
 
-        That a plug-in fails is no reason not to start.
+        A failed plug-in does not stop the start.
         """
         self._group, self._looking = group, looking
         await start_all(self._loaded.services, group)
@@ -86,7 +86,7 @@ class Resealing:
             self._spawn(self._run())
 
     async def stop(self) -> None:
-        """Look no more, and ask no plug-in any more."""
+        """Stop reading the file and calling plug-ins."""
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -94,11 +94,11 @@ class Resealing:
 
     @property
     def asks_plugins(self) -> bool:
-        """Whether a plug-in of the configuration in use, or of a later one, has to be well."""
+        """Report whether a plug-in of the configuration in use, or of a later one, must be healthy."""
         return self._looking or bool(self._loaded.services)
 
     def fault(self) -> str:
-        """Return what is wrong with plug-ins, as ``kms-providers`` tells it."""
+        """Return the errors of plug-ins, as ``kms-providers`` shows them."""
         return faults_of(self._loaded.services)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
@@ -156,7 +156,7 @@ class Resealing:
             raise
 
     async def _retire(self, services: Sequence[Provider]) -> None:
-        """Stop providers once nobody waits for them any more."""
+        """Stop providers that no request waits for."""
         self._retired += services
         await asyncio.sleep(2 * sum(service.timeout for service in services))
         await stop_all(services)

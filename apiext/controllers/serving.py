@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Recent:
-    """The definition of several versions that was decoded last, for a moment: they are mostly used one after the other.
+    """A cache of the last decoded definition of several versions: they are mostly used one after the other.
 
     Safe in threads: two of them at worst decode twice.
     """
@@ -74,7 +74,7 @@ class Recent:
 
 
 class _Source:
-    """Where a compiled definition reads its schemas from: the bytes of a stored state with its content."""
+    """The source of a compiled definition's schemas: the bytes of a stored state with its content."""
 
     __slots__ = ("_read", "_recent", "raw")
 
@@ -153,7 +153,7 @@ class Serving:
         self._listeners.append(listener)
 
     def synced(self) -> bool:
-        """Whether all definitions that were stored at the start are served (HLT-003)."""
+        """Report whether all definitions that were stored at the start are served (HLT-003)."""
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:
@@ -161,9 +161,9 @@ class Serving:
         await self._synced.wait()
 
     async def refresh(self, group: str, resource: str) -> ServedResource | None:
-        """Bring the catalog to the newest definition and guard; None when the resource is gone. Raises Unavailable.
+        """Bring the catalog to the newest definition and guard; None if the resource was deleted. Raises Unavailable.
 
-        For a write that met GuardChanged: it decides again by what this returns.
+        After GuardChanged a write decides again by the result.
         """
         found = self._live.current.resource(group, resource)
         if found is not None and found.builtin:
@@ -183,7 +183,7 @@ class Serving:
         return found is not None and found.revision == resource.guard_revision
 
     async def fresh(self) -> int:
-        """Have the definitions of this moment in the cache, whatever other resources wait for; returns its revision."""
+        """Wait until the cache has the current definitions, whatever other resources wait for; return its revision."""
         return await self._store.fresh(self._definitions.collection)
 
     async def seen(self, revision: int) -> None:
@@ -203,9 +203,9 @@ class Serving:
         await self._loop.settled()
 
     async def complete(self) -> None:
-        """Wait until nothing is missing in the catalog of what is stored: the start is over, and all is settled.
+        """Wait until the catalog has all stored definitions: the start is complete, and all keys are processed.
 
-        Raises NotReady while no key opens a definition: nobody knows what objects it has.
+        Raises NotReady while a definition cannot be decrypted: its objects are unknown.
         """
         await self.wait_synced()
         definitions = self._definitions.collection
@@ -216,13 +216,13 @@ class Serving:
 
     @property
     def has_peers(self) -> bool:
-        """Whether other workers answer at the same port."""
+        """Report whether other workers serve the same port."""
         return self.peers is not None
 
     async def everywhere(self, written: GroupResource | None = None) -> None:
-        """Wait until the other workers, if any, go by the definitions, roles, webhooks … that this one has seen.
+        """Wait until the other workers, if any, use the definitions, roles, webhooks … that this one has.
 
-        ``written`` is what was written, if it may be something else.
+        ``written`` is the written object, if it may be no configuration.
         """
         if self.peers is not None:
             await self.peers.everywhere(written)
@@ -275,7 +275,7 @@ class Serving:
         self._compiled[facts.name] = compiled
 
     def _compile_small(self, facts: Facts) -> None:
-        """Compile at once what takes less than a turn of the loop: then who sees Established can use it here, too."""
+        """Compile at once if that takes less than a slice: then clients that see Established can use it here, too."""
         entry = self._definitions.entry(facts.name)
         if entry is None or facts.size > limits.COMPILE_AT_ONCE or self._is_compiled(facts) or self._is_builtin(facts):
             return
@@ -343,7 +343,7 @@ class Serving:
             self._store.add(after.group_resource, after.namespaced, custom_object).outdated = [after.outdated]
             self._live.current = self._live.current.with_resource(after)
         elif before.guard_revision != after.guard_revision or before.generation != after.generation:
-            self._live.current = self._live.current.with_state(after)  # discovery cannot tell
+            self._live.current = self._live.current.with_state(after)  # no effect on discovery
         else:
             return
         if before is not None:
@@ -364,7 +364,7 @@ class Serving:
             self._loop.add(name)
 
     async def _forget(self, name: str) -> None:
-        """The definition is gone: so are its resource, its cache and its guard (DEL-005)."""
+        """Remove the resource, cache and guard of a deleted definition (DEL-005)."""
         self._doubted.pop(name, None)
         resource = _resource_of(name)
         collection = self._store.collection(resource)

@@ -1,4 +1,4 @@
-"""All controllers together: who is asked about which change, and the order of start and stop."""
+"""All controllers together: their subscriptions to changes, and the order of start and stop."""
 
 import asyncio
 import logging
@@ -44,7 +44,7 @@ SERVICES = GroupResource("", "services")
 
 
 class Controllers:
-    """The running controllers; ``serving`` is what verbs ask about definitions."""
+    """The running controllers; ``serving`` answers questions of verbs about definitions."""
 
     def __init__(self, store: CachedStore, live: LiveCatalog, clock: Callable[[], str], config: Config) -> None:
         manager = config.status_manager
@@ -116,12 +116,12 @@ class Controllers:
         self._compaction.start(group)
 
     def await_too(self, settled: Callable[[], Awaitable[None]]) -> None:
-        """Have the other workers wait also for what ``settled()`` waits for."""
+        """Make the other workers wait also for ``settled()``."""
         if self.serving.peers is not None:
             self.serving.peers.await_too(settled)
 
     async def join(self, group: asyncio.TaskGroup) -> None:
-        """Return when this worker, if there are several, is as good as the others."""
+        """Return once this worker, if there are several, has the configuration of the others."""
         if self.serving.peers is not None:
             await self.wait_synced()
             await self.serving.peers.join(group)
@@ -161,7 +161,7 @@ class Controllers:
             self._policies.start(group)
 
     def migrate(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
-        """Do what StorageVersionMigrations ask for from now on, if they are served; ``start`` has returned."""
+        """Start the storage migrator, if its kind is served; ``start`` has returned."""
         collection = verbs.store.collection(MIGRATIONS)
         if collection is not None:
             self._migrations = Migrations(verbs, self.serving, collection, self._definitions.collection)
@@ -176,18 +176,18 @@ class Controllers:
             self._aggregation.start(group)
 
     def has_roles(self) -> bool:
-        """Whether the default cluster roles are there, or are not needed."""
+        """Report whether the default cluster roles exist, or are not needed."""
         return self._defaults is not None and self._defaults.done
 
     def synced(self) -> bool:
-        """Whether all stored definitions are served: the server may be ready (HLT-003).
+        """Report whether all stored definitions are served: the server may be ready (HLT-003).
 
-        Those that wait for a key management plug-in are not.
+        Definitions that wait for a KMS plug-in are not.
         """
         return self.serving.synced() and not self._definitions.collection.lacking()
 
     def filled(self) -> bool:
-        """Whether the objects of all collections of the start are in the cache, or the time for that is over."""
+        """Report whether the cache has the objects of all collections of the start, or the time for that has passed."""
         return self._store.filled
 
     async def wait_synced(self) -> None:
@@ -231,7 +231,7 @@ class Controllers:
                 loops[kind].add(name)
 
     def _served(self, name: str) -> None:
-        """What is served of a definition may have changed."""
+        """The served versions of a definition may have changed."""
         if self._establishing.wanted(name):
             self._loops["establishing"].add(name)
         for namespace in self._namespaces.emptying():
@@ -252,10 +252,10 @@ async def start(
     config: Config,
     decoder: Decoder | None = None,
 ) -> Controllers:
-    """Start all controllers in the group, over a store that is started. Raises store errors.
+    """Start all controllers in the group, over a started store. Raises store errors.
 
     Built-in resources are put into the catalog and the store, unless they are there. ``clock()`` is the time as
-    metadata shows it; ``decoder`` reads what others stored of built-in kinds. Returns once the controllers run;
+    metadata shows it; ``decoder`` decodes built-in kinds that other servers stored. Returns once the controllers run;
     ``wait_synced`` waits for all stored definitions.
     """
     for served in builtin:

@@ -46,8 +46,8 @@ def _recorded(who: Writer, served: ServedVersion, entry: Entry, document: Docume
 class Statuses:
     """Writes conditions and finalizers of one built-in resource.
 
-    A lost race is no error: the change that won the race asks the controllers again (CND-011). ``manager`` owns what is
-    written.
+    A conflict is no error: the other change queues the controllers again (CND-011). ``manager`` owns the written
+    fields.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from apiext.verbs.reviews import SECRETS
 USER = service_account("kube-system", "tokens-controller")
 MERGE = "application/merge-patch+json"
 _DAY = len("2006-01-02")
-_ANOTHER = frozenset((404, 422))  # that secret is gone, or another has its name: a uid never changes
+_ANOTHER = frozenset((404, 422))  # that secret is deleted, or another has its name: a uid never changes
 
 
 def call_of(verbs: Verbs, verb: str, namespace: str, name: str) -> Call:
@@ -31,7 +31,7 @@ def call_of(verbs: Verbs, verb: str, namespace: str, name: str) -> Call:
 
 
 class TokenUses:
-    """Labels the secrets of which it is told that their token was used; each worker does so for itself."""
+    """Labels the secrets whose token was used; each worker does so for itself."""
 
     def __init__(self, verbs: Verbs, tokens: Tokens) -> None:
         self._verbs = verbs
@@ -39,7 +39,7 @@ class TokenUses:
         self._loop = Loop("uses of tokens", self._note, width=2)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Be told from now on."""
+        """Start to follow token uses."""
         self._loop.start(group)
         self._tokens.used = self._used
 

@@ -33,7 +33,7 @@ class Attributes(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """Whether an action is allowed, which is also its truth value, and the reason for the client."""
+    """A decision, which is also its truth value, and the reason for the client."""
 
     allowed: bool
     reason: str = ""

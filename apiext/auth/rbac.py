@@ -247,7 +247,7 @@ def ways(resource: str, subresource: str) -> tuple[str, ...]:
 
 
 class Subject(NamedTuple):
-    """Whom a binding is for."""
+    """A subject of a binding."""
 
     kind: str
     name: str

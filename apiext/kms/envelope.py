@@ -12,7 +12,7 @@ from apiext.meta import fields
 from apiext.meta.syntax import dns1123_label, dns1123_subdomain
 
 KEY, SEED = 0, 1
-"""What a plug-in decrypts: the AES-GCM key itself, or a seed from which each value's own key is derived."""
+"""The kind of an encrypted data key: the AES-GCM key itself, or a seed from which each value's key is derived."""
 
 _DATA = b"\x0a"  # the tag of the first field, as Go writes it: what follows its bytes is the same for many values
 MALFORMED = "proto: cannot parse invalid wire-format data"

@@ -106,5 +106,5 @@ def _of_url(url: str, ca: bytes) -> Target:
 
 def _path(path: str) -> str:
     """Return the path of the request: cleaned and escaped."""
-    # upstream: a path is cleaned before it is asked, such as that of envtest, which begins with two slashes
+    # upstream: a path is cleaned before the request, such as that of envtest, which begins with two slashes
     return quote(normpath(f"/{path.strip('/')}"), safe="/:@$&+,;=-._~")

@@ -1,4 +1,4 @@
-"""Whom a webhook's connection trusts: TLS contexts per CA bundle, and what Go says when trust fails."""
+"""Trust of webhook connections: a TLS context for each CA bundle, and Go's texts for failures."""
 
 import asyncio
 import ssl

@@ -11,7 +11,7 @@ from apiext.admission.expressions import Budget, Conditions, evaluate, fault_of
 from apiext.admission.hooks import conditions_of
 from apiext.admission.matching import Criteria, rule_of, selector_of
 from apiext.catalog.admission_cel import compiled, environment
-from apiext.cel.composed import Composed
+from apiext.cel.attributes import Composed
 from apiext.cel.environment import Environment, Program
 from apiext.cel.escaping import unescape
 from apiext.cel.types import DYN, Type

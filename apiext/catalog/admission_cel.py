@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from apiext.cel import composed, types
+from apiext.cel import attributes, types
 from apiext.cel.base import Extension
 from apiext.cel.constructed import OPEN, PATCH, Shape
 from apiext.cel.declared import Declared
@@ -11,7 +11,7 @@ from apiext.cel.environment import Environment, Program, Rejected
 from apiext.cel.library import patches as patching
 from apiext.cel.library.authorization import AUTHORIZER, RESOURCE_CHECK
 from apiext.cel.types import Type
-from apiext.schema.patience import compiling, current, grow
+from apiext.schema.work_budget import compiling, current, grow
 
 BOOL = (types.BOOL,)
 TEXT = (types.STRING,)
@@ -84,7 +84,7 @@ def _namespace() -> Declared:
 REQUEST = _request()
 NAMESPACE = _namespace()
 _OBJECTS = (REQUEST, NAMESPACE)  # types that are checked; their data is read as it is
-_VARIABLES = types.object_named(composed.TYPE_NAME)
+_VARIABLES = types.object_named(attributes.VARIABLES)
 
 
 def _shape(name: str) -> Shape | None:
@@ -170,7 +170,7 @@ def _globals(params: bool, authorizer: bool) -> dict[str, Type]:
 def compiled(text: str, within: Environment, wanted: Sequence[Type] = ()) -> Program | str:
     """Return the program of an expression, or upstream's text about what is wrong with it.
 
-    ``wanted`` are the types that it may give, none for any. Raises TooLong where work is to be brief.
+    ``wanted`` are the types that it may give, none for any. Raises BudgetExhausted where work is to be brief.
     """
     current().spend(compiling(text))
     found = within.compile(text, weigh=grow)

@@ -1,12 +1,25 @@
 """Variables, results and conditionals with the selections and indexes that follow them."""
 
 import math
+from collections.abc import Mapping
 
-from apiext.cel.composed import Composed
 from apiext.cel.constructed import Patch, field
+from apiext.cel.escaping import unescape
 from apiext.cel.evaluation import Frame, Step, Tracker
 from apiext.cel.go_values import go_type, show
-from apiext.cel.values import NONE, Fault, Optional, Uint, Value, element, is_list, is_map, no_overload, type_name
+from apiext.cel.values import (
+    NONE,
+    Fault,
+    Optional,
+    Special,
+    Uint,
+    Value,
+    element,
+    is_list,
+    is_map,
+    no_overload,
+    type_name,
+)
 from apiext.cel.views import ListView
 
 
@@ -302,3 +315,28 @@ class Access(Step):
             tracker.cost -= 1
         tracker.push(self.id, value)
         return value
+
+
+VARIABLES = "kubernetes.variables"
+
+
+class Composed(Special):
+    """Values, or the faults that came instead, by the names of variables; it has fields, and is no map."""
+
+    __slots__ = ("values",)
+    type_name = VARIABLES
+    go_type = "*lazy.MapValue"
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self.values = values
+
+    def find(self, key: Value) -> tuple[Value, Value] | Fault | None:
+        """Return a variable, which upstream looks for by its unescaped name."""
+        if type(key) is not str:
+            return no_overload()
+        name = unescape(key)
+        return (key, self.values[name]) if name is not None and name in self.values else None
+
+    def same(self, other: Value) -> bool | Fault:
+        """Return whether it is the very same."""
+        return self is other if type(other) is Composed else no_overload()

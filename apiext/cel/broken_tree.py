@@ -5,7 +5,7 @@ from typing import Any
 from apiext.cel import lexer as t
 from apiext.cel.ast import Broken, Entry, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Select
 from apiext.cel.builder import RESERVED, Builder
-from apiext.cel.contexts import Context, Missing
+from apiext.cel.grammar import Context, Missing
 from apiext.cel.lexer import NAMES, Tokens
 from apiext.cel.source import UNKNOWN
 

@@ -18,8 +18,7 @@ from apiext.cel.ast import (
     ObjectOf,
     Select,
 )
-from apiext.cel.source import Issues, TooLarge
-from apiext.cel.unescape import UnescapeError, unescape
+from apiext.cel.source import Issues, TooLarge, UnescapeError, unescape_literal
 from apiext.cel.values import Scalar, Uint
 
 ACCUMULATOR = "@result"
@@ -130,7 +129,7 @@ class Builder:
         """Return a string literal."""
         value: str | bytes
         try:
-            value = unescape(quoted, False)
+            value = unescape_literal(quoted, False)
         except UnescapeError as wrong:
             self.fault(offset, str(wrong))
             value = quoted
@@ -140,7 +139,7 @@ class Builder:
         """Return a bytes literal; quoted begins with its b."""
         value: str | bytes
         try:
-            value = unescape(quoted[1:], True)
+            value = unescape_literal(quoted[1:], True)
         except UnescapeError as wrong:
             self.fault(offset, str(wrong))
             value = b""

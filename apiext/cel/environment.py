@@ -8,8 +8,7 @@ from apiext.cel.base import Extension, base
 from apiext.cel.builder import Weigh
 from apiext.cel.checker import Checked, Checker
 from apiext.cel.declared import Declared
-from apiext.cel.depth import room_for
-from apiext.cel.effort import Cancelled, rest
+from apiext.cel.effort import Cancelled, rest, room_for
 from apiext.cel.estimate import estimate
 from apiext.cel.evaluation import Code, Limit, Step, Tracker, Variables
 from apiext.cel.parser import TOO_DEEP, parse

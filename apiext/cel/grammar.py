@@ -1,6 +1,6 @@
 """The expression grammar as a network of states, for finding out what was expected where a text went wrong."""
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
@@ -298,3 +298,22 @@ class Network:
         found |= state.tokens
         for way, _ in state.ways:
             self._look(way, stack, found, seen)
+
+
+class Context(Struct, eq=False):
+    """A rule being parsed, or parsed: what it makes and the parts found, by label."""
+
+    rule: str
+    parent: "Context | None"
+    invoked: State | None
+    start: int
+    precedence: int = 0
+    makes: str = ""
+    parts: dict[str, Any] = field(default_factory=dict)
+
+
+class Missing(Struct, frozen=True):
+    """A token that was not there: its number in the text is that of the next one."""
+
+    at: int
+    kind: int

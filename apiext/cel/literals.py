@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from apiext.cel.lexer import STRING, tokenize
-from apiext.cel.source import Issues, Source
-from apiext.cel.unescape import UnescapeError, unescape
+from apiext.cel.source import Issues, Source, UnescapeError, unescape_literal
 
 
 def string_literals(text: str) -> Iterator[str]:
@@ -13,7 +12,7 @@ def string_literals(text: str) -> Iterator[str]:
     for kind, token in zip(tokens.kinds, tokens.texts, strict=True):
         if kind == STRING:
             try:
-                value = unescape(token, False)
+                value = unescape_literal(token, False)
             except UnescapeError:
                 continue
             if isinstance(value, str):

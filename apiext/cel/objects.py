@@ -8,9 +8,8 @@ from typing import Any
 
 from apiext.cel.constructed import NO_SLICE, Constructed, Joined, Open, Patch, name_of, natural, natural_fields
 from apiext.cel.conversions import seconds_text, shortest
-from apiext.cel.depth import room_for
 from apiext.cel.dynamic import dynamic
-from apiext.cel.effort import Cancelled, spend
+from apiext.cel.effort import Cancelled, room_for, spend
 from apiext.cel.go_values import go_type
 from apiext.cel.library.network import Ip, Network
 from apiext.cel.library.semver import Version

@@ -32,16 +32,3 @@ def _go_character(char: str) -> str:
     if code < 0x80:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def time_quote(text: str) -> str:
-    """Return a text as errors of Go's time package quote it: byte by byte where it is not plain ASCII."""
-    spend_text(len(text))
-    take_time(len(text) * 2)
-    return '"' + "".join(map(_time_character, text)) + '"'
-
-
-def _time_character(char: str) -> str:
-    if char in '"\\':
-        return f"\\{char}"
-    return char if " " <= char <= "\x7f" else "".join(f"\\x{byte:02x}" for byte in char.encode(errors="replace"))

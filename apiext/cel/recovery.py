@@ -7,8 +7,7 @@ from typing import Any
 from apiext.cel import lexer as t
 from apiext.cel.broken_tree import Visitor
 from apiext.cel.builder import MAX_NESTING, TOO_NESTED, Builder, Macros
-from apiext.cel.contexts import Context, Missing
-from apiext.cel.grammar import EPSILON, Choice, Network, Placed, Rule, State, Tok
+from apiext.cel.grammar import EPSILON, Choice, Context, Missing, Network, Placed, Rule, State, Tok
 from apiext.cel.lexer import NAMES, Tokens
 from apiext.cel.source import Issues
 

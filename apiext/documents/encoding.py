@@ -14,7 +14,7 @@ from apiext.documents.document import View
 from apiext.documents.errors import MAX_NOTES, BoundExceeded, DecodeError, OverflowingNumber
 from apiext.documents.floats import json_float
 from apiext.documents.json_errors import check_depth, syntax_error
-from apiext.documents.places import Place, written
+from apiext.documents.paths import Path, written
 from apiext.documents.quotes import go_quote
 from apiext.documents.yaml_scalars import integral
 
@@ -150,7 +150,7 @@ def encode_in_order(document: View | list[Any]) -> bytes:
 def _has_floats(raw: bytes) -> bool:
     """Tell whether compact JSON holds a float; it may err on the side of yes."""
     if raw[:1] in _CONTAINERS:  # quick looks first: translated bytes are searched ten times as fast as by a pattern
-        if raw.translate(_PLACES, _DIGITS).find(b":.") < 0:  # of a float without its digits, place and sign are left
+        if raw.translate(_PLACES, _DIGITS).find(b":.") < 0:  # of a float without its digits, point and sign are left
             return False  # "in" would take twice as long: it tries bytes as a number first
         flat = raw.translate(_FLATTENED, b"-")
         if flat.find(b"0.0") < 0 and flat.find(b":0e") < 0:
@@ -326,18 +326,18 @@ def _replace_each(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("apiext.go", _replace_each)
 
 
-def _assemble(value: Any, place: Place, notes: dict[str, None]) -> Any:
+def _assemble(value: Any, path: Path, notes: dict[str, None]) -> Any:
     if isinstance(value, _Pairs):
         document: dict[str, Any] = {}
         for key, item in value:
             name = _repaired(key)
-            here = (place, name)
+            here = (path, name)
             if name in document and len(notes) < MAX_NOTES:
                 notes[written(here)] = None
             document[name] = _assemble(item, here, notes)
         return document
     if isinstance(value, list):
-        return [_assemble(item, (place, index), notes) for index, item in enumerate(value)]
+        return [_assemble(item, (path, index), notes) for index, item in enumerate(value)]
     return _repaired(value) if isinstance(value, str) else value
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 import orjson
 
 from apiext.documents.json_errors import without_escaped_quotes
-from apiext.documents.places import short
+from apiext.documents.paths import short
 from apiext.documents.quotes import go_quote
 
 _TOKEN = re.compile(rb'"[^"]*+"|[\[\]{},]')

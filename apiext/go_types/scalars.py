@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from apiext.documents.errors import DecodeError
-from apiext.documents.places import Place, written
+from apiext.documents.paths import Path, written
 from apiext.go_types import quantities
 from apiext.go_types.typed import ABSENT, INT32, Decoding, GoType, List, Mismatch, Special, Text, nested
 from apiext.meta import objectmeta
@@ -22,12 +22,12 @@ class IntOrText(Struct, frozen=True):
     go: str = "intstr.IntOrString"
     zero: Any = 0
 
-    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
+    def decode(self, value: Any, path: Path, into: Decoding) -> Any:
         """Return the number or the text; raises DecodeError, as a type that reads itself stops at its fault."""
         if value.__class__ is str:
             return value
         own = Decoding(into.owner, into.fields)
-        number = INT32.decode(value, place, own)
+        number = INT32.decode(value, path, own)
         if own.fault is not None:
             if isinstance(own.fault, Mismatch):
                 own.fault.restored = f"json: cannot unmarshal {own.fault.found} into Go value of type int32"
@@ -42,7 +42,7 @@ class Quantity(Struct, frozen=True):
     zero: Any = "0"
     places: int = 9
 
-    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
+    def decode(self, value: Any, path: Path, into: Decoding) -> Any:
         """Return the text; raises DecodeError with Go's text."""
         if value is None:
             return "0"
@@ -62,14 +62,14 @@ class _Metadata:
         """Metadata without anything, for its owner to change."""
         return {}
 
-    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
-        """Return the metadata; its fault counts like any other, its unknown fields are noted in their place."""
+    def decode(self, value: Any, path: Path, into: Decoding) -> Any:
+        """Return the metadata; its fault counts like any other, its unknown fields are noted in their path."""
         if value.__class__ is not dict:
             if value is not None:
                 into.mismatch(value, self.go, "struct")
             return {}
         try:
-            found, unknown = objectmeta.coerce(value, written(place), "metadata.")
+            found, unknown = objectmeta.coerce(value, written(path), "metadata.")
         except DecodeError as error:
             into.fault = into.fault or error
             return {}

@@ -15,7 +15,7 @@ from apiext.documents.document import Document
 from apiext.documents.encoding import Nulled, json_kind
 from apiext.documents.errors import DecodeError
 from apiext.documents.floats import json_float
-from apiext.documents.places import Key, Place, written
+from apiext.documents.paths import Key, Path, written
 from apiext.go_types import limits
 from apiext.meta import time
 
@@ -35,19 +35,19 @@ class Unknown(str):
     restored: str
 
     @classmethod
-    def at(cls, place: Place) -> "Unknown":
-        """Return the path of a place."""
-        found = cls(written(place))
-        found.restored = written(place, keys=False)
+    def at(cls, path: Path) -> "Unknown":
+        """Return the unknown field at a path."""
+        found = cls(written(path))
+        found.restored = written(path, keys=False)
         return found
 
 
 class Mismatch(DecodeError):
-    """A JSON value of the wrong type for its place."""
+    """A JSON value of the wrong type for its path."""
 
     def __init__(self, found: str, go: str, owner: str, fields: tuple[str, ...]) -> None:
-        place = f"struct field {owner}.{'.'.join(fields)}" if owner else "value"
-        super().__init__(f"json: cannot unmarshal {found} into Go {place} of type {go}")
+        path = f"struct field {owner}.{'.'.join(fields)}" if owner else "value"
+        super().__init__(f"json: cannot unmarshal {found} into Go {path} of type {go}")
         self.found = found
         self.go = go
         self.fields = fields
@@ -61,17 +61,17 @@ class Decoding(msgspec.Struct):
     unknown: list[str] = msgspec.field(default_factory=list)
     fault: DecodeError | None = None
     silent: bool = False  # inside a type with its own decoder, which knows no strict mode
-    apart: list[Place] = msgspec.field(default_factory=list)  # of values whose types have such decoders
+    apart: list[Path] = msgspec.field(default_factory=list)  # of values whose types have such decoders
 
     def mismatch(self, value: Any, go: str, form: str, *, shown: str = "") -> None:
         """Remember a value of the wrong type, if it is the first fault; ``form`` as in DecodeError.misfit."""
         if self.fault is None:
             self.fault = Mismatch(shown or json_kind(value), go, self.owner, self.fields).misfit(value, go, form)
 
-    def note(self, place: Place) -> None:
+    def note(self, path: Path) -> None:
         """Note a field that Go does not know; of very many only the first."""
         if not self.silent and len(self.unknown) < limits.MAX_UNKNOWN:
-            self.unknown.append(Unknown.at(place))
+            self.unknown.append(Unknown.at(path))
 
 
 class GoType(Protocol):
@@ -85,7 +85,7 @@ class GoType(Protocol):
     def zero(self) -> Any:
         """What an absent field prints as."""
 
-    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
+    def decode(self, value: Any, path: Path, into: Decoding) -> Any:
         """Return the value as Go holds it; faults and unknown fields go into the decoding."""
 
 
@@ -95,7 +95,7 @@ class Text(msgspec.Struct, frozen=True):
     go: str = "string"
     zero: Any = ""
 
-    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
+    def decode(self, value: Any, path: Path, into: Decoding) -> Any:
         """Return the string."""
         if value.__class__ is str:
             return value
@@ -110,7 +110,7 @@ class Bool(msgspec.Struct, frozen=True):
     go: str = "bool"
     zero: Any = False
 
-    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
+    def decode(self, value: Any, path: Path, into: Decoding) -> Any:
         """Return the boolean."""
         if value.__class__ is bool:
             return value
@@ -127,7 +127,7 @@ class Integer(msgspec.Struct, frozen=True):
     high: int = 2**63 - 1
     zero: Any = 0
 
-    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
+    def decode(self, value: Any, path: Path, into: Decoding) -> Any:
         """Return the integer; a fraction or a larger one is named in the fault."""
         if value.__class__ is int and self.low <= value <= self.high:
             return value
@@ -148,7 +148,7 @@ class Float(msgspec.Struct, frozen=True):
     go: str = "float64"
     zero: Any = 0
 
-    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
+    def decode(self, value: Any, path: Path, into: Decoding) -> Any:
         """Return the number."""
         if value.__class__ is int:
             if -_EXACT <= value <= _EXACT:
@@ -179,12 +179,12 @@ class Bytes(msgspec.Struct, frozen=True):
     go: str = "[]uint8"
     zero: Any = None
 
-    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
+    def decode(self, value: Any, path: Path, into: Decoding) -> Any:
         """Return the base64 text in its standard form."""
         if value is None:
             return None
         if value.__class__ is list:
-            return base64.b64encode(bytes(_BYTE.decode(item, place, into) for item in value)).decode()
+            return base64.b64encode(bytes(_BYTE.decode(item, path, into) for item in value)).decode()
         if value.__class__ is not str:
             into.mismatch(value, self.go, "slice")
             return None
@@ -203,9 +203,9 @@ class Json(msgspec.Struct, frozen=True):
     go: str = "v1.JSON"
     zero: Any = None
 
-    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
+    def decode(self, value: Any, path: Path, into: Decoding) -> Any:
         """Return the value."""
-        into.apart.append(place)
+        into.apart.append(path)
         return value
 
 
@@ -216,7 +216,7 @@ class Time(msgspec.Struct, frozen=True):
     zero: Any = None
     read: Callable[[str], str] = time.normalize
 
-    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
+    def decode(self, value: Any, path: Path, into: Decoding) -> Any:
         """Return the time in UTC; raises DecodeError with Go's text."""
         if value is None:
             return None
@@ -241,17 +241,17 @@ class List(msgspec.Struct, frozen=True):
         if not self.go:
             msgspec.structs.force_setattr(self, "go", f"[]{self.item.go}")
 
-    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
+    def decode(self, value: Any, path: Path, into: Decoding) -> Any:
         """Return the list with each item decoded; null items become the zero value."""
         if value.__class__ is not list:
             if value is not None:
                 into.mismatch(value, self.go, "slice")
             return None
         if self.item.__class__ is Json:
-            into.apart.append(place)
+            into.apart.append(path)
             return value.copy()
         decode = self.item.decode
-        return [decode(item, (place, index), into) for index, item in enumerate(value)]
+        return [decode(item, (path, index), into) for index, item in enumerate(value)]
 
 
 class Map(msgspec.Struct, frozen=True):
@@ -265,14 +265,14 @@ class Map(msgspec.Struct, frozen=True):
         if not self.go:
             msgspec.structs.force_setattr(self, "go", f"map[string]{self.item.go}")
 
-    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
+    def decode(self, value: Any, path: Path, into: Decoding) -> Any:
         """Return the map with each value decoded."""
         if value.__class__ is not dict:
             if value is not None:
                 into.mismatch(value, self.go, "map")
             return None
         decode = self.item.decode
-        found = {key: decode(item, (place, Key(key)), into) for key, item in _without_nulled(value)}
+        found = {key: decode(item, (path, Key(key)), into) for key, item in _without_nulled(value)}
         if self.item.__class__ is Bytes:  # upstream: an empty text once it is stored
             found = {key: item or "" for key, item in found.items()}
         return found
@@ -338,7 +338,7 @@ class Struct:
         """The struct without anything: what is always printed."""
         return self.finish({})
 
-    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
+    def decode(self, value: Any, path: Path, into: Decoding) -> Any:
         """Return the struct with its fields decoded in the order of the body."""
         found: Document = {}
         if value.__class__ is not dict:
@@ -352,7 +352,7 @@ class Struct:
                 found[key] = item
                 continue
             known = fields.get(key)
-            here = (place, key)
+            here = (path, key)
             if known is None:
                 into.note(here)
                 continue
@@ -391,11 +391,11 @@ class Special(msgspec.Struct, frozen=True):
     read: Callable[[Any, Decoding], Any]
     zero: Any = None
 
-    def decode(self, value: Any, place: Place, into: Decoding) -> Any:
+    def decode(self, value: Any, path: Path, into: Decoding) -> Any:
         """Return what the type's own decoder makes of the value."""
         if value is None:
             return None
-        into.apart.append(place)
+        into.apart.append(path)
         return self.read(value, into)
 
 

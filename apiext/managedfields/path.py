@@ -12,7 +12,7 @@ import orjson
 
 from apiext.documents.encoding import encode
 from apiext.documents.floats import go_float
-from apiext.documents.places import short
+from apiext.documents.paths import short
 from apiext.documents.quotes import go_quote, html_escaped
 
 SELF = "."

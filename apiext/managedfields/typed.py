@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from apiext.documents.places import short
+from apiext.documents.paths import short
 from apiext.documents.quotes import go_quote
 from apiext.managedfields import limits, path
 from apiext.managedfields.fieldset import FieldSet, is_member

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from apiext.documents.encoding import encode
 from apiext.documents.floats import go_float
-from apiext.documents.places import short
+from apiext.documents.paths import Path, short, steps
 from apiext.documents.quotes import go_quote, html_escaped
 from apiext.meta import limits
 
@@ -125,6 +125,13 @@ def child(path: str, name: str) -> str:
 def item(path: str, key: str | int) -> str:
     """Return the path of a list index or a map key."""
     return f"{path}[{key if key.__class__ is int else short(str(key))}]"
+
+
+def field_path(path: Path, begin: str = "") -> str:
+    """Return a path as errors write it, ``spec.labels[app]``, after the path at which it begins."""
+    for step in steps(path):
+        begin = child(begin, step) if step.__class__ is str else item(begin, step)
+    return begin
 
 
 def required(path: str, detail: str = "") -> FieldError:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from apiext.schema import limits
-from apiext.schema.patience import TooLong, current
+from apiext.schema.work_budget import BudgetExhausted, current
 
 
 class OverBudget(ValueError):
@@ -31,10 +31,10 @@ class Budget(threading.local):
         self.left = self._brief if self._cut else self.full
 
     def spend(self, amount: int) -> None:
-        """Take an amount; OverBudget when nothing is left, TooLong when there is more for who has time."""
+        """Take an amount; OverBudget when nothing is left, BudgetExhausted when there is more for who has time."""
         self.left -= amount
         if self.left < 0:
-            raise TooLong if self._cut else OverBudget(self.text)
+            raise BudgetExhausted if self._cut else OverBudget(self.text)
 
     @contextmanager
     def aside(self, amount: int) -> Iterator[None]:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 
 from apiext.cel.declared import Declared
 from apiext.cel.escaping import escape
-from apiext.schema.patience import DECLARING, current
 from apiext.schema.structural import EMPTY, Structural, intern
+from apiext.schema.work_budget import DECLARING, current
 
 REQUEST = 3 * 1024 * 1024  # bytes of the largest object that estimates reckon with (upstream: MaxRequestSizeBytes)
 ROOT_NAME = "selfType1"

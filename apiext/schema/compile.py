@@ -14,9 +14,8 @@ from apiext.schema.deeply import deeply
 from apiext.schema.default import defaulter, growth
 from apiext.schema.nulls import null_dropper
 from apiext.schema.parse import parse
-from apiext.schema.prune import pruner
+from apiext.schema.prune import pruner, sorted_paths
 from apiext.schema.ratchet import Link
-from apiext.schema.removed import sorted_paths
 from apiext.schema.rules import Run, Scope, blocked, not_checked, scope_of
 from apiext.schema.settled import Test, settled, unsettled
 from apiext.schema.structural import Structural

@@ -2,7 +2,7 @@
 
 from contextlib import AbstractContextManager
 
-from apiext.cel.depth import SHALLOW, room_for
+from apiext.cel.effort import SHALLOW, room_for
 
 
 def deeply(root: bool = True) -> AbstractContextManager[None]:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 from apiext.documents.encoding import encode
-from apiext.meta.fields import FieldError, duplicate, invalid
+from apiext.documents.paths import Key, Path
+from apiext.meta.fields import FieldError, duplicate, field_path, invalid
 from apiext.schema.structural import Structural, anywhere
-from apiext.schema.ways import Way, told
 
 _UNSET = object()
 
@@ -15,27 +15,27 @@ matters = anywhere("list types", lambda node: node.list_type in ("set", "map"))
 """Tells whether a list of type set or map is declared at or below a node."""
 
 
-def errors(node: Structural, value: Any, way: Way = None) -> Iterator[FieldError]:
+def errors(node: Structural, value: Any, path: Path = None) -> Iterator[FieldError]:
     """Yield what is not unique, in document order; ``matters`` tells whether it is worth a look."""
     if isinstance(value, dict):
         of_maps = node.map_values if matters(node.map_values) else None
         for name, item in value.items():
             if isinstance(item, (dict, list)):
                 if of_maps is not None:
-                    yield from errors(of_maps, item, (way, name, True))
+                    yield from errors(of_maps, item, (path, Key(name)))
                 child = node.properties.get(name)
                 if matters(child):
                     assert child is not None
-                    yield from errors(child, item, (way, name, False))
+                    yield from errors(child, item, (path, name))
     elif isinstance(value, list):
         check = _CHECKS.get(node.list_type)
         if check is not None:
-            yield from check(node, value, way)
+            yield from check(node, value, path)
         if matters(node.items):
             assert node.items is not None
             for index, item in enumerate(value):
                 if isinstance(item, (dict, list)):
-                    yield from errors(node.items, item, (way, index, True))
+                    yield from errors(node.items, item, (path, index))
 
 
 def _repeated(values: Sequence[Any]) -> list[int]:
@@ -51,16 +51,16 @@ def _repeated(values: Sequence[Any]) -> list[int]:
     return found
 
 
-def _set(node: Structural, value: list[Any], way: Way) -> Iterator[FieldError]:
+def _set(node: Structural, value: list[Any], path: Path) -> Iterator[FieldError]:
     if len(value) > 1:
         for index in _repeated(value):
-            yield duplicate(told((way, index, True)), value[index])
+            yield duplicate(field_path((path, index)), value[index])
 
 
-def _map(node: Structural, value: list[Any], way: Way) -> Iterator[FieldError]:
+def _map(node: Structural, value: list[Any], path: Path) -> Iterator[FieldError]:
     for index, item in enumerate(value):
         if item is not None and not isinstance(item, dict):
-            yield invalid(told((way, index, True)), item, "must be an object for an array of list-type map")
+            yield invalid(field_path((path, index)), item, "must be an object for an array of list-type map")
             return
     if len(value) <= 1:
         return
@@ -69,14 +69,14 @@ def _map(node: Structural, value: list[Any], way: Way) -> Iterator[FieldError]:
         name = names[0]
         keys = [_UNSET if item is None else item.get(name, _UNSET) for item in value]
         for index in _repeated(keys):
-            yield duplicate(told((way, index, True)), {} if keys[index] is _UNSET else {name: keys[index]})
+            yield duplicate(field_path((path, index)), {} if keys[index] is _UNSET else {name: keys[index]})
         return
     several = [{name: item[name] for name in names if name in item} if item else {} for item in value]
     for index in _repeated(several):
-        yield duplicate(told((way, index, True)), several[index])
+        yield duplicate(field_path((path, index)), several[index])
 
 
-_CHECKS: dict[str, Callable[[Structural, list[Any], Way], Iterator[FieldError]]] = {"set": _set, "map": _map}
+_CHECKS: dict[str, Callable[[Structural, list[Any], Path], Iterator[FieldError]]] = {"set": _set, "map": _map}
 
 
 def json_text(value: Any) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from apiext.cel import regexes
 from apiext.schema import limits
 from apiext.schema.budget import STEPS, Budget
-from apiext.schema.patience import current
+from apiext.schema.work_budget import current
 
 _STEPS_OF_A_UNIT = 100  # of a program over a text, 2 ns each where no automaton fits, that count as a unit of patience
 _UNITS_OF_AN_ELEMENT = 8
@@ -52,8 +52,8 @@ def searcher(pattern: str, budget: Budget | None = None) -> Callable[[str], bool
     """Return a function that tells whether the pattern matches anywhere in a text.
 
     The pattern is compiled at the first call and kept in a bounded cache. A pattern that is refused matches nothing.
-    The function raises TooLong or Stopped before it searches longer than there is time, and OverBudget before it takes
-    more steps than are left of a budget.
+    The function raises BudgetExhausted or Stopped before it searches longer than its work budget allows, and OverBudget
+    before it takes more steps than the object's budget has left.
     """
 
     def search(text: str) -> bool:

@@ -1,12 +1,73 @@
-"""Removes fields that the schema does not know, and says which (PRU rows)."""
+"""Pruning: remove the fields that a schema does not know, and report their paths (PRU rows)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
-from apiext.documents.places import short
+from apiext.documents.paths import short
+from apiext.go_types import limits as go_types_limits
+from apiext.schema import limits
 from apiext.schema.deeply import deeply
-from apiext.schema.removed import Removed, add_item, fields
 from apiext.schema.structural import META_FIELDS, Structural
+
+Removed = list[Any]
+"""The fields removed below an object or array: their names, and (name or index, Removed) of a kept value.
+
+A tree, since paths as strings would grow with the square of a body. No Removed is empty.
+"""
+
+
+_MANY = 4 * go_types_limits.MAX_UNKNOWN
+
+
+def fields(names: Collection[str]) -> Removed:
+    """Return unknown fields of one object, the first by name if they are over _MANY."""
+    return [short(name) for name in (names if len(names) <= _MANY else sorted(names)[: go_types_limits.MAX_UNKNOWN])]
+
+
+def add_item(removed: Removed, index: int, below: Removed) -> None:
+    """Add the fields removed below an array item; over _MANY items, keep those whose paths come first."""
+    removed.append((index, below))
+    if len(removed) > _MANY:
+        removed.sort(key=_key)
+        del removed[go_types_limits.MAX_UNKNOWN :]
+
+
+def _key(entry: Any) -> str:
+    if entry.__class__ is str:
+        return str(entry)
+    return f"{entry[0]}]" if entry[0].__class__ is int else str(entry[0])
+
+
+def sorted_paths(removed: Removed | None) -> list[str]:
+    """Return the paths of removed fields, the first by name, up to the number that an answer names (PRU-008)."""
+    found: list[str] = []
+    if not removed:
+        return found
+    size = 0
+    # One entry a holder: the path of its next field, which sorts before all paths below it, and the fields after it.
+    heap: list[tuple[str, int, Any, str | None, Iterator[Any]]] = []
+    number = count()  # tells holders apart whose paths are equal
+
+    def push(holder: str | None, entries: Iterator[Any]) -> None:
+        for entry in entries:
+            step, below = (entry, None) if entry.__class__ is str else entry
+            path = f"{holder}[{step}]" if step.__class__ is int else step if holder is None else f"{holder}.{step}"
+            heappush(heap, (path, next(number), below, holder, entries))
+            return
+
+    push(None, iter(sorted(removed, key=_key)))
+    while heap and len(found) < go_types_limits.MAX_UNKNOWN and size < limits.MAX_UNKNOWN_TEXT:
+        path, _, below, holder, entries = heappop(heap)
+        push(holder, entries)
+        if below is None:
+            found.append(path)
+            size += len(path)
+        else:
+            push(path, iter(sorted(below, key=_key)))
+    return found
+
 
 Pruner = Callable[[Any], Removed | None]
 """Prunes a dict or list in place; returns what was removed below it, None for nothing."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from apiext.documents.floats import json_float
-from apiext.documents.places import short
+from apiext.documents.paths import short
 from apiext.documents.quotes import go_quote
 from apiext.meta import limits as meta_limits
 from apiext.meta.fields import (

@@ -13,19 +13,19 @@ from apiext.cel.environment import Environment, Program, Rejected
 from apiext.cel.escaping import escape
 from apiext.cel.types import Type
 from apiext.documents.document import View
+from apiext.documents.paths import Key, Path, steps
 from apiext.documents.quotes import go_quote
 from apiext.meta import fields
 from apiext.meta import limits as meta_limits
-from apiext.meta.fields import FieldError, child, has_room, invalid
+from apiext.meta.fields import FieldError, child, field_path, has_room, invalid
 from apiext.schema import limits
 from apiext.schema.cel_types import ROOT_NAME, Types, is_shown, with_metadata
 from apiext.schema.field_paths import PathError, follow
-from apiext.schema.patience import VISITING, Patience, compiling, current, grow
 from apiext.schema.ratchet import Link, keys_of
 from apiext.schema.structural import Rule, Structural, anywhere
 from apiext.schema.timing import compilations, evaluations
 from apiext.schema.transitions import fitted
-from apiext.schema.ways import Way, steps, told
+from apiext.schema.work_budget import VISITING, WorkBudget, compiling, current, grow
 
 MAX_MESSAGE = 5 * 1024  # bytes of a computed message (upstream: MaxEvaluatedMessageExpressionSizeBytes)
 MAX_FAILED_MESSAGES = 100  # of one object that are logged
@@ -268,10 +268,10 @@ def not_checked() -> FieldError:
 
 
 class Run:
-    """One evaluation of all rules on one object: what is wrong, what is only warned of, and what may still be spent.
+    """One evaluation of all rules on one object: its errors, its warnings, and the budget that is left.
 
-    ``path`` is where the object is, ``link`` how it belongs to its old state, None without one. Methods raise TooLong
-    and Stopped, as patience has it.
+    ``path`` is the object's path. ``link`` relates the object to its old state, and is None without one. Methods
+    raise BudgetExhausted and Stopped (see WorkBudget).
     """
 
     __slots__ = (
@@ -283,52 +283,52 @@ class Run:
         "budget",
         "errors",
         "failed_messages",
-        "patience",
         "warnings",
+        "work",
     )
 
     def __init__(self, budget: int = limits.OBJECT_BUDGET, path: str = "", link: Link | None = None) -> None:
         self.budget = budget
         self._path = path
         self._link = link
-        self.patience: Patience = current()
-        if not self.patience.brief:
-            self.patience.limit.time = 0
+        self.work: WorkBudget = current()
+        if not self.work.brief:
+            self.work.limit.time = 0
         self.errors: list[FieldError] = []
         self.warnings: list[str] = []
         self.failed_messages: dict[tuple[str, str], None] = {}  # pairs of rule and error, each once
         self._counted = self._size = self._warned = 0
 
-    def visit(self, scope: Scope, value: Any, old: Any, way: Way = None) -> None:
+    def visit(self, scope: Scope, value: Any, old: Any, path: Path = None) -> None:
         """Evaluate the rules at and below a place; ``old`` None means that no old value belongs to it (CEL-008)."""
         if value is None:
             return
-        self.patience.spend(VISITING)
+        self.work.spend(VISITING)
         if scope.node.rules:
             compiled = scope.compiled() if scope.shown is not None else []
             began = perf_counter()
-            self._rules(scope, compiled, value, old, way)
+            self._rules(scope, compiled, value, old, path)
             evaluations.observe(perf_counter() - began)
         if self.budget < 0:
             return
         if value.__class__ is dict:
-            self._members(scope, value, old if old.__class__ is dict else {}, way)
+            self._members(scope, value, old if old.__class__ is dict else {}, path)
         elif value.__class__ is list and scope.items is not None:
-            self._list(scope, scope.items, value, old if old.__class__ is list else [], way)
+            self._list(scope, scope.items, value, old if old.__class__ is list else [], path)
 
-    def _members(self, scope: Scope, value: View, old: View, way: Way) -> None:
+    def _members(self, scope: Scope, value: View, old: View, path: Path) -> None:
         if scope.values is not None:
             for name, below in value.items():
-                self.visit(scope.values, below, old.get(name), (way, name, True))
+                self.visit(scope.values, below, old.get(name), (path, Key(name)))
                 if self.budget < 0:
                     return
         for name, inner in scope.judged.items():
             if name in value:
-                self.visit(inner, value[name], old.get(name), (way, name, False))
+                self.visit(inner, value[name], old.get(name), (path, name))
                 if self.budget < 0:
                     return
 
-    def _list(self, scope: Scope, items: Scope, value: list[Any], old: list[Any], way: Way) -> None:
+    def _list(self, scope: Scope, items: Scope, value: list[Any], old: list[Any], path: Path) -> None:
         names = scope.node.list_keys if scope.node.list_type == "map" else ()
         known: dict[Any, Any] = {}
         if names:
@@ -338,23 +338,23 @@ class Run:
                     known.setdefault(keys, before)
         for index, below in enumerate(value):
             before = known.get(keys_of(names, below)) if known else None
-            self.visit(items, below, before, (way, index, True))
+            self.visit(items, below, before, (path, index))
             if self.budget < 0:
                 return
 
-    def _rules(self, scope: Scope, compiled: list[Compiled], value: Any, old: Any, way: Way) -> None:
+    def _rules(self, scope: Scope, compiled: list[Compiled], value: Any, old: Any, path: Path) -> None:
         kind = scope.node.type
         if not compiled:
-            self.errors.append(invalid(told(way, self._path), kind, _TYPELESS))
+            self.errors.append(invalid(field_path(path, self._path), kind, _TYPELESS))
             self.budget = -1 if self._full() else self.budget
         if compiled and self.budget <= 0:
-            self._end(invalid(told(way, self._path), kind, _OUT_OF_BUDGET))
+            self._end(invalid(field_path(path, self._path), kind, _OUT_OF_BUDGET))
             return
         for made in compiled:
             if made.error:
-                self.errors.append(invalid(told(way, self._path), kind, f"rule compile error: {made.error}"))
+                self.errors.append(invalid(field_path(path, self._path), kind, f"rule compile error: {made.error}"))
             elif made.program is not None and not (made.uses_old and old is None and not made.rule.optional_old_self):
-                self._rule(made, made.program, scope, value, old, way)
+                self._rule(made, made.program, scope, value, old, path)
             if self.budget < 0 or (self.errors and self._full()):
                 self.budget = min(self.budget, -1)
                 return
@@ -366,14 +366,14 @@ class Run:
         self._size += sum(error.size for error in fresh)
         return not has_room(self._counted, self._size)
 
-    def _rule(self, made: Compiled, program: Program, scope: Scope, value: Any, old: Any, way: Way) -> None:
+    def _rule(self, made: Compiled, program: Program, scope: Scope, value: Any, old: Any, path: Path) -> None:
         kind, rule = scope.node.type, made.rule
         if not scope.uses_old:
             old = None  # upstream gives no rule here an old value, nor its message
         given = {"self": value, "oldSelf": old} if old is not None else {"self": value}
-        found = self.patience.evaluate(program, given)
+        found = self.work.evaluate(program, given)
         if found.cost > self.budget:
-            self._end(invalid(told(way, self._path), kind, _OUT_OF_BUDGET))
+            self._end(invalid(field_path(path, self._path), kind, _OUT_OF_BUDGET))
             return
         self.budget -= found.cost
         if found.value is True and found.error is None:
@@ -381,11 +381,11 @@ class Run:
         if made.uses_old and old is not None and self._is_incomparable(program, scope, given, found.error or ""):
             return
         if found.error is not None:
-            self._failed(found.error, rule, told(way, self._path), kind)
+            self._failed(found.error, rule, field_path(path, self._path), kind)
             return
-        where = told(way, self._path)
+        where = field_path(path, self._path)
         where = child(where, made.field) if made.field else where
-        ratcheted = not made.uses_old and self._unchanged(way)
+        ratcheted = not made.uses_old and self._unchanged(path)
         text, last = self._message(made, given)
         if last:
             self._add(invalid(where, kind, text), ratcheted)
@@ -400,10 +400,10 @@ class Run:
         """
         if scope.declared is None or error.startswith(_OVER_LIMIT):
             return False
-        old, fits = fitted(given["oldSelf"], given["self"], scope.declared, partial(self.patience.spend, VISITING))
+        old, fits = fitted(given["oldSelf"], given["self"], scope.declared, partial(self.work.spend, VISITING))
         if fits or error:
             return not fits
-        found = self.patience.evaluate(program, {**given, "oldSelf": old})
+        found = self.work.evaluate(program, {**given, "oldSelf": old})
         self.budget -= found.cost
         return found.error is not None or found.value is True
 
@@ -426,7 +426,7 @@ class Run:
             return usual, False
         if rule.optional_old_self and made.message.mentions("oldSelf"):
             return usual, False  # recorded: the expression is compiled for an optional value and given a plain one
-        found = self.patience.evaluate(made.message, given)
+        found = self.work.evaluate(made.message, given)
         if found.cost > self.budget:
             return f"messageExpression evaluation failed due to running out of cost budget, {_NO_MORE}", True
         if found.error is not None and found.error.startswith(_OVER_LIMIT):
@@ -456,13 +456,13 @@ class Run:
         self.errors.append(error)
         self.budget = -1
 
-    def _unchanged(self, way: Way) -> bool:
+    def _unchanged(self, path: Path) -> bool:
         """Tell whether errors at a value are only worth a warning (RAT-003), by its own link or the one nearest above.
 
         Looked for when a rule is broken, which is seldom.
         """
         link, above = self._link, None
-        for step, _ in steps(way):
+        for step in steps(path):
             if link is None:
                 break
             if isinstance(step, int):

@@ -8,7 +8,7 @@ from apiext import limits as server_limits
 from apiext.catalog.converted import NeedsConversion
 from apiext.documents.document import Document
 from apiext.meta import status
-from apiext.schema.patience import Patience, TooLong, briefly, working
+from apiext.schema.work_budget import BudgetExhausted, WorkBudget, within_budget, within_loop_budget
 from apiext.shares import in_thread
 from apiext.verbs import limits
 from apiext.verbs.call import Call
@@ -29,16 +29,16 @@ async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
     """Return what the work returns: here for a small object of a schema in use, else out of a thread.
 
     Work that turns out to be long is done again in a thread, so it must not have changed anything when it raises
-    TooLong. Nobody waits for a thread beyond the request: it is stopped at its end, or 504 at the call's deadline. A
-    user and a definition have shares of the threads, so that long work on one leaves a thread for the others. Work
+    BudgetExhausted. The thread is stopped when the request ends, or at the call's deadline with a 504. A user and a
+    definition have shares of the threads, so that long work on one leaves a thread for the others. Work
     that needs an object in another version is done again, too, once the webhook has answered (VER-004).
     """
     for _ in range(limits.CONVERSIONS_OF_A_CALL):
         try:
             if call.size < server_limits.WORK_INLINE and not call.served.slow(call.size):
                 try:
-                    return briefly(work, *args)
-                except TooLong:
+                    return within_loop_budget(work, *args)
+                except BudgetExhausted:
                     call.served.tell(call.size, True)
             return await _elsewhere(call, work, *args)
         except NeedsConversion as need:
@@ -60,18 +60,18 @@ async def encoded(call: Call, document: Document) -> bytes:
 
 
 async def _elsewhere(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
-    patience = Patience()
+    budget = WorkBudget()
     try:
         async with asyncio.timeout_at(call.deadline or None):
             found = await in_thread(
-                lambda: working(patience, work, *args),
+                lambda: within_budget(budget, work, *args),
                 f"user {call.user.name}",
                 f"definition {call.resource.group}/{call.resource.resource}",
             )
     except TimeoutError as error:
         raise status.timeout(OVER) from error
     finally:
-        patience.stop()
-    if patience.short:
+        budget.stop()
+    if budget.short:
         call.served.tell(call.size, False)
     return found

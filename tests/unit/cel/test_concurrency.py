@@ -11,7 +11,7 @@ import pytest
 
 from apiext.cel.base import LIBRARIES
 from apiext.cel.declared import Declared
-from apiext.cel.depth import room_for
+from apiext.cel.effort import room_for
 from apiext.cel.environment import Environment, Program
 from apiext.schema.compile import CompiledSchema, compile_schema
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from apiext.conformance.support.waiting import prompt
 from apiext.documents.member_order import in_order_of_members
-from apiext.documents.places import short
+from apiext.documents.paths import short
 from apiext.documents.quotes import go_quote
 
 Members = list[tuple[str, Any]]

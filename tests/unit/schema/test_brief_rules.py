@@ -10,8 +10,8 @@ from apiext.cel import effort
 from apiext.conformance.support.cases import Case, case_name, load
 from apiext.schema import limits
 from apiext.schema.compile import compile_schema
-from apiext.schema.patience import Patience, TooLong, briefly, working
 from apiext.schema.timing import evaluations
+from apiext.schema.work_budget import BudgetExhausted, WorkBudget, within_budget, within_loop_budget
 
 
 @pytest.mark.rows("CEL-006", "CEL-008")
@@ -21,13 +21,13 @@ def test_rules_hold_or_fail_on_the_loop_as_in_a_thread(case: Case) -> None:
     for before in case.before or ():
         compiled.rules(before, None)
     if case.thread:
-        with pytest.raises(TooLong):
-            briefly(compiled.rules, case.new, case.old)
+        with pytest.raises(BudgetExhausted):
+            within_loop_budget(compiled.rules, case.new, case.old)
     else:
-        assert (briefly(compiled.rules, case.new, case.old) == ([], [])) is bool(case.holds)
-    found = working(Patience(), compiled.rules, case.new, case.old)
+        assert (within_loop_budget(compiled.rules, case.new, case.old) == ([], [])) is bool(case.holds)
+    found = within_budget(WorkBudget(), compiled.rules, case.new, case.old)
     assert (found == ([], [])) is bool(case.holds)
-    assert briefly(compiled.rules, case.new, case.old) == found
+    assert within_loop_budget(compiled.rules, case.new, case.old) == found
 
 
 LONG = {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": [{"rule": "self.all(x, x < 5)"}]}
@@ -37,12 +37,12 @@ def test_what_takes_long_is_left_to_a_thread() -> None:
     compiled = compile_schema({"type": "object", "properties": {"a": LONG, "b": LONG}})
     few, many = [1], [1] * (limits.LOOP_UNITS // 7)
     assert compiled.rules({"a": few, "b": few}, None) == ([], [])
-    assert briefly(compiled.rules, {"a": few, "b": few}, None) == ([], [])
-    assert briefly(compiled.rules, {"a": few, "b": many}, None) == ([], [])
-    with pytest.raises(TooLong):
-        briefly(compiled.rules, {"a": many, "b": many}, None)
-    with pytest.raises(TooLong):
-        briefly(compiled.rules, {"a": many * 3}, None)
+    assert within_loop_budget(compiled.rules, {"a": few, "b": few}, None) == ([], [])
+    assert within_loop_budget(compiled.rules, {"a": few, "b": many}, None) == ([], [])
+    with pytest.raises(BudgetExhausted):
+        within_loop_budget(compiled.rules, {"a": many, "b": many}, None)
+    with pytest.raises(BudgetExhausted):
+        within_loop_budget(compiled.rules, {"a": many * 3}, None)
     assert compiled.rules({"a": many, "b": many}, None) == ([], [])
 
 
@@ -53,16 +53,16 @@ def test_the_way_to_rules_takes_time_too() -> None:
     }
     compiled = compile_schema({"type": "object", "properties": {"l": {"type": "array", "items": of_few}}})
     assert compiled.rules({"l": [{}, {"n": 1}]}, None) == ([], [])
-    assert briefly(compiled.rules, {"l": [{}] * 100}, None) == ([], [])
-    with pytest.raises(TooLong):
-        briefly(compiled.rules, {"l": [{}] * limits.LOOP_UNITS}, None)
+    assert within_loop_budget(compiled.rules, {"l": [{}] * 100}, None) == ([], [])
+    with pytest.raises(BudgetExhausted):
+        within_loop_budget(compiled.rules, {"l": [{}] * limits.LOOP_UNITS}, None)
 
 
 def test_a_rule_that_fails_is_evaluated_once() -> None:
     compiled = compile_schema({"type": "object", "properties": {"a": LONG}})
     assert compiled.rules({"a": [1]}, None) == ([], [])
     broken = {"a": [*([1] * (limits.LOOP_UNITS // 7)), 5]}  # the budget of the loop is enough for it once
-    found = briefly(compiled.rules, broken, None)
+    found = within_loop_budget(compiled.rules, broken, None)
     assert len(found[0]) == 1
     assert found == compiled.rules(broken, None)
 
@@ -80,7 +80,7 @@ def test_elements_count_for_all_rules_together(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(effort, "begin", noted)
     for _ in range(2):
-        assert briefly(compiled.rules, new, None) == ([], [])
+        assert within_loop_budget(compiled.rules, new, None) == ([], [])
     first, second = begun[:2]
     assert second <= first - 50
     assert begun == [first, second] * 2
@@ -92,8 +92,8 @@ def test_places_are_counted_once() -> None:
     new: dict[str, Any] = {"a": [1], "b": [2]}
     compiled.rules(new, None)
     before, took = evaluations.count, evaluations.sum
-    assert briefly(compiled.rules, new, None) == ([], [])
+    assert within_loop_budget(compiled.rules, new, None) == ([], [])
     assert evaluations.count == before + 2
     assert evaluations.sum > took
-    assert len(briefly(compiled.rules, {"a": [1], "b": [7]}, None)[0]) == 1
+    assert len(within_loop_budget(compiled.rules, {"a": [1], "b": [7]}, None)[0]) == 1
     assert evaluations.count == before + 4

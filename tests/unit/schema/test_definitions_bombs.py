@@ -17,10 +17,10 @@ from apiext.schema.definitions import definition_errors
 from apiext.schema.forms import Forms
 from apiext.schema.options import STRICT
 from apiext.schema.parse import parse
-from apiext.schema.patience import Patience, TooLong, briefly
 from apiext.schema.rules_check import Check
 from apiext.schema.rules_of_structure import unsupported
 from apiext.schema.traverse import subschemas
+from apiext.schema.work_budget import BudgetExhausted, WorkBudget, within_loop_budget
 
 pytestmark = pytest.mark.rows("SCH-014", "CEL-018")
 
@@ -147,19 +147,19 @@ def test_what_takes_long_to_compile_is_no_brief_work(rule: str) -> None:
     def told(rule: str) -> list[str]:
         return _texts({"type": "object", _RULE: [{"rule": rule}]})
 
-    assert briefly(told, "self == self") == []
-    with pytest.raises(TooLong):
-        briefly(told, rule)
-    with pytest.raises(TooLong):
-        briefly(compiled, rule.replace("self", "object"), environment())
+    assert within_loop_budget(told, "self == self") == []
+    with pytest.raises(BudgetExhausted):
+        within_loop_budget(told, rule)
+    with pytest.raises(BudgetExhausted):
+        within_loop_budget(compiled, rule.replace("self", "object"), environment())
     assert told(rule) == []
 
 
 def test_what_takes_long_to_be_made_code_is_no_brief_work() -> None:
     program = compiled(GROWING, environment())
     assert isinstance(program, Program)
-    with pytest.raises(TooLong):
-        Patience(brief=True).evaluate(program, {})
+    with pytest.raises(BudgetExhausted):
+        WorkBudget(brief=True).evaluate(program, {})
     assert not program.generated
-    assert Patience().evaluate(program, {}).value is True
+    assert WorkBudget().evaluate(program, {}).value is True
     assert program.generated

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from apiext.conformance.support.waiting import prompt
 from apiext.documents.document import clone
-from apiext.documents.places import short
+from apiext.documents.paths import short
 from apiext.go_types import limits
 from apiext.schema.compile import CompiledSchema, compile_schema
 

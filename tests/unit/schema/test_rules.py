@@ -13,14 +13,13 @@ from apiext.conformance.support.cases import Case, case_name, load
 from apiext.documents.document import clone
 from apiext.meta import fields
 from apiext.meta.fields import FieldError
-from apiext.schema import ways
 from apiext.schema.cel_types import REQUEST, Types
 from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors, ratchets, rule_warnings
 from apiext.schema.options import STRICT
 from apiext.schema.parse import parse
-from apiext.schema.patience import Patience, Stopped, working
 from apiext.schema.rules import Run, scope_of
+from apiext.schema.work_budget import Stopped, WorkBudget, within_budget
 
 ROOT = "spec.validation.openAPIV3Schema"
 
@@ -128,10 +127,10 @@ def test_messages_cost_as_rules_do() -> None:
 
 def test_rules_that_nobody_waits_for_are_not_looked_at() -> None:
     compiled = compile_schema({"type": "object", "x-kubernetes-validations": [{"rule": "true"}]})
-    patience = Patience()
-    patience.stop()
+    budget = WorkBudget()
+    budget.stop()
     with pytest.raises(Stopped):
-        working(patience, compiled.rules, {}, None, [])
+        within_budget(budget, compiled.rules, {}, None, [])
     assert compiled.rules({}, None, []) == ([], [])
 
 
@@ -167,7 +166,7 @@ def test_a_number_or_text_is_as_long_as_its_text_may_be(limits: dict[str, Any], 
     assert declared.max_elements == most
 
 
-def test_places_are_told_of_what_is_wrong_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_paths_of_errors_become_strings(monkeypatch: pytest.MonkeyPatch) -> None:
     number: dict[str, Any] = {"type": "integer", "x-kubernetes-validations": [{"rule": "self < 9"}]}
     numbers = {"type": "object", "additionalProperties": {"type": "array", "items": number}}
     keyed = {"type": "object", "properties": {"k": number}}
@@ -184,8 +183,8 @@ def test_places_are_told_of_what_is_wrong_only(monkeypatch: pytest.MonkeyPatch) 
 
         return count
 
-    monkeypatch.setattr(ways, "child", counted(fields.child))
-    monkeypatch.setattr(ways, "item", counted(fields.item))
+    monkeypatch.setattr(fields, "child", counted(fields.child))
+    monkeypatch.setattr(fields, "item", counted(fields.item))
     good = {"spec": {"m": {f"n{number}": [1, 2] for number in range(50)}, "l": [{"k": 1}, {"k": 2}]}}
     assert compiled.rules(good, None, []) == ([], [])
     assert compiled.rules(good, clone(good), []) == ([], [])

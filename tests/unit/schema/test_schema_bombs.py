@@ -17,9 +17,9 @@ from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors
 from apiext.schema.options import STRICT
 from apiext.schema.parse import parse
-from apiext.schema.patience import Patience, Stopped, working
 from apiext.schema.report import Reporter
 from apiext.schema.validate import passes
+from apiext.schema.work_budget import Stopped, WorkBudget, within_budget
 
 pytestmark = pytest.mark.rows("VAL-001", "SCH-014", "STR-010")
 SECOND = 1.0
@@ -280,11 +280,11 @@ def test_a_text_that_is_too_long_is_not_searched(branches: dict[str, Any]) -> No
 
 
 def test_work_that_was_stopped_ends_between_patterns() -> None:
-    patience = Patience()
-    patience.stop()
+    budget = WorkBudget()
+    budget.stop()
     compiled = compile_schema({"type": "object", "properties": {"a": {"type": "string", "pattern": SLOW}}})
     with pytest.raises(Stopped):
-        working(patience, compiled.validate, {"a": "ab" * 1_000}, None)
+        within_budget(budget, compiled.validate, {"a": "ab" * 1_000}, None)
 
 
 def test_the_patterns_of_a_schema_are_weighed_together() -> None:

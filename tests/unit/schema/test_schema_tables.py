@@ -16,7 +16,7 @@ from apiext.schema.compile import compile_schema
 from apiext.schema.definitions import definition_errors, format_warnings, ratchets
 from apiext.schema.options import Options, has_defaults, has_extensions
 from apiext.schema.parse import parse
-from apiext.schema.patience import TooLong, briefly
+from apiext.schema.work_budget import BudgetExhausted, within_loop_budget
 
 
 def table(name: str) -> Any:
@@ -153,8 +153,8 @@ def test_large_patterns_are_compiled_once_and_where_nobody_waits(pattern: str, m
         return really(pattern)
 
     monkeypatch.setattr(regexes, "compiled", compiled)
-    with pytest.raises(TooLong):
-        briefly(patterns.refusal, pattern)
+    with pytest.raises(BudgetExhausted):
+        within_loop_budget(patterns.refusal, pattern)
     assert made == []
     told = [patterns.refusal(pattern) for _ in range(2)]
     for _ in range(2):
@@ -163,7 +163,7 @@ def test_large_patterns_are_compiled_once_and_where_nobody_waits(pattern: str, m
         except regexes.PatternError as wrong:
             told.append(str(wrong))
     assert made == [pattern] * 2, "by schemas and by expressions"
-    assert briefly(patterns.refusal, pattern) == told[0]
+    assert within_loop_budget(patterns.refusal, pattern) == told[0]
     assert told == [told[0]] * (4 if told[0] else 2)
 
 

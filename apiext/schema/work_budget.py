@@ -1,6 +1,6 @@
-"""How long a piece of work may take where it is done: briefly on the loop, elsewhere until somebody stops it.
+"""Work budgets of rules: a small one on the event loop, and in a thread one that ends when the request does.
 
-Work is counted in units of rules, about 50 ns each; what is no rule is charged by what it takes.
+Work is counted in CEL cost units of about 50 ns. Work that is no rule is charged by its time.
 """
 
 import threading
@@ -31,18 +31,19 @@ def compiling(text: str) -> int:
     return COMPILING + CHARACTER * max(0, len(text) - USUAL_TEXT)
 
 
-class TooLong(Exception):
-    """Work that was to be brief and is not; nothing was changed, and it can be done again where nobody waits."""
+class BudgetExhausted(Exception):
+    """Work on the event loop exceeds its budget; it has changed nothing and can start again in a thread."""
 
 
 class Stopped(Exception):
-    """Work that nobody waits for any more."""
+    """Work was stopped, since its request has ended."""
 
 
-class Patience:
-    """What one piece of work may still use. ``brief`` work gives up by TooLong, other work by Stopped after ``stop``.
+class WorkBudget:
+    """The work that one task may still do, in cost units of rules.
 
-    A thread that waits may call ``stop``; everything else belongs to the thread that works.
+    ``brief`` work raises BudgetExhausted when the budget is spent. Other work raises Stopped after ``stop``, which any
+    thread may call. All else belongs to the thread that works.
     """
 
     __slots__ = ("brief", "left", "limit")
@@ -58,19 +59,19 @@ class Patience:
 
     @property
     def short(self) -> bool:
-        """Whether rules were evaluated and the loop could have done it."""
+        """Whether rules were evaluated and the work fits the budget of the event loop."""
         return 0 <= self.left - self.limit.time * ELEMENT < limits.LOOP_UNITS
 
     def spend(self, units: int) -> None:
-        """Reckon with work about to be done. Raises TooLong and Stopped."""
+        """Take units for work about to be done. Raises BudgetExhausted and Stopped."""
         if self.limit.cancelled:
             raise Stopped
         self.left -= units
         if self.left < 0 and self.brief:
-            raise TooLong
+            raise BudgetExhausted
 
     def evaluate(self, program: Program, variables: Mapping[str, Any]) -> Evaluation:
-        """Evaluate a rule within what is left. Raises TooLong and Stopped."""
+        """Evaluate a rule within the budget. Raises BudgetExhausted and Stopped."""
         self.spend(ASKING if program.generated else GENERATING + NODE * max(0, program.nodes - USUAL_NODES))
         limit = self.limit
         if self.brief:
@@ -83,50 +84,50 @@ class Patience:
             if limit.cancelled:
                 raise Stopped
             if self.brief:
-                raise TooLong
+                raise BudgetExhausted
         return found
 
 
 class _Current(threading.local):
     def __init__(self) -> None:
-        self.patience = Patience()
-        self.brief = Patience(brief=True)
+        self.budget = WorkBudget()
+        self.brief = WorkBudget(brief=True)
 
 
 _current = _Current()
 
 
-def current() -> Patience:
-    """Return the patience of the work that this thread does; endless when nobody said anything."""
-    return _current.patience
+def current() -> WorkBudget:
+    """Return the budget of the work that this thread does; without ``within_budget`` it has no end."""
+    return _current.budget
 
 
 def grow(nodes: int) -> None:
-    """Reckon with nodes that macros repeat. Raises TooLong and Stopped."""
-    _current.patience.spend(nodes * NODE)
+    """Take units for nodes that macros repeat. Raises BudgetExhausted and Stopped."""
+    _current.budget.spend(nodes * NODE)
 
 
-def working(patience: Patience, work: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Do work under a patience and return what it returns. Raises TooLong and Stopped besides its own."""
-    before, _current.patience = _current.patience, patience
+def within_budget(budget: WorkBudget, work: Callable[[*Ts], T], *args: *Ts) -> T:
+    """Do work within a budget and return its result. Raises BudgetExhausted and Stopped, and what the work raises."""
+    before, _current.budget = _current.budget, budget
     try:
         return work(*args)
     finally:
-        _current.patience = before
+        _current.budget = before
 
 
-def briefly(work: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Do work that must be brief and return what it returns. Raises TooLong besides its own.
+def within_loop_budget(work: Callable[[*Ts], T], *args: *Ts) -> T:
+    """Do work within the budget of the event loop and return its result.
 
-    Nobody stops such work, so each thread has one patience for all of it.
+    Raises BudgetExhausted, and what the work raises. It is never stopped, so each thread has one budget for it.
     """
     mine = _current
-    before, brief = mine.patience, mine.brief
+    before, brief = mine.budget, mine.brief
     brief.left = limits.LOOP_UNITS
     brief.limit.time = 0
     brief.limit.effort = effort.MOST
-    mine.patience = brief
+    mine.budget = brief
     try:
         return work(*args)
     finally:
-        mine.patience = before
+        mine.budget = before

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
-from operator import itemgetter
+from operator import attrgetter
 
 from apiext.embedded.wire import Record
 
@@ -10,7 +10,7 @@ RUN = 512  # keys of a run of the order, at most twice as many
 Span = tuple[bytes, bytes]
 """Keys from the first on, to the second exclusive; ``b""``: that key alone, ``b"\\0"``: to the end, as etcd says it."""
 
-_revision = itemgetter(0)
+_revision = attrgetter("revision")
 
 
 def covers(span: Span, key: bytes) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from apiext.embedded.faults import unimplemented
 from apiext.etcd.errors import INTERNAL, EtcdError
 
@@ -14,8 +16,11 @@ TERM = 2  # raft term of every answer: that of a new etcd of one member
 COMPARES_KEPT = 256  # parsed compares that are cached: guards are the same for a long time
 
 
-class Record(NamedTuple):
-    """The state of a key at one revision. ``version`` 0 is a deletion; its ``lease`` is its place in the revision."""
+class Record(Struct, frozen=True, gc=False):
+    """The state of a key at one revision. ``version`` 0 is a deletion; its ``lease`` is its place in the revision.
+
+    The collector of cycles never looks at records: there is one for each key.
+    """
 
     revision: int
     created: int
@@ -101,12 +106,12 @@ class Headers:
 
 def key_value(key: bytes, value: bytes, record: Record) -> bytes:
     """Return a KeyValue message without its tag and length."""
-    revision, created, version, lease = record
+    revision, created, lease = record.revision, record.created, record.lease
     mod = number(revision)
     return b"".join(
         (
             b"\x0a", number(len(key)), key, b"\x10", mod if created == revision else number(created), b"\x18", mod,
-            b"\x20", number(version), b"\x2a" + number(len(value)) if value else b"", value,
+            b"\x20", number(record.version), b"\x2a" + number(len(value)) if value else b"", value,
             b"\x30" + number(lease) if lease else b"",
         )
     )  # fmt: skip

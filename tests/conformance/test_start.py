@@ -189,7 +189,7 @@ def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
     assert again == made
 
 
-def test_the_private_etcd_dies_with_a_killed_server_or_is_taken_over(tmp_path: Path) -> None:
+def test_a_start_after_a_kill_finds_what_was_written(tmp_path: Path) -> None:
     first = start_server(tmp_path, OWN)
     assert first.process is not None
     try:
@@ -204,8 +204,9 @@ def test_the_private_etcd_dies_with_a_killed_server_or_is_taken_over(tmp_path: P
 
 
 def test_a_signal_ends_a_server_that_waits_for_its_data_directory(tmp_path: Path) -> None:
-    with running_server(OWN, tmp_path), (tmp_path / "log").open("wb+") as log:
-        second = start_process([*SERVE, *OWN, f"--data-dir={tmp_path}"], log)
+    flags = [*OWN, "--store=sqlite"]
+    with running_server(flags, tmp_path), (tmp_path / "log").open("wb+") as log:
+        second = start_process([*SERVE, *flags, f"--data-dir={tmp_path}"], log)
         try:
             until(lambda: b"waiting 10s for it" in (tmp_path / "log").read_bytes(), "it says what it waits for")
             began = time.monotonic()

@@ -415,13 +415,13 @@ def test_what_an_unreadable_object_owns_is_kept(world: World, tmp_path: Path) ->
 
 
 def test_a_data_directory_that_is_spoiled(tmp_path: Path) -> None:
-    with running_server(OWN, tmp_path) as server:
+    with running_server([*OWN, "--store=sqlite"], tmp_path) as server:
         widgets = serve(Client(server.url))
         made = widgets.create("a")
     store = tmp_path / "store.db"
     had = store.read_bytes()
     store.write_bytes(b"nonsense" * 8192)
-    assert refused(tmp_path).startswith(f"{store} is damaged (file is not a database): ")
+    assert refused(tmp_path, "--store=sqlite").startswith(f"{store} is damaged (file is not a database): ")
     store.write_bytes(had)
-    with running_server(OWN, tmp_path) as server:
+    with running_server([*OWN, "--store=sqlite"], tmp_path) as server:
         assert Client(server.url).get(widgets.path("a")).expect(200) == made

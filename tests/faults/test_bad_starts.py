@@ -331,7 +331,7 @@ def test_a_definition_that_cannot_be_read(world: World, tmp_path: Path, fault: A
     wrong = spoil(had)
     assert wrong != had
     with spoiled(world, tmp_path, world.definition, wrong) as (server, api):
-        log = server.log_tail()
+        log = server.log_tail().replace('\\"', '"')  # its lines are JSON
         assert (name in log, says in log, api.get("/readyz").status) == (True, True, 200), log
         for path in (f"{DEFINITIONS}/{name}", DEFINITIONS, f"{DEFINITIONS}?resourceVersion=0"):
             told = api.get(path).expect(500)["message"]

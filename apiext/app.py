@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from apiext import cli, edge, launch, limits
-from apiext.admission.calls import Poster
+from apiext.admission.surroundings import Poster
 from apiext.audit import auditor
 from apiext.auth.authorization import authorizer_of
 from apiext.auth.bonds import Find, Record

@@ -2,25 +2,23 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from time import perf_counter
-from typing import Any, ParamSpec, Protocol, TypeVar
-
-from msgspec import Struct
+from typing import Any, ParamSpec, TypeVar
 
 from apiext import limits as server_limits
 from apiext import logs
 from apiext.admission import limits, reviews
 from apiext.admission import metrics as counts
-from apiext.admission.attributes import NAMESPACES, Attributes, Form, Requester
+from apiext.admission.attributes import NAMESPACES, Attributes, Form
+from apiext.admission.configured import GROUP
 from apiext.admission.expressions import ConditionError, variables
-from apiext.admission.hooks import GROUP, Hook
+from apiext.admission.hooks import Hook
 from apiext.admission.matching import Criteria, labels_of
-from apiext.admission.metrics import Metrics
 from apiext.admission.reviews import BadReview, Response
-from apiext.admission.versions import Convert, Shown, Versions, plain_conversion
-from apiext.cel.library.authorization import Question
+from apiext.admission.surroundings import Surroundings
+from apiext.admission.versions import Shown, Versions
 from apiext.documents.document import View
 from apiext.meta import status
 from apiext.meta.status import StatusError
@@ -35,47 +33,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class FindNamespace(Protocol):
-    """Finds a namespace as the cache has it, else the store; as the store has it where the newest is wanted."""
-
-    def __call__(self, name: str, newest: bool = False, /) -> Awaitable[View | None]:
-        """Return it, None when it is not there."""
-
-
-Authorizer = Callable[[Requester, Question], tuple[bool, str]]
-"""(user, question) → whether it is allowed, and the reason."""
 POLICY_KINDS = frozenset(
     ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicy",
      "MutatingAdmissionPolicyBinding")
 )  # fmt: skip
 EXEMPT = POLICY_KINDS | {"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"}
 TOO_LATE = "request did not complete within requested timeout"
-
-
-class Poster(Protocol):
-    """The client of webhooks (apiext.webhooks.client.Client)."""
-
-    async def post(self, target: Target, body: bytes, timeout: float, *, owner: str) -> bytes:
-        """POST JSON and return the answer's body; raises CallError."""
-
-
-def allow_all(_: Requester, __: Question) -> tuple[bool, str]:
-    """Allow everything: the authorizer of expressions if there is no authorization."""
-    return True, ""
-
-
-class Surroundings(Struct, frozen=True):
-    """Services for plug-ins: namespaces, the webhook client, conversion, the authorizer, metrics.
-
-    ``workers`` if other workers serve the same port.
-    """
-
-    find_namespace: FindNamespace
-    poster: Poster
-    metrics: Metrics
-    convert: Convert = plain_conversion
-    authorize: Authorizer = allow_all
-    workers: bool = False
 
 
 class Failed(Exception):

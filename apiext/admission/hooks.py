@@ -1,9 +1,7 @@
 """Webhooks as they are configured: compiled once per revision of a configuration, and live from the cache (ADM-002)."""
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, Generic, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -12,20 +10,9 @@ from apiext.admission.expressions import Conditions
 from apiext.admission.matching import Criteria, rule_of, selector_of
 from apiext.catalog.admission_cel import BOOL, compiled, environment
 from apiext.documents.document import View
-from apiext.meta.names import GroupResource
-from apiext.storage.collection import Collection
-from apiext.storage.history import Change
-from apiext.storage.store import Entry
 from apiext.webhooks.errors import BadTarget
 from apiext.webhooks.target import Target, target_of
 
-GROUP = "admissionregistration.k8s.io"
-MUTATING = GroupResource(GROUP, "mutatingwebhookconfigurations")
-VALIDATING = GroupResource(GROUP, "validatingwebhookconfigurations")
-POLICIES = GroupResource(GROUP, "validatingadmissionpolicies")
-BINDINGS = GroupResource(GROUP, "validatingadmissionpolicybindings")
-MUTATING_POLICIES = GroupResource(GROUP, "mutatingadmissionpolicies")
-MUTATING_BINDINGS = GroupResource(GROUP, "mutatingadmissionpolicybindings")
 _NO_SIDE_EFFECTS = ("None", "NoneOnDryRun")
 
 T = TypeVar("T")
@@ -97,78 +84,3 @@ def conditions_of(
         for text in (condition.get("expression") or "",)
     ]
     return Conditions(name, kind, found, ignore=ignore)
-
-
-class Live(Generic[T]):
-    """Compiled values of the objects of a collection, in the order of names.
-
-    ``empty`` is true if the collection certainly has no object.
-    """
-
-    __slots__ = (
-        "_collection", "_compile", "_decode", "_followers", "_items", "_known", "_rebuilding", "_seen", "_turn", "empty"
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        collection: Collection | None,
-        decode: Callable[[bytes, int], View],
-        compile: Callable[[View], Sequence[T]],
-    ) -> None:
-        self._collection = collection
-        self._decode = decode
-        self._compile = compile
-        self._known: dict[str, tuple[Entry, Sequence[T]]] = {}
-        self._items: tuple[T, ...] = ()
-        self._turn = 1 if collection is not None else 0  # counts changes
-        self._seen = 0  # the change up to which everything is compiled
-        self._rebuilding = asyncio.Lock()
-        self._followers: list[Callable[[], None]] = []
-        self.empty = collection is None
-        if collection is not None:
-            collection.subscribe(self._changed)
-
-    @property
-    def compiled(self) -> tuple[T, ...]:
-        """Everything that was there at the last write."""
-        return self._items
-
-    def follow(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` whenever ``empty`` changes."""
-        self._followers.append(changed)
-
-    def _changed(self, _: Change) -> None:
-        self._turn += 1
-        self._set_empty(False)
-
-    def _set_empty(self, empty: bool) -> None:
-        if empty is not self.empty:
-            self.empty = empty
-            for changed in self._followers:
-                changed()
-
-    async def current(self) -> tuple[T, ...]:
-        """Return everything there is, compiled; waits for a cache that is not filled yet, and for what is new."""
-        while self._turn != self._seen:
-            async with self._rebuilding:
-                if self._turn != self._seen and self._collection is not None:
-                    await self._collection.wait_ready()
-                    await self._rebuild(self._collection)
-        return self._items
-
-    async def _rebuild(self, collection: Collection) -> None:
-        turn = self._turn
-        known: dict[str, tuple[Entry, Sequence[T]]] = {}
-        for entry in sorted(collection.entries(), key=lambda entry: entry.name):  # none is passed over (RV-020)
-            found = self._known.get(entry.name)
-            if found is None or found[0] is not entry:  # in a restored store another has the same revision
-                found = (entry, await self._compiled(entry))
-            known[entry.name] = found
-        self._known, self._seen = known, turn
-        self._items = tuple(item for _, items in known.values() for item in items)
-        self._set_empty(not self._items and self._turn == turn)
-
-    async def _compiled(self, entry: Entry) -> Sequence[T]:
-        """Compile here what is small, in a thread what has expressions."""
-        work = partial(self._compile, self._decode(entry.raw, entry.revision))
-        return await asyncio.to_thread(work) if b"xpression" in entry.raw else work()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from apiext.admission import limits
-from apiext.admission.calls import Surroundings
+from apiext.admission.surroundings import Surroundings
 from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource, ServedVersion
 from apiext.documents.document import Document, View

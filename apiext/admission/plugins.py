@@ -1,14 +1,14 @@
 """The plug-ins of a server in upstream's order, by the names that flags give them (ADM-001)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from functools import cache
+from importlib import import_module
+from typing import Any
 
 from msgspec.structs import replace
 
-from apiext.admission import mutations, validations
-from apiext.admission.calls import Poster, Surroundings
-from apiext.admission.chain import Plugin
-from apiext.admission.hooks import (
+from apiext.admission.chain import Judge, Mutator, Plugin
+from apiext.admission.configured import (
     BINDINGS,
     MUTATING,
     MUTATING_BINDINGS,
@@ -16,22 +16,16 @@ from apiext.admission.hooks import (
     POLICIES,
     VALIDATING,
     Live,
-    compile_hooks,
 )
+from apiext.admission.late import LateJudge, LateMutator
 from apiext.admission.lifecycle import NamespaceLifecycle
-from apiext.admission.mutating_policies import MutatingPolicies
-from apiext.admission.owner_permissions import OwnerPermissions
 from apiext.admission.params import Params
 from apiext.admission.pod_security import PodSecurity
-from apiext.admission.policy import compile_binding
-from apiext.admission.validating_policies import ValidatingPolicies
-from apiext.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
+from apiext.admission.surroundings import Poster, Surroundings
 from apiext.catalog.served import LiveCatalog
 from apiext.documents.document import View
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
-
-T = TypeVar("T")
 
 
 def plugins(
@@ -43,30 +37,78 @@ def plugins(
 ) -> list[Plugin]:
     """Return the enabled plug-ins, for whose names ``admits`` is true; they read configurations from the store's cache.
 
-    ``posters`` returns the webhook client of a plug-in.
+    ``posters`` returns the webhook client of a plug-in. Webhooks, policies and CEL are imported when the first of them
+    is configured.
     """
 
-    def live(resource: GroupResource, compile: Callable[[View], Sequence[T]]) -> Live[T]:
+    @cache
+    def live(resource: GroupResource, module: str, function: str) -> Live[Any]:
+        """Return what a function of apiext.admission compiles of each object."""
+
+        def compile(view: View) -> Sequence[Any]:
+            compiled: Sequence[Any] = getattr(import_module(f"apiext.admission.{module}"), function)(view)
+            return compiled
+
         served = catalog.current.lookup(resource.group, "v1", resource.resource)
         if served is None:  # turned off by --runtime-config: nothing is configured, so nothing is called
             return Live(None, lambda raw, revision: {}, compile)
         return Live(store.collection(resource), served.decode, compile)
 
-    def webhooks(plugin: type[MutatingWebhooks | ValidatingWebhooks], resource: GroupResource) -> Plugin:
-        return plugin(live(resource, compile_hooks), replace(around, poster=posters(plugin.name)))
+    def mutating_policies(name: str) -> Plugin:
+        policies = live(MUTATING_POLICIES, "mutations", "compile_policy")
+        bindings = live(MUTATING_BINDINGS, "policy", "compile_binding")
+
+        def make() -> Mutator:
+            from apiext.admission.mutating_policies import MutatingPolicies
+
+            return MutatingPolicies(policies, bindings, params, around)
+
+        return LateMutator(name, policies, make)
+
+    def validating_policies(name: str) -> Plugin:
+        policies = live(POLICIES, "validations", "compile_policy")
+        bindings = live(BINDINGS, "policy", "compile_binding")
+
+        def make() -> Judge:
+            from apiext.admission.validating_policies import ValidatingPolicies
+
+            return ValidatingPolicies(policies, bindings, params, around)
+
+        return LateJudge(name, policies, make)
+
+    def mutating_webhooks(name: str) -> Plugin:
+        hooks = live(MUTATING, "hooks", "compile_hooks")
+
+        def make() -> Mutator:
+            from apiext.admission.webhooks import MutatingWebhooks
+
+            return MutatingWebhooks(hooks, replace(around, poster=posters(name)))
+
+        return LateMutator(name, hooks, make)
+
+    def validating_webhooks(name: str) -> Plugin:
+        hooks = live(VALIDATING, "hooks", "compile_hooks")
+
+        def make() -> Judge:
+            from apiext.admission.webhooks import ValidatingWebhooks
+
+            return ValidatingWebhooks(hooks, replace(around, poster=posters(name)))
+
+        return LateJudge(name, hooks, make)
+
+    def owner_permissions(name: str) -> Plugin:
+        from apiext.admission.owner_permissions import OwnerPermissions
+
+        return OwnerPermissions(catalog, around.authorize)
 
     params = Params(catalog, store, around)
-    made: Mapping[str, Callable[[], Plugin]] = {
-        NamespaceLifecycle.name: lambda: NamespaceLifecycle(around.find_namespace),
-        PodSecurity.name: PodSecurity,
-        OwnerPermissions.name: lambda: OwnerPermissions(catalog, around.authorize),
-        MutatingPolicies.name: lambda: MutatingPolicies(
-            live(MUTATING_POLICIES, mutations.compile_policy), live(MUTATING_BINDINGS, compile_binding), params, around
-        ),
-        MutatingWebhooks.name: lambda: webhooks(MutatingWebhooks, MUTATING),
-        ValidatingPolicies.name: lambda: ValidatingPolicies(
-            live(POLICIES, validations.compile_policy), live(BINDINGS, compile_binding), params, around
-        ),
-        ValidatingWebhooks.name: lambda: webhooks(ValidatingWebhooks, VALIDATING),
+    made: Mapping[str, Callable[[str], Plugin]] = {
+        NamespaceLifecycle.name: lambda _: NamespaceLifecycle(around.find_namespace),
+        PodSecurity.name: lambda _: PodSecurity(),
+        "OwnerReferencesPermissionEnforcement": owner_permissions,
+        "MutatingAdmissionPolicy": mutating_policies,
+        "MutatingAdmissionWebhook": mutating_webhooks,
+        "ValidatingAdmissionPolicy": validating_policies,
+        "ValidatingAdmissionWebhook": validating_webhooks,
     }
-    return [make() for name, make in made.items() if admits(name)]
+    return [make(name) for name, make in made.items() if admits(name)]

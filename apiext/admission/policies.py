@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from apiext.admission import calls
 from apiext.admission.attributes import NAMESPACES, Attributes, Form
-from apiext.admission.calls import Surroundings
+from apiext.admission.configured import Live
 from apiext.admission.expressions import variables
-from apiext.admission.hooks import Live
 from apiext.admission.params import ConfigurationError, Params, as_go
 from apiext.admission.policy import Binding, Policy
+from apiext.admission.surroundings import Surroundings
 from apiext.admission.versions import Shown
 from apiext.cel.dynamic import dynamic
 from apiext.documents.document import View

@@ -11,7 +11,8 @@ from apiext.admission.metrics import Metrics
 from apiext.admission.policy import Compiled, Policy, Within, Work, policy_of
 from apiext.catalog.admission_cel import BOOL, REQUEST_RESOURCE, TEXT, TEXT_OR_NULL, compiled
 from apiext.cel.dynamic import DynamicMap
-from apiext.cel.environment import PER_CALL_LIMIT, Environment
+from apiext.cel.environment import Environment
+from apiext.cel.evaluation import PER_CALL_LIMIT
 from apiext.cel.values import Value
 from apiext.documents.document import View
 from apiext.logs import note

@@ -9,9 +9,11 @@ import orjson
 from apiext import limits as server_limits
 from apiext.admission import calls
 from apiext.admission.attributes import Attributes, Form
-from apiext.admission.calls import Failed, Observed, Rejected, Surroundings
-from apiext.admission.hooks import Hook, Live
+from apiext.admission.calls import Failed, Observed, Rejected
+from apiext.admission.configured import Live
+from apiext.admission.hooks import Hook
 from apiext.admission.reviews import Response
+from apiext.admission.surroundings import Surroundings
 from apiext.admission.versions import Shown, Versions, elsewhere, normalized, served_in
 from apiext.documents import json_patch
 from apiext.documents.document import Document

@@ -3,20 +3,19 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from apiext.audit import policy
 from apiext.audit.counters import Counters
 from apiext.audit.events import Event
-from apiext.audit.files import MEGABYTE, LogFile, Output, Rotation, Turn
-from apiext.audit.log import Log
 from apiext.audit.policy import Policy, PolicyError, Verdict
-from apiext.audit.threads import Aside
-from apiext.audit.webhook import Webhook
 from apiext.config import AuditConfig, ConfigError
 from apiext.meta.requestinfo import RequestInfo
-from apiext.webhooks.client import Client
-from apiext.webhooks.remote import Remote, remote_of
+
+if TYPE_CHECKING:
+    from apiext.audit.files import LogFile, Turn
+    from apiext.webhooks.client import Client
+    from apiext.webhooks.remote import Remote
 
 
 class Backend(Protocol):
@@ -37,7 +36,7 @@ class Backend(Protocol):
 class Auditor:
     """Judges requests by the policy and hands events to every backend."""
 
-    def __init__(self, rules: Policy, backends: Sequence[Backend], counters: Counters, client: Client) -> None:
+    def __init__(self, rules: Policy, backends: Sequence[Backend], counters: Counters, client: "Client") -> None:
         self.counters = counters
         self._client = client
         self._policy = rules
@@ -84,12 +83,16 @@ class Auditor:
         return found
 
 
-def build(config: AuditConfig, client: Client, warn: policy.Warn) -> Auditor | None:
+def build(config: AuditConfig, client: "Client", warn: policy.Warn) -> Auditor | None:
     """Return the configured audit, None without a policy or a backend; raise ConfigError and OSError."""
     if not config.policy_file:
         if config.log_path or config.webhook_file:
             warn("nothing is audited without --audit-policy-file")
         return None
+    from apiext.audit.files import Output, Turn
+    from apiext.audit.log import Log
+    from apiext.audit.webhook import Webhook
+
     rules = _policy(config.policy_file, warn)
     counters = Counters()
     backends: list[Backend] = []
@@ -117,7 +120,10 @@ def _policy(path: str, warn: policy.Warn) -> Policy:
     return rules
 
 
-def _file(config: AuditConfig, turn: Turn | None) -> LogFile:
+def _file(config: AuditConfig, turn: "Turn | None") -> "LogFile":
+    from apiext.audit.files import MEGABYTE, LogFile, Rotation
+    from apiext.audit.threads import Aside
+
     rotation = Rotation(config.max_megabytes * MEGABYTE, config.max_backups, config.max_age, config.compress)
     try:
         return LogFile(Path(config.log_path), rotation, aside=Aside(), turn=turn)
@@ -125,7 +131,9 @@ def _file(config: AuditConfig, turn: Turn | None) -> LogFile:
         raise ConfigError(f"--audit-log-path {config.log_path}: {error.strerror or error}") from error
 
 
-def _remote(path: str) -> Remote:
+def _remote(path: str) -> "Remote":
+    from apiext.webhooks.remote import remote_of
+
     try:
         return remote_of(Path(path))
     except ValueError as error:

@@ -3,6 +3,7 @@
 import hashlib
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import orjson
 from msgspec.structs import replace
@@ -30,11 +31,12 @@ from apiext.managedfields.types import Type
 from apiext.meta import objectmeta
 from apiext.meta.fields import FieldError
 from apiext.meta.names import version_priority
-from apiext.schema import list_types
-from apiext.schema.compile import CompiledSchema
 from apiext.schema.rules_of_structure import is_structural
 
-Schema = Callable[[], CompiledSchema]
+if TYPE_CHECKING:  # imported when the first schema is compiled (decision 36)
+    from apiext.schema.compile import CompiledSchema
+
+Schema = Callable[[], "CompiledSchema"]
 
 
 def compile_definition(
@@ -182,7 +184,7 @@ def _version(
         slow=schema.slow,
         tell=schema.tell,
         merge_type=_merge_type(definition, source),
-        owns_items=lambda: schema.cold or list_types.matters(schema().root),
+        owns_items=lambda: schema.cold or _has_list_types(schema()),
         empty={"apiVersion": f"{definition.group}/{version.name}", "kind": names.kind},
         complete=_completion(schema),
         settle=_settling(schema),
@@ -259,3 +261,9 @@ def _status_validator(schema: Schema, scale: View | None) -> Callable[[View, Vie
         return errors + endpoints.scale_errors(scale, new, spec=False) if scale is not None else errors
 
     return validate
+
+
+def _has_list_types(schema: "CompiledSchema") -> bool:
+    from apiext.schema import list_types
+
+    return list_types.matters(schema.root)

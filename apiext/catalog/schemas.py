@@ -1,11 +1,14 @@
 """Schemas of versions: read from the definition and compiled when first used, since most are never used."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from apiext import limits as server_limits
 from apiext.crd.definition import schema_of
 from apiext.documents.document import View
-from apiext.schema.compile import CompiledSchema, compile_schema
+
+if TYPE_CHECKING:  # imported when the first schema is compiled (decision 36)
+    from apiext.schema.compile import CompiledSchema
 
 Schema = Callable[[], View | None]
 
@@ -26,9 +29,11 @@ class LazySchema:
         self._made: CompiledSchema | None = None
         self._long_from = server_limits.WORK_INLINE  # bytes of objects that are known to take long
 
-    def __call__(self) -> CompiledSchema:
+    def __call__(self) -> "CompiledSchema":
         """Return the compiled schema."""
         if self._made is None:
+            from apiext.schema.compile import compile_schema
+
             self._made = compile_schema(self._schema(), preserve_unknown_fields=self._preserve)
         return self._made
 

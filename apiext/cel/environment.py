@@ -10,7 +10,7 @@ from apiext.cel.checker import Checked, Checker
 from apiext.cel.declared import Declared
 from apiext.cel.effort import Cancelled, rest, room_for
 from apiext.cel.estimate import estimate
-from apiext.cel.evaluation import Code, Limit, Step, Tracker, Variables
+from apiext.cel.evaluation import PER_CALL_LIMIT, Code, Limit, Step, Tracker, Variables
 from apiext.cel.parser import TOO_DEEP, parse
 from apiext.cel.planner import Unplannable, plan
 from apiext.cel.ranges import Range
@@ -19,8 +19,6 @@ from apiext.cel.source import Issues, Source, TooLarge
 from apiext.cel.types import Type
 from apiext.cel.validators import validate
 from apiext.cel.values import Broken, Fault, Value
-
-PER_CALL_LIMIT = 1_000_000  # units of one evaluation (CEL-011)
 
 
 class Rejected:

@@ -7,6 +7,7 @@ from apiext.cel import effort
 from apiext.cel.effort import CANCELLED, INTERRUPTED, Cancelled
 from apiext.cel.values import Value
 
+PER_CALL_LIMIT = 1_000_000  # units of one evaluation (CEL-011)
 INTERPRETED = 20  # times that a step takes longer when it is interpreted
 ELEMENT = 3  # units of a brief evaluation that an element counts for
 

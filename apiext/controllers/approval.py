@@ -1,6 +1,8 @@
 """The approval condition of definitions in protected groups (CND-008)."""
 
+import asyncio
 from collections.abc import Callable
+from importlib import import_module
 
 from apiext.controllers.definitions import Definitions
 from apiext.controllers.statuses import Statuses, say
@@ -27,6 +29,7 @@ class Approval:
         """Write the condition when it is not what the annotation says."""
         entry = self._definitions.entry(name)
         if entry is not None and self.wanted(name):
+            await asyncio.to_thread(import_module, "apiext.cel.library.urls")  # takes long at the first time
             await self._statuses.amend(entry, self._amend)
 
     def _amend(self, document: Document) -> Document | None:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from apiext import limits as server_limits
-from apiext.admission import hooks
+from apiext.admission import configured
 from apiext.admission.attributes import NAMESPACES
 from apiext.auth import roles
 from apiext.board import Board
@@ -37,12 +37,12 @@ CONFIGURATION = (
     SECRETS,
     *roles.ROLES,
     *roles.BINDINGS,
-    hooks.MUTATING,
-    hooks.VALIDATING,
-    hooks.POLICIES,
-    hooks.BINDINGS,
-    hooks.MUTATING_POLICIES,
-    hooks.MUTATING_BINDINGS,
+    configured.MUTATING,
+    configured.VALIDATING,
+    configured.POLICIES,
+    configured.BINDINGS,
+    configured.MUTATING_POLICIES,
+    configured.MUTATING_BINDINGS,
 )
 """Cached resources that configure how requests are answered."""
 

@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from apiext.admission.type_checks import Kind, resolved, warnings_of
 from apiext.catalog.served import Catalog, LiveCatalog
 from apiext.controllers.loop import Loop
 from apiext.controllers.statuses import Statuses
@@ -17,6 +16,9 @@ from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.storage.store import Entry
+
+if TYPE_CHECKING:
+    from apiext.admission.type_checks import Kind
 
 MANAGER = "validatingadmissionpolicy-status"
 _ALL = ""  # the key of all that were stored before the server started
@@ -89,10 +91,14 @@ class _Kinds:
 
     def check(self, policy: View) -> list[Document]:
         """Return what is wrong with the expressions of a policy; may take long."""
+        from apiext.admission.type_checks import warnings_of  # with CEL, in this thread (decision 36)
+
         return warnings_of(policy, self._named, self._schema)
 
-    def _named(self, group: str, version: str, name: str) -> list[Kind]:
+    def _named(self, group: str, version: str, name: str) -> "list[Kind]":
         """Return the kinds of a resource, which may be named in the singular, too; upstream: no group means any."""
+        from apiext.admission.type_checks import Kind
+
         return [
             Kind(served.group, version, served.kind)
             for resource in self._catalog.resources.values()
@@ -101,7 +107,9 @@ class _Kinds:
             if served is not None and name in (served.resource, served.singular)
         ]
 
-    def _schema(self, kind: Kind) -> View | None:
+    def _schema(self, kind: "Kind") -> View | None:
+        from apiext.admission.type_checks import resolved
+
         path = f"apis/{kind.group}/{kind.version}" if kind.group else f"api/{kind.version}"
         if path not in self._documents:
             document = openapi_v3.document(self._catalog, path, self._version)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from apiext.admission.hooks import POLICIES
+from apiext.admission.configured import POLICIES
 from apiext.auth.tokens import Tokens
 from apiext.catalog.served import LiveCatalog, ServedResource
 from apiext.config import AGGREGATION, NAMESPACE_CONTROLLER, RBAC, Config

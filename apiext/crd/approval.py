@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from apiext.cel.library import urls
 from apiext.crd.conditions import condition
 from apiext.crd.definition import APPROVAL
 from apiext.documents.document import Document, View
@@ -36,6 +35,8 @@ def approval_state(annotations: View | None) -> tuple[str, str]:
 
 
 def _has_host(annotation: str) -> bool:
+    from apiext.cel.library import urls  # with its types (decision 36)
+
     try:
         url = urls.parse(annotation)
     except ValueError:

@@ -5,11 +5,6 @@ from apiext.crd.validation import schemas_of
 from apiext.documents.document import View
 from apiext.schema.definitions import format_warnings, rule_warnings, set_warnings
 
-V1BETA1_DEPRECATED = (
-    "apiextensions.k8s.io/v1beta1 CustomResourceDefinition is deprecated in v1.16+, unavailable in v1.22+; use"
-    " apiextensions.k8s.io/v1 CustomResourceDefinition"
-)
-
 
 def warnings(new: View, old: View | None) -> list[str]:
     """Return the warnings about a v1 definition; on update only about what the stored one did not have."""

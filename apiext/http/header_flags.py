@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 
 from apiext.config import ConfigError, HeaderConfig, ProxyConfig
 from apiext.meta.fields import aggregate
-from apiext.schema import patterns
 
 FLAGS: tuple[tuple[str, str, str, str], ...] = (
     ("cors-allowed-origins", "regular expressions of the origins whose pages may call; none: no CORS", "", "A,B"),
@@ -92,6 +91,10 @@ def _directives(directives: tuple[str, ...]) -> list[str]:
 
 
 def _origins(origins: tuple[str, ...]) -> list[str]:
+    if not origins:
+        return []
+    from apiext.schema import patterns
+
     found = []
     for origin in origins:
         if not origin:

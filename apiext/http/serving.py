@@ -1,17 +1,22 @@
-"""aiohttp's server without its client: the latter reads all CA certificates of the machine, a tenth of each start.
+"""aiohttp's server without its client and its framework, which cost a fifth of each start.
 
-Importing any part of a package runs the package first, and aiohttp's imports its client. Here the package stands in
-``sys.modules`` without having run; it runs when somebody asks for what it defines.
+The client reads all CA certificates of the machine, the framework all MIME types. Importing any part of a package runs
+the package first, and aiohttp's imports its client. Here the package and ``aiohttp.web`` stand in ``sys.modules``
+without having run; they run when a name is asked for that is not of the server.
 """
 
 import re
 import sys
+from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 _NAME = "aiohttp"
+_WEB = f"{_NAME}.web"
+_SERVER = {"RequestHandler": "web_protocol", "RequestPayloadError": "web_protocol", "Server": "web_server"}
+"""Name of ``aiohttp.web`` that our server uses → the module that defines it."""
 _VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 
 
@@ -22,9 +27,27 @@ class _Package(ModuleType):
         spec = self.__spec__
         if spec is None or spec.loader is None or name.startswith("__") or find_spec(f"{_NAME}.{name}") is not None:
             raise AttributeError(f"module {_NAME!r} has no attribute {name!r} yet")
-        self.__class__ = ModuleType  # type: ignore[assignment]  # allowed for modules
-        spec.loader.exec_module(self)
+        _run(self)
         return getattr(self, name)
+
+
+class _Web(ModuleType):
+    """``aiohttp.web`` before it ran: it has the names of the server."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _SERVER:
+            return getattr(import_module(f"{_NAME}.{_SERVER[name]}"), name)
+        if name.startswith("__"):
+            raise AttributeError(f"module {_WEB!r} has no attribute {name!r} yet")
+        _run(self)
+        return getattr(self, name)
+
+
+def _run(module: ModuleType) -> None:
+    module.__class__ = ModuleType
+    assert module.__spec__ is not None
+    assert module.__spec__.loader is not None
+    module.__spec__.loader.exec_module(module)
 
 
 def prepare() -> None:
@@ -37,6 +60,12 @@ def prepare() -> None:
         package.__class__ = _Package
         package.__dict__["__version__"] = version[1]
         sys.modules[_NAME] = package
+        parts = find_spec(_WEB)
+        if parts is not None:
+            web = module_from_spec(parts)
+            web.__class__ = _Web
+            sys.modules[_WEB] = web
+            package.__dict__["web"] = web
 
 
 prepare()

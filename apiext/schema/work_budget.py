@@ -5,12 +5,14 @@ Work is counted in CEL cost units of about 50 ns. Work that is no rule is charge
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from apiext.cel import effort
-from apiext.cel.environment import PER_CALL_LIMIT, Evaluation, Program
-from apiext.cel.evaluation import ELEMENT, Limit
+from apiext.cel.evaluation import ELEMENT, PER_CALL_LIMIT, Limit
 from apiext.schema import limits
+
+if TYPE_CHECKING:  # CEL is imported when it is first used (decision 36)
+    from apiext.cel.environment import Evaluation, Program
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -70,7 +72,7 @@ class WorkBudget:
         if self.left < 0 and self.brief:
             raise BudgetExhausted
 
-    def evaluate(self, program: Program, variables: Mapping[str, Any]) -> Evaluation:
+    def evaluate(self, program: "Program", variables: Mapping[str, Any]) -> "Evaluation":
         """Evaluate a rule within the budget. Raises BudgetExhausted and Stopped."""
         self.spend(ASKING if program.generated else GENERATING + NODE * max(0, program.nodes - USUAL_NODES))
         limit = self.limit

@@ -1,18 +1,18 @@
 """How the admission plug-ins of a server are put together with namespaces, webhooks, conversions and authorization."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from apiext.admission.attributes import NAMESPACES, Requester
-from apiext.admission.calls import Poster, Surroundings
 from apiext.admission.chain import Chain
 from apiext.admission.metrics import Metrics
 from apiext.admission.plugins import plugins
+from apiext.admission.surroundings import Poster, Surroundings
 from apiext.admission.versions import Convert, plain_conversion
 from apiext.auth.authorization import Attributes, Authorizer
 from apiext.auth.user import ACCOUNT_PREFIX, User, account_groups
 from apiext.catalog.converted import Converted, NeedsConversion
 from apiext.catalog.served import LiveCatalog, ServedResource
-from apiext.cel.library.authorization import Question
 from apiext.config import Config
 from apiext.conversion.webhook import Converter
 from apiext.documents.document import Document, View
@@ -21,6 +21,9 @@ from apiext.meta import limits as meta_limits
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.store import Entry
 from apiext.verbs.converting import explained
+
+if TYPE_CHECKING:  # CEL is imported when it is first used (decision 36)
+    from apiext.cel.library.authorization import Question
 
 
 def chain(
@@ -95,7 +98,7 @@ def conversion(converter: Converter) -> Convert:
     return convert
 
 
-def _may(authorizer: Authorizer, user: Requester, asked: Question) -> tuple[bool, str]:
+def _may(authorizer: Authorizer, user: Requester, asked: "Question") -> tuple[bool, str]:
     """Return what an expression is told about a user, or about the service account that it names."""
     who = user if isinstance(user, User) else User(user.name, tuple(user.groups), user.uid)
     if asked.user:

@@ -14,7 +14,7 @@ from apiext.auth.bonds import Account, BadToken, Bound, Unbound
 from apiext.auth.rbac import document_of
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import MASTERS, User
-from apiext.catalog.builtin.admission_rules import field_requirement_errors, label_requirement_errors
+from apiext.catalog.builtin.requirements import field_requirement_errors, label_requirement_errors
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode_in_order
 from apiext.documents.go_json import in_order

@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from apiext.catalog.builtin.open_api import definition_schema
+from apiext.catalog.builtin.rows import until_imported
 from apiext.catalog.columns import CREATED_AT, NAME
 from apiext.catalog.endpoints import SUBRESOURCE_VERBS, shown_as_stored, taken_whole
 from apiext.catalog.merge_types import go_merge_type
@@ -13,7 +14,7 @@ from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import Column, Endpoint, ServedResource, ServedVersion
 from apiext.catalog.typed import typed_codec
 from apiext.catalog.viewing import Codec
-from apiext.crd import decoding, empties, encoding, types, validation, warnings
+from apiext.crd import decoding, empties, encoding, types
 from apiext.crd.conditions import is_true
 from apiext.crd.definition import ESTABLISHED, GROUP, KIND, PLURAL
 from apiext.documents.document import Document, View, clone
@@ -23,6 +24,10 @@ from apiext.managedfields.fieldset import EMPTY
 from apiext.managedfields.schemas import lazily
 from apiext.meta.fields import FieldError
 
+_V1BETA1_DEPRECATED = (
+    "apiextensions.k8s.io/v1beta1 CustomResourceDefinition is deprecated in v1.16+, unavailable in v1.22+; use"
+    " apiextensions.k8s.io/v1 CustomResourceDefinition"
+)
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
@@ -118,6 +123,42 @@ _COLUMNS = (
 )
 
 
+# --- validation, imported by the first write of a definition (decision 36) ---
+
+
+def _validate(new: View, old: View | None) -> list[FieldError]:
+    from apiext.crd import validation
+
+    return validation.validate(new, old)
+
+
+def _validate_v1beta1(new: View, old: View | None) -> list[FieldError]:
+    from apiext.crd import validation
+
+    return validation.validate_v1beta1(new, old)
+
+
+def _validate_status(new: View, old: View | None) -> list[FieldError]:
+    from apiext.crd import validation
+
+    return validation.validate_status(new, old)
+
+
+def _warnings(new: View, old: View | None) -> list[str]:
+    from apiext.crd import warnings
+
+    return warnings.warnings(new, old)
+
+
+def _stored_form_warnings(new: View, old: View | None) -> list[str]:
+    from apiext.crd import warnings
+
+    return warnings.stored_form_warnings(new, old)
+
+
+# --- versions ---
+
+
 def _v1() -> ServedVersion:
     codec = typed_codec(
         encoding.V1,
@@ -127,7 +168,7 @@ def _v1() -> ServedVersion:
         write=encoding.to_storage,
         same=False,
     )
-    found = _version("v1", codec, decoding.decode_v1, validation.validate, warnings.warnings, go=types.V1)
+    found = _version("v1", codec, decoding.decode_v1, _validate, _warnings, go=types.V1)
     return replace(found, internal=lambda document: encoding.from_stored_form(encoding.to_storage(document)))
 
 
@@ -144,10 +185,10 @@ def _v1beta1() -> ServedVersion:
         "v1beta1",
         codec,
         decoding.decode_v1beta1,
-        validation.validate_v1beta1,
-        warnings.stored_form_warnings,
+        _validate_v1beta1,
+        _stored_form_warnings,
         go=types.V1BETA1,
-        deprecation=warnings.V1BETA1_DEPRECATED,
+        deprecation=_V1BETA1_DEPRECATED,
     )
 
 
@@ -186,8 +227,9 @@ def _version(
         endpoints=_ENDPOINTS,
         columns=_COLUMNS,
         validate=validate,
-        validate_status=validation.validate_status,
+        validate_status=_validate_status,
         warnings=warn,
+        slow=until_imported("apiext.crd.validation"),
         singular="customresourcedefinition",
         short_names=("crd", "crds"),
         categories=("api-extensions",),

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from apiext.catalog import endpoints
-from apiext.catalog.builtin.rows import REVIEW_VERBS, Row, columns_of, function, labels_of, rows
+from apiext.catalog.builtin.rows import REVIEW_VERBS, Row, columns_of, function, labels_of, quick, rows, until_imported
 from apiext.catalog.builtin.rules import Validate, compile_rules
 from apiext.catalog.builtin.scales import builtin_scale
 from apiext.catalog.compile import storage_version_hash
@@ -25,6 +25,7 @@ from apiext.managedfields.types import Type
 from apiext.meta import syntax
 from apiext.meta.names import GroupResource
 
+_ADMISSION, _ADMISSION_RULES = "admissionregistration.k8s.io", "apiext.catalog.builtin.admissionregistration"
 # Seconds that an event is kept, unless --event-ttl says otherwise (upstream: the same).
 EVENT_TTL = 3600
 
@@ -182,6 +183,7 @@ def _version(kind: _Kind) -> ServedVersion:
         verbs=verbs,
         selectable={**labels, **labels_of(row)},
         typed=True,
+        slow=until_imported(_ADMISSION_RULES) if row.group == _ADMISSION else quick,
         unconditional=row.unconditional,
         judge_metadata=function("core.finalizer_errors") if row.judges_finalizers else None,
         upserts=row.upserts,

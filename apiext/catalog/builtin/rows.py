@@ -1,5 +1,6 @@
 """The rows of built-in kinds, and how the words in them become functions."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -97,6 +98,16 @@ def function(name: str) -> Callable[..., Any]:
         return loaded[0](*arguments)
 
     return call
+
+
+def quick(size: int) -> bool:
+    """Report that no object of a kind is slow to validate."""
+    return False
+
+
+def until_imported(module: str) -> Callable[[int], bool]:
+    """Return a function that reports writes as slow until a module is imported, so that a thread imports it."""
+    return lambda size: module not in sys.modules
 
 
 # --- columns and labels ---

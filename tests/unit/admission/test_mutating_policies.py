@@ -12,14 +12,14 @@ import pytest
 from apiext import limits as server_limits
 from apiext.admission import limits as admission_limits
 from apiext.admission.attributes import Attributes
-from apiext.admission.calls import Surroundings
 from apiext.admission.chain import Chain
-from apiext.admission.hooks import MUTATING_BINDINGS, MUTATING_POLICIES, Live
+from apiext.admission.configured import MUTATING_BINDINGS, MUTATING_POLICIES, Live
 from apiext.admission.metrics import Metrics
 from apiext.admission.mutating_policies import MutatingPolicies
 from apiext.admission.mutations import compile_policy
 from apiext.admission.params import Params
 from apiext.admission.policy import compile_binding
+from apiext.admission.surroundings import Surroundings
 from apiext.auth.user import User
 from apiext.conformance.support.admission import apply, json_patch
 from apiext.documents import json_patch as patches
@@ -167,7 +167,7 @@ async def test_a_namespace_that_is_gone(configured: Configured) -> None:
 async def test_each_mutation_has_the_budget(
     configured: Configured, units: int, ignored: bool, found: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apiext.admission_limits.ADMISSION_EXPRESSIONS", units)
+    monkeypatch.setattr("apiext.admission.limits.ADMISSION_EXPRESSIONS", units)
     text = f'Object{{spec: Object.spec{{color: {LONG} ? "blue" : "green"}}}}'
     configured.store("p", apply(text), apply(text), failurePolicy="Ignore" if ignored else "Fail")
     if found is not None:

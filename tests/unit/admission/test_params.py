@@ -6,9 +6,9 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from apiext.admission.calls import Surroundings
 from apiext.admission.metrics import Metrics
 from apiext.admission.params import ConfigurationError, Params
+from apiext.admission.surroundings import Surroundings
 from apiext.turn import Turn
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import PREFIX, Server, server, until

@@ -13,10 +13,11 @@ import pytest
 
 from apiext import limits as server_limits
 from apiext.admission.attributes import Attributes, Traces
-from apiext.admission.calls import Surroundings
 from apiext.admission.chain import Chain
-from apiext.admission.hooks import MUTATING, VALIDATING, Live, compile_hooks
+from apiext.admission.configured import MUTATING, VALIDATING, Live
+from apiext.admission.hooks import compile_hooks
 from apiext.admission.metrics import Metrics
+from apiext.admission.surroundings import Surroundings
 from apiext.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
 from apiext.auth.user import User
 from apiext.conformance.support import admission_webhook as hooks

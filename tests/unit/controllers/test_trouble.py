@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from apiext.admission.chain import Chain
-from apiext.admission.hooks import POLICIES
+from apiext.admission.configured import POLICIES
 from apiext.auth.authorization import Attributes
 from apiext.auth.roles import CLUSTER_ROLES, Roles
 from apiext.auth.user import User

@@ -1,0 +1,54 @@
+"""Plug-ins that are imported when something is configured for them (decision 36)."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from apiext.admission.attributes import Attributes
+from apiext.admission.chain import Judge, Mutator, Plugin
+from apiext.admission.configured import Live
+from apiext.documents.document import Document
+from apiext.meta.names import GroupResource
+
+P = TypeVar("P", bound=Plugin)
+
+
+class _Late(Generic[P]):
+    """A plug-in that ``make`` imports and makes, in a thread, at the first write to which it applies."""
+
+    def __init__(self, name: str, live: Live[object], make: Callable[[], P]) -> None:
+        self.name = name
+        self._live = live
+        self._make = make
+        self._made: P | None = None
+
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        """Report whether anything is configured."""
+        return not self._live.empty
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Call ``changed`` when the first object is configured, and after the last one was removed."""
+        self._live.follow(changed)
+
+    async def made(self) -> P:
+        """Return the plug-in."""
+        if self._made is None:
+            made = await asyncio.to_thread(self._make)
+            self._made = self._made or made  # two writes may have come at once
+        return self._made
+
+
+class LateMutator(_Late[Mutator]):
+    """A plug-in of the mutating moment."""
+
+    async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
+        """Return the object to go on with, None on delete; raises StatusError to deny."""
+        return await (await self.made()).mutate(attributes, new)
+
+
+class LateJudge(_Late[Judge]):
+    """A plug-in of the validating moment."""
+
+    async def review(self, attributes: Attributes) -> None:
+        """Validate the final object; raises StatusError to deny."""
+        await (await self.made()).review(attributes)

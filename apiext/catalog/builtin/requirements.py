@@ -1,0 +1,40 @@
+"""Errors of the requirements of selectors of labels and fields (apimachinery pkg/apis/meta/v1/validation)."""
+
+from collections.abc import Iterator
+
+from apiext.documents.document import View
+from apiext.meta.fields import FieldError, child, forbidden, invalid, item, required
+from apiext.meta.syntax import label_value, qualified_name
+
+
+def _values_errors(expression: View, path: str, operators: bool) -> Iterator[FieldError]:
+    """Yield what is wrong with the operator of an expression, unless any will do, and with how many values it has."""
+    operator, values = expression.get("operator") or "", expression.get("values") or ()
+    if operator in ("In", "NotIn"):
+        if not values:
+            yield required(child(path, "values"), "must be specified when `operator` is 'In' or 'NotIn'")
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            yield forbidden(child(path, "values"), text)
+    elif operators:
+        yield invalid(child(path, "operator"), operator, "not a valid selector operator")
+
+
+def label_requirement_errors(
+    expression: View, path: str, values: bool = True, operators: bool = True
+) -> Iterator[FieldError]:
+    """Yield what is wrong with a requirement of labels; ``values`` and ``operators`` tell what is judged besides."""
+    yield from _values_errors(expression, path, operators)
+    key = expression.get("key") or ""
+    yield from (invalid(child(path, "key"), key, fault) for fault in qualified_name(key))
+    if values:
+        for index, value in enumerate(expression.get("values") or ()):
+            yield from (invalid(item(child(path, "values"), index), value, fault) for fault in label_value(value))
+
+
+def field_requirement_errors(expression: View, path: str) -> Iterator[FieldError]:
+    """Yield what is wrong with a requirement of fields, whose operator may be unknown."""
+    if not expression.get("key"):
+        yield required(child(path, "key"), "must be specified")
+    yield from _values_errors(expression, path, operators=False)

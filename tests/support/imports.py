@@ -1,0 +1,38 @@
+"""Run ``apiext serve`` and report its imports: python -m tests.support.imports REPORT READY_FILE FLAG…
+
+REPORT gets JSON at the end: ``start`` are the modules of a start until the server was ready, ``loop`` those that the
+thread of the event loop imported later, ``threads`` those that other threads imported.
+"""
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from apiext.__main__ import main
+
+
+class Recorder:
+    """A finder that finds nothing and records which thread asked."""
+
+    def __init__(self, ready: Path) -> None:
+        self.ready = ready
+        self.start: list[str] = []
+        self.loop: list[str] = []
+        self.threads: list[str] = []
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if not self.start and self.ready.exists():
+            self.start = sorted(sys.modules)
+        if self.start:
+            (self.loop if threading.current_thread() is threading.main_thread() else self.threads).append(name)
+
+
+if __name__ == "__main__":
+    recorder = Recorder(Path(sys.argv[2]))
+    sys.meta_path.insert(0, recorder)  # type: ignore[arg-type]
+    code = main(["serve", f"--ready-file={sys.argv[2]}", *sys.argv[3:]])
+    found = {"start": recorder.start or sorted(sys.modules), "loop": recorder.loop, "threads": recorder.threads}
+    Path(sys.argv[1]).write_text(json.dumps(found))
+    sys.exit(code)

@@ -1,0 +1,138 @@
+"""The modules of a plain start, and those that are imported later (decision 36)."""
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from apiext.conformance.support.waiting import until
+from tests.support.shared import ROOT
+
+MOST, MOST_OWN = 800, 400  # all modules, and those of apiext; 772 and 382 with CPython 3.11
+LATE = (
+    "aiohttp.client", "aiohttp.web_fileresponse", "aiohttp.web_urldispatcher", "cryptography",
+    "apiext.admission.calls", "apiext.admission.hooks", "apiext.admission.mutations", "apiext.admission.policies",
+    "apiext.admission.validations", "apiext.admission.webhooks", "apiext.audit.files", "apiext.audit.log",
+    "apiext.audit.webhook", "apiext.catalog.admission_cel", "apiext.cel.environment", "apiext.cel.library.standard",
+    "apiext.cel.parser", "apiext.conformance", "apiext.crd.validation", "apiext.kms", "apiext.schema.compile",
+    "apiext.schema.report", "apiext.schema.rules", "apiext.schema.validate", "apiext.testing", "apiext.tools",
+)  # fmt: skip
+"""Modules and packages that a plain start does not import."""
+GROUP = "example.com"
+DEFINITION: dict[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": f"things.{GROUP}"},
+    "spec": {
+        "group": GROUP,
+        "names": {"plural": "things", "kind": "Thing"},
+        "scope": "Cluster",
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": {
+                                "type": "object",
+                                "properties": {"a": {"type": "integer"}},
+                                "x-kubernetes-validations": [{"rule": "self.a < 5"}],
+                            }
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+POLICY: dict[str, Any] = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingAdmissionPolicy",
+    "metadata": {"name": "p"},
+    "spec": {
+        "matchConstraints": {
+            "resourceRules": [
+                {"apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["things"]}
+            ]
+        },
+        "validations": [{"expression": "object.spec.a < 3"}],
+    },
+}
+BINDING: dict[str, Any] = {
+    "apiVersion": "admissionregistration.k8s.io/v1",
+    "kind": "ValidatingAdmissionPolicyBinding",
+    "metadata": {"name": "b"},
+    "spec": {"policyName": "p", "validationActions": ["Deny"]},
+}
+
+
+def _thing(name: str, a: int) -> dict[str, Any]:
+    return {"apiVersion": f"{GROUP}/v1", "kind": "Thing", "metadata": {"name": name}, "spec": {"a": a}}
+
+
+def _imports(tmp_path: Path, use: Callable[[str], None]) -> dict[str, list[str]]:
+    """Run a server, use it, and return its imports."""
+    report, ready = tmp_path / "imports.json", tmp_path / "ready"
+    ready.unlink(missing_ok=True)
+    flags = ["--insecure", "--port=0", f"--data-dir={tmp_path / 'data'}", "--quiet"]
+    command = [sys.executable, "-m", "tests.support.imports", str(report), str(ready), *flags]
+    with subprocess.Popen(command, cwd=ROOT) as server:
+        try:
+            until(lambda: ready.exists() or server.poll() is not None or None, "a server that is ready")
+            use(json.loads(ready.read_text())["url"])
+        finally:
+            server.send_signal(signal.SIGTERM)
+        assert server.wait(30) == 0
+    found: dict[str, list[str]] = json.loads(report.read_text())
+    return found
+
+
+def _post(url: str, path: str, document: dict[str, Any]) -> int:
+    body = json.dumps(document).encode()
+    request = urllib.request.Request(url + path, body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_a_plain_start_imports_little(tmp_path: Path) -> None:
+    modules = _imports(tmp_path, lambda url: None)["start"]
+    early = [name for name in modules if name.startswith(tuple(f"{late}." for late in LATE)) or name in LATE]
+    assert early == []
+    own = [name for name in modules if name.partition(".")[0] == "apiext"]
+    assert len(modules) <= MOST
+    assert len(own) <= MOST_OWN
+
+
+def test_threads_import_what_requests_need(tmp_path: Path) -> None:
+    """The loop must not import what takes long: definitions, schemas, CEL and policies are imported in threads."""
+    things, policies = f"/apis/{GROUP}/v1/things", "/apis/admissionregistration.k8s.io/v1"
+
+    def use(url: str) -> None:
+        assert _post(url, f"{policies}/validatingadmissionpolicies", POLICY) == 201
+        assert _post(url, f"{policies}/validatingadmissionpolicybindings", BINDING) == 201
+        assert _post(url, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", DEFINITION) == 201
+        until(lambda: _post(url, things, _thing("a", 4)) == 422 or None, "a denial")
+        assert _post(url, things, _thing("b", 1)) == 201
+
+    def use_again(url: str) -> None:
+        until(lambda: _post(url, things, _thing("b", 1)) == 409 or None, "a served definition")
+        assert _post(url, things, _thing("a", 4)) == 422
+        with urllib.request.urlopen(url + things, timeout=30) as answer:
+            assert len(json.load(answer)["items"]) == 1
+
+    first, second = _imports(tmp_path, use), _imports(tmp_path, use_again)
+    assert {"apiext.crd.validation", "apiext.schema.compile", "apiext.cel.environment"} <= set(first["threads"])
+    for found in (first, second):
+        assert "apiext.admission.validating_policies" in found["threads"]
+        assert [name for name in found["loop"] if name.startswith("apiext.")] == []

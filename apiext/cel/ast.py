@@ -17,7 +17,7 @@ class Node(Struct, eq=False):
 
 
 class Broken(Node, eq=False):
-    """What stands where a fault was reported."""
+    """Stand in for a part of the expression that has a syntax error."""
 
 
 class Literal(Node, eq=False):
@@ -82,7 +82,7 @@ class ObjectOf(Node, eq=False):
 
 
 class Fold(Node, eq=False):
-    """What macros become: a loop over a range with an accumulator."""
+    """A loop over a range with an accumulator, which macros expand to."""
 
     over: Node
     var: str

@@ -31,12 +31,12 @@ class Qualifier:
     optional: bool
 
     def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return what is selected, a fault, or MISSING when it need not be there."""
+        """Return the selected value, a fault, or MISSING if an optional selection finds none."""
         raise NotImplementedError
 
 
 class _Missing:
-    """The mark of what is not there."""
+    """Mark a missing field or element."""
 
 
 MISSING = _Missing()
@@ -104,7 +104,7 @@ class ByConstant(Qualifier):
         self.test = test
 
     def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return what is selected; costs 1."""
+        """Return the selected value; it costs 1."""
         found: Value = lookup(value, self.key, if_present or self.test)
         if self.test and not if_present and type(found) is not Fault:
             found = found is not MISSING
@@ -126,7 +126,7 @@ class ByField(Qualifier):
         self.test = test
 
     def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return what is selected, null when it is not there; costs 1. Nothing optional comes before."""
+        """Return the selected value, or null if it is missing; it costs 1. No optional selection comes before."""
         found = read_field(value, self.key, self.test)
         tracker.cost += 1
         tracker.push(self.id, found)
@@ -154,7 +154,7 @@ class ByAttribute(Qualifier):
         self.drops = drops
 
     def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return what is selected; costs 1."""
+        """Return the selected value; it costs 1."""
         key = self.attribute.resolve(frame, tracker)
         found: Value
         if type(key) is Fault:
@@ -172,7 +172,7 @@ class ByAttribute(Qualifier):
 
 
 class Attribute:
-    """What a chain of selections and indexes begins with."""
+    """The beginning of a chain of selections and indexes."""
 
     __slots__ = ("own_id", "qualifiers")
 
@@ -194,7 +194,7 @@ class Attribute:
         raise NotImplementedError
 
     def follow(self, frame: Frame, tracker: Tracker, value: Value) -> Value:
-        """Return what the selections make of a value; from the first optional one on, an optional."""
+        """Apply the selections to a value. From the first optional selection on, the result is an optional."""
         optional = type(value) is Optional
         if optional:
             if not value.present:
@@ -233,7 +233,7 @@ class Variable(Attribute):
             return found[0]
         made = self.follow(frame, tracker, found[0])
         if cost is not None:
-            tracker.cost = cost  # upstream counts nothing of what is selected from there on
+            tracker.cost = cost  # upstream charges no selection from here on
         return made
 
 

@@ -57,7 +57,7 @@ class Function:
 
 
 class Extension(Struct, frozen=True, eq=False):
-    """What an environment knows beyond others: functions, and types whose values expressions construct."""
+    """Additions to the language: functions, and types whose values expressions construct."""
 
     library: Library
     resolve: Resolve
@@ -73,11 +73,11 @@ class Base(Struct):
     resolved: dict[object, Resolved] = field(default_factory=dict)
 
     def shape(self, name: str) -> Shape | None:
-        """Return what is known of a type whose values expressions construct."""
+        """Return the shape of a type whose values expressions construct, or None."""
         return well_known.SHAPES.get(name) or (None if self.resolve is None else self.resolve(name))
 
     def remember(self, key: object, found: Resolved) -> None:
-        """Keep which overloads a call of given types means."""
+        """Cache the overloads of a call by the types of its arguments."""
         if len(self.resolved) >= MAX_RESOLVED:
             self.resolved.clear()
         self.resolved[key] = found
@@ -85,7 +85,7 @@ class Base(Struct):
 
 @cache
 def base(version: str = "stored", extension: Extension | None = None) -> Base:
-    """Return the language for "stored" rules (all of it) or for "new" ones (what the version before knows, too)."""
+    """Return the language of a version: all of it for "stored" rules, the part that COMPATIBLE has for "new" ones."""
     functions: dict[str, list[Overload]] = {}
     macros: Macros = {}
     names = {name: kind for name, kind in types.SIMPLE.items() if name in SCALARS or name == "type"}

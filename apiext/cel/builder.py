@@ -145,7 +145,7 @@ class Builder:
             value = b""
         return Literal(self.id(offset), value)
 
-    # What macros are made of; all parts stand where the macro call stands.
+    # Parts of expanded macros; each has the position of the macro call.
 
     def copy(self, call: int, node: Node) -> Node:
         """Return a node with all its parts under new ids. Raises TooLarge."""

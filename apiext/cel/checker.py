@@ -1,4 +1,4 @@
-"""What type each part of an expression has, and which function each call means; upstream's errors where they clash."""
+"""Type checker: find the type of each part of an expression and the overloads of each call, with upstream's errors."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -97,7 +97,7 @@ class Checker:
         return None
 
     def find_global(self, name: str) -> tuple[Type, Type | None] | None:
-        """Return the type of a global name, and what it is when it names a type."""
+        """Return the type of a global name, and the type that it names if it names one."""
         found = self.globals.get(name)
         if found is not None:
             return found, None

@@ -152,7 +152,7 @@ Make: TypeAlias = Callable[[str, dict[str, Value]], Value]  # a type's name and 
 
 
 class Shape(Struct, frozen=True):
-    """What is known of a type: how its values are made, and the types of its fields, None when any may be there."""
+    """A type that expressions construct: its constructor, and the types of its fields, or None if it has any field."""
 
     make: Make
     fields: Mapping[str, Type] | None = None

@@ -1,7 +1,7 @@
 """Costs of calls: the charge of a call that ran, and its estimate from declared sizes.
 
 Upstream has them in library/cost.go. A row of a library names one Cost. Costs that several libraries use are here;
-others stand beside their function.
+each other one stands beside its function.
 """
 
 from collections.abc import Callable

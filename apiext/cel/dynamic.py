@@ -12,7 +12,7 @@ _PLAIN = frozenset((str, int, bool, float, type(None), Fault))  # a fault is tha
 
 
 def dynamic(raw: Any) -> Value:
-    """Return decoded JSON (dict, list, str, int, float, bool, None) and what is Native within as a value."""
+    """Return decoded JSON as a value; parts of it may be Native."""
     if type(raw) in _PLAIN:
         return raw
     if isinstance(raw, list):

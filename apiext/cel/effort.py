@@ -32,7 +32,7 @@ class Cancelled(Exception):
 
 
 class _Limit(Protocol):
-    """What stops an evaluation from another thread, whether it must be brief, and the time that was taken."""
+    """The limit of an evaluation: its time so far, and whether another thread has cancelled it."""
 
     brief: bool
     cancelled: bool
@@ -48,7 +48,7 @@ class _Never:
 
 
 class _Effort(threading.local):
-    """What the evaluation of this thread may still do."""
+    """The work that the evaluation of this thread may still do."""
 
     left = MOST
     limit: _Limit = _Never()
@@ -64,7 +64,7 @@ def begin(most: int, limit: _Limit) -> None:
 
 
 def rest(most: int = MOST) -> None:
-    """Forget the evaluation that this thread did last: what comes next, such as a compilation, is no part of it."""
+    """Forget the last evaluation of this thread, so that a compilation after it has a full budget."""
     begin(most, _Effort.limit)
 
 

@@ -22,7 +22,7 @@ from apiext.cel.values import Broken, Fault, Value
 
 
 class Rejected:
-    """An expression that cannot be used: at which stage, upstream's text, and what was checked if it came so far."""
+    """An invalid expression: the stage that refused it, upstream's message, and the checked expression if any."""
 
     __slots__ = ("checked", "stage", "text")
 
@@ -42,7 +42,7 @@ class Rejected:
 
 
 class Evaluation:
-    """What came of an evaluation: a value or an error's text, and what it cost. ``cancelled``: it was stopped."""
+    """The result of an evaluation: a value or an error message, and the cost. ``cancelled``: it was stopped."""
 
     __slots__ = ("cancelled", "cost", "error", "value")
 
@@ -60,8 +60,8 @@ class Environment:
     """Compiles expressions over declared variables.
 
     variables: name to a Declared, or to a plain Type. optional: names whose values may be missing; they are seen as
-    optional values. version: "stored" for all of the language, "new" for what the version before knows, too.
-    extension: functions and types beyond those that all know. objects: object types whose fields are known, of
+    optional values. version: "stored" for all of the language, "new" for the part that new rules may use.
+    extension: functions and types that only this environment has. objects: object types whose fields are known, of
     variables of a plain Type.
     """
 
@@ -86,7 +86,7 @@ class Environment:
             self.variables[name] = types.optional_of(found) if name in optional else found
 
     def check(self, text: str, weigh: Weigh | None = None) -> "Checked | Issues":
-        """Return an expression parsed and with its types, or what is wrong with it. Raises what ``weigh`` raises."""
+        """Parse and check an expression. Return its issues if it is invalid. Raises the errors of ``weigh``."""
         issues = Issues(Source(text))
         rest()
         with room_for(len(text)):
@@ -126,7 +126,7 @@ class Environment:
 
 
 UNDECIDED = (Odd, Broken, KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
-"""What generated code raises instead of a value: the steps then decide."""
+"""Errors of generated code; after them the expression is interpreted."""
 
 
 class Program:
@@ -144,7 +144,7 @@ class Program:
 
     @property
     def result(self) -> Type:
-        """Return the type of what it gives."""
+        """Return the type of the result."""
         return self.checked.result
 
     @property
@@ -157,7 +157,7 @@ class Program:
         return self.checked.mentions(variable)
 
     def evaluate(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
-        """Evaluate by generated code; what it leaves undecided is interpreted. As ``interpret`` otherwise."""
+        """Evaluate with generated code, and interpret if that raises. Arguments are those of ``interpret``."""
         limit = limit or Limit(PER_CALL_LIMIT)
         if not self.generated:
             self._generate()
@@ -188,7 +188,7 @@ class Program:
     def interpret(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
         """Evaluate step by step, as upstream does.
 
-        variables: decoded JSON for declared ones (absent for an optional one that is missing), values for others.
+        variables: decoded JSON for declared ones (absent for a missing optional one), values for all other ones.
         limit: the most it may cost, PER_CALL_LIMIT if it is None.
         """
         limit = limit or Limit(PER_CALL_LIMIT)

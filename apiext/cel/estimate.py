@@ -30,7 +30,7 @@ from apiext.cel.types import is_scalar
 
 
 class Local:
-    """What is known of a variable of a loop."""
+    """Sizes of a loop variable."""
 
     __slots__ = ("entries", "path", "size")
 
@@ -59,7 +59,7 @@ class Estimator:
     # Sizes
 
     def declared_size(self, path: Path) -> Range | None:
-        """Return the size declared for what a path leads to."""
+        """Return the size declared at a path."""
         if not path.length or self.root is None:
             return None
         declared: Declared | None = self.root
@@ -293,7 +293,7 @@ _COSTS: Mapping[type[Node], Callable[[Estimator, Any], Range]] = {
     MapOf: Estimator.map_of,
     ObjectOf: Estimator.object_of,
 }
-"""Kind of a node → what it costs; a literal costs nothing."""
+"""Kind of a node → its estimate; a literal costs 0."""
 
 
 def _is_bind(node: Fold) -> bool:
@@ -306,7 +306,7 @@ def _is_bind(node: Fold) -> bool:
 
 
 def _written_size(node: Node) -> Range | None:
-    """Return the size of what is written in the expression itself."""
+    """Return the size of a literal, list or map that the expression contains."""
     if isinstance(node, Literal):
         size = len(node.value) if isinstance(node.value, (str, bytes)) else 1
         return size, size

@@ -1,4 +1,4 @@
-"""What an evaluation goes through: steps that tell a tracker, and frames where names get their values."""
+"""Steps of an interpreted evaluation, the tracker of their costs, and frames that hold variables."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -61,7 +61,7 @@ class Limit:
 
 
 Code = Callable[[Mapping[str, Any], Limit], tuple[Value, int]]
-"""What is made of an expression: it gives the value of variables, and what that cost."""
+"""Generated code of an expression: it takes variables, and returns the value and the cost."""
 
 
 class Tracker:

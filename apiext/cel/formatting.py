@@ -1,4 +1,4 @@
-"""What ``format`` makes of a text with clauses, and what it refuses."""
+"""Format a string with clauses, as the function ``format`` does."""
 
 import math
 import re

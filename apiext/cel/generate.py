@@ -77,7 +77,7 @@ class Generator(Writer):
     # Steps
 
     def emit(self, step: Step) -> Val:
-        """Write a step; what has no code of its own is evaluated by its steps."""
+        """Write the code of a step, or a call that interprets it if the step has no code."""
         mark = len(self.lines), self.pending, self.count, self.indent, self.loops, len(self.scopes)
         globals_written = dict(self.scopes[0])
         try:
@@ -170,7 +170,7 @@ class Generator(Writer):
         return val
 
     def is_optional(self, attribute: Attribute, at: int) -> bool:
-        """Return whether what a selection is made of may be an optional value."""
+        """Return whether the operand of a selection may be an optional value."""
         id = attribute.qualifiers[at - 1].id if at else attribute.own_id
         kind = self.checked.types[id]
         return kind.kind in ("opaque", "dyn", "parameter")
@@ -374,7 +374,7 @@ class Generator(Writer):
     def head(
         self, step: Loop, over: Val, declared: Declared | None, both: str
     ) -> tuple[str, tuple[Declared | None, Declared | None]]:
-        """Return the line that begins the loop, and the declared types of what it binds."""
+        """Return the line that begins the loop, and the declared types of its variables."""
         if declared is not None and declared.kind == "list":
             if step.var2:
                 return f"for {both} in enumerate({over.text}):", (None, declared.element)
@@ -388,7 +388,7 @@ class Generator(Writer):
         return f"for {both} in {read}:", (None, None)
 
     def element_kinds(self, step: Loop) -> tuple[str, str]:
-        """Return the kinds of the loop's variables by the type of what it runs over."""
+        """Return the kinds of the loop's variables, from the type of its range."""
         over = self.checked.types[step.over.id]
         if over.kind == "list":
             element = over.params[0].kind if over.params[0].kind in KINDS else "any"

@@ -1,4 +1,4 @@
-"""The expression grammar as a network of states, for finding out what was expected where a text went wrong."""
+"""The expression grammar as a network of states; syntax errors name the tokens that it expects."""
 
 from typing import Any, TypeAlias
 
@@ -301,7 +301,7 @@ class Network:
 
 
 class Context(Struct, eq=False):
-    """A rule being parsed, or parsed: what it makes and the parts found, by label."""
+    """A rule that is parsed: its result and its parts, by label."""
 
     rule: str
     parent: "Context | None"

@@ -65,7 +65,7 @@ class Tokens:
         self.texts: list[str] = []
 
     def between(self, text: str, first: int, last: int) -> str:
-        """Return the text from one token to another with the blanks between, without what was no token."""
+        """Return the text from one token to another, with blanks, and without characters that are no token."""
         start = self.starts[first]
         end = self.starts[last] + (0 if self.kinds[last] == EOF else len(self.texts[last]))
         kept = ""
@@ -77,7 +77,7 @@ class Tokens:
 
 
 def tokenize(text: str, issues: Issues) -> Tokens:
-    """Return the tokens of an expression; what is none is reported and left out."""
+    """Return the tokens of an expression. Report characters that are no token, and leave them out."""
     tokens = Tokens()
     kinds, starts, texts = tokens.kinds, tokens.starts, tokens.texts
     match = _TOKEN.match

@@ -1,4 +1,4 @@
-"""What a mutation does with the values that its expression constructed: checks their types, and makes JSON of them."""
+"""Check the types of the values that a mutation constructed, and convert them to JSON."""
 
 import math
 from base64 import b64encode
@@ -51,14 +51,14 @@ _EXPONENT = 1e21  # doubles from here on are written with an exponent
 
 
 class Panicked(ValueError):
-    """What upstream's own code panics on: it then answers the request with an error of the server's."""
+    """An input on which upstream's code panics, so that the request is answered with 500."""
 
 
 def mismatches(value: Constructed) -> list[str]:
     """Return upstream's texts on objects within that are not of the types that their places tell.
 
     They are in the order of the names of fields. Optional values, lists that were added and patches are not looked
-    into. What is more than the thread may still touch is told as such an evaluation is. (upstream:
+    into. A walk beyond the budget of the thread is reported as an evaluation beyond it is. (upstream:
     CheckTypeNamesMatchFieldPathNames)
     """
     try:
@@ -70,7 +70,7 @@ def mismatches(value: Constructed) -> list[str]:
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """Bound a walk over a value by what the thread may still touch. Raises ValueError."""
+    """Limit a walk over a value to the budget of the thread. Raises ValueError."""
     try:
         with room_for(_NESTED):
             yield
@@ -163,7 +163,7 @@ _NO_KEYS: dict[type, str] = {
 
 
 def present(value: Optional) -> Value:
-    """Return what an optional value holds. Raises ValueError."""
+    """Return the value of an optional. Raises ValueError."""
     if not value.present:
         raise ValueError("optional.none() dereference")
     return value.value

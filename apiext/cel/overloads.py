@@ -18,7 +18,7 @@ _UNGUARDED = frozenset(
     ("contains", "endsWith", "startsWith", "flatten", "size", "matches", "sort", "@sortByAssociatedKeys")
 )
 _WORD = re.compile(r"\s*([A-Za-z]+|->|[(),.])")
-# What a value must be for an overload to take it; types that are not here take any.
+# Kind of a type → type name of the values that an overload accepts; types that are not here accept any.
 _RUNTIME_NAMES = {
     "bool": "bool", "int": "int", "uint": "uint", "double": "double", "string": "string", "bytes": "bytes",
     "null": "null_type", "timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration",
@@ -61,7 +61,7 @@ def _fits(type: Type, value: Value) -> bool:
 
 
 def planned(*_: Value) -> Value:
-    """Stand for what a call runs that the planner makes a step of."""
+    """Stand in for the implementation of a call that the planner turns into a step."""
     return no_overload()
 
 

@@ -76,7 +76,7 @@ class CallStep(Step):
         self.result = "dyn"  # kind of the value
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value; costs what the function's charge says."""
+        """Return the value, and add the charge of the function."""
         value = self._call(frame, tracker)
         args = tracker.take(self.args)
         if args is not None:
@@ -118,7 +118,7 @@ class Membership(Step):
 
 
 def member_key(value: Value) -> object:
-    """Return what a constant is found by: numbers of all types by their size, bools apart."""
+    """Return the key of a constant: numbers of all types are equal by value, and never equal to bools."""
     return ("bool", value) if type(value) is bool else value
 
 
@@ -156,7 +156,7 @@ class OrElse(Step):
 
 
 class _Literal(Step):
-    """What is put together from parts, some of which may be optional."""
+    """A list, map or object literal, some parts of which may be optional."""
 
     __slots__ = ("optional", "parts")
 

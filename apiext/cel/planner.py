@@ -45,7 +45,7 @@ from apiext.cel.well_known import CONSTANTS
 CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
 PATTERNED = frozenset(("find", "findAll", "matches"))
 _LAZY = frozenset(("string_format",))
-# Functions that have one implementation for all their overloads; others are found by their values.
+# Functions with one implementation for all overloads; of any other function, the values choose the overload.
 _SINGLETONS = frozenset(
     ("_+_", "_-_", "_*_", "_/_", "_%_", "_<_", "_<=_", "_>_", "_>=_", "-_", "!_", "@in", "size", "matches", "type",
      "dyn", "sort", "@sortByAssociatedKeys")
@@ -107,7 +107,7 @@ class _Planner:
         return Access(node.id, access.attribute, True) if node.test else access
 
     def may_be_optional(self, access: Access) -> bool:
-        """Return whether what a chain of selections gives may be an optional value."""
+        """Return whether the result of a chain of selections may be an optional value."""
         qualifiers = access.attribute.qualifiers
         ids = [access.attribute.own_id, *(qualifier.id for qualifier in qualifiers[:-1])]
         kinds = ("opaque", "dyn", "parameter")

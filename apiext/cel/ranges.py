@@ -42,10 +42,10 @@ def scale(one: Range, factor: float) -> Range:
 
 
 class Path:
-    """A way through the declared types, in cells that it may share with others, as slices of Go do.
+    """A path through the declared types, in cells that paths may share, as slices of Go do.
 
-    Upstream takes a step beyond a path in place where there is room: what an earlier step from the same path led to is
-    another field then, and sizes that are asked for from then on are that field's. Definitions pass or fail by it.
+    Upstream appends a step in place where the array has room: an earlier step from the same path then leads to
+    another field, and sizes read from then on are that field's. Definitions pass or fail by it.
     """
 
     __slots__ = ("cells", "length")
@@ -83,7 +83,7 @@ class Part:
         self.literal = literal
 
 
-CallCost: TypeAlias = tuple[Range, Range | None]  # what a call costs, and the size of its result if it is known
+CallCost: TypeAlias = tuple[Range, Range | None]  # the cost of a call, and the size of its result if known
 
 
 class Entries:

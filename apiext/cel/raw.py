@@ -56,7 +56,7 @@ def key_of_raw(raw: Any) -> object:
 
 
 def key_of_object(raw: Any, names: tuple[str, ...]) -> object:
-    """Return what an element of a list of type map is found by: the values of its keys. Raises Broken."""
+    """Return the key of an element of a list of type map: the values of its key fields. Raises Broken."""
     if type(raw) is not dict:
         return object()  # upstream's is an error value, equal to no other
     values = [raw.get(name) for name in names]

@@ -1,4 +1,4 @@
-"""What is wrong with a text that does not parse: upstream's messages, found as its generated parser finds them."""
+"""Syntax errors of an expression, with the messages of upstream's generated parser."""
 
 from collections.abc import Generator
 from functools import cache
@@ -38,7 +38,7 @@ Steps = Generator[tuple[str, int, State], Context, None]
 
 
 def diagnose(tokens: Tokens, macros: Macros, issues: Issues) -> None:
-    """Report what is wrong with a text, in upstream's words; tokens are all that could be read."""
+    """Report the syntax errors of an expression; ``tokens`` are all that could be read."""
     parser = _Parser(tokens, issues)
     try:
         root = parser.run()
@@ -148,7 +148,7 @@ class _Parser:
         yield from self.sequence(place.ways[way])
 
     def becomes(self, part: Choice, way: int) -> None:
-        """Note what the chosen way makes; a left-recursive one wraps what was parsed so far."""
+        """Note the result of the chosen alternative; a left-recursive one wraps the parts parsed so far."""
         context = self.context
         assert context is not None
         chosen = part.ways[way]

@@ -21,7 +21,7 @@ _CLASS, _FOUND = 600, 4  # elements that making such a class, and finding one te
 _STEPS_OF_AN_ELEMENT = 400  # of a program over a text, 2 ns each where no automaton fits, that count as an element
 _FEW_STEPS = 2_000  # that need not be reckoned with
 _TOO_LARGE = "error parsing regexp: expression too large"
-_OPEN = (b"missing )", b"missing ]")  # what is only wrong because the rest is cut off
+_OPEN = (b"missing )", b"missing ]")  # errors of a pattern that may only be cut off
 _NOWHERE = (-1, -1)
 _UNENDED = "\\x{"
 _PART = re.compile(
@@ -170,7 +170,7 @@ def work(pattern: str) -> int:
 class Programs:
     """The programs of patterns, or why a pattern is refused, of at most so many bytes together. Any thread may ask.
 
-    Those that were compiled first are dropped first: what a hit costs matters more than which program is dropped.
+    The program that was compiled first is evicted first, since that keeps a cache hit cheap.
     """
 
     __slots__ = ("_before", "_known", "_most", "size")
@@ -215,7 +215,7 @@ def matches(text: str, pattern: str) -> bool:
 
 
 def _spans(pattern: Pattern, raw: bytes) -> list[tuple[int, int]]:
-    """Return what a pattern finds first in a text. Raises Cancelled if that takes longer than there is time."""
+    """Return the first match of a pattern in a string. Raises Cancelled if the search exceeds the time budget."""
     match, instructions, _ = pattern
     size = len(raw)
     if size * instructions > _FEW_STEPS:

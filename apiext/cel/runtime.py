@@ -1,4 +1,4 @@
-"""What generated functions call."""
+"""Functions that generated code calls."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -45,7 +45,7 @@ def find_field(value: Value, name: str, test: bool) -> Value:
 
 
 def all_elements(value: Value) -> Iterator[Value]:
-    """Yield what a loop runs over. Raises Odd."""
+    """Yield the elements or keys that a loop visits. Raises Odd."""
     if not is_list(value) and not is_map(value):
         raise Odd
     return elements(value)
@@ -80,7 +80,7 @@ class _Names:
 
 
 def values(variables: Mapping[str, Any], world: World) -> dict[str, Value]:
-    """Return what is given for variables as values."""
+    """Return the variables of an evaluation as values."""
     declared, optional = world
     made: dict[str, Value] = dict(variables)
     for name, kind in declared.items():

@@ -6,7 +6,7 @@ from bisect import bisect_right
 MAX_SNIPPET = 16_384  # bytes of a source line shown below a message (upstream: maxSnippetLength)
 MAX_REPORTED = 100  # faults shown of one expression (upstream: maxErrorsToReport)
 NOWHERE = (-1, -1)  # faults of the expression as a whole
-UNKNOWN = -2  # offset of what the parser made of nothing: before the first character
+UNKNOWN = -2  # offset of a node without a position: before the first character
 
 
 class TooLarge(Exception):
@@ -110,7 +110,7 @@ class UnescapeError(ValueError):
 
 
 def unescape_literal(quoted: str, octets: bool) -> str | bytes:
-    """Return what a literal with its quotes (and r, but no b) means: a str, or bytes when ``octets``."""
+    """Return the value of a literal with its quotes (and r, but no b): a str, or bytes if ``octets``."""
     if "\r" in quoted:
         quoted = quoted.replace("\r\n", "\n").replace("\r", "\n")
     raw = quoted[0] in "rR"

@@ -1,4 +1,4 @@
-"""Types of expressions: what they are called, and when a value of one can stand where another is wanted."""
+"""Types of expressions: their names, and which type can be assigned to which."""
 
 from collections.abc import Mapping
 
@@ -98,7 +98,7 @@ def map_of(key: Type, value: Type) -> Type:
 
 
 def wrapper_of(value: Type) -> Type:
-    """Return the type of values that may be null; wherever nobody looks for null, it is the type within."""
+    """Return the type of values that may be null; an assignment that does not test for null sees the type within."""
     return make(value.kind, "wrapper", value)
 
 
@@ -145,7 +145,7 @@ def is_scalar(type: Type) -> bool:
 
 
 class Substitution:
-    """What type parameters have been found to be."""
+    """Types that stand for type parameters so far."""
 
     __slots__ = ("found", "number")
 
@@ -159,7 +159,7 @@ class Substitution:
         return parameter(f"_var{self.number - 1}")
 
     def assignable(self, wanted: Type, given: Type) -> bool:
-        """Return whether ``given`` fits ``wanted``; when it does, keep what was learnt of parameters."""
+        """Return whether ``given`` fits ``wanted``; if it does, keep the types found for parameters."""
         if wanted == given:
             return True
         if wanted.ground and given.ground:
@@ -206,7 +206,7 @@ class Substitution:
         return one.name == other.name or "wrapper" in (one.name, other.name)
 
     def _stands_for(self, type: Type, param: Type) -> tuple[bool, bool]:
-        """Return whether a type can be what a parameter stands for, and whether that was known before."""
+        """Return whether a type can stand for a parameter, and whether it did before."""
         if type == param:
             return True, True
         known = self.found.get(param)

@@ -41,9 +41,9 @@ _NAMES = (
 _GIVEN = r"\p{L}\p{M}\p{N}\p{P}\p{S}\p{Z}"
 _ASSIGNED = _GIVEN + r"\p{C}"  # RE2's C has no unassigned code points
 _EMPTY = (0x40000, 0xDFFFF)  # planes without any character, which are not looked through
-_LISTED = ""  # what has to be listed, code point by code point
+_LISTED = ""  # classes that are listed code point by code point
 _LIST = 3  # classes whose making takes as long as that of a list
-_UNIONS = {  # what is in it and what is not, between brackets; so that both are right in (?i), too
+_UNIONS = {  # members and non-members, between brackets, so that both are right in (?i), too
     "lc": (r"\p{Lu}\p{Ll}\p{Lt}", r"\PL\p{Lm}\p{Lo}"),
     "ascii": ("[:ascii:]", "[:^ascii:]"),
     "assigned": (_ASSIGNED, _LISTED),
@@ -53,7 +53,7 @@ _UNIONS = {  # what is in it and what is not, between brackets; so that both are
 _UNIONS |= {"casedletter": _UNIONS["lc"], "unassigned": _UNIONS["cn"], "other": _UNIONS["c"]}
 _IGNORED = str.maketrans("", "", "_- ")
 _CLASS = re.compile(r"\\[pP](?:\{(?P<name>[^}]*)\}|(?P<letter>[^{]|\Z))", re.DOTALL)
-_ONE = r"(?:\\x\{[0-9A-Fa-f]*+\}|\\[^pP]|[^\\])"  # what else stands in such braces is refused
+_ONE = r"(?:\\x\{[0-9A-Fa-f]*+\}|\\[^pP]|[^\\])"  # any other content of such braces is refused
 _INSIDE = re.compile(rf"\[:\^?[a-z]+:\]|\\[dDsSwW]|{_ONE}(?P<range>-(?=[^\]]))?", re.DOTALL)
 _END = re.compile(_ONE, re.DOTALL)
 _OUTSIDE = re.compile(r"\\Q.*?(?:\\E|\Z)|\\[^pP]|(?P<open>\[\^?)|[^\\\[]+", re.DOTALL)
@@ -92,7 +92,7 @@ class Reading(NamedTuple):
         return pattern[self._before(start) : self._before(start + len(part))]
 
     def upto(self, at: int) -> str:
-        """Return what is before a place of the given pattern, rewritten."""
+        """Return the part of the pattern before an index, rewritten."""
         moved = 0
         for piece in self.pieces:
             if piece.given[1] > at:

@@ -30,7 +30,7 @@ def validate(checked: Checked, issues: Issues) -> None:
 
 
 def _inside_out(root: Node) -> list[tuple[Node, bool]]:
-    """Return nodes, those within others first, and whether they are within the arguments of format."""
+    """Return nodes, inner ones first, and whether they are within the arguments of format."""
     found: list[tuple[Node, bool]] = []
     waiting = [(root, False)]
     while waiting:

@@ -1,4 +1,4 @@
-"""Values of the language as Python values: what they are called, equality, order and size.
+"""Values of the language as Python values: type names, equality, order and size.
 
 bool, int, float, str, bytes, None and list stand for themselves; what Python lacks has a class here. Typed data of
 the caller stays as it was decoded, seen through the views of ``views``.
@@ -21,7 +21,7 @@ TIME_MIN, TIME_MAX = -62_135_596_800 * SECOND, 253_402_300_799 * SECOND + SECOND
 
 
 class Fault:
-    """What an evaluation that failed gives instead of a value."""
+    """The result of a failed evaluation, instead of a value."""
 
     __slots__ = ("message",)
 
@@ -33,7 +33,7 @@ class Fault:
 
 
 class Broken(Exception):
-    """What upstream's own code breaks on, as a charge for a fault or a key without a hash; it ends the evaluation."""
+    """An input on which upstream's code panics, such as a key without a hash; it ends the evaluation."""
 
 
 def no_overload(*_: Value) -> Fault:
@@ -126,7 +126,7 @@ class Map:
 
 
 def key_of(key: Value) -> object:
-    """Return what a key is found by: bools apart from numbers, the rest by Python's own equality."""
+    """Return the lookup key of a map key: bools differ from numbers, the rest has Python's equality."""
     if key is True or key is False:
         return ("bool", key)
     if type(key) is bytes:
@@ -218,7 +218,7 @@ def is_unknown(value: Value) -> bool:
 
 
 def elements(value: Value) -> Iterator[Value]:
-    """Yield what a loop over a list or a map runs over."""
+    """Yield the elements of a list or the keys of a map."""
     if type(value) is list:
         return iter(value)
     if type(value) is Map:
@@ -266,7 +266,7 @@ def is_number(value: Value) -> bool:
 
 
 def equal(one: Value, other: Value) -> "bool | Fault":
-    """Return whether two values are equal; some kinds cannot be compared with others."""
+    """Return whether two values are equal; a fault if their kinds cannot be compared."""
     kind = type(one)
     if kind is type(other) and kind in _DIRECT:
         if (kind is str or kind is bytes) and len(one) == len(other):

@@ -472,7 +472,7 @@ class ObjectView(DeclaredView):
         return None if declared is None else (key, view(raw, declared))
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare declared fields by their types, others as decoded."""
+        """Compare declared fields by their types, and all other fields as decoded JSON."""
         if not is_map(other):
             return no_overload()
         if len(self) != len(other):

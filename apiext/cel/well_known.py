@@ -70,7 +70,7 @@ def _shown(value: Value) -> str:
 
 
 def _scalar(go: str) -> Callable[[Value], Value]:
-    """Return what makes a field of a Go type from a value. It raises ValueError with upstream's text."""
+    """Return the converter from a value to a field of a Go type. It raises ValueError with upstream's text."""
     kind, bounds = _SCALARS[go]
 
     def convert(value: Value) -> Value:
@@ -93,7 +93,7 @@ def _single(value: float) -> float:
 
 
 def _json(value: Value) -> Value:
-    """Return what a structpb.Value of a value is. Raises ValueError."""
+    """Return a value as a structpb.Value. Raises ValueError."""
     spend(5)  # it is made anew
     if isinstance(value, View) and type(value) is not Joined:
         raise _refusal(value, "*structpb.Value")

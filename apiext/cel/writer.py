@@ -139,7 +139,7 @@ class Writer:
         return Val(f"({name} is not None)", "bool")
 
     def truth(self, val: Val) -> str:
-        """Return the text of a truth value; others are odd."""
+        """Return the code of a truth value; any other kind is odd."""
         if val.kind != "bool":
             name = self.let(self.value(val).text)
             self.odd_if(f"type({name}) is not bool")

@@ -69,7 +69,7 @@ MAX_WARNINGS = 4_096
 MAX_WARNING = 256
 # Warning headers of an answer. Beyond: the rest is left out, since Python's http.client reads 100 headers.
 WARNING_LINES = 64
-# File descriptors that are not for clients. Beyond: all others are for clients.
+# File descriptors that are not for clients. Beyond: all further ones are for clients.
 FILES_RESERVED_AT_MOST = 1_024
 # Seconds that a refused connection has to send its request. Beyond: it is closed.
 REFUSAL_WAIT = 1.0

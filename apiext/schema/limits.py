@@ -2,7 +2,7 @@
 
 # Characters of the paths of unknown fields in one warning. Beyond: the rest is left out.
 MAX_UNKNOWN_TEXT = 1024 * 1024
-# Bytes that defaults add to one object. Beyond: 422.
+# Bytes that defaults add to one object. Beyond: 400.
 MAX_DEFAULTED = 8 * 1024 * 1024
 # Bytes of a default that are kept filled in. Beyond: it is filled in for each object.
 MAX_KEPT_DEFAULT = 16 * 1024

@@ -2,7 +2,7 @@
 
 # Seconds that a watch from a future resourceVersion waits for it. Beyond: 410, and the client lists again.
 AHEAD_WAIT = 1.0
-# Seconds of one writer of an object while others wait. Beyond: the next writer begins.
+# Seconds of one writer of an object while another writer waits. Beyond: the next writer begins.
 WRITER_TURN = 1.0
 # Names tried for generateName. Beyond: 409. Upstream: maxNameGenerationCreateAttempts.
 CREATE_NAME_ATTEMPTS = 8

@@ -1,6 +1,6 @@
-"""Functions of the authorizer: what a user may do, asked in a chain that ends in ``check`` (library/authz.go).
+"""Functions of the authorizer: a chain of calls that ends in ``check`` (upstream: library/authz.go).
 
-The values are made by whoever evaluates an expression; rules of definitions have none.
+Admission passes the authorizer as a variable; rules of definitions have none.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ DECISION = make("object", f"{_PREFIX}Decision")
 
 
 class Question(Struct, frozen=True):
-    """What is asked: a path, or a resource if there is none; ``user`` is a name if not the one of the request."""
+    """A question: a path, or a resource if ``path`` is None; ``user`` is "" for the user of the request."""
 
     verb: str = ""
     path: str | None = None
@@ -36,7 +36,7 @@ class Question(Struct, frozen=True):
 
 
 Authorize = Callable[[Question], tuple[bool, str]]
-"""Whether something is allowed, and why."""
+"""Answer a question: whether the access is allowed, and the reason."""
 _NOTHING = Question()
 
 
@@ -99,7 +99,7 @@ def _account(check: Check, namespace: Value, name: Value) -> Value:
 
 
 def _same(check: Value, *_: Value) -> Value:
-    return check  # selectors narrow what is listed; who may do something to all may do it to some
+    return check  # if a list is allowed, each selection of it is allowed, too
 
 
 def _check(check: Check, verb: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Kubernetes' named formats of texts, and what is wrong with a text under one."""
+"""Kubernetes' named string formats, and their validation errors."""
 
 import base64
 import binascii

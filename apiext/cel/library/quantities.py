@@ -26,7 +26,7 @@ class Quantity(Special):
     """A number times a power of ten.
 
     ``short``: upstream holds the number as an int; only such quantities are ever integers. ``made``: an expression made
-    it by adding; upstream refuses to compare others with such a quantity.
+    it by adding; upstream refuses to compare any other quantity with such a one.
     """
 
     __slots__ = ("exponent", "made", "number", "short")
@@ -91,7 +91,7 @@ def parse(text: str) -> Quantity | Fault:
 
 
 def _long(number: int, exponent: int, negative: bool, binary: bool) -> Quantity:
-    if number:  # what is finer than a billionth is rounded up, away from zero, as upstream does
+    if number:  # digits below a billionth are rounded away from zero, as upstream does
         shift = exponent - _NANO
         number, exponent = number * 10**shift if shift >= 0 else -(-number // 10**-shift), _NANO
     if binary and number > INT_MAX * 10**-exponent:

@@ -15,7 +15,7 @@ _SHORT = "short version cannot contain PreRelease/Build meta data"
 
 
 class Version(Special):
-    """A version: its three numbers, what comes before its release, and its build."""
+    """A version: its three numbers, its pre-release, and its build."""
 
     __slots__ = ("build", "numbers", "pre")
     type_name = SEMVER.name

@@ -119,7 +119,7 @@ def _check_escapes(text: str) -> None:
 
 
 def _quoted_bytes(text: str) -> str:
-    """Return the first three bytes of a text in quotes, as Go cuts what is no escape."""
+    """Return the first three bytes of an invalid escape in quotes, as Go's error has them."""
     cut = text.encode("utf-8", "surrogatepass")[:3].decode("utf-8", "surrogateescape")
     kept = cut.rstrip(_CUT)
     shown = "".join(f"\\x{ord(char) - 0xDC00:02x}" for char in cut[len(kept) :])

@@ -1,0 +1,76 @@
+"""Find phrases that a reader has to guess the meaning of, in docstrings, comments, log lines, help texts and documents.
+
+Only prose is read. A message that an API answers is a string literal of an error, and stays as upstream has it.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_PHRASES = re.compile(
+    r"\b(?:who|whom|whoever|somebody|someone|nobody|no one|anybody|anyone|everybody|everyone|others)\b"
+    r"|\bwhat (?:a|an|the|it|they|is|was|are|were|has|had|have|came|comes|makes|made|no|else)\b"
+    r"|(?:(?<=\. )|\A)(?:What|Who|Whether)\b"
+)
+"""An actor without a name, a clause where a noun exists, and a sentence that begins with such a clause."""
+_CODE = re.compile(r"``.*?``|`[^`\n]*`|\"[^\"\n]*\"|“[^”]*”", re.DOTALL)
+_LOGS = frozenset(("debug", "info", "warning", "error", "exception", "critical"))
+_SENTENCE = re.compile(r"(?<=[.:;])\s+")
+
+
+class Found(NamedTuple):
+    """One phrase: its file, its line, and the sentence that contains it."""
+
+    path: Path
+    line: int
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.sentence}"
+
+
+def phrases(path: Path) -> Iterator[Found]:
+    """Yield the phrases of a Python file or of a document."""
+    text = path.read_text(encoding="utf-8")
+    for line, prose in _of_python(text) if path.suffix != ".md" else _of_document(text):
+        for sentence in _SENTENCE.split(" ".join(_CODE.sub("…", prose).split())):
+            if _PHRASES.search(sentence):
+                yield Found(path, line, sentence)
+
+
+def _of_document(text: str) -> Iterator[tuple[int, str]]:
+    fenced = False
+    for number, line in enumerate(text.splitlines(), 1):
+        fenced ^= line.lstrip().startswith("```")
+        if not fenced:
+            yield number, line
+
+
+def _of_python(text: str) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("#: ")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+        elif isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Attribute) and node.func.attr in _LOGS and node.args:
+                yield node.lineno, _literal(node.args[0])
+            for keyword in node.keywords:
+                if keyword.arg == "help":
+                    yield node.lineno, _literal(keyword.value)
+
+
+def _literal(node: ast.expr) -> str:
+    """Return the text of a string, with … for its computed parts."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_literal(part) for part in node.values)
+    if isinstance(node, ast.BinOp):
+        return _literal(node.left) + _literal(node.right)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else "…"

@@ -160,6 +160,9 @@ class Holder(Struct, frozen=True):
     is_proxy: bool
 
 
+REFUSED_HOLDER = Holder(REFUSED, False)
+
+
 def user_of_certificate(der: bytes) -> User | None:
     """Return the user that a verified client certificate names: CN is the user, each O a group; None without a CN.
 

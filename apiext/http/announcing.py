@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from apiext.auth.user import User
+from apiext.auth.authentication import Holder
 from apiext.config import HeaderConfig
 from apiext.http import limits
 from apiext.http.exchange import Answer, Connection, Exchange, Handler, Reply
@@ -71,8 +71,7 @@ class _Announcing:
         self._inner = inner
         self.is_allowed_page = is_allowed_page
         self._lines = written(lines)
-        self.certificate_user: User | None = inner.certificate_user
-        self.is_proxy: bool = inner.is_proxy
+        self.holder: Holder | None = inner.holder
 
     @property
     def waiting(self) -> asyncio.Future[None] | None:

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct, field
 
 from apiext.audit.events import Trail
+from apiext.auth.authentication import Holder
 from apiext.auth.user import ANONYMOUS, User
 from apiext.http import limits
 from apiext.http.heads import Head
@@ -16,8 +17,7 @@ from apiext.http.sinks import WatchSink
 class Connection(Protocol):
     """What the core may ask of the connection that a request came on."""
 
-    certificate_user: User | None
-    is_proxy: bool
+    holder: Holder | None  # of the client certificate
     is_allowed_page: bool  # whether --cors-allowed-origins names where the request comes from
     waiting: asyncio.Future[None] | None  # what its request waits for, as long as the client is there
 

@@ -135,7 +135,8 @@ def authenticate(gate: Gate, exchange: Exchange) -> None:
     if gate.pages is not None:
         gate.pages(exchange)
     foreign = exchange.long_running and websocket.is_foreign(exchange)
-    if gate.proxies is not None and exchange.connection.is_proxy:
+    holder = exchange.connection.holder
+    if gate.proxies is not None and holder is not None and holder.is_proxy:
         told = gate.proxies.user(headers.items())
         if told is not None:
             if foreign:  # nobody knows here what else the proxy was shown
@@ -146,7 +147,7 @@ def authenticate(gate: Gate, exchange: Exchange) -> None:
     sent = websocket.authorization(headers) if exchange.long_running else exchange.sender.authorization
     if "  " in sent and has_extra_space(sent):
         exchange.warnings.append(EXTRA_SPACE)
-    certificate_user = None if foreign and sent else exchange.connection.certificate_user
+    certificate_user = None if holder is None or (foreign and sent) else holder.user
     exchange.user = gate.user(sent, certificate_user, exchange)
     if foreign and not (sent and gate.authenticator.asks):
         raise websocket.no_token(headers.get("Origin", ""))

@@ -5,7 +5,7 @@ import logging
 import ssl
 from typing import TYPE_CHECKING, Any, cast
 
-from aiohttp import http_parser, web
+from aiohttp import web
 from msgspec import Struct
 
 from apiext.audit.auditor import Auditor
@@ -27,6 +27,7 @@ from apiext.http.memory import Memory
 from apiext.http.openid import Issuer
 from apiext.http.operations import Operations
 from apiext.http.plain import Telling
+from apiext.http.protocol import Listener, has_fast_parser
 from apiext.http.renewal import Renewal
 from apiext.http.resources import Resources
 from apiext.http.routes import Routes
@@ -80,19 +81,6 @@ def ask_clients(context: ssl.SSLContext, client_ca: str) -> None:
     """Ask clients for a certificate that an authority of this PEM file signed; raises OSError."""
     context.load_verify_locations(client_ca)
     context.verify_mode = ssl.CERT_OPTIONAL  # a certificate that does not verify ends the handshake
-
-
-class _Listener(web.Server):
-    """aiohttp's server, making our kind of connections."""
-
-    def __init__(self, service: "HttpServer", **settings: Any) -> None:
-        super().__init__(cast(Any, None), **settings)  # connections answer their requests themselves
-        self._service = service
-
-    def __call__(self) -> web.RequestHandler:
-        if not self._service.descriptors.take():
-            return cast(web.RequestHandler, Refusal())  # the loop wants a protocol, of whatever kind
-        return ApiHandler(self, self._service, loop=self._loop, **self._kwargs)
 
 
 class HttpServer:
@@ -154,7 +142,7 @@ class HttpServer:
         self._publisher = routes.publisher
         self._forgetting = Forgetting(operations.catalog, (gate.forget, routes.publisher.forget))
         self._operations = operations
-        self._listener: _Listener | None = None
+        self._listener: Listener | None = None
         self._server: asyncio.Server | None = None
         self._renewal: Renewal | None = None
         self._idle = asyncio.Event()
@@ -172,13 +160,19 @@ class HttpServer:
         """The connections that are open."""
         return [cast(ApiHandler, handler) for handler in self._listener.connections] if self._listener else []
 
+    def _connection(
+        self, listener: web.Server, loop: asyncio.AbstractEventLoop, settings: dict[str, Any]
+    ) -> asyncio.BaseProtocol:
+        """Return the protocol of a new connection."""
+        return ApiHandler(listener, self, loop=loop, **settings) if self.descriptors.take() else Refusal()
+
     async def start(self) -> None:
         """Listen; raises OSError when the address is taken."""
-        if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
+        if not has_fast_parser():
             raise RuntimeError("aiohttp runs without its C parser, which is not safe against smuggling and too slow")
         loop = asyncio.get_running_loop()
-        self._listener = _Listener(
-            self,
+        self._listener = Listener(
+            self._connection,
             keepalive_timeout=limits.KEEPALIVE,
             access_log=None,
             auto_decompress=False,

@@ -1,28 +1,103 @@
-"""The private names of aiohttp that connections use: each must mean what http.connection believes."""
+"""The private names of aiohttp that http.protocol uses: each is there, and means what http.protocol believes."""
 
+import ast
 import asyncio
+from importlib.metadata import requires, version
+from pathlib import Path
+from typing import Any
 
 import pytest
-from aiohttp import http_parser, web
+from aiohttp import http_parser, http_writer, web, web_protocol
 from aiohttp.http_exceptions import BadHttpMessage
-from aiohttp.streams import EMPTY_PAYLOAD
-from aiohttp.web_protocol import _ErrInfo
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
-from apiext.http import limits
+from apiext.http import connection as connections
+from apiext.http import incoming, limits, protocol, server
 from apiext.http.connection import ApiHandler
 from apiext.http.gate import Deadlines
-from apiext.http.turns import Request
+from apiext.http.protocol import Request, failure
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
+INITIAL = {
+    "_buffer_paused": False,
+    "_close": False,
+    "_current_request": None,
+    "_drain_waiter": None,
+    "_force_close": False,
+    "_handler_waiter": None,
+    "_keepalive": True,
+    "_keepalive_handle": None,
+    "_keepalive_timeout": 3630,
+    "_lingering_time": 10.0,
+    "_max_msg_queue_size": 32,
+    "_message_tail": b"",
+    "_msg_queue_resume_size": 16,
+    "_next_keepalive_close_time": 0.0,
+    "_paused": False,
+    "_payload_parser": None,
+    "_reading_paused": False,
+    "_request_count": 0,
+    "_request_in_progress": False,
+    "_task_handler": None,
+    "_upgraded": False,
+    "_waiter": None,
+}
+"""Attributes of a connection, and their values in a new one."""
+OBJECTS = {"_loop": asyncio.AbstractEventLoop, "_manager": web.Server, "_messages": object, "_parser": object}
+"""Attributes of a connection that hold an object from the start, and its class."""
+METHODS = {
+    "_drain_helper", "_pause_reading_for_buffer", "_pause_transport_reading", "_process_keepalive",
+    "_resume_reading_if_drained", "_resume_transport_reading",
+}  # fmt: skip
+"""Methods of a connection."""
+ELSEWHERE = {"_ErrInfo": web_protocol, "_buffer": StreamReader, "_kwargs": web.Server, "_loop": web.Server}
+"""Names of other classes and modules."""
+CALLED = {"_cancel", "_drain_helper", "_finish"}
+"""Names of ours that aiohttp calls."""
+MISSING = f"aiohttp {version('aiohttp')} lacks names that apiext/http/protocol.py uses; see its web_protocol.py"
 
-def test_versions_are_pinned() -> None:
-    from importlib.metadata import requires
 
-    assert any(line.startswith("aiohttp<3.15,>=3.14.5") for line in requires("apiext") or ())
+def _private(module: Any, *, defined: bool = False) -> set[str]:
+    """Return the private names that a module reads or sets of objects, or those that it defines."""
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    if defined:
+        functions = (node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+        slots = {
+            name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__slots__"
+            for name in ast.literal_eval(node.value)
+        }
+        found = {*functions, *slots}
+    else:
+        found = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} | {
+            it.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("aiohttp")
+            for it in node.names
+        }
+    return {name for name in found if name.startswith("_") and not name.startswith("__")}
+
+
+def test_the_versions_allowed_end_before_one_that_nobody_tried() -> None:
+    found = next(line for line in requires("apiext") or () if line.startswith("aiohttp"))
+    assert found.startswith("aiohttp<3.15,>=3.14.5")
+
+
+def test_each_private_name_is_listed_here() -> None:
+    used = _private(protocol) - _private(protocol, defined=True)
+    assert used | CALLED == {*INITIAL, *OBJECTS, *METHODS, *ELSEWHERE, *CALLED}
+
+
+@pytest.mark.parametrize("module", [incoming, connections, server])
+def test_no_other_module_uses_one(module: Any) -> None:
+    theirs = {*INITIAL, *OBJECTS, *METHODS, "_ErrInfo", "_kwargs"}
+    assert not _private(module) & theirs, "give it a public name in apiext/http/protocol.py"
 
 
 def test_the_parser_is_the_one_in_c() -> None:
     assert http_parser.HttpRequestParser is not http_parser.HttpRequestParserPy
+    assert protocol.has_fast_parser()
 
 
 async def handler() -> ApiHandler:
@@ -31,50 +106,31 @@ async def handler() -> ApiHandler:
     async def nothing(request: web.BaseRequest) -> web.StreamResponse:
         raise NotImplementedError
 
-    manager = web.Server(nothing)
-    return ApiHandler(manager, object(), loop=asyncio.get_running_loop(), auto_decompress=False)  # type: ignore[arg-type]
+    service: Any = type("Service", (), {"strangers": None, "large_heads": None})()
+    return ApiHandler(web.Server(nothing), service, loop=asyncio.get_running_loop(), auto_decompress=False)
 
 
-@pytest.mark.parametrize(
-    ("name", "initial"),
-    [
-        ("_waiter", None),
-        ("_payload_parser", None),
-        ("_paused", False),
-        ("_upgraded", False),
-        ("_close", False),
-        ("_force_close", False),
-        ("_request_count", 0),
-        ("_keepalive_handle", None),
-        ("_next_keepalive_close_time", 0.0),
-        ("_message_tail", b""),
-        ("_buffer_paused", False),
-        ("_max_msg_queue_size", 32),
-        ("_keepalive_timeout", 3630),
-        ("_msg_queue_resume_size", 16),
-        ("_lingering_time", 10.0),
-        ("_current_request", None),
-        ("_request_in_progress", False),
-        ("_handler_waiter", None),
-        ("_reading_paused", False),
-    ],
-)
-async def test_state_of_a_new_connection(name: str, initial: object) -> None:
-    assert getattr(await handler(), name) == initial
+async def test_each_private_name_is_there() -> None:
+    """Look in aiohttp's own connection: ours may define a name that aiohttp lacks."""
+    theirs = web.RequestHandler(web.Server(web.Application), loop=asyncio.get_running_loop())  # type: ignore[arg-type]
+    missing = {name for name in (*INITIAL, *OBJECTS, *METHODS) if not hasattr(theirs, name)}
+    body = StreamReader(theirs, 1, loop=asyncio.get_running_loop())
+    places = {web_protocol: web_protocol, StreamReader: body, web.Server: web.Server(web.Application)}  # type: ignore[arg-type]
+    missing |= {name for name, place in ELSEWHERE.items() if not hasattr(places[place], name)}
+    assert not missing, MISSING
 
 
-async def test_methods_are_there() -> None:
-    connection = await handler()
-    for name in (
-        "_process_keepalive",
-        "_pause_reading_for_buffer",
-        "_drain_helper",
-        "_resume_reading_if_drained",
-        "_manager",
-        "finish_response",
-    ):
-        assert callable(getattr(connection, name))
-    assert not connection._messages
+def test_each_name_that_aiohttp_calls_is_called() -> None:
+    source = "".join(Path(module.__file__ or "").read_text(encoding="utf-8") for module in (web_protocol, http_writer))
+    assert not {name for name in CALLED if f".{name}(" not in source}, "aiohttp calls them no more"
+
+
+async def test_state_of_a_new_connection() -> None:
+    ours = await handler()
+    assert {name: getattr(ours, name) for name in INITIAL} == INITIAL
+    assert {name for name, kind in OBJECTS.items() if not isinstance(getattr(ours, name), kind)} == set()
+    assert not ours._messages
+    assert ours.messages is ours._messages
 
 
 async def test_the_parser_gives_messages_and_wants_them_consumed() -> None:
@@ -91,7 +147,8 @@ async def test_the_parser_gives_messages_and_wants_them_consumed() -> None:
         assert (upgraded, tail) == (False, b"")
     with pytest.raises(BadHttpMessage) as caught:
         parser.feed_data(b"nonsense\r\n\r\n")
-    assert _ErrInfo(400, caught.value, caught.value.message).status == 400
+    message, _ = failure(caught.value, 400, caught.value.message)
+    assert (message.status, message.exc, protocol.is_failure(message)) == (400, caught.value, True)
 
 
 async def test_a_body_that_came_with_its_head_is_in_the_buffer() -> None:
@@ -108,7 +165,7 @@ async def test_a_body_that_came_before_its_client_left_is_not_taken() -> None:
     connection = await handler()
     assert connection._parser is not None
     messages, _, _ = connection._parser.feed_data(b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody")
-    request = connection._request = Request(*messages[0])
+    request = connection.request = Request(*messages[0])
     assert await connection.read_body(4) == b"body"
     request._cancel(ConnectionResetError())
     with pytest.raises(ConnectionResetError):
@@ -186,7 +243,7 @@ async def test_writing_waits_for_room() -> None:
     async with serving(shelf) as server, connected(server) as client:
         client.send("GET", COLLECTION)
         await until(lambda: bool(server.connections) and server.connections[0]._paused)
-        assert server.active == 1  # parked in _drain_helper
+        assert server.active == 1  # it waits in drained()
         assert len((await client.receive()).json["items"]) == 60
         await until(lambda: server.active == 0)
 

@@ -91,7 +91,7 @@ async def test_a_build_that_fails_fails_for_all_and_is_tried_again() -> None:
 
 
 class _Connection:
-    certificate_user = None
+    holder = None
 
 
 def asking(**headers: str) -> Exchange:

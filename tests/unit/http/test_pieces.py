@@ -47,7 +47,7 @@ class Wire:
         return self.is_idle() or self._reads()
 
     def _reads(self) -> bool:
-        request = self.connection._request  # also while the body of a refused one is read and ignored
+        request = self.connection.request  # also while the body of a refused one is read and ignored
         return request is not None and not request.payload.is_eof()
 
 
@@ -173,7 +173,7 @@ async def test_an_idle_connection_keeps_no_body(path: str) -> None:
     async with wired(Shelf()) as wire:
         for number in range(3):
             await wire.give(sent(path, created(f"a{number}", 100_000)))
-            request = wire.connection._request
+            request = wire.connection.request
             assert request is not None
             assert not request.payload._buffer
 

@@ -1,0 +1,230 @@
+"""The bytes that arrive on a connection, until they are requests: heads in pieces, large heads, bounds of both."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+from aiohttp.http import RawRequestMessage
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+
+from apiext.http import limits, refusals
+from apiext.http.protocol import HttpProtocol, Parsed, Request, failure, is_failure
+from apiext.http.slices import Slices
+from apiext.http.strangers import Strangers
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+# Bytes of the first piece of a head that are parsed before its end has arrived.
+HEAD_PIECE = 4 * 1024
+
+HEAD_END = b"\r\n\r\n"
+_MANY = 100  # fields of a head that is not looked at
+_FIELD = 300  # bytes of memory that a field takes besides its text
+
+
+class Incoming(HttpProtocol):
+    """A connection that parses each head at once, and bounds the memory of the heads that are not complete.
+
+    ``strangers`` counts the unfinished heads of all connections; ``large_heads`` parses one large head in a turn of the
+    event loop.
+    """
+
+    __slots__ = ("_head", "_large", "_large_heads", "_pieces", "_postponed", "_strangers", "_tail", "is_alone")
+
+    def __init__(
+        self,
+        manager: web.Server,
+        strangers: Strangers,
+        large_heads: Slices,
+        *,
+        loop: "AbstractEventLoop",
+        **settings: Any,
+    ) -> None:
+        super().__init__(manager, loop=loop, **settings)
+        self._strangers = strangers
+        self._large_heads = large_heads
+        self._head = 0  # bytes of a head that is not complete
+        self._pieces: list[bytes] = []  # of them those that are not parsed yet
+        self._postponed = False  # whether these wait for a turn in which their whole head is parsed
+        self._tail = b""  # the last three bytes that arrived
+        self._large = False  # whether so many bytes arrived that the last head may be large
+        self.is_alone = False  # whether nothing followed the last request
+
+    def cut_off(self) -> None:
+        """Close the connection at once, whatever is not sent yet."""
+        self._pieces.clear()
+        super().cut_off()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse bytes, and queue the requests that they complete."""
+        if not self.parses_next():
+            self._take(data)
+            return
+        if self._postponed:
+            self._pieces.append(data)
+            return
+        if self._head or len(data) > HEAD_PIECE:
+            piece, data = data, self._gathered(data)
+            if not data:
+                return
+            if data.find(HEAD_END) > limits.HEAD_KEPT:
+                self._postpone(data, piece)
+                return
+        self._parse(data)
+
+    def _postpone(self, data: bytes, piece: bytes) -> None:
+        """Parse a large head in a turn of the event loop of its own; ``piece`` is the last part of it."""
+        self._strangers.began(self, piece, parsed=False)
+        if self.transport is None:  # it was the largest
+            return
+        self._pieces.append(data)
+        self._postponed = True
+        self.hold_reading()
+        self._large_heads.put(self._parse_postponed)
+
+    def _parse_postponed(self) -> None:
+        self._postponed = False
+        if not self.may_parse():
+            return
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        self._parse(data)
+        self.release_reading()
+
+    def _parse(self, data: bytes) -> None:
+        """Parse bytes that arrived while no request was under way."""
+        before = self._tail
+        self._keep_tail(data)
+        messages = self.parse(data)
+        size = self._head + len(data)
+        begun = _begun(before + data, 0, messages) if messages and len(data) > HEAD_PIECE else 0
+        self._large = size > limits.HEAD_KEPT
+        if self._head or self._large or not messages or begun:
+            large = self._large and self._head + data.find(HEAD_END) > limits.HEAD_KEPT
+            self._unfinished(data, begun, whole=bool(messages) and not large)
+            if self.transport is None:  # it was the largest
+                return
+        self._head = begun if messages else size
+        if self._head > limits.MAX_HEAD:
+            messages = [failure(refusals.HeadTooLong(), 431)]
+        self.is_alone = _is_one_head(data)
+        self.queue(messages)
+
+    def _take(self, data: bytes) -> None:
+        """Parse bytes that arrived while a request is under way, as aiohttp does.
+
+        A retired connection still reads the body that its request waits for. A client that sends a head without an end
+        after the request, or such trailers after its body, loses the connection.
+        """
+        if self._pieces:  # writing was paused between two of them
+            data = self._joined(data)
+        tail = self._tail
+        self._keep_tail(data)
+        message: Any = None
+        body: StreamReader = EMPTY_PAYLOAD
+        if self.messages:
+            message, body = self.messages[-1]
+        elif self.request is not None:
+            message, body = self.request.message, self.request.payload
+        self.is_alone = self.is_new and _is_one_head(data)
+        before = self.received, body.total_bytes, body.is_eof()
+        queued = len(self.messages)
+        waited_for = self.is_last and not body.is_eof()
+        self.is_last = self.is_last and not waited_for
+        super().data_received(data)
+        self.is_last = self.is_last or waited_for
+        if self.messages and is_failure(self.messages[-1][0]) and not body.is_eof():
+            body.set_exception(web.RequestPayloadError("what follows is no body"))  # a handler would wait for it
+        whole = (self.received, body.total_bytes, body.is_eof()) != before or self.is_upgraded
+        size = self._head + len(data)
+        begun = 0
+        if len(data) > HEAD_PIECE and body.is_eof() and whole and not self.is_upgraded:
+            joined, at = tail + data, 0
+            if message is not None and not before[2]:  # the rest of its body comes first
+                at = (
+                    joined.rfind(HEAD_END) + len(HEAD_END)
+                    if message.chunked
+                    else len(tail) + body.total_bytes - before[1]
+                )
+            begun = _begun(joined, at, list(self.messages)[queued:])
+        self._large = self._large or size > limits.HEAD_KEPT
+        if self._head or begun or (data and not whole):
+            self._unfinished(data, begun, whole=whole)
+        self._head = begun if whole else size
+        if self._head > limits.MAX_HEAD:
+            self.force_close()
+
+    def _gathered(self, data: bytes) -> bytes:
+        """Return a head in pieces once its end has arrived, and no bytes before.
+
+        Parsing each piece would cost time, and two more copies of a head that may never end.
+        """
+        if HEAD_END in data or HEAD_END in self._tail + data[:3]:
+            return self._joined(data) if self._pieces else data
+        self._keep_tail(data)
+        self._pieces.append(data)
+        self._head += len(data)
+        self._strangers.began(self, data, parsed=False)
+        if self._head > limits.MAX_HEAD:
+            self._pieces.clear()
+            self.queue([failure(refusals.HeadTooLong(), 431)])
+        return b""
+
+    def _joined(self, data: bytes) -> bytes:
+        """Return the pieces of a head that were kept, and the data that arrived now."""
+        pieces = self._pieces
+        self._head -= sum(map(len, pieces))
+        data = b"".join((*pieces, data))
+        pieces.clear()
+        return data
+
+    def _keep_tail(self, data: bytes) -> None:
+        """Keep the last bytes: the end of a head may be cut into pieces, also behind another request."""
+        self._tail = data[-3:] if len(data) > 2 else (self._tail + data)[-3:]
+
+    def _unfinished(self, data: bytes, begun: int, *, whole: bool) -> None:
+        """Count a head among the unfinished ones of all connections until it is whole, a large one until its answer.
+
+        ``begun`` is the number of last bytes of the data that begin another head.
+        """
+        strangers = self._strangers
+        if whole:
+            strangers.ended(self)
+            data = data[len(data) - begun :]
+        if data:
+            strangers.began(self, data, parsed=True)
+
+    def release_head(self, request: Request) -> None:
+        """Release a head that may be large: its request is answered."""
+        if not self._head:
+            self._strangers.ended(self)
+        if self.is_large(request.message):
+            request.payload.feed_eof()  # the connection closes, and does not wait for the body with the head in memory
+
+    def is_large(self, message: RawRequestMessage) -> bool:
+        """Report whether a head takes too much memory to be kept in the parser until the next one arrives."""
+        fields = message.raw_headers
+        if not self._large and len(fields) <= _MANY:
+            return False
+        return sum(len(name) + len(value) + _FIELD for name, value in fields) > limits.HEAD_KEPT
+
+
+def _is_one_head(data: bytes) -> bool:
+    """Report whether bytes are the head of one request, and nothing else."""
+    return 0 <= data.find(HEAD_END) == len(data) - len(HEAD_END)
+
+
+def _begun(data: bytes, at: int, messages: Iterable[Parsed]) -> int:
+    """Return how many last bytes of the data begin a head after these messages, of which the first begins at ``at``.
+
+    The number is too high if a chunk of a body holds the end of a head.
+    """
+    for message, payload in messages:
+        if is_failure(message) or not payload.is_eof():
+            return 0
+        end = data.find(HEAD_END, at)
+        at = end + len(HEAD_END) if end >= 0 else at
+        if payload is not EMPTY_PAYLOAD:
+            at = data.rfind(HEAD_END, at) + len(HEAD_END) if message.chunked else at + payload.total_bytes
+    return max(0, len(data) - at)

@@ -1,0 +1,345 @@
+"""The seam to aiohttp: the only module that uses its private names; tests/unit/http/test_aiohttp_names.py lists them.
+
+``HttpProtocol`` is the connection of aiohttp with public names for what ours need of it, and one task that answers all
+requests. aiohttp makes a task for each, which costs two turns of the event loop before Python 3.12. ``Listener`` is the
+server of aiohttp.
+"""
+
+import asyncio
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any, cast
+
+from aiohttp import http_parser, web
+from aiohttp.http import HttpProcessingError, RawRequestMessage
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from aiohttp.web_protocol import _ErrInfo
+
+from apiext import limits
+
+Parsed = tuple[Any, StreamReader]
+"""A parsed head, or the parser's error in its place, and the body that follows."""
+
+
+def failure(error: BaseException, code: int = 400, message: str = "") -> Parsed:
+    """Return what stands for a request whose head is refused."""
+    return _ErrInfo(code, error, message), EMPTY_PAYLOAD
+
+
+def is_failure(message: Any) -> bool:
+    """Report whether a message stands for a head that is refused."""
+    return isinstance(message, _ErrInfo)
+
+
+def taken(payload: StreamReader) -> bytes:
+    """Return the bytes of a body that have arrived, and drop them from its buffer."""
+    found = b"".join(payload._buffer)
+    payload._buffer.clear()
+    return found
+
+
+def has_fast_parser() -> bool:
+    """Report whether aiohttp's parser in C is in use; the other one is slow, and not safe against smuggling."""
+    return http_parser.HttpRequestParser is not http_parser.HttpRequestParserPy
+
+
+class Request:
+    """A request as aiohttp's connection needs it: ``message`` is its head, ``payload`` its body."""
+
+    __slots__ = ("continued", "message", "payload")
+
+    def __init__(self, message: RawRequestMessage, payload: StreamReader) -> None:
+        self.message = message
+        self.payload = payload
+        self.continued = False
+
+    def _finish(self) -> None:
+        """Release nothing: there are no temporary files here."""
+
+    def _cancel(self, error: BaseException) -> None:
+        """Wake a reader of the body: the client is gone."""
+        self.payload.set_exception(error)
+
+
+class _Written:
+    """What aiohttp takes for a response whose bytes went out."""
+
+    async def prepare(self, request: object) -> None:
+        """Do nothing: the head went out."""
+
+    async def write_eof(self) -> None:
+        """Do nothing: the body went out."""
+
+
+_WRITTEN: Any = _Written()
+
+
+class HttpProtocol(web.RequestHandler):
+    """A connection: one task answers its requests in their order.
+
+    ``messages`` are the parsed requests that wait, ``request`` is the one that is answered, or was the last.
+    """
+
+    __slots__ = ("_stale", "loop", "messages", "request")
+
+    def __init__(self, manager: web.Server, *, loop: asyncio.AbstractEventLoop, **settings: Any) -> None:
+        super().__init__(manager, loop=loop, **settings)
+        self.loop = loop
+        self.messages: deque[Parsed] = self._messages
+        self.request: Request | None = None
+        self._stale = False  # the parser may believe that reading is paused when it is not
+
+    @abstractmethod
+    async def answer(self, request: Request) -> bool:
+        """Answer a request and write the answer; return whether the connection may go on."""
+
+    @abstractmethod
+    def refuse(self, code: int, error: BaseException | None) -> None:
+        """Answer a request that ``answer`` cannot, and close."""
+
+    # --- state ---
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no request has come yet."""
+        return not self._request_count
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is under way."""
+        return self._waiter is not None and not self._waiter.done() and not self._messages
+
+    @property
+    def is_upgraded(self) -> bool:
+        """Whether the bytes that follow are no HTTP."""
+        return self._upgraded
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the connection closes after the answer that is under way; bytes that arrive are dropped."""
+        return self._close
+
+    @is_last.setter
+    def is_last(self, value: bool) -> None:
+        self._close = value
+
+    @property
+    def received(self) -> int:
+        """The number of requests that came on this connection."""
+        return self._request_count
+
+    def parses_next(self) -> bool:
+        """Report whether the bytes that arrive now begin or continue the head of the only request."""
+        waiter = self._waiter
+        return not (
+            waiter is None
+            or waiter.done()
+            or self._messages
+            or self._payload_parser is not None
+            or self._upgraded
+            or self._paused
+            or self._close
+            or self._force_close
+            or self._parser is None
+        )
+
+    def may_parse(self) -> bool:
+        """Report whether the connection is open and has its parser."""
+        return self.transport is not None and self._parser is not None and not self._force_close
+
+    # --- bytes and requests ---
+
+    def parse(self, data: bytes) -> Sequence[Parsed]:
+        """Return the requests that the bytes complete; the parser's error stands for one that it refuses."""
+        assert self._parser is not None
+        try:
+            messages, upgraded, tail = self._parser.feed_data(data)
+        except HttpProcessingError as error:
+            messages, upgraded, tail = [failure(error, 400, error.message)], False, b""
+        self._upgraded = upgraded
+        if upgraded and tail:
+            self._message_tail = tail
+        return messages
+
+    def queue(self, messages: Sequence[Parsed]) -> None:
+        """Hand parsed requests to the task that answers them."""
+        if not messages:
+            return
+        self._request_count += len(messages)
+        self._messages.extend(messages)
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+        if not self._buffer_paused and len(self._messages) >= self._max_msg_queue_size:
+            self._pause_reading_for_buffer()
+
+    def hold_reading(self) -> None:
+        """Read nothing more of the client until ``release_reading``."""
+        self._pause_transport_reading()
+
+    def release_reading(self) -> None:
+        """Read on, unless a body or a full queue has paused reading meanwhile."""
+        if not self._reading_paused and not self._buffer_paused:
+            self._resume_transport_reading()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Read on if reading was paused: aiohttp asks for it after each piece of a body.
+
+        A parser that was told to pause by the end of a body, as by its last chunk, stops in the next body instead.
+        """
+        self._stale = self._stale or (self._reading_paused and not resume_parser)
+        if self._reading_paused or (self._stale and resume_parser):
+            super().resume_reading(resume_parser)
+
+    # --- the end ---
+
+    def close_within(self, seconds: float) -> None:
+        """Close the connection if its first head does not arrive in this time."""
+        if self._keepalive_handle is not None:
+            self._keepalive_handle.cancel()
+        self._next_keepalive_close_time = self._loop.time() + seconds
+        self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
+
+    def cut_off(self) -> None:
+        """Close the connection at once, whatever is not sent yet: one over TLS would else wait for its client."""
+        transport = self.transport
+        self.force_close()
+        self._parser = None  # it holds a head, as the messages do
+        self._messages.clear()
+        if transport is not None:
+            transport.abort()
+
+    def retire(self) -> None:
+        """Close the connection now if it is idle, else after the answer that is under way."""
+        if self.is_idle:
+            self.force_close()
+        else:
+            self._close = True
+
+    # --- the task ---
+
+    async def start(self) -> None:
+        """Answer requests until one was the last, then close."""
+        began = 0.0
+        while not self._force_close:
+            if not self._messages:
+                self._waiter = self._loop.create_future()
+                try:
+                    await self._waiter
+                finally:
+                    self._waiter = None
+                began = monotonic()
+                continue  # the client may have left between its request and this turn of the loop
+            if monotonic() - began > limits.LOOP_BUDGET:  # pipelined requests may all be answered without a wait
+                await asyncio.sleep(0)
+                began = monotonic()
+            message, payload = self._messages.popleft()
+            late = not payload.is_eof()
+            if self._parser is not None and not late:
+                self._parser.message_consumed()
+            if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
+                self._resume_reading_if_drained()
+            try:
+                if not await self._turn(message, payload):
+                    break
+            except BaseException:
+                self.force_close()
+                raise
+            if late and self._parser is not None:  # the parser counts it since its body was complete
+                self._parser.message_consumed()
+                self.data_received(b"")
+        if not self._force_close:
+            self._task_handler = None
+            if self.transport is not None:
+                self.transport.close()
+
+    async def _turn(self, message: Any, payload: StreamReader) -> bool:
+        """Answer one request; return whether another may follow."""
+        manager = self._manager
+        if manager is None:
+            return False  # the connection was lost meanwhile
+        manager.requests_count += 1
+        request: Any = Request(message, payload)
+        self._current_request = request
+        self._request_in_progress = True
+        kept = False
+        try:
+            try:
+                if is_failure(message):
+                    self.refuse(message.status, message.exc)
+                else:
+                    self.request = request
+                    kept = await self.answer(request)
+            except Exception as error:
+                self.refuse(504 if isinstance(error, TimeoutError) else 500, error)
+            if self._upgraded:  # bytes behind an upgrade that was declined are parsed as aiohttp does it
+                await self.finish_response(request, _WRITTEN, None)
+        except ConnectionError:
+            return False
+        except Exception as error:  # what could not even be refused
+            self.log_exception("Unhandled exception", exc_info=error)
+            self.force_close()
+            return False
+        finally:
+            self._current_request = None
+            self._request_in_progress = False
+            if self._handler_waiter is not None:
+                self._handler_waiter.set_result(None)
+        self._keepalive = kept
+        if not payload.is_eof():
+            await self._linger(payload)
+        if not kept or self._close or self._force_close:
+            return False
+        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        if self._keepalive_handle is None:
+            self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
+        return True
+
+    async def drained(self) -> None:
+        """Wait until the transport has drained; raise ConnectionResetError if the client is gone.
+
+        aiohttp's own method keeps the future in its frame, which holds the error, which holds the frame: until the
+        garbage collector comes that keeps the frames of all callers, and the answer that they were to send.
+        """
+        if self.transport is None:
+            raise ConnectionResetError("the client is gone")
+        if self._paused:
+            if self._drain_waiter is None:
+                self._drain_waiter = self._loop.create_future()
+            await self._drain_waiter
+
+    _drain_helper = drained  # aiohttp calls it so
+
+    async def _linger(self, payload: StreamReader) -> None:
+        """Read and drop an unread body for a while: closing at once could cost the client its answer."""
+        try:
+            async with asyncio.timeout(self._lingering_time):
+                while not payload.is_eof() and not self._force_close:
+                    await payload.readany()
+                    await asyncio.sleep(0)  # it may have brought the next piece at once
+        except TimeoutError:
+            pass
+        except web.RequestPayloadError:
+            self.force_close()
+        except Exception as error:
+            self.log_exception("Unhandled exception", exc_info=error)
+            self.force_close()
+        if not payload.is_eof() and not self._force_close:
+            self.close()
+
+
+Make = Callable[[web.Server, asyncio.AbstractEventLoop, dict[str, Any]], asyncio.BaseProtocol]
+
+
+class Listener(web.Server):
+    """aiohttp's server; ``make(listener, loop, settings)`` returns the protocol of a new connection."""
+
+    def __init__(self, make: Make, **settings: Any) -> None:
+        super().__init__(cast(Any, None), **settings)  # connections answer their requests themselves
+        self.make = make
+
+    def __call__(self) -> web.RequestHandler:
+        # the event loop wants a protocol, of whatever kind
+        return cast(web.RequestHandler, self.make(self, self._loop, self._kwargs))

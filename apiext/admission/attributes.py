@@ -144,6 +144,7 @@ def form_of(served: ServedVersion, subresource: str) -> Form | None:
     endpoint = served.endpoints.get(subresource)
     if endpoint is None:
         return None
-    if endpoint.kind:
-        return Form(served.group, served.version, endpoint.group, endpoint.version, endpoint.kind)
-    return Form(served.group, served.version, served.group, served.version, served.kind)
+    group, version, model = served.names.group, served.names.version, endpoint.model
+    if endpoint.partial:
+        return Form(group, version, model.group, model.version, model.kind)
+    return Form(group, version, group, version, model.kind)

@@ -126,7 +126,7 @@ def _form(rules: Sequence[Rule], attributes: Attributes, equivalent: bool) -> Fo
     others = [served for name, served in versions.items() if name != version]
     for rule in rules:
         for served in (*others, *definition.equals):
-            if rule.matches(attributes, served.group, served.version):
+            if rule.matches(attributes, served.names.group, served.names.version):
                 found = form_of(served, attributes.subresource)
                 if found is not None:
                     return found

@@ -49,13 +49,13 @@ class Kind(Struct, frozen=True):
 
 def kind_of(form: Form, served: ServedVersion, subresource: str) -> Kind:
     """Return the kind that an endpoint of a version shows."""
-    endpoint = served.endpoints[subresource]
-    of_type = (endpoint.merge_type or served.merge_type)()
-    if endpoint.normalize is not None or served.typed:
-        return Kind(form.api_version, form.kind, of_type, endpoint.normalize or served.normalize)
+    model = served.endpoints[subresource].model
+    of_type = model.merge_type()
+    if model.typed:
+        return Kind(form.api_version, form.kind, of_type, model.normalize)
 
     def complete(document: Document) -> tuple[Document, list[str]]:
-        return served.complete(document), []
+        return served.shaping.complete(document), []
 
     return Kind(form.api_version, form.kind, of_type, complete, typed=False)
 

@@ -75,10 +75,10 @@ class OwnerPermissions:
         for served in found:
             yield Question(
                 verb="update",
-                group=served.group,
-                resource=served.resource,
+                group=served.names.group,
+                resource=served.names.resource,
                 subresource="finalizers",
-                namespace=(attributes.namespace or "") if served.namespaced else "",
+                namespace=(attributes.namespace or "") if served.names.namespaced else "",
                 name=owner.get("name") or "",
             )
 
@@ -88,7 +88,7 @@ def _resources_of_kinds(catalog: Catalog) -> Mapping[tuple[str, str, str], Seque
     found: dict[tuple[str, str, str], list[ServedVersion]] = {}
     for resource in catalog.resources.values():
         for served in resource.versions.values():
-            found.setdefault((served.group, served.version, served.kind), []).append(served)
+            found.setdefault((served.names.group, served.names.version, served.names.kind), []).append(served)
     return found
 
 

@@ -92,10 +92,10 @@ class Params:
 
     async def _document(self, resource: ServedResource, served: ServedVersion, entry: Entry) -> View:
         try:
-            found = served.decode(entry.raw, entry.revision)
+            found = served.codec.decode(entry.raw, entry.revision)
         except NeedsConversion as need:
             return await self._around.convert(resource, need.document, need.api_version)
-        return as_go(found) if served.typed and served.group not in _NO_CLIENT else found
+        return as_go(found) if served.model.typed and served.names.group not in _NO_CLIENT else found
 
 
 _NO_CLIENT = frozenset(("apiextensions.k8s.io", "apiregistration.k8s.io"))
@@ -111,7 +111,7 @@ def as_go(document: View) -> Document:
 
 def _by_kind(catalog: Catalog) -> dict[tuple[str, str], tuple[ServedResource, ServedVersion]]:
     return {
-        (served.api_version, served.kind): (resource, served)
+        (served.names.api_version, served.names.kind): (resource, served)
         for resource in catalog.resources.values()
         for served in resource.versions.values()
     }
@@ -120,7 +120,7 @@ def _by_kind(catalog: Catalog) -> dict[tuple[str, str], tuple[ServedResource, Se
 def _place(served: ServedVersion, ref: Mapping[str, Any], namespace: str) -> str | None:
     """Return the namespace to look in, None for a kind that has none; raises ConfigurationError."""
     given = ref.get("namespace") or ""
-    if not served.namespaced:
+    if not served.names.namespaced:
         if given:
             raise ConfigurationError("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
         return None

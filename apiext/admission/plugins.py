@@ -52,7 +52,7 @@ def plugins(
         served = catalog.current.lookup(resource.group, "v1", resource.resource)
         if served is None:  # turned off by --runtime-config: nothing is configured, so nothing is called
             return Live(None, lambda raw, revision: {}, compile)
-        return Live(store.collection(resource), served.decode, compile)
+        return Live(store.collection(resource), served.codec.decode, compile)
 
     def mutating_policies(name: str) -> Plugin:
         policies = live(MUTATING_POLICIES, "mutations", "compile_policy")

@@ -20,10 +20,10 @@ Convert = Callable[[ServedResource, View, str], Awaitable[Document]]
 async def plain_conversion(definition: ServedResource, document: View, api_version: str) -> Document:
     """Return an object in another version when no webhook is needed for it (VER-003)."""
     target = _served_in(definition, api_version)
-    if not target.typed:
+    if not target.model.typed:
         return {**document, "apiVersion": api_version}
     source = _served_in(definition, str(document.get("apiVersion", "")))
-    found = target.decode(source.encode(dict(document)), 0)
+    found = target.codec.decode(source.codec.encode(dict(document)), 0)
     found["metadata"].pop("resourceVersion", None)
     revision = (document.get("metadata") or {}).get("resourceVersion")
     if revision:
@@ -44,24 +44,24 @@ def _served_in(definition: ServedResource, api_version: str) -> ServedVersion:
 def _version(definition: ServedResource, group: str, version: str) -> ServedVersion:
     if group != definition.group:
         for served in definition.equals:
-            if (served.group, served.version) == (group, version):
+            if (served.names.group, served.names.version) == (group, version):
                 return served
     return (definition.all_versions or definition.versions)[version]
 
 
 def normalized(served: ServedVersion, subresource: str, document: Document) -> Document:
     """Return what a webhook made, pruned, coerced and defaulted as a body would be (ADM-014); 500 when it cannot be."""
-    if served.typed:
+    if served.model.typed:
         check_type(document, *_type_of(served, subresource))
     else:
         _check_group(served, subresource, document)
     endpoint = served.endpoints[subresource]
-    converts = bool(endpoint.kind) and not served.typed
+    converts = endpoint.partial and not served.model.typed
     if converts and not document.get("apiVersion"):
         raise status.StatusError(500, "", "Object 'apiVersion' is missing in 'unstructured object has no version'")
     DEFAULTS.refill()
     try:
-        found = (endpoint.normalize or served.normalize)(document)[0]
+        found = endpoint.model.normalize(document)[0]
     except (ValueError, OverBudget) as error:
         if converts:  # upstream: a Scale is no Go type until it is back from the webhook
             raise status.StatusError(500, "", _unconverted(served, subresource, error)) from error
@@ -80,10 +80,8 @@ def _unconverted(served: ServedVersion, subresource: str, error: Exception) -> s
 
 def _type_of(served: ServedVersion, subresource: str) -> tuple[str, str]:
     """Return apiVersion and kind of what is written through a built-in kind or a subresource of it."""
-    endpoint = served.endpoints[subresource]
-    if not endpoint.kind:
-        return served.api_version, served.kind
-    return f"{endpoint.group}/{endpoint.version}" if endpoint.group else endpoint.version, endpoint.kind
+    model = served.endpoints[subresource].model
+    return model.api_version, model.kind
 
 
 def elsewhere(definition: ServedResource, form: Form, document: View) -> ServedVersion | None:
@@ -94,9 +92,9 @@ def elsewhere(definition: ServedResource, form: Form, document: View) -> ServedV
     given = document.get("apiVersion")
     group, slash, version = given.partition("/") if isinstance(given, str) else ("", "", "")
     own = served_in(definition, form)
-    if own.typed or form.api_version != own.api_version:  # the latter is a Scale
+    if own.model.typed or form.api_version != own.names.api_version:  # the latter is a Scale
         return None
-    if not slash or group != own.group or version == own.version or "/" in version:
+    if not slash or group != own.names.group or version == own.names.version or "/" in version:
         return None
     found = (definition.all_versions or definition.versions).get(version)
     if found is None:
@@ -107,10 +105,10 @@ def elsewhere(definition: ServedResource, form: Form, document: View) -> ServedV
 def settled(served: ServedVersion, subresource: str, document: Document) -> Document:
     """Return what policies made, pruned and coerced; 500 when it is of another group."""
     _check_group(served, subresource, document)
-    if served.endpoints[subresource].normalize is not None:  # a kind of its own has been made complete
+    if served.endpoints[subresource].partial:  # it is complete
         return document
     document.setdefault("metadata", {})
-    return served.settle(document)
+    return served.shaping.settle(document)
 
 
 def check_type(document: Document, api_version: str, kind: str) -> None:
@@ -132,9 +130,9 @@ def _check_version(version: str) -> None:
 def _check_group(served: ServedVersion, subresource: str, document: Document) -> None:
     check_kind(document)
     group, _, version = (document.get("apiVersion") or "").rpartition("/")
-    if not served.typed and not subresource and group != served.group:
+    if not served.model.typed and not subresource and group != served.names.group:
         text = f"{group}/{version}, Kind={document['kind']} is unstructured and is not suitable for converting to"
-        raise status.StatusError(500, "", f"{text} {go_quote(served.api_version)}")
+        raise status.StatusError(500, "", f"{text} {go_quote(served.names.api_version)}")
 
 
 def check_kind(document: Document) -> None:

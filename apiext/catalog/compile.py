@@ -12,9 +12,21 @@ from apiext.catalog import endpoints
 from apiext.catalog.columns import custom_columns
 from apiext.catalog.schemas import LazySchema, prepare_all, schema_from
 from apiext.catalog.selectable import selectable_fields
-from apiext.catalog.served import ALL_VERBS, TERMINATING_VERBS, Endpoint, ServedResource, ServedVersion
+from apiext.catalog.served import (
+    ALL_VERBS,
+    TERMINATING_VERBS,
+    Endpoint,
+    Model,
+    Names,
+    Published,
+    ServedResource,
+    ServedVersion,
+    Shaping,
+    Validation,
+    Work,
+)
 from apiext.catalog.stored import Storage
-from apiext.catalog.viewing import custom_codec
+from apiext.catalog.viewing import accepting, custom_codec
 from apiext.crd.bundles import bundle_fault, is_blank
 from apiext.crd.conditions import find
 from apiext.crd.definition import (
@@ -122,10 +134,10 @@ def best_version(versions: Iterable[Version]) -> str:
     return max(fit, key=version_priority, default="")
 
 
-def _endpoints(version: Version) -> Mapping[str, Endpoint]:
-    found = {"": endpoints.main(version.status)}
+def _endpoints(version: Version, model: Model) -> Mapping[str, Endpoint]:
+    found = {"": endpoints.main(model, version.status)}
     if version.status:
-        found["status"] = endpoints.status()
+        found["status"] = endpoints.status(model)
     if version.scale is not None:
         found["scale"] = endpoints.scale(version.scale, status_subresource=version.status)
     return found
@@ -143,53 +155,52 @@ def _version(
     # an object may be stored in each of these, and is read by the schema of the one that it is in
     names_read = dict.fromkeys((version.name, definition.storage_version, *definition.stored_versions))
     read = [schemas[name] for name in names_read if name in schemas]
-    names = definition.accepted if definition.accepted.kind else definition.names
-    converts = storage.webhook and len(storage.shapes) > 1
+    accepted = definition.accepted if definition.accepted.kind else definition.names
+    group, plural, kind = definition.group, definition.names.plural, accepted.kind
     codec = custom_codec(storage, version.name, exact=not (version.status and _defaults_status(version.schema)))
-    return ServedVersion(
-        group=definition.group,
-        version=version.name,
-        resource=definition.names.plural,
-        kind=names.kind,
-        list_kind=names.list_kind or f"{names.kind}List",
-        namespaced=definition.namespaced,
-        view=codec.view,
-        decode=codec.decode,
-        encode=codec.encode,
-        accept=codec.accept,
-        encode_as_is=codec.encode_as_is,
-        encode_formed=codec.encode_formed,
-        glance=codec.glance,
-        exact=lambda raw: codec.knows(raw) and not schema().coerces,
-        outdated=codec.outdated,
-        converts=converts,
-        normalize=_normalizer(schema, names.kind, definition.group),
-        endpoints=_endpoints(version),
+    is_read_back = codec.exact
+    model = Model(
+        f"{group}/{version.name}",
+        kind,
+        _normalizer(schema, kind, group),
         columns=custom_columns(version.columns),
-        validate=_validator(schema, version.scale),
-        structure=lambda new, old, endpoint: schema().structure_errors(new, old, embedded=endpoint != "status"),
-        rules=lambda new, old, errors: schema().rules(
-            new, old, errors, f"{definition.names.plural}.{definition.group}"
-        ),
-        validate_status=_status_validator(schema, version.scale),
-        singular=names.singular,
-        short_names=names.short_names,
-        categories=names.categories,
-        verbs=TERMINATING_VERBS if definition.is_true(TERMINATING) else ALL_VERBS,
-        deprecation_warning=deprecation_warning(definition, version, best),
-        selectable=selectable_fields(version.selectable, namespaced=definition.namespaced),
         schema=source,
-        cold=lambda: any(one.cold for one in read),
-        prepare=lambda: prepare_all(*read, quickly=len(storage.shapes) > 1),
-        slow=schema.slow,
-        tell=schema.tell,
         merge_type=_merge_type(definition, source),
+        empty={"apiVersion": f"{group}/{version.name}", "kind": kind},
         owns_items=lambda: schema.cold or _has_list_types(schema()),
-        empty={"apiVersion": f"{definition.group}/{version.name}", "kind": names.kind},
-        complete=_completion(schema),
-        settle=_settling(schema),
-        storage_version_hash=storage_version_hash(definition.group, definition.storage_version, names.kind),
-        preserve=definition.preserve_unknown_fields,
+    )
+    return ServedVersion(
+        Names(group, version.name, plural, kind, accepted.list_kind or f"{kind}List", definition.namespaced),
+        model,
+        replace(codec, exact=lambda raw: is_read_back(raw) and not schema().coerces),
+        _endpoints(version, model),
+        Shaping(
+            accept=accepting(storage, version.name),
+            settle=_settling(schema),
+            complete=_completion(schema),
+        ),
+        Validation(
+            validate=_validator(schema, version.scale),
+            validate_status=_status_validator(schema, version.scale),
+            structure=lambda new, old, endpoint: schema().structure_errors(new, old, embedded=endpoint != "status"),
+            rules=lambda new, old, errors: schema().rules(new, old, errors, f"{plural}.{group}"),
+        ),
+        Published(
+            singular=accepted.singular,
+            short_names=accepted.short_names,
+            categories=accepted.categories,
+            verbs=TERMINATING_VERBS if definition.is_true(TERMINATING) else ALL_VERBS,
+            deprecation_warning=deprecation_warning(definition, version, best),
+            storage_version_hash=storage_version_hash(group, definition.storage_version, kind),
+            preserve=definition.preserve_unknown_fields,
+            selectable=selectable_fields(version.selectable, namespaced=definition.namespaced),
+        ),
+        work=Work(
+            cold=lambda: any(one.cold for one in read),
+            prepare=lambda: prepare_all(*read, quickly=len(storage.shapes) > 1),
+            slow=schema.slow,
+            tell=schema.tell,
+        ),
     )
 
 

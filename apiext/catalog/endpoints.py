@@ -3,7 +3,7 @@
 from apiext.catalog.accessors import AccessorError, nested, split_path, with_nested
 from apiext.catalog.columns import SCALE_COLUMNS
 from apiext.catalog.merge_types import go_merge_type
-from apiext.catalog.served import ALL_VERBS, Endpoint
+from apiext.catalog.served import ALL_VERBS, Endpoint, Model
 from apiext.documents.document import Document, View, clone
 from apiext.documents.equality import same
 from apiext.go_types import typed
@@ -28,7 +28,7 @@ def taken_whole(existing: View, shown: View) -> Document:
     return shown if isinstance(shown, dict) else dict(shown)
 
 
-def main(status_subresource: bool, verbs: tuple[str, ...] = ALL_VERBS) -> Endpoint:
+def main(model: Model, status_subresource: bool, verbs: tuple[str, ...] = ALL_VERBS) -> Endpoint:
     """Return the endpoint of a custom object itself (SRV-004, SRV-005)."""
 
     def prepare(new: Document, old: View | None) -> Document:
@@ -46,7 +46,7 @@ def main(status_subresource: bool, verbs: tuple[str, ...] = ALL_VERBS) -> Endpoi
         return new
 
     reset = {"f:status": EMPTY} if status_subresource else EMPTY
-    return Endpoint("", verbs, shown_as_stored, taken_whole, prepare, reset=reset)
+    return Endpoint("", verbs, model, shown_as_stored, taken_whole, prepare, reset=reset)
 
 
 def _count_change(new: Document, old: View) -> None:
@@ -69,7 +69,7 @@ def same_content(new: View, old: View) -> bool:
     return True
 
 
-def status() -> Endpoint:
+def status(model: Model) -> Endpoint:
     """Return the status endpoint of a custom object: only status and managedFields are taken (SRV-005)."""
 
     def prepare(new: Document, old: View | None) -> Document:
@@ -81,7 +81,7 @@ def status() -> Endpoint:
         return kept
 
     reset = {"f:metadata": EMPTY, "f:spec": EMPTY}
-    return Endpoint("status", SUBRESOURCE_VERBS, shown_as_stored, taken_whole, prepare, reset=reset)
+    return Endpoint("status", SUBRESOURCE_VERBS, model, shown_as_stored, taken_whole, prepare, reset=reset)
 
 
 def _with_managed_fields(metadata: View, new: View) -> Document:
@@ -134,21 +134,17 @@ def scale(settings: View, *, status_subresource: bool = True) -> Endpoint:
             return str(error)
         return f'Internal error occurred: the spec replicas field "{spec_path}" does not exist' if missing else ""
 
-    main_prepare = main(status_subresource).prepare
+    main_prepare = main(SCALE_MODEL, status_subresource).prepare
     return Endpoint(
         "scale",
         SUBRESOURCE_VERBS,
+        SCALE_MODEL,
         project,
         embed,
         prepare,
-        group="autoscaling",
-        version="v1",
-        kind="Scale",
-        normalize=decode_scale,
-        columns=SCALE_COLUMNS,
+        partial=True,
         unreadable=unreadable,
         replicas=tuple(spec_fields),
-        merge_type=scale_type,
     )
 
 
@@ -196,8 +192,14 @@ SCALE = Struct(
 )
 
 
-scale_type = lazily(lambda: go_merge_type(SCALE))
-"""Tells how the fields of a Scale are owned."""
+SCALE_MODEL = Model(
+    "autoscaling/v1",
+    "Scale",
+    decode_scale,
+    typed=True,
+    columns=SCALE_COLUMNS,
+    merge_type=lazily(lambda: go_merge_type(SCALE)),
+)
 
 
 def scale_errors(settings: View, document: View, *, spec: bool = True) -> list[FieldError]:

@@ -25,12 +25,14 @@ T = TypeVar("T")
 ALL_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 TERMINATING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
 
+Reshape = Callable[[Document], Document]
+
 
 def _same(document: Document) -> Document:
     return document
 
 
-# asked for several times by each request, and slow to make
+# each request needs several of them, and making one is slow
 _group_resource = lru_cache(limits.NAMES_SEEN)(GroupResource)
 _group_kind = lru_cache(limits.NAMES_SEEN)(GroupKind)
 
@@ -38,7 +40,7 @@ _group_kind = lru_cache(limits.NAMES_SEEN)(GroupKind)
 class Column(Struct, frozen=True, eq=False):
     """A Table column: its definition, and the cell of a document (TAB-002, TAB-003).
 
-    Where it ``tells_age``, ``cell`` returns the RFC 3339 time since which the age counts, or None; or a pair of a text
+    If it ``tells_age``, ``cell`` returns the RFC 3339 time since which the age counts, or None; or a pair of a text
     with ``{}`` for the age and the time, None for a text without an age. The shown cell changes with the clock:
     ``shown`` makes it, and a cache of cells asks ``Ages`` how long they hold.
     """
@@ -52,7 +54,7 @@ class Column(Struct, frozen=True, eq=False):
     tells_age: bool = False
 
     def shown(self, ages: Ages) -> Callable[[View], Any]:
-        """Return what makes the cell of a document, with the ages of one moment."""
+        """Return the function that makes the cell of a document, with the ages of one moment."""
         find, of = self.cell, ages.of
         if not self.tells_age:
             return find
@@ -67,78 +69,92 @@ class Column(Struct, frozen=True, eq=False):
         return cell
 
 
-class Endpoint(Struct, frozen=True):
-    """The lens of one (sub)resource: what it shows, what a change puts back.
+class Model(Struct, frozen=True, eq=False):
+    """The kind of the objects that an endpoint shows.
 
-    ``project(stored)`` is what a client of the endpoint sees. ``embed(existing, shown)`` is the whole object with the
-    shown part put back. ``prepare(new, old)`` undoes what this endpoint may not change and sets the generation; old is
-    None on create; ``preview`` is the same for a dry run where that differs.
-    ``kind``, ``group`` and ``version`` are those of the shown object, empty for the resource's own.
-    ``normalize`` decodes a body of another kind (None: the version's own). ``columns`` are those of its table, empty
-    for the version's own. ``unreadable(stored)`` is the message of the 500 that a get answers, empty when there is
-    none; ``embed`` raises ValueError with the message of a 400. ``reset`` are the paths that nobody can own by writing
-    here (SSA-013); ``replicas`` are the names that lead to what a scale endpoint writes. ``review``
-    is the question that a create asks here, empty where objects are stored. ``schema()`` is that of a kind of its own
-    (None: the version's, or one that all groups share); ``merge_type()`` tells how the fields of another kind are owned
-    and ``empty`` is one that has none (None for both: the version's). ``judges`` is how the kind judges the metadata of
-    a change here (see ``objectmeta.validate_update``); with none, those of a new object are judged once the kind is
-    content. ``sign(document, name, uid, groups, extra)`` tells in a new object which user has made it.
+    - ``typed``: a Go type upstream, so a body is completed from the URL, may be protobuf, and takes a strategic merge.
+    - ``normalize(document)`` prunes, coerces and defaults a body in place of decoding it; it returns the document and
+      the paths of unknown fields, and raises ValueError with Go's text for a body that cannot be this kind.
+    - ``read_apart(document)``: paths of the values of a body in which duplicate fields are not looked for.
+    - ``merge_type()`` tells how its fields are owned; ``empty`` is an object that has no fields.
+    - ``owns_items()``: whether the items of its lists may have an owner each.
+    - ``merge_keys``: the lists that a strategic merge patch merges by key, as path → key.
+    - ``schema()`` reads its OpenAPI schema, which is not kept in memory.
+    """
+
+    api_version: str
+    kind: str
+    normalize: Callable[[Document], tuple[Document, list[str]]]
+    typed: bool = False
+    columns: tuple[Column, ...] = ()
+    schema: Callable[[], View | None] = lambda: None
+    merge_type: Callable[[], Type] = lambda: merge_type(None)
+    empty: View = {}
+    owns_items: Callable[[], bool] = lambda: True
+    merge_keys: Mapping[str, str] = {}
+    read_apart: Callable[[View], Sequence[str]] = lambda document: ()
+
+    @property
+    def group(self) -> str:
+        """The API group of the kind."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        """The version of the kind, without its group."""
+        return self.api_version.rpartition("/")[2]
+
+    @property
+    def open_api(self) -> View | None:
+        """The OpenAPI schema, read anew; None if the stored definition has become unreadable."""
+        try:
+            return self.schema()
+        except Unreadable:
+            return None
+
+
+class Endpoint(Struct, frozen=True):
+    """The lens of one (sub)resource: what it shows, and how a change is put back.
+
+    - ``model``: the kind of the objects that it shows; ``partial``: it is not the kind of the resource.
+    - ``project(stored)`` is what a client of the endpoint sees. ``embed(existing, shown)`` is the whole object with the
+      shown part put back; it raises ValueError with the message of a 400.
+    - ``prepare(new, old)`` undoes what this endpoint may not change, and sets the generation; old is None on create.
+      ``preview`` is the same for a dry run, if that differs.
+    - ``unreadable(stored)`` is the message of the 500 that a get answers, empty if there is none.
+    - ``reset``: paths that no writer of this endpoint owns (SSA-013). ``replicas``: names that lead to the field which
+      a scale endpoint writes.
+    - ``review``: the question that a create asks here; empty where objects are stored.
+    - ``judges``: how the kind validates the metadata of a change (see ``objectmeta.validate_update``). If it is empty,
+      the metadata of a new object is validated after its values.
+    - ``sign(document, name, uid, groups, extra)`` writes into a new object which user has made it.
     """
 
     name: str
     verbs: tuple[str, ...]
+    model: Model
     project: Callable[[View], View]
     embed: Callable[[View, View], Document]
     prepare: Callable[[Document, View | None], Document]
-    group: str = ""
-    version: str = ""
-    kind: str = ""
-    normalize: Callable[[Document], tuple[Document, list[str]]] | None = None
-    columns: tuple[Column, ...] = ()
+    partial: bool = False
     unreadable: Callable[[View], str] = lambda stored: ""
     reset: FieldSet = field(default_factory=lambda: EMPTY)
     replicas: tuple[str, ...] = ()
     review: str = ""
-    schema: Callable[[], View | None] | None = None
-    merge_type: Callable[[], Type] | None = None
-    empty: View | None = None
     judges: tuple[str, ...] = (CHANGE,)
     preview: Callable[[Document, View | None], Document] | None = None
     sign: Callable[[Document, str, str, Sequence[str], View], None] | None = None
 
     def prepared(self, new: Document, old: View | None, dry_run: bool) -> Document:
-        """Return ``prepare(new, old)``, or what ``preview`` makes of a dry run where that differs."""
+        """Return ``prepare(new, old)``, or the result of ``preview`` for a dry run."""
         make = self.preview if dry_run and self.preview is not None else self.prepare
         return make(new, old)
 
 
-class ServedVersion(Struct, frozen=True, eq=False, weakref=True):
-    """One version of a resource, with everything that reading and writing it needs, as closures.
+class Names(Struct, frozen=True):
+    """What a version of a resource is called in URLs, in the store, and in error texts.
 
-    ``view(raw, revision)`` is the JSON that a client sees (bytes in, bytes out, no newline). ``decode(raw, revision)``
-    is the same as a document. ``encode(document)`` is what is stored. ``normalize(document)`` prunes, coerces and
-    defaults a request body in place of decoding it, and returns the document with the paths of unknown fields; it
-    raises ValueError with Go-like text for a body that cannot be this kind. ``validate(new, old)`` and
-    ``warnings(new, old)`` judge a whole object; old is None on create. ``structure(new, old, endpoint)`` is the part of
-    ``validate`` that also counts for an object of another kind. ``rules(new, old, errors)`` evaluates its rules
-    knowing all other errors, and returns more errors and warnings. ``name_messages(name)`` tells what is wrong
-    with a name. ``accept(document)`` prunes and coerces what a conversion
-    webhook or an apply made in this version. ``schema()`` reads the OpenAPI schema, which nobody keeps; ``cold()``
-    tells that reading an object takes long, since its schema is compiled then or in ``prepare()``; ``slow(size)`` that
-    work on an object of so many bytes may take long, by what was told to ``tell(size, long)`` before. ``merge_type()``
-    tells how its fields are owned, ``owns_items()`` whether items of its lists may have an owner each, ``empty`` is an
-    object that has none, ``complete(document)`` defaults in place what an apply made,
-    ``settle(document)`` prunes and coerces what policies made and keeps its nulls. ``named(document)``
-    fills in what follows from a name that was generated.
-    ``read_apart(document)`` are the paths of values of a body that look for no field twice. ``internal(document)`` is
-    an object as it comes back from upstream's internal form, in which owners see it. ``converts`` tells that ``view``,
-    ``decode`` and ``encode`` may raise NeedsConversion; ``encode_as_is(document)`` never does: it stores in this
-    version whatever the storage version is (None: as ``encode``). ``encode_formed(document)`` does what ``encode``
-    does, for metadata as ``decode`` and ``normalize`` leave them (None: as ``encode``). ``glance(raw, revision)`` is
-    what ``decode`` makes of metadata, without managedFields; None where one has to decode. ``exact(raw)`` tells that
-    what is read of stored bytes is known to be as ``normalize`` leaves it, in each of its parts. ``outdated(raw)`` is
-    told of stored bytes that are no object any more. ``identity`` changes whenever open watches of the version must
-    end.
+    ``stored_as`` is the resource whose objects it shows, None for its own. The last four fields are computed.
     """
 
     group: str
@@ -147,88 +163,151 @@ class ServedVersion(Struct, frozen=True, eq=False, weakref=True):
     kind: str
     list_kind: str
     namespaced: bool
-    view: Callable[[bytes, int], bytes]
-    decode: Callable[[bytes, int], Document]
-    encode: Callable[[Document], bytes]
-    normalize: Callable[[Document], tuple[Document, list[str]]]
-    endpoints: Mapping[str, Endpoint]
-    columns: tuple[Column, ...] = ()
-    validate: Callable[[View, View | None], list[FieldError]] = lambda new, old: []
-    validate_status: Callable[[View, View | None], list[FieldError]] = lambda new, old: []
-    structure: Callable[[View, View | None, str], list[FieldError]] = lambda new, old, endpoint: []
-    warnings: Callable[[View, View | None], list[str]] = lambda new, old: []
-    warnings_status: Callable[[View, View | None], list[str]] = lambda new, old: []
-    rules: Callable[[View, View | None, Sequence[FieldError]], tuple[list[FieldError], list[str]]] = (
-        lambda new, old, errors: ([], [])
-    )
-    singular: str = ""
-    short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    verbs: tuple[str, ...] = ALL_VERBS
-    deprecation_warning: str = ""
-    selectable: Mapping[str, Callable[[View], str]] = field(default_factory=dict)
-    typed: bool = False  # a Go type upstream: completed from the URL, protobuf, strategic merge
-    schema: Callable[[], View | None] = lambda: None
-    cold: Callable[[], bool] = lambda: False
-    prepare: Callable[[], object] = lambda: None
-    slow: Callable[[int], bool] = lambda size: False
-    tell: Callable[[int, bool], None] = lambda size, long: None
-    storage_version_hash: str = ""
-    merge_keys: Mapping[str, str] = field(default_factory=dict)  # lists that strategic merge patch merges by key
-    name_messages: Callable[[str], list[str]] = dns1123_subdomain
-    accept: Callable[[Document], Document] = _same
-    merge_type: Callable[[], Type] = lambda: merge_type(None)
-    owns_items: Callable[[], bool] = lambda: True
-    empty: View = field(default_factory=dict)
-    complete: Callable[[Document], Document] = _same
-    read_apart: Callable[[View], Sequence[str]] = lambda document: ()
-    internal: Callable[[Document], Document] = _same
-    settle: Callable[[Document], Document] = _same
-    named: Callable[[Document], Document] = _same
-    encode_as_is: Callable[[Document], bytes] | None = None
-    encode_formed: Callable[[Document], bytes] | None = None
-    glance: Callable[[bytes, int], Document | None] = lambda raw, revision: None
-    exact: Callable[[bytes], bool] = lambda raw: False
-    outdated: Callable[[bytes], None] = lambda raw: None
-    converts: bool = False
-    identity: str = ""
-    judge_metadata: Callable[[View], list[FieldError]] | None = None  # what the kind says of metadata besides the rules
-    unconditional: bool = False  # a PUT without resourceVersion replaces whatever is there (upstream's core kinds)
-    upserts: bool = False  # a PUT creates what is not there
-    returns_deleted: bool = False  # the answer to a delete is the object, not a Status
-    uncollected: bool = False  # how a delete propagates is nothing to it (events)
-    preserve: bool = False  # spec.preserveUnknownFields: nothing is pruned
-    stored_as: GroupResource | None = None  # whose objects it shows, None for its own
-    # the rest is computed from the fields above: every request asks for these several times
-    api_version: str = ""  # of objects in this version
-    to_store: Callable[[Document], bytes] = lambda document: b""  # encode_formed if there is one, else encode
-    group_resource: GroupResource = GroupResource("", "")  # as error texts name it
-    stored_resource: GroupResource = GroupResource("", "")  # that its objects are stored under
-    group_kind: GroupKind = GroupKind("", "")  # as error texts name it
-    stored_kind: GroupKind = GroupKind("", "")  # as errors of its values name it: upstream, in the group of the storage
+    stored_as: GroupResource | None = None
+    api_version: str = ""
+    group_resource: GroupResource = GroupResource("", "")
+    stored_resource: GroupResource = GroupResource("", "")
+    group_kind: GroupKind = GroupKind("", "")
+    stored_kind: GroupKind = GroupKind("", "")  # errors of values name it, as those of upstream
 
     def __post_init__(self) -> None:
         resource = _group_resource(self.group, self.resource)
         force_setattr(self, "api_version", f"{self.group}/{self.version}" if self.group else self.version)
-        force_setattr(self, "to_store", self.encode_formed or self.encode)
         force_setattr(self, "group_resource", resource)
         force_setattr(self, "stored_resource", self.stored_as or resource)
         force_setattr(self, "group_kind", _group_kind(self.group, self.kind))
         force_setattr(self, "stored_kind", _group_kind(self.stored_resource.group, self.kind))
 
-    def as_is(self) -> "ServedVersion":
-        """Return this version for writes that store in it whatever the storage version is, so that nobody converts."""
+
+class Codec(Struct, frozen=True):
+    """How stored bytes become what a version shows, and back.
+
+    - ``view(raw, revision)`` is the JSON that a client sees, without a newline; ``decode(raw, revision)`` is the same
+      as a document. ``encode(document)`` makes the bytes to store, and so does ``to_store(document)`` for metadata as
+      ``decode`` and ``normalize`` leave them.
+    - ``converts``: these four may raise NeedsConversion. ``encode_as_is(document)`` never does: it stores a document in
+      this version whatever the storage version is (None: as ``encode``).
+    - ``glance(raw, revision)`` is what ``decode`` makes of the metadata, without managedFields; None: decode instead.
+    - ``exact(raw)``: reading these bytes is known to give what ``normalize`` gives, in each part.
+    - ``outdated(raw)``: these bytes are stored no more.
+    """
+
+    view: Callable[[bytes, int], bytes]
+    decode: Callable[[bytes, int], Document]
+    encode: Callable[[Document], bytes]
+    to_store: Callable[[Document], bytes]
+    outdated: Callable[[bytes], None] = lambda raw: None
+    encode_as_is: Callable[[Document], bytes] | None = None
+    glance: Callable[[bytes, int], Document | None] = lambda raw, revision: None
+    exact: Callable[[bytes], bool] = lambda raw: False
+    converts: bool = False
+
+    def as_is(self) -> "Codec":
+        """Return the codec that stores each document in its own version, so that no webhook is called."""
         if self.encode_as_is is None:
             return self
-        return replace(self, encode=self.encode_as_is, encode_formed=None, converts=False)
+        return replace(self, encode=self.encode_as_is, to_store=self.encode_as_is, converts=False)
 
-    @property
-    def open_api(self) -> View | None:
-        """The OpenAPI schema, read anew: ask once; none if others made the definition unreadable meanwhile."""
-        try:
-            return self.schema()
-        except Unreadable:
-            return None
+
+class Shaping(Struct, frozen=True):
+    """How documents that were no bodies get the form of a version; each function may change its argument.
+
+    ``accept`` prunes and coerces what a conversion webhook or an apply made, ``settle`` what admission policies made,
+    whose nulls it keeps. ``complete`` fills in the defaults of an applied object. ``named`` fills in what follows from
+    a generated name. ``internal`` is an object as it comes back from upstream's internal form, in which owners see it.
+    """
+
+    accept: Reshape = _same
+    settle: Reshape = _same
+    complete: Reshape = _same
+    named: Reshape = _same
+    internal: Reshape = _same
+
+
+class Validation(Struct, frozen=True):
+    """How a new or changed object is validated; ``old`` is None on create.
+
+    ``structure(new, old, endpoint)`` is the part of ``validate`` that also counts for an object of another kind.
+    ``rules(new, old, errors)`` evaluates rules knowing all other errors, and returns more errors and warnings.
+    ``names(name)`` returns faults of a name; ``metadata`` validates metadata beyond the rules of all kinds.
+    """
+
+    validate: Callable[[View, View | None], list[FieldError]] = lambda new, old: []
+    validate_status: Callable[[View, View | None], list[FieldError]] = lambda new, old: []
+    structure: Callable[[View, View | None, str], list[FieldError]] = lambda new, old, endpoint: []
+    rules: Callable[[View, View | None, Sequence[FieldError]], tuple[list[FieldError], list[str]]] = (
+        lambda new, old, errors: ([], [])
+    )
+    warnings: Callable[[View, View | None], list[str]] = lambda new, old: []
+    warnings_status: Callable[[View, View | None], list[str]] = lambda new, old: []
+    names: Callable[[str], list[str]] = dns1123_subdomain
+    metadata: Callable[[View], list[FieldError]] | None = None
+
+
+class Published(Struct, frozen=True):
+    """What discovery and OpenAPI publish of a version besides its names, and the labels that select its objects.
+
+    ``preserve``: spec.preserveUnknownFields of the definition, so that nothing is pruned. ``selectable``: field label →
+    value of an object.
+    """
+
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    deprecation_warning: str = ""
+    storage_version_hash: str = ""
+    preserve: bool = False
+    selectable: Mapping[str, Callable[[View], str]] = {}
+
+
+class Traits(Struct, frozen=True):
+    """In what writes of a built-in kind differ.
+
+    ``unconditional``: a PUT without resourceVersion replaces any stored object (upstream's core kinds). ``upserts``: a
+    PUT creates an object that is missing. ``returns_deleted``: the answer to a delete is the object, not a Status.
+    ``uncollected``: a delete has no propagation policy (events).
+    """
+
+    unconditional: bool = False
+    upserts: bool = False
+    returns_deleted: bool = False
+    uncollected: bool = False
+
+
+class Work(Struct, frozen=True):
+    """How long work on objects of a version takes.
+
+    ``cold()``: reading an object takes long, since its schema is compiled then, or before in ``prepare()``.
+    ``slow(size)``: work on an object of so many bytes may take long, as ``tell(size, long)`` has reported before.
+    """
+
+    cold: Callable[[], bool] = lambda: False
+    prepare: Callable[[], object] = lambda: None
+    slow: Callable[[int], bool] = lambda size: False
+    tell: Callable[[int, bool], None] = lambda size, long: None
+
+
+class ServedVersion(Struct, frozen=True, eq=False, weakref=True):
+    """One version of a resource: all that reading and writing it needs, as values and closures.
+
+    ``identity`` changes whenever open watches of the version must end.
+    """
+
+    names: Names
+    model: Model
+    codec: Codec
+    endpoints: Mapping[str, Endpoint]
+    shaping: Shaping = Shaping()
+    validation: Validation = Validation()
+    published: Published = Published()
+    traits: Traits = Traits()
+    work: Work = Work()
+    identity: str = ""
+
+    def as_is(self) -> "ServedVersion":
+        """Return this version for writes that store in it whatever the storage version is: no webhook is called."""
+        return replace(self, codec=self.codec.as_is())
 
 
 class ServedResource(Struct, frozen=True, eq=False):
@@ -284,9 +363,9 @@ class ServedResource(Struct, frozen=True, eq=False):
         return _group_resource(self.group, self.resource)
 
     def outdated(self, raw: bytes) -> None:
-        """Take note that stored bytes are no object any more, so that no version remembers anything of them."""
+        """Let every version drop what it has cached of bytes that are stored no more."""
         for version in (self.all_versions or self.versions).values():
-            version.outdated(raw)
+            version.codec.outdated(raw)
 
     @property
     def storage(self) -> ServedVersion | None:

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 from apiext.catalog.converted import place_of
+from apiext.catalog.served import Codec
 from apiext.catalog.splices import Splices, splice
 from apiext.catalog.stored import Unreadable
-from apiext.catalog.viewing import Codec, parse, stored_form, with_revision
+from apiext.catalog.viewing import parse, stored_form, with_revision
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode as encode_json
 from apiext.documents.errors import DecodeError
@@ -55,7 +56,7 @@ def typed_codec(api_version: str, kind: str, *, read: Step, own: Step, write: St
         splices.note(raw, stored["metadata"].get("uid"))
         return raw
 
-    return Codec(view, decode, encode, lambda document: document, splices.outdated)
+    return Codec(view, decode, encode, encode, splices.outdated)
 
 
 def _checked(stored: View, kind: str) -> View:

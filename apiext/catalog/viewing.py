@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 import orjson
-from msgspec import Struct
 from msgspec.structs import replace
 
 from apiext.catalog import limits
 from apiext.catalog.answers import Answers
 from apiext.catalog.converted import PLACE, place_of
+from apiext.catalog.served import Codec
 from apiext.catalog.splices import Splices, splice
 from apiext.catalog.stored import Storage, Unreadable
 from apiext.documents.document import Document, View, clone
@@ -25,26 +25,6 @@ from apiext.documents.json_errors import check_depth
 from apiext.meta import objectmeta
 
 _DIGITS, _LONG = bytes.maketrans(b"123456789", b"000000000"), b"0" * 19  # finds integers that int64 may not hold
-
-
-class Codec(Struct, frozen=True):
-    """The closures of a served version; ``encode_as_is`` stores a document in its own version, whatever is written.
-
-    ``outdated`` is told of stored bytes that are no object any more. ``encode_formed`` does what ``encode`` does for a
-    document whose metadata are as ``decode`` and bodies leave them; None: nothing is quicker than ``encode``.
-    ``glance`` is what ``decode`` makes of metadata, without managedFields; None where one has to decode.
-    ``knows`` tells that ``decode`` takes stored bytes as they are, but for the resourceVersion.
-    """
-
-    view: Callable[[bytes, int], bytes]
-    decode: Callable[[bytes, int], Document]
-    encode: Callable[[Document], bytes]
-    accept: Callable[[Document], Document]
-    outdated: Callable[[bytes], None]
-    encode_as_is: Callable[[Document], bytes] | None = None
-    encode_formed: Callable[[Document], bytes] | None = None
-    glance: Callable[[bytes, int], Document | None] = lambda raw, revision: None
-    knows: Callable[[bytes], bool] = lambda raw: False
 
 
 def parse(raw: bytes) -> Document:
@@ -120,18 +100,14 @@ Read = Callable[[bytes, int], Document]
 
 
 def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
-    """Return the closures of one version of a custom resource.
+    """Return the codec of one version of a custom resource.
 
-    ``exact`` tells that reading back what this version encoded changes nothing, so that it may be spliced. With a
-    webhook, all but ``accept`` and ``encode_as_is`` raise NeedsConversion until the answer is remembered.
+    ``exact``: reading back the bytes that this version encoded changes nothing, so they may be spliced. With a webhook,
+    all but ``encode_as_is`` raise NeedsConversion until the answer is cached.
     """
     splices = Splices()
     answers = Answers(storage, version) if storage.webhook and len(storage.shapes) > 1 else None
     exact = exact and version == storage.written
-
-    def accept(document: Document) -> Document:
-        document["metadata"] = objectmeta.repair(document.get("metadata") or {})
-        return _accepted(document, storage, version)
 
     def read(raw: bytes, revision: int) -> Document:
         nonlocal exact
@@ -177,15 +153,25 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
     codec = Codec(
         view,
         decode,
-        lambda document: written(stored_form(document)),
-        accept,
-        splices.outdated,
-        _encode_as_is,
-        lambda document: written(_formed(document)),
-        partial(_glance, splices),
-        splices.knows,
+        encode=lambda document: written(stored_form(document)),
+        to_store=lambda document: written(_formed(document)),
+        outdated=splices.outdated,
+        encode_as_is=_encode_as_is,
+        glance=partial(_glance, splices),
+        exact=splices.knows,
+        converts=answers is not None,
     )
     return codec if answers is None else _remembered_first(codec, answers)
+
+
+def accepting(storage: Storage, version: str) -> Callable[[Document], Document]:
+    """Return the function that prunes and coerces a document which a webhook or an apply made in this version."""
+
+    def accept(document: Document) -> Document:
+        document["metadata"] = objectmeta.repair(document.get("metadata") or {})
+        return _accepted(document, storage, version)
+
+    return accept
 
 
 def _read_and_written(read: Read, raw: bytes, revision: int) -> tuple[Document, bytes]:
@@ -223,7 +209,7 @@ def _remembered_first(codec: Codec, answers: Answers) -> Codec:
         answers.ask_quickly(raw, revision)
         return then_decode(raw, revision)
 
-    return replace(codec, view=view, decode=decode, glance=lambda raw, revision: None, knows=lambda raw: False)
+    return replace(codec, view=view, decode=decode, glance=lambda raw, revision: None, exact=lambda raw: False)
 
 
 def _shown_without_revision(

@@ -130,8 +130,8 @@ class Aggregation:
         assert resource is not None
         assert served is not None
         wanted = {
-            "apiVersion": served.api_version,
-            "kind": served.kind,
+            "apiVersion": served.names.api_version,
+            "kind": served.names.kind,
             "metadata": {"name": name, "uid": uid},  # so that a deleted one is not created again
             "rules": list(map(document_of, rules)),
         }

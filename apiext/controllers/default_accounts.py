@@ -67,7 +67,8 @@ class DefaultAccounts:
         resource = self._verbs.catalog.current.resource(ACCOUNTS.group, ACCOUNTS.resource)
         assert resource is not None
         served = resource.versions["v1"]
-        wanted: Document = {"apiVersion": served.api_version, "kind": served.kind, "metadata": {"name": NAME}}
+        model = served.model
+        wanted: Document = {"apiVersion": model.api_version, "kind": model.kind, "metadata": {"name": NAME}}
         asked = {"fieldManager": [DEFAULT_ACCOUNTS]}
         call = Call("create", served, resource, served.endpoints[""], namespace, "", asked, USER, DEFAULT_ACCOUNTS)
         with lost_races(403, 404, 409):  # the namespace is terminating or deleted, or the account exists

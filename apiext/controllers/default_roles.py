@@ -85,7 +85,7 @@ class DefaultRoles:
             return
         served = self._verbs.catalog.current.lookup(resource.group, "v1", resource.resource)
         assert served is not None
-        stored = served.decode(entry.raw, entry.revision)
+        stored = served.codec.decode(entry.raw, entry.revision)
         if (stored["metadata"].get("annotations") or {}).get(AUTOUPDATE) == "false":
             return
         if stored.get("roleRef") != wanted.get("roleRef"):  # the roleRef is immutable

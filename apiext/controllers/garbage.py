@@ -252,8 +252,8 @@ class Garbage:
         """Make the Event of upstream's collector about an owner in another namespace (graph_builder.go)."""
         version, namespace = _version_of(found), found.entry.namespace
         about = {
-            "apiVersion": version.api_version,
-            "kind": version.kind,
+            "apiVersion": version.names.api_version,
+            "kind": version.names.kind,
             "namespace": namespace,
             "name": found.entry.name,
             "uid": found.uid,
@@ -379,7 +379,7 @@ def _kinds_of(served: ServedResource | None) -> list[tuple[str, str]]:
     """Return (apiVersion, kind) of each version in which owners can be looked for."""
     if served is None or not served.established:
         return []
-    return [(version.api_version, version.kind) for version in served.versions.values()]
+    return [(version.names.api_version, version.names.kind) for version in served.versions.values()]
 
 
 def _state(entry: Entry, uid: str) -> Owner:
@@ -400,4 +400,4 @@ def _version_of(found: _Object) -> ServedVersion:
     served = found.served
     known = served.all_versions.get(version) or served.versions.get(version) or served.storage
     stored = known or next(iter(served.versions.values()))
-    return stored.as_is() if stored.converts else stored  # marks are metadata: no webhook is called
+    return stored.as_is() if stored.codec.converts else stored  # marks are metadata: no webhook is called

@@ -194,8 +194,8 @@ class Migrations:
             await self._missing(asked, "resource does not exist in discovery")
             return
         version = _version(found)
-        if not set(_NEEDED) <= set(version.verbs):
-            place = f'resource "{group}/{version.version}, Resource={resource}"'
+        if not set(_NEEDED) <= set(version.published.verbs):
+            place = f'resource "{group}/{version.names.version}, Resource={resource}"'
             await self._fail(asked, f"{place} does not support discovery operations: [{' '.join(_NEEDED)}]")
             return
         revision = str(await self._verbs.store.fresh())
@@ -410,4 +410,4 @@ def _judged(served: ServedResource, plan: Plan | None, entry: Entry) -> tuple[st
     old, new = served.all_versions.get(version), served.all_versions.get(served.storage_version)
     if plan is None or version not in plan.compared or old is None or new is None:
         return uid, []
-    return uid, lost(old.decode(entry.raw, entry.revision), new.decode(entry.raw, entry.revision))
+    return uid, lost(old.codec.decode(entry.raw, entry.revision), new.codec.decode(entry.raw, entry.revision))

@@ -89,7 +89,7 @@ class Namespaces:
                 continue
             try:
                 made = namespace(name, self._clock(), self._manager)
-                await attempt(self._store, self.collection, Put(("", name), 0, served.encode(made)))
+                await attempt(self._store, self.collection, Put(("", name), 0, served.codec.encode(made)))
             except KeyExists:
                 continue  # another server was first
 

@@ -100,11 +100,11 @@ class _Kinds:
         from apiext.admission.type_checks import Kind
 
         return [
-            Kind(served.group, version, served.kind)
+            Kind(served.names.group, version, served.names.kind)
             for resource in self._catalog.resources.values()
             if not group or resource.group == group
             for served in (resource.versions.get(version),)
-            if served is not None and name in (served.resource, served.singular)
+            if served is not None and name in (served.names.resource, served.published.singular)
         ]
 
     def _schema(self, kind: "Kind") -> View | None:

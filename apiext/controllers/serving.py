@@ -103,7 +103,8 @@ class _Compiled:
             return self.resource.versions
         if self._terminating is None:
             self._terminating = {
-                name: replace(version, verbs=TERMINATING_VERBS) for name, version in self.resource.versions.items()
+                name: replace(version, published=replace(version.published, verbs=TERMINATING_VERBS))
+                for name, version in self.resource.versions.items()
             }
         return self._terminating
 
@@ -286,7 +287,7 @@ class Serving:
         resource = self._definitions.collection.resource
         served = self._live.current.lookup(resource.group, "v1", resource.resource)
         assert served is not None
-        source = _Source(entry.raw, served.decode, self._recent)
+        source = _Source(entry.raw, served.codec.decode, self._recent)
         # A guard that fits was written after a server had decoded this definition in full: no need to do so again.
         known = not self.synced() and self._guards.matching(facts) is not None
         document = (known and trusted(entry.raw)) or source()

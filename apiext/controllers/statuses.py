@@ -38,9 +38,9 @@ async def _run(entry: Entry, work: Callable[P, T], *args: P.args, **kwargs: P.kw
 
 def _recorded(who: Writer, served: ServedVersion, entry: Entry, document: Document) -> bytes:
     """Return what to store of a document: with its owners, without its revision."""
-    ownership.record(who, served.decode(entry.raw, entry.revision), document)
+    ownership.record(who, served.codec.decode(entry.raw, entry.revision), document)
     document["metadata"].pop("resourceVersion", None)
-    return served.encode(document)
+    return served.codec.encode(document)
 
 
 class Statuses:
@@ -65,7 +65,7 @@ class Statuses:
         found = self._live.current.resource(resource.group, resource.resource)
         assert found is not None
         served = found.all_versions[self._version]
-        return served.decode(entry.raw, entry.revision)
+        return served.codec.decode(entry.raw, entry.revision)
 
     async def amend(self, entry: Entry, amendment: Amendment) -> Entry | None:
         """Store what the amendment makes of this very state; None when it makes nothing, or after a conflict.
@@ -76,7 +76,7 @@ class Statuses:
         found = self._live.current.resource(resource.group, resource.resource)
         assert found is not None
         served = found.all_versions[self._version]
-        document = amendment(await _run(entry, served.decode, entry.raw, entry.revision))
+        document = amendment(await _run(entry, served.codec.decode, entry.raw, entry.revision))
         if document is None:
             return None
         who = ownership.writer(found, served, "status", self._manager, time.now())

@@ -60,16 +60,16 @@ def _group(catalog: Catalog, name: str) -> Document:
 def _resource(one: Published) -> Document:
     served = one.version
     entry: Document = {
-        "resource": served.resource,
+        "resource": served.names.resource,
         "responseKind": _own_kind(served),
-        "scope": "Namespaced" if served.namespaced else "Cluster",
-        "singularResource": served.singular,
+        "scope": "Namespaced" if served.names.namespaced else "Cluster",
+        "singularResource": served.published.singular,
         "verbs": list(one.verbs),
     }
-    if served.short_names:
-        entry["shortNames"] = list(served.short_names)
-    if served.categories:
-        entry["categories"] = list(served.categories)
+    if served.published.short_names:
+        entry["shortNames"] = list(served.published.short_names)
+    if served.published.categories:
+        entry["categories"] = list(served.published.categories)
     subresources = [_subresource(served, endpoint) for endpoint in one.subresources()]
     if subresources:
         entry["subresources"] = subresources
@@ -77,13 +77,15 @@ def _resource(one: Published) -> Document:
 
 
 def _subresource(served: ServedVersion, endpoint: Endpoint) -> Document:
-    kind = _kind(endpoint.group, endpoint.version, endpoint.kind) if endpoint.kind else _own_kind(served)
+    model = endpoint.model
+    kind = _kind(model.group, model.version, model.kind) if endpoint.partial else _own_kind(served)
     return {"subresource": endpoint.name, "responseKind": kind, "verbs": list(endpoint.verbs)}
 
 
 def _own_kind(served: ServedVersion) -> Document:
+    model = served.model
     # upstream: a built-in kind of the version is told by its name alone
-    return _kind("", "", served.kind) if served.typed else _kind(served.group, served.version, served.kind)
+    return _kind("", "", model.kind) if model.typed else _kind(model.group, model.version, model.kind)
 
 
 def _kind(group: str, version: str, kind: str) -> Document:

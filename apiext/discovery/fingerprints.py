@@ -24,7 +24,8 @@ def common() -> bytes:
 def fingerprint(one: Published) -> bytes:
     """Return a text that changes with what is published of a resource's version, but not with its status (OAS-009)."""
     served = one.version
-    return f"{one.resource.content or _content(one)}/{served.version}/{','.join(served.verbs)};".encode()
+    verbs = ",".join(served.published.verbs)
+    return f"{one.resource.content or _content(one)}/{served.names.version}/{verbs};".encode()
 
 
 def made_of(served: Iterable[Published]) -> dict[str, bytes]:
@@ -43,8 +44,9 @@ def _content(one: Published) -> str:
     served = one.version
     known = _SCHEMAS.get(served)
     if known is None:
-        endpoints = [(name, endpoint.verbs, endpoint.kind) for name, endpoint in served.endpoints.items()]
-        names = (served.group, served.resource, served.kind, served.list_kind, served.namespaced, served.preserve)
-        made_of = (names, endpoints, list(served.selectable), served.open_api)
+        endpoints = [(name, one.verbs, one.model.kind) for name, one in served.endpoints.items()]
+        names, published = served.names, served.published
+        called = (names.group, names.resource, names.kind, names.list_kind, names.namespaced)
+        made_of = (called, published.preserve, endpoints, list(published.selectable), served.model.open_api)
         known = _SCHEMAS[served] = hashlib.blake2b(orjson.dumps(made_of), digest_size=32).hexdigest()
     return known

@@ -29,8 +29,8 @@ class Published(Struct, frozen=True):
     def verbs(self) -> tuple[str, ...]:
         """The verbs; fewer while the definition is being deleted (DEL-004)."""
         if not self.resource.terminating:
-            return self.version.verbs
-        return tuple(verb for verb in self.version.verbs if verb in TERMINATING_VERBS)
+            return self.version.published.verbs
+        return tuple(verb for verb in self.version.published.verbs if verb in TERMINATING_VERBS)
 
     def subresources(self) -> list[Endpoint]:
         """Return the subresources in upstream's order: those of built-in kinds by name."""
@@ -110,28 +110,29 @@ def _entries(one: Published) -> list[Document]:
     """Return the entry of a resource and those of its subresources (DIS-102)."""
     served = one.version
     entry: Document = {
-        "name": served.resource,
-        "singularName": served.singular,
-        "namespaced": served.namespaced,
-        "kind": served.kind,
+        "name": served.names.resource,
+        "singularName": served.published.singular,
+        "namespaced": served.names.namespaced,
+        "kind": served.names.kind,
         "verbs": list(one.verbs),
     }
-    if served.short_names:
-        entry["shortNames"] = list(served.short_names)
-    if served.categories:
-        entry["categories"] = list(served.categories)
-    if served.storage_version_hash and one.resource.storage is not None:
-        entry["storageVersionHash"] = served.storage_version_hash
+    if served.published.short_names:
+        entry["shortNames"] = list(served.published.short_names)
+    if served.published.categories:
+        entry["categories"] = list(served.published.categories)
+    if served.published.storage_version_hash and one.resource.storage is not None:
+        entry["storageVersionHash"] = served.published.storage_version_hash
     return [entry, *(_subentry(served, endpoint) for endpoint in one.subresources())]
 
 
 def _subentry(served: ServedVersion, endpoint: Endpoint) -> Document:
     entry: Document = {
-        "name": f"{served.resource}/{endpoint.name}",
+        "name": f"{served.names.resource}/{endpoint.name}",
         "singularName": "",
-        "namespaced": served.namespaced,
+        "namespaced": served.names.namespaced,
     }
-    if endpoint.kind:
-        entry |= {"group": endpoint.group, "version": endpoint.version}
-    entry |= {"kind": endpoint.kind or served.kind, "verbs": list(endpoint.verbs)}
+    model = endpoint.model
+    if endpoint.partial:
+        entry |= {"group": model.group, "version": model.version}
+    entry |= {"kind": model.kind, "verbs": list(endpoint.verbs)}
     return entry

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 import orjson
 from msgspec import Struct
 
+from apiext.catalog.endpoints import SCALE_MODEL
 from apiext.catalog.served import Catalog, ServedVersion
 from apiext.discovery import limits, openapi_v3_proto, own_paths, types
 from apiext.discovery.fingerprints import common, fingerprint, made_of
@@ -112,9 +113,9 @@ def _tag(path: str, page: _Page) -> str:
 
 def _shared(page: _Page) -> list[tuple[str, ...]]:
     """Return the sets of shared types that a document needs: keys of what ``_types`` returns."""
-    scale = any(endpoint.kind == "Scale" for one in page.served for endpoint in one.version.endpoints.values())
+    scale = any(endpoint.model is SCALE_MODEL for one in page.served for endpoint in one.version.endpoints.values())
     models = {model for item in page.own for one in item.operations for model in one.answers.values()}
-    if any(one.version.typed and "watch" in one.version.verbs for one in page.served):
+    if any(one.version.model.typed and "watch" in one.version.published.verbs for one in page.served):
         models.add(types.WATCH_EVENT)
     every: list[tuple[str, ...]] = [(types.SCALE if scale else types.STATUS,)] if page.served else []
     named = model_names(one.version for one in page.served)

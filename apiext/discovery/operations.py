@@ -143,24 +143,25 @@ def tag(group: str, version: str) -> str:
 
 def path_items(served: ServedVersion) -> list[PathItem]:
     """Return the paths of a served version, sorted."""
-    root = f"/apis/{served.group}/{served.version}" if served.group else f"/api/{served.version}"
-    below = f"namespaces/{{namespace}}/{served.resource}" if served.namespaced else served.resource
+    names = served.names
+    root = f"/apis/{names.api_version}" if names.group else f"/api/{names.version}"
+    below = f"namespaces/{{namespace}}/{names.resource}" if names.namespaced else names.resource
     base = f"{root}/{below}"
-    everywhere = ("namespace", "pretty") if served.namespaced else ("pretty",)
+    everywhere = ("namespace", "pretty") if served.names.namespaced else ("pretty",)
     named = ("name", *everywhere)
-    collection, item = (_TYPED_COLLECTION, _TYPED_ITEM) if served.typed else (_COLLECTION, _ITEM)
+    collection, item = (_TYPED_COLLECTION, _TYPED_ITEM) if served.model.typed else (_COLLECTION, _ITEM)
     found = [
-        _path(served, base, _allowed(served, collection, served.verbs), everywhere),
+        _path(served, base, _allowed(served, collection, served.published.verbs), everywhere),
         _path(served, f"{base}/{{name}}", _allowed(served, [one for one in item if one.verb != "create"]), named),
     ]
     for name, endpoint in served.endpoints.items():
         if name:
             operations = _allowed(served, item, endpoint.verbs, endpoint)
             found.append(_path(served, f"{base}/{{name}}/{name}", operations, named))
-    if served.namespaced and "list" in served.verbs:
+    if served.names.namespaced and "list" in served.published.verbs:
         listing = _operation(served, collection[0], None, "ForAllNamespaces")
-        found.append(_path(served, f"{root}/{served.resource}", [listing], ("pretty",)))
-    if served.typed and "watch" in served.verbs:
+        found.append(_path(served, f"{root}/{served.names.resource}", [listing], ("pretty",)))
+    if served.model.typed and "watch" in served.published.verbs:
         found += _watch_paths(served, root, below, everywhere)
     return sorted((one for one in found if one.operations), key=lambda one: one.path)
 
@@ -171,9 +172,9 @@ def _watch_paths(served: ServedVersion, root: str, below: str, everywhere: tuple
     yield _path(served, f"{root}/watch/{below}", [list_all], everywhere)
     one = _operation(served, _WATCH_ONE, None, "")
     yield _path(served, f"{root}/watch/{below}/{{name}}", [one], ("name", *everywhere))
-    if served.namespaced:
+    if served.names.namespaced:
         everything = _operation(served, _WATCH_LIST, None, "ListForAllNamespaces")
-        yield _path(served, f"{root}/watch/{served.resource}", [everything], ("pretty",))
+        yield _path(served, f"{root}/watch/{served.names.resource}", [everything], ("pretty",))
 
 
 def _allowed(
@@ -182,7 +183,7 @@ def _allowed(
     verbs: Sequence[str] | None = None,
     endpoint: Endpoint | None = None,
 ) -> list[Operation]:
-    verbs = served.verbs if verbs is None else verbs
+    verbs = served.published.verbs if verbs is None else verbs
     return [_operation(served, action, endpoint) for action in actions if action.verb in verbs]
 
 
@@ -192,13 +193,13 @@ def _path(served: ServedVersion, path: str, operations: Sequence[Operation], par
     trimmed = tuple(
         replace(one, parameters=tuple(name for name in one.parameters if name not in common)) for one in operations
     )
-    return PathItem(path, trimmed, tuple(sorted({*parameters, *common})), served.kind)
+    return PathItem(path, trimmed, tuple(sorted({*parameters, *common})), served.names.kind)
 
 
 def _operation(served: ServedVersion, action: Action, endpoint: Endpoint | None, suffix: str = "") -> Operation:
-    kind = served.kind
+    kind = served.names.kind
     sub = endpoint.name if endpoint is not None else ""
-    scope = "Namespaced" if served.namespaced and not suffix.endswith("ForAllNamespaces") else ""
+    scope = "Namespaced" if served.names.namespaced and not suffix.endswith("ForAllNamespaces") else ""
     prefix = "Collection" if action.verb == "deletecollection" else ""
     subject = f"{prefix}{scope}{identifier(kind)}{sub[:1].upper()}{sub[1:]}{suffix}"
     model = _model(served, endpoint)
@@ -207,9 +208,9 @@ def _operation(served: ServedVersion, action: Action, endpoint: Endpoint | None,
     return Operation(
         action.method,
         action.name,
-        operation_id(action.word, served.group, served.version, subject),
+        operation_id(action.word, served.names.group, served.names.version, subject),
         action.phrase.format(**words),
-        tag(served.group, served.version),
+        tag(served.names.group, served.names.version),
         dict.fromkeys(action.codes, _answer(served, action, model)) | {401: ""},
         _consumes(served, action),
         _produces(served, action),
@@ -222,35 +223,37 @@ def _operation(served: ServedVersion, action: Action, endpoint: Endpoint | None,
 
 def _gvk(served: ServedVersion, endpoint: Endpoint | None) -> tuple[str, str, str]:
     """Return what an operation is about: for custom resources always the resource's kind, as upstream."""
-    if served.typed and endpoint is not None and endpoint.kind:
-        return endpoint.group, endpoint.version, endpoint.kind
-    return served.group, served.version, served.kind
+    if served.model.typed and endpoint is not None:
+        return endpoint.model.group, endpoint.model.version, endpoint.model.kind
+    return served.names.group, served.names.version, served.names.kind
 
 
 def _model(served: ServedVersion, endpoint: Endpoint | None) -> str:
     """Return the model of what an endpoint shows."""
-    if endpoint is None or not endpoint.kind:
-        return types.model_name(served, served.kind)
-    return types.typed_model_name(endpoint.group, endpoint.version, endpoint.kind)
+    if endpoint is None or not endpoint.partial:
+        return types.model_name(served, served.names.kind)
+    return types.typed_model_name(endpoint.model.group, endpoint.model.version, endpoint.model.kind)
 
 
 def _answer(served: ServedVersion, action: Action, model: str) -> str:
     if action.verb == "list":
-        return types.model_name(served, served.list_kind)
+        return types.model_name(served, served.names.list_kind)
     if action.verb == "watch":
         return types.WATCH_EVENT
-    whole = served.returns_deleted and served.namespaced and action.verb == "delete"  # namespaces do not say it
+    whole = (  # the operation of namespaces does not say it
+        served.traits.returns_deleted and served.names.namespaced and action.verb == "delete"
+    )
     return types.STATUS if action.method == "delete" and not whole else model
 
 
 def _consumes(served: ServedVersion, action: Action) -> tuple[str, ...]:
     if action.method == "patch":
-        return TYPED_PATCH_TYPES if served.typed else PATCH_TYPES
-    return ("*/*",) if served.typed else BODY_TYPES
+        return TYPED_PATCH_TYPES if served.model.typed else PATCH_TYPES
+    return ("*/*",) if served.model.typed else BODY_TYPES
 
 
 def _produces(served: ServedVersion, action: Action) -> tuple[str, ...]:
-    if not served.typed:
+    if not served.model.typed:
         return BODY_TYPES
     return (*TYPED_BODY_TYPES, *_STREAMS) if action.verb in ("list", "watch") else TYPED_BODY_TYPES
 

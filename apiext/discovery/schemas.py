@@ -72,14 +72,15 @@ _ZERO_COUNTS = frozenset(
 
 def kinds(served: ServedVersion, *, v2: bool) -> dict[str, Document]:
     """Return the published schemas of a served version by model name: its kind, its list, and those of endpoints."""
-    found = {types.model_name(served, served.kind): object_schema(served, v2=v2)}
-    if "list" in served.verbs:
-        found[types.model_name(served, served.list_kind)] = list_schema(served, v2=v2)
+    found = {types.model_name(served, served.names.kind): object_schema(served, v2=v2)}
+    if "list" in served.published.verbs:
+        found[types.model_name(served, served.names.list_kind)] = list_schema(served, v2=v2)
     for one in served.endpoints.values():
-        if one.schema is not None:
-            name = types.typed_model_name(one.group, one.version, one.kind)
-            found[name] = _object(one.schema() or {}, v2) | _named(one.group, one.version, one.kind)
-    if served.typed and not v2:  # v2 has all of these types once for everybody
+        model = one.model
+        if one.partial and (schema := model.schema()) is not None:  # a Scale is published once for all
+            name = types.typed_model_name(model.group, model.version, model.kind)
+            found[name] = _object(schema, v2) | _named(model.group, model.version, model.kind)
+    if served.model.typed and not v2:  # v2 has all of these types once for everybody
         found |= types.own_types(types.referred_to(found))
     return found
 
@@ -89,9 +90,9 @@ def model_names(served: Iterable[ServedVersion]) -> tuple[str, ...]:
     own: set[str] = set()
     todo: set[str] = set()
     for one in served:
-        if one.typed and one.group in _with_models():
-            own |= {types.model_name(one, one.kind)}
-            todo |= types.models_in(one.open_api)
+        if one.model.typed and one.names.group in _with_models():
+            own |= {types.model_name(one, one.names.kind)}
+            todo |= types.models_in(one.model.open_api)
     found: set[str] = set()
     while todo:
         found |= todo
@@ -123,14 +124,14 @@ def model_schemas(names: Iterable[str], *, v2: bool) -> dict[str, Document]:
 
 def object_schema(served: ServedVersion, *, v2: bool) -> Document:
     """Return the published schema of a kind; without a (structural) schema it is a bare object (OAS-003)."""
-    schema = served.open_api
-    anything = v2 and (served.preserve or (schema or {}).get(_PRESERVE))
-    if not schema or anything or not (served.typed or _publishable(schema)):
+    schema = served.model.open_api
+    anything = v2 and (served.published.preserve or (schema or {}).get(_PRESERVE))
+    if not schema or anything or not (served.model.typed or _publishable(schema)):
         found: Document = {"type": "object"}  # properties here would make kubectl refuse all others
     else:
         found = _object(schema, v2)
-        _merged(found, served.merge_keys)
-    return found | _extensions(served, served.kind)
+        _merged(found, served.model.merge_keys)
+    return found | _extensions(served, served.names.kind)
 
 
 def _publishable(schema: View) -> bool:
@@ -154,15 +155,15 @@ def _object(schema: View, v2: bool) -> Document:
 
 def list_schema(served: ServedVersion, *, v2: bool) -> Document:
     """Return the published schema of a kind's list (OAS-006)."""
-    item = {"$ref": reference(types.model_name(served, served.kind), v2)}
+    item = {"$ref": reference(types.model_name(served, served.names.kind), v2)}
     return {
-        "description": f"{served.list_kind} is a list of {served.kind}",
+        "description": f"{served.names.list_kind} is a list of {served.names.kind}",
         "type": "object",
         "required": ["items"],
         "properties": {
             "apiVersion": {"description": types.API_VERSION, "type": "string"},
             "items": {
-                "description": f"List of {served.resource}. More info: "
+                "description": f"List of {served.names.resource}. More info: "
                 "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md",
                 "type": "array",
                 "items": item,
@@ -170,7 +171,7 @@ def list_schema(served: ServedVersion, *, v2: bool) -> Document:
             "kind": {"description": types.KIND, "type": "string"},
             "metadata": _described_reference(types.LIST_METADATA, types.LIST_META, v2),
         },
-    } | _extensions(served, served.list_kind)
+    } | _extensions(served, served.names.list_kind)
 
 
 def reference(model: str, v2: bool) -> str:
@@ -179,9 +180,9 @@ def reference(model: str, v2: bool) -> str:
 
 
 def _extensions(served: ServedVersion, kind: str) -> Document:
-    found = _named(served.group, served.version, kind)
-    fields = [{"fieldPath": path} for path in served.selectable if not path.startswith("metadata.")]
-    if fields and not served.typed:
+    found = _named(served.names.group, served.names.version, kind)
+    fields = [{"fieldPath": path} for path in served.published.selectable if not path.startswith("metadata.")]
+    if fields and not served.model.typed:
         found["x-kubernetes-selectable-fields"] = fields
     return found
 

@@ -97,9 +97,9 @@ def model_name(served: ServedVersion, kind: str) -> str:
 
     Kinds with a Go type are called by their package; no other kind takes a name from there (OAS-011).
     """
-    if served.typed:
-        return typed_model_name(served.group, served.version, kind)
-    name = ".".join([*reversed(served.group.split(".")), served.version, kind])
+    if served.model.typed:
+        return typed_model_name(served.names.group, served.names.version, kind)
+    name = ".".join([*reversed(served.names.group.split(".")), served.names.version, kind])
     return f"{name}_v2" if name.startswith(_RESERVED) else name
 
 

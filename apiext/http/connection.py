@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from apiext.auth.proxies import Proxies
 
-# Bytes of the first piece of a head that are parsed before its end has arrived.
-HEAD_PIECE = 4 * 1024
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +190,7 @@ class ApiHandler(Incoming):
             if exchange.promised:
                 service.memory.hold(exchange, 0)
             if own and self.transport is None:  # unread: it is freed with the frames that hold it
-                self._loop.call_soon(HEAP.freed, own)
+                self.loop.call_soon(HEAP.freed, own)
             service.active -= 1
             if not service.active:
                 service.all_done()

@@ -61,7 +61,7 @@ async def reply(subject: Subject, page: Page) -> Reply:
     make = ROWS.get((wanted.encoding, wanted.kind, wanted.pretty))
     if make is not None and wanted.kind and page.segments is not None and page.convert is None:
         return await _formed(subject, page, page.segments, *make)
-    entries = await page.shown(subject.served.view)
+    entries = await page.shown(subject.served.codec.view)
     if wanted.encoding == PROTOBUF:
         return Reply(200, PROTOBUF, await _protobuf(subject, page, entries), compressible=True)
     if make is None:
@@ -78,7 +78,7 @@ async def reply(subject: Subject, page: Page) -> Reply:
 async def _formed(subject: Subject, page: Page, segments: Segments, make_frame: MakeFrame, maker: Maker) -> Reply:
     """Return a list of another kind, of which the parts are remembered."""
     wanted = subject.wanted
-    form = (subject.served.view, wanted.kind, wanted.version, subject.include)
+    form = (subject.served.codec.view, wanted.kind, wanted.version, subject.include)
     pieces = await segments.formed(form, lambda ages: maker(subject, ages), subject.clock()) if segments.count else ()
     return _framed(subject, make_frame(subject, page), pieces)
 
@@ -129,20 +129,20 @@ def metadata_of(page: Page) -> Document:
 
 def brackets(served: ServedVersion, page: Page) -> tuple[bytes, bytes]:
     """Return what stands before and after the items of a plain JSON list (SRV-018)."""
-    if served.typed:
-        shown = {"kind": served.list_kind, "apiVersion": served.api_version, "metadata": metadata_of(page)}
+    if served.model.typed:
+        shown = {"kind": served.names.list_kind, "apiVersion": served.names.api_version, "metadata": metadata_of(page)}
         return orjson.dumps(shown)[:-1] + b',"items":[', b"]}\n"
     remaining = f'"remainingItemCount":{page.remaining},' if page.remaining else ""
     # recorded: custom lists always show the token; neither it nor names have anything to escape
     metadata = f'{{"continue":"{page.token}",{remaining}"resourceVersion":"{page.revision}"}}'
-    tail = f'],"kind":"{served.list_kind}","metadata":{metadata}}}\n'
-    return f'{{"apiVersion":"{served.api_version}","items":['.encode(), tail.encode()
+    tail = f'],"kind":"{served.names.list_kind}","metadata":{metadata}}}\n'
+    return f'{{"apiVersion":"{served.names.api_version}","items":['.encode(), tail.encode()
 
 
 async def _documents(subject: Subject, entries: Sequence[Entry]) -> AsyncIterator[Document]:
     turn = Turn()
     for entry in entries:
-        yield orjson.loads(entry.shown(subject.served.view))
+        yield orjson.loads(entry.shown(subject.served.codec.view))
         await turn.give()
 
 
@@ -155,10 +155,10 @@ def _plain_frame(subject: Subject, page: Page) -> Frame:
 
 
 def _plain_item(subject: Subject, ages: Ages) -> MakeItem:
-    served, viewer = subject.served, subject.served.view
-    if not served.typed:
+    served, viewer = subject.served, subject.served.codec.view
+    if not served.model.typed:
         return methodcaller("shown", viewer)
-    prefix = b'{"apiVersion":%b,"kind":%b,' % (orjson.dumps(served.api_version), orjson.dumps(served.kind))
+    prefix = b'{"apiVersion":%b,"kind":%b,' % tuple(map(orjson.dumps, (served.model.api_version, served.model.kind)))
 
     def make(entry: Entry) -> bytes:
         view = entry.shown(viewer)
@@ -184,10 +184,10 @@ def _as_pretty(item: bytes) -> bytes:
 def _yaml_frame(subject: Subject, page: Page) -> Frame:
     served = subject.served
     metadata = metadata_of(page)
-    if not served.typed:
+    if not served.model.typed:
         metadata.setdefault("continue", "")
-    head = encode_yaml({"apiVersion": served.api_version})
-    tail = encode_yaml({"kind": served.list_kind, "metadata": metadata})
+    head = encode_yaml({"apiVersion": served.names.api_version})
+    tail = encode_yaml({"kind": served.names.list_kind, "metadata": metadata})
     return Frame(head + b"items:\n", b"", tail, head + b"items: []\n" + tail)
 
 
@@ -212,7 +212,7 @@ def _table_frame(subject: Subject, page: Page) -> Frame:
 
 
 def _table_item(subject: Subject, ages: Ages) -> MakeItem:
-    viewer, make_row, long = subject.served.view, _row_maker(subject, ages), _long_from(subject)
+    viewer, make_row, long = subject.served.codec.view, _row_maker(subject, ages), _long_from(subject)
 
     def make(entry: Entry) -> bytes | Awaitable[bytes]:
         view = entry.shown(viewer)
@@ -273,7 +273,7 @@ def _partial_frame(subject: Subject, page: Page) -> Frame:
 
 
 def _partial_item(subject: Subject, ages: Ages) -> MakeItem:
-    viewer, version, cut = subject.served.view, subject.wanted.version, metadata_cutter(subject.served)
+    viewer, version, cut = subject.served.codec.view, subject.wanted.version, metadata_cutter(subject.served)
     head = _partial_head(subject)
 
     def make(entry: Entry) -> bytes:
@@ -298,7 +298,8 @@ def metadata_cutter(served: ServedVersion) -> Callable[[bytes, int], tuple[bytes
     A view always has the former. What is JSON from there to here is it: an annotation ends too early, and so does
     what stands deeper than it should where managedFields are left out, whose members are objects.
     """
-    start = b'{"apiVersion":%b,"kind":%b,"metadata":' % (orjson.dumps(served.api_version), orjson.dumps(served.kind))
+    api_version, kind = orjson.dumps(served.model.api_version), orjson.dumps(served.model.kind)
+    start = b'{"apiVersion":%b,"kind":%b,"metadata":' % (api_version, kind)
     size = len(start)
 
     def cut(view: bytes, revision: int) -> tuple[bytes, Document] | None:
@@ -348,7 +349,7 @@ async def _protobuf(subject: Subject, page: Page, entries: Sequence[Entry]) -> l
     if wanted.kind:
         kind, api_version, list_kind = PARTIAL, f"meta.k8s.io/{wanted.version}", PARTIAL_LIST
     else:
-        kind, api_version, list_kind = served.kind, served.api_version, served.list_kind
+        kind, api_version, list_kind = served.names.kind, served.names.api_version, served.names.list_kind
     items: list[bytes] = []
     async for document in _documents(subject, entries):
         if len(entries[len(items)].raw) < server_limits.WORK_INLINE:

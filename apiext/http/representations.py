@@ -41,7 +41,7 @@ class Subject(Struct, frozen=True):
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns of a Table of this."""
-        return self.endpoint.columns or self.served.columns
+        return self.endpoint.model.columns
 
     @property
     def tells_ages(self) -> bool:
@@ -67,9 +67,9 @@ def check_include(wanted: Wanted, value: str) -> str:
 def shown(subject: Subject, entry: Entry) -> bytes:
     """Return the JSON of a stored object as its endpoint shows it."""
     served, endpoint = subject.served, subject.endpoint
-    if not endpoint.kind:
-        return entry.view(served.view)
-    stored = entry.decoded(served.decode)
+    if not endpoint.partial:
+        return entry.view(served.codec.view)
+    stored = entry.decoded(served.codec.decode)
     fault = endpoint.unreadable(stored)
     if fault:
         raise _unreadable(fault)
@@ -99,7 +99,7 @@ def document_reply(subject: Subject, document: Document, code: int = 200) -> Rep
     """Return a document in the representation wanted; a Status stays what it is."""
     wanted = subject.wanted
     if wanted.kind and not status.is_status(document):
-        if isinstance(document.get("items"), list) and document.get("kind") == subject.served.list_kind:
+        if isinstance(document.get("items"), list) and document.get("kind") == subject.served.names.list_kind:
             metadata = {name: value for name, value in (document.get("metadata") or {}).items() if value}
             document = OF_LISTS[wanted.kind](subject, document["items"], metadata)
         else:
@@ -154,7 +154,7 @@ def table(subject: Subject, rows: list[Document], metadata: View) -> Document:
 
 def no_rows(subject: Subject) -> list[Document] | None:
     """Return the rows of an empty Table (recorded: null for kinds that have no printer upstream)."""
-    return None if CREATED_AT in subject.served.columns else []
+    return None if CREATED_AT in subject.served.model.columns else []
 
 
 def definitions(subject: Subject) -> list[Document]:
@@ -210,15 +210,16 @@ def _partial_of_object(subject: Subject, document: View) -> Document:
 
 def _list_of_object(subject: Subject, document: View) -> Document:
     served, endpoint = subject.served, subject.endpoint
-    if not served.typed and not endpoint.kind:
+    model = endpoint.model
+    if not model.typed:
         raise status.unknown("content is not a list")  # recorded
-    name = f"*{endpoint.version}.{endpoint.kind}" if endpoint.kind else _internal(served, served.kind)
+    name = f"*{model.version}.{model.kind}" if endpoint.partial else _internal(served, model.kind)
     raise status.not_acceptable(f"you requested {PARTIAL_LIST}, but the requested object is not a list ({name})")
 
 
 def _internal(served: ServedVersion, kind: str) -> str:
     """Return the Go type in which upstream handles a resource of its own."""
-    return f"*{served.stored_resource.group.partition('.')[0] or 'core'}.{kind}"
+    return f"*{served.names.stored_resource.group.partition('.')[0] or 'core'}.{kind}"
 
 
 OF_OBJECTS: Mapping[str, Callable[[Subject, View], Document]] = {
@@ -249,7 +250,7 @@ def _partial_list(subject: Subject, items: Sequence[View], metadata: View) -> Do
 
 def _partial_of_list(subject: Subject, items: Sequence[View], metadata: View) -> Document:
     served = subject.served
-    name = _internal(served, served.list_kind) if served.typed else "*unstructured.UnstructuredList"
+    name = _internal(served, served.names.list_kind) if served.model.typed else "*unstructured.UnstructuredList"
     raise status.not_acceptable(f"you requested PartialObjectMetadata, but the requested object is a list ({name})")
 
 

@@ -40,7 +40,7 @@ from apiext.verbs import api
 from apiext.verbs import limits as verbs_limits
 from apiext.verbs.call import Body, Call, Outcome, Page
 from apiext.verbs.errors import Undecodable
-from apiext.verbs.identity import NO_KIND, expected_kind, no_object, unreadable_body
+from apiext.verbs.identity import NO_KIND, no_object, unreadable_body
 
 # Bytes that a new watch may always have in its transport.
 WATCH_LOW_WATER = 64 * 1024
@@ -65,12 +65,11 @@ class Target(Struct, frozen=True):
     tables: bool = False
 
     def __post_init__(self) -> None:
-        endpoint, served = self.endpoint, self.served
-        typed = (bool(endpoint.kind) or served.typed) and protobuf.knows(*expected_kind(served, endpoint))
+        endpoint, model = self.endpoint, self.endpoint.model
         # upstream: nobody wrote columns for the status of a definition
         # upstream: answers that are not stored are no tables
-        tables = not endpoint.review and (endpoint.name, served.resource) != ("status", _DEFINITIONS)
-        force_setattr(self, "typed", typed)
+        tables = not endpoint.review and (endpoint.name, self.served.names.resource) != ("status", _DEFINITIONS)
+        force_setattr(self, "typed", model.typed and protobuf.knows(model.api_version, model.kind))
         force_setattr(self, "tables", tables)
 
 
@@ -136,7 +135,7 @@ async def _shown_page(resources: Resources, exchange: Exchange, subject: Subject
 
 
 async def _page(resources: Resources, exchange: Exchange, subject: Subject, page: Page) -> Reply:
-    if subject.wanted.plain and page.segments is not None and not subject.served.typed:
+    if subject.wanted.plain and page.segments is not None and not subject.served.model.typed:
         return await _segments(resources, exchange, subject, page.segments, page)
     with resources.making.held(page):
         if page.convert is not None or page.count <= storage_limits.SEGMENT:
@@ -181,7 +180,7 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
         api.judge_watch(_call(exchange, target))
         return Reply(200, streams.content_type(subject, way.form(wanted)))  # upstream: such a stream ends at once
     form = way.form(wanted)
-    name = (served.group, served.version, served.resource)
+    name = (served.names.group, served.names.version, served.names.resource)
     telemetry = resources.telemetry
     frames = streams.frames(subject, telemetry.watch_events.slot(*name), telemetry.watch_event_sizes.slot(*name), form)
     if exchange.method == "HEAD":
@@ -309,7 +308,7 @@ async def _update(resources: Resources, exchange: Exchange, target: Target) -> A
 
 
 async def _patch(resources: Resources, exchange: Exchange, target: Target) -> Answer:
-    media_type = negotiation.patch_type(exchange.headers.get("Content-Type", ""), typed=target.served.typed)
+    media_type = negotiation.patch_type(exchange.headers.get("Content-Type", ""), typed=target.served.model.typed)
     _check_name(exchange)
     subject = _subject(resources, exchange, target)
     raw = await _raw_body(resources, exchange)
@@ -387,7 +386,8 @@ def _check_name(exchange: Exchange) -> None:
 
 async def _outcome(subject: Subject, outcome: Outcome) -> Reply:
     if outcome.served is not None and outcome.served is not subject.served:
-        subject = replace(subject, served=outcome.served)
+        endpoint = outcome.served.endpoints.get(subject.endpoint.name, subject.endpoint)
+        subject = replace(subject, served=outcome.served, endpoint=endpoint)
     if outcome.entry is not None:
         return await _stored(subject, outcome.entry, outcome.code)
     assert outcome.document is not None
@@ -427,11 +427,11 @@ async def _weigh(resources: Resources, exchange: Exchange, target: Target, raw: 
     served = target.served
     need = 0
     if len(raw) > limits.UNWEIGHED:
-        need = await weight(raw, encoding, ITEMS if served.owns_items() else WHOLE)
+        need = await weight(raw, encoding, ITEMS if served.model.owns_items() else WHOLE)
     if info.name and info.verb != "delete":  # what takes much memory can be deleted
-        entry = resources.operations.cached(served.stored_resource, info.namespace or "", info.name)
+        entry = resources.operations.cached(served.names.stored_resource, info.namespace or "", info.name)
         if entry is not None and entry.size > limits.UNWEIGHED:
-            need += await weight(entry.raw, JSON, ITEMS if served.owns_items() else WHOLE)
+            need += await weight(entry.raw, JSON, ITEMS if served.model.owns_items() else WHOLE)
     if need or exchange.promised:
         resources.memory.hold(exchange, need)
 
@@ -448,7 +448,7 @@ async def _body(target: Target, encoding: str, raw: bytes) -> Body:
     """Return a decoded body; 400 with upstream's text for what cannot be decoded (ERR-11)."""
     decode = BODIES[encoding]
     if encoding == PROTOBUF:  # what an envelope does not tell of its kind the URL does
-        decode = partial(_from_protobuf, wanted=expected_kind(target.served, target.endpoint))
+        decode = partial(_from_protobuf, wanted=(target.endpoint.model.api_version, target.endpoint.model.kind))
     try:
         try:
             document, duplicates = await _decoded(encoding, raw, decode)
@@ -457,7 +457,7 @@ async def _body(target: Target, encoding: str, raw: bytes) -> Body:
             decode, beyond = _from_json_beyond, str(error)
             document, duplicates = await _decoded(encoding, raw, decode)
     except DecodeError as error:
-        raise unreadable_body(target.served, target.endpoint, error, raw) from error
+        raise unreadable_body(target.endpoint.model, error, raw) from error
     return Body(document, duplicates, encoding, raw, decode, beyond)
 
 

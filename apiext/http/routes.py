@@ -108,14 +108,14 @@ class Routes:
 
     def _resource(self, exchange: Exchange, info: RequestInfo, target: Target) -> Awaitable[Answer]:
         served = target.served
-        if served.typed:
+        if served.model.typed:
             _check_route(exchange, info, target)
         elif info.verb not in target.endpoint.verbs:
-            raise status.method_not_supported(served.group_resource, info.verb)
+            raise status.method_not_supported(served.names.group_resource, info.verb)
         exchange.labels = labels(info, served, _verb_label(exchange, info, served))
-        if served.deprecation_warning:
+        if served.published.deprecation_warning:
             self.telemetry.deprecated.slot(
-                served.group, served.version, served.resource, info.subresource, ""
+                served.names.group, served.names.version, served.names.resource, info.subresource, ""
             ).value = 1
             if exchange.trail is not None:
                 exchange.trail.deprecated = True
@@ -289,14 +289,15 @@ def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None)
         raise status.resource_not_found()
     if resource.unusable:
         raise status.internal("error resolving resource")
-    if warnings is not None and served.deprecation_warning and served.deprecation_warning not in warnings:
-        warnings.append(served.deprecation_warning)
+    warning = served.published.deprecation_warning
+    if warnings is not None and warning and warning not in warnings:
+        warnings.append(warning)
     endpoint = served.endpoints.get(info.subresource)
     # recorded: custom resources ignore what follows a subresource
     if endpoint is None or (info.rest and _is_own(catalog, info)) or _has_no_such_path(resource, served, info):
         if _is_own(catalog, info):
             raise status.resource_not_found()
-        raise status.not_found(GroupResource(served.group, served.resource), info.name)
+        raise status.not_found(GroupResource(served.names.group, served.names.resource), info.name)
     wrong = info.verb in _BY_NAME and not info.subresource and bool(info.name) is (info.verb == "create")
     if wrong and _is_own(catalog, info):
         raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
@@ -310,21 +311,21 @@ def _is_own(catalog: Catalog, info: RequestInfo) -> bool:
 
 def _is_everywhere(resource: ServedResource, served: ServedVersion, info: RequestInfo) -> bool:
     """Whether a URL names what is stored of a resource in all namespaces, which can be read only."""
-    return served.namespaced and info.namespace is None and not info.named and not resource.review
+    return served.names.namespaced and info.namespace is None and not info.named and not resource.review
 
 
 def _has_no_such_path(resource: ServedResource, served: ServedVersion, info: RequestInfo) -> bool:
     """Whether the server's own API has no route for a resource that it has: it is 404 for every method (ERR-14)."""
     if info.verb == "watch" and info.subresource and resource.builtin:
         return True
-    everywhere = served.namespaced and info.namespace is None
+    everywhere = served.names.namespaced and info.namespace is None
     if resource.review:
         return info.named or everywhere or "/watch/" in info.path
     return everywhere and info.named and resource.builtin
 
 
 def _in_scope(served: ServedVersion, info: RequestInfo, resource: ServedResource) -> bool:
-    if not served.namespaced:
+    if not served.names.namespaced:
         return info.namespace is None
     if info.namespace in _DOTS and info.verb != "create":
         return False
@@ -332,7 +333,7 @@ def _in_scope(served: ServedVersion, info: RequestInfo, resource: ServedResource
 
 
 def _verb_label(exchange: Exchange, info: RequestInfo, served: ServedVersion) -> str:
-    if info.verb == "list" and info.name and not served.typed:
+    if info.verb == "list" and info.name and not served.model.typed:
         return "GET"  # upstream: one object is asked for by its name
     if info.verb == "patch" and _is_apply(exchange):
         return "APPLY"
@@ -345,9 +346,9 @@ def _is_apply(exchange: Exchange) -> bool:
 
 def labels(info: RequestInfo, served: ServedVersion, verb: str) -> Labels:
     """Return the metric labels of a request for a resource (MTR-002)."""
-    one = info.verb == "create" or (info.name and not (served.typed and verb == "LIST"))
+    one = info.verb == "create" or (info.name and not (served.model.typed and verb == "LIST"))
     scope = "resource" if one else "namespace" if info.namespace else "cluster"
-    return Labels(verb, served.group, served.version, served.resource, info.subresource, scope)
+    return Labels(verb, served.names.group, served.names.version, served.names.resource, info.subresource, scope)
 
 
 _PROBES = frozenset(f"/{endpoint}" for endpoint in health.ENDPOINTS)

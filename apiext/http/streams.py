@@ -63,7 +63,7 @@ class Frames(Struct):
 
 def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | None = None) -> Frames:
     """Return the frames of a representation; ``events`` and ``sizes`` count each frame that is made."""
-    ahead = Ahead(_object(subject, Entry.view), _object(subject, Entry.shown)) if subject.served.typed else None
+    ahead = Ahead(_object(subject, Entry.view), _object(subject, Entry.shown)) if subject.served.model.typed else None
     look = ahead.written if ahead is not None else _object(subject, _view)
     write = _writer(subject, look) if form is None else _formed(subject, look, form.event)
     first = None if form is None else _formed(subject, look, form.initial)
@@ -112,7 +112,7 @@ def _view(entry: Entry, viewer: Viewer) -> bytes:
 
 def _object(subject: Subject, look: Callable[[Entry, Viewer], bytes]) -> Callable[[Entry], bytes]:
     """Return what writes an object as the representation shows it; ``look`` returns the view of an entry."""
-    viewer, encoding = subject.served.view, subject.wanted.encoding
+    viewer, encoding = subject.served.codec.view, subject.wanted.encoding
     if encoding == negotiation.JSON and not subject.wanted.kind:
         return lambda entry: look(entry, viewer)
     write = protobuf.encode if encoding == negotiation.PROTOBUF else encode
@@ -161,10 +161,10 @@ def _bookmark(subject: Subject, revision: int, end_of_initial: bool) -> Document
     if end_of_initial:
         metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
     return {
-        "apiVersion": subject.served.api_version,
-        "kind": subject.served.kind,
+        "apiVersion": subject.served.names.api_version,
+        "kind": subject.served.names.kind,
         "metadata": metadata,
-        **_ZERO.get(subject.served.kind if subject.served.typed else "", {}),
+        **_ZERO.get(subject.served.names.kind if subject.served.model.typed else "", {}),
     }
 
 

@@ -60,11 +60,11 @@ def judge(document: Document, duplicates: Sequence[str], mode: str = "Warn") -> 
     if served is None or group != GROUP:
         text = f'no matches for kind "{KIND}" in version "{document.get("apiVersion", "")}"'
         return Verdict([FieldError("", "", text)], [])
-    told = [served.deprecation_warning] if served.deprecation_warning else []
+    told = [served.published.deprecation_warning] if served.published.deprecation_warning else []
     cannot = f'{KIND} in version "{version}" cannot be handled as a {KIND}'
     try:
         DEFAULTS.refill()
-        decoded, unknown = served.normalize(document)
+        decoded, unknown = served.model.normalize(document)
     except ValueError as error:
         return Verdict([FieldError("", "", f"{cannot}: {error}")], told)
     notes = [*duplicates, *(f"unknown field {go_quote(path)}" for path in unknown)]
@@ -77,10 +77,12 @@ def judge(document: Document, duplicates: Sequence[str], mode: str = "Warn") -> 
 
 def _judged(served: ServedVersion, decoded: Document, told: list[str]) -> Verdict:
     new = served.endpoints[""].prepare(decoded, None)
-    errors = objectmeta.validate(new["metadata"], served.namespaced, served.name_messages) + served.validate(new, None)
-    broken, notes = served.rules(new, None, errors)
+    validation = served.validation
+    errors = objectmeta.validate(new["metadata"], served.names.namespaced, validation.names)
+    errors += validation.validate(new, None)
+    broken, notes = validation.rules(new, None, errors)
     errors += broken
-    return Verdict(errors, told + notes + ([] if errors else served.warnings(new, None)))
+    return Verdict(errors, told + notes + ([] if errors else validation.warnings(new, None)))
 
 
 def lint(file: str, raw: bytes, mode: str) -> Iterator[Finding | str]:

@@ -64,17 +64,18 @@ async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
     What else is configured by writing a built-in kind counts for all workers behind the port, too.
     """
     entry, outcome.served = outcome.entry, call.served
-    if call.served.converts and entry is not None:
+    if call.served.codec.converts and entry is not None:
         outcome.entry = await converting.shown_one(verbs, call, entry)
-    if not call.served.typed:
+    if not call.served.model.typed:
         return outcome
     if entry is not None and len(entry.raw) >= server_limits.WORK_INLINE:
         call.size = max(call.size, len(entry.raw))
-        entry.remember(call.served.view, await threads.run(call, call.served.view, entry.raw, entry.revision))
-    if entry is not None and call.served.group_resource == deletes.DEFINITIONS:
+        view = call.served.codec.view
+        entry.remember(view, await threads.run(call, view, entry.raw, entry.revision))
+    if entry is not None and call.served.names.group_resource == deletes.DEFINITIONS:
         with suppress(StoreError):
             await verbs.definitions.seen(entry.revision)
-    await verbs.definitions.everywhere(call.served.group_resource)
+    await verbs.definitions.everywhere(call.served.names.group_resource)
     return outcome
 
 
@@ -172,7 +173,7 @@ async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
         change = write.Update(
             verbs, call, changes.replace(call, document), wanted, uid, unconditional=_unconditional(call)
         )
-        if call.served.upserts and not call.endpoint.name:
+        if call.served.traits.upserts and not call.endpoint.name:
             change.creation = lambda: ownership.created(call, document, wanted, verbs.clock())
         return change.decide
 
@@ -236,8 +237,8 @@ async def begin_collection_delete(verbs: Verbs, call: Call, document: Document |
 async def delete_listed(verbs: Verbs, call: Call, names: Sequence[tuple[str, str]], options: DeleteOptions) -> None:
     """Delete the objects of that page, by namespace and name."""
     await deletes.delete_each(verbs, call, names, options)
-    if call.served.typed:
-        await verbs.definitions.everywhere(call.served.group_resource)
+    if call.served.model.typed:
+        await verbs.definitions.everywhere(call.served.names.group_resource)
 
 
 def list_options(call: Call) -> ListOptions:
@@ -302,4 +303,4 @@ def _refuse(kind: GroupKind, errors: list[FieldError]) -> None:
 
 def _unconditional(call: Call) -> bool:
     """Return whether a write without a resourceVersion is taken (UPD-004)."""
-    return lens_of(call).partial or call.served.unconditional
+    return lens_of(call).partial or call.served.traits.unconditional

@@ -24,7 +24,7 @@ PatchMaker = Callable[[Call, bytes, str], Change]
 
 def replace(call: Call, document: Document) -> Change:
     """Return the change of a PUT: whatever is there, this is wanted."""
-    if call.served.typed or call.endpoint.kind:
+    if call.endpoint.model.typed:
         return lambda _: clone(document)
     return lambda _: {**document, "metadata": {**document["metadata"]}}  # no write changes more of a custom object
 
@@ -151,7 +151,7 @@ def _aside(call: Call, shown: View, patch: View) -> Document:
     What is stored of a custom object is read in form.
     """
     given = patch.get("metadata", {})
-    if call.served.typed or call.endpoint.kind or not isinstance(given, dict) or "managedFields" in given:
+    if call.endpoint.model.typed or not isinstance(given, dict) or "managedFields" in given:
         return {}
     metadata = shown["metadata"]
     if call.exact and "metadata" not in patch:
@@ -173,7 +173,7 @@ def strategic_change(call: Call, raw: bytes, validation: str) -> Change:
     given, duplicates = _decode(raw, "", partial(_check_object, prefix=""))
     _check_object(given, "")
     patch = given if isinstance(given, dict) else {}
-    lists = {**MERGE_KEYS, **call.served.merge_keys}
+    lists = {**MERGE_KEYS, **call.served.model.merge_keys}
     has_whole = _with_whole_numbers(patch) is not patch
 
     def change(shown: View) -> Document:

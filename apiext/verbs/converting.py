@@ -72,7 +72,7 @@ def undecodable(
     fault = fault_of(verbs, call, entry, error)
     if isinstance(error, Unreadable):  # webhooks that fail are counted, and would fill the log
         _log([fault])
-    return errors.undecodable([fault], call.served.group_resource, listed=listed)
+    return errors.undecodable([fault], call.served.names.group_resource, listed=listed)
 
 
 def _log(faults: Sequence[Fault]) -> None:
@@ -82,7 +82,7 @@ def _log(faults: Sequence[Fault]) -> None:
 
 def fault_of(verbs: Verbs, call: Call, entry: Entry, error: Exception) -> Fault:
     """Return why an entry cannot be shown."""
-    keys, resource = verbs.store.keys, call.served.stored_resource
+    keys, resource = verbs.store.keys, call.served.names.stored_resource
     key = keys.object(resource, entry.namespace, entry.name)
     return Fault(key, key[len(keys.root) - 1 :], entry.revision, str(error))
 
@@ -104,7 +104,7 @@ async def unshown(verbs: Verbs, call: Call, entries: Sequence[Entry], error: Unr
     for entry in entries:
         await turn.give()
         try:
-            entry.shown(call.served.view)
+            entry.shown(call.served.codec.view)
         except Unreadable as fault:
             if not _is_about(fault, entry):
                 return fault
@@ -114,7 +114,7 @@ async def unshown(verbs: Verbs, call: Call, entries: Sequence[Entry], error: Unr
     if not found:
         return error
     _log(found)
-    return errors.undecodable(found, call.served.group_resource, listed=True)
+    return errors.undecodable(found, call.served.names.group_resource, listed=True)
 
 
 @contextmanager
@@ -150,7 +150,7 @@ async def made(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bo
     """Return what the call's version shows of entries; 500 when the webhook fails."""
     assert verbs.converter is not None
     try:
-        return await verbs.converter.made(call.resource, call.served.view, entries)
+        return await verbs.converter.made(call.resource, call.served.codec.view, entries)
     except Unreadable as error:
         if listed:
             raise await unshown(verbs, call, entries, error) from error
@@ -161,9 +161,9 @@ async def made(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bo
 
 async def shown(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bool = True) -> Sequence[Entry]:
     """Return entries that the call's version shows without waiting; 500 when the webhook fails."""
-    if not call.served.converts or verbs.converter is None:
+    if not call.served.codec.converts or verbs.converter is None:
         return entries
-    return held(entries, call.served.view, await made(verbs, call, entries, listed=listed))
+    return held(entries, call.served.codec.view, await made(verbs, call, entries, listed=listed))
 
 
 async def shown_one(verbs: Verbs, call: Call, entry: Entry) -> Entry:
@@ -196,7 +196,7 @@ class Stage:
 
     def now(self, entry: Entry) -> Entry | None:
         """Return the entry if frames can be made of it at once; with the labels of what is shown, if they count."""
-        view = self._served.view
+        view = self._served.codec.view
         if self._by_labels and (found := _SHOWN.find(entry, view)) is not None:
             return found
         try:
@@ -217,7 +217,7 @@ class Stage:
             else:
                 then(found)
 
-        view = self._served.view
+        view = self._served.codec.view
         self._verbs.converter.prepare(self._resource, view, entries, told)
 
     def rest(self) -> None:
@@ -228,7 +228,7 @@ def stage(
     verbs: Verbs, call: Call, selection: Selection, failed: Callable[[status.StatusError], bytes]
 ) -> Stage | None:
     """Return what makes entries ready for a watch, None when they always are."""
-    if not call.served.converts or verbs.converter is None:
+    if not call.served.codec.converts or verbs.converter is None:
         return None
     return Stage(verbs, call, failed, by_name(selection), by_labels=selection.by_labels)
 
@@ -238,9 +238,9 @@ def route(
 ) -> ConvertedRoute | None:
     """Return the condition by which a watch is found among converted objects; None if stored ones tell as much."""
     term = selection.route
-    if not call.served.converts or verbs.converter is None or term is None or term is selection.route_unread:
+    if not call.served.codec.converts or verbs.converter is None or term is None or term is selection.route_unread:
         return None
-    return ConvertedRoute(call.served.view, Stage(verbs, call, failed), term)
+    return ConvertedRoute(call.served.codec.view, Stage(verbs, call, failed), term)
 
 
 async def chosen(

@@ -60,7 +60,7 @@ class Creation:
         self._attempts -= 1
         if self._generates and not call.resource.terminating:
             self._new["metadata"]["name"] = metadata.generate_name(self._new["metadata"]["generateName"])
-            self._new = call.served.named(self._new)
+            self._new = call.served.shaping.named(self._new)
         return await admitted(self._verbs, call, self._new, self._attributes)
 
     async def _claim(self) -> None:
@@ -68,7 +68,11 @@ class Creation:
         verbs, call, document = self._verbs, self._call, self._document
         identity.settle_namespace(call, document)
         warn_of_owners(call, document, admitted=False)
-        if call.size < server_limits.WORK_INLINE and not call.served.converts and not call.served.slow(call.size):
+        if (
+            call.size < server_limits.WORK_INLINE
+            and not call.served.codec.converts
+            and not call.served.work.slow(call.size)
+        ):
             ownership.posted(call, document, self._options, verbs.clock())  # it needs no thread and no webhook
         else:
             await threads.run(call, ownership.posted, call, document, self._options, verbs.clock())
@@ -114,7 +118,7 @@ async def admitted(verbs: Verbs, call: Call, new: Document, attributes: Attribut
     ``place`` is the name that it is stored under whatever admission calls it (upstream: Store.Update); empty: its own.
     """
     if call.resource.terminating:
-        raise status.forbidden(call.served.group_resource, new["metadata"].get("name", ""), TERMINATING)
+        raise status.forbidden(call.served.names.group_resource, new["metadata"].get("name", ""), TERMINATING)
     await threads.run(call, judging.judge, call, new, None)
     escalation.may_create(verbs, call)
     attributes.new, attributes.name = new, call.name or str(new["metadata"].get("name", ""))
@@ -152,10 +156,10 @@ async def _previewed(verbs: Verbs, call: Call, new: Document, key: tuple[str, st
 def _taken(call: Call, current: Entry, *, prefixed: bool) -> status.StatusError:
     """409 for a name that is taken; ``prefixed``: the object has a generateName, whoever chose the name."""
     if prefixed:  # upstream: of the group that it is stored in
-        stored = GroupResource(call.served.stored_resource.group, call.served.resource)
+        stored = GroupResource(call.served.names.stored_resource.group, call.served.names.resource)
         error = status.generate_name_conflict(stored, current.name)
     else:
-        error = status.already_exists(call.served.group_resource, current.name)
+        error = status.already_exists(call.served.names.group_resource, current.name)
     metadata = viewing.parse(current.raw).get("metadata") if current.raw else None
     if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):  # other programs may store anything
         error.message = f"object is being deleted: {error.message}"  # WRI-022

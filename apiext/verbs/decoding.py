@@ -52,7 +52,7 @@ def _with_duplicates(call: Call, body: Body, unknown: Sequence[str], notes: list
         return [*body.duplicates, *notes]
     # upstream: Go types do not look into what they do not know, nor what reads itself
     places = [(path, '".[') for path in unknown]
-    places += [(path, ".[") for path in call.served.read_apart(body.document)]
+    places += [(path, ".[") for path in call.served.model.read_apart(body.document)]
     lost = tuple(f"duplicate field {go_quote(path)[:-1]}{end}" for path, ends in places for end in ends)
     found = [*(note for note in body.duplicates if not note.startswith(lost)), *notes]
     return in_order_of_members(body.raw, found) if body.media_type != identity.YAML and notes else found
@@ -60,7 +60,7 @@ def _with_duplicates(call: Call, body: Body, unknown: Sequence[str], notes: list
 
 def _typed(call: Call) -> bool:
     """Tell whether a body becomes a Go type upstream."""
-    return call.served.typed or bool(call.endpoint.kind)
+    return call.endpoint.model.typed
 
 
 def _normalize_body(call: Call, body: Body) -> tuple[Document, list[str]]:
@@ -134,10 +134,10 @@ def normalize_patched(
     """
     if not identity.tells_plainly(call, patched):
         _settle_type(call, patched, quoted)
-        if call.served.typed:
+        if call.served.model.typed:
             if not patched.get("apiVersion"):
                 raise _without_fields(call, patched, patch_notes, validation, quoted)
-            patched["apiVersion"], _ = identity.expected_kind(call.served, call.endpoint)
+            patched["apiVersion"] = call.endpoint.model.api_version
     try:
         if beyond and not _typed(call):  # upstream: the text is read before anything of it is looked at
             decode_json(quoted().encode(errors="replace"))
@@ -175,20 +175,21 @@ def _first_fault(call: Call, patched: View, text: str, found: str, *, beyond: bo
 
 def _settle_type(call: Call, patched: Document, quoted: Callable[[], str]) -> None:
     """Check apiVersion and kind of what a patch made, completing those of typed resources."""
-    api_version, kind = identity.expected_kind(call.served, call.endpoint)
+    model = call.endpoint.model
+    api_version, kind = model.api_version, model.kind
     _, fault = identity.read_type(patched.items())
     if fault:  # upstream: members are sorted on the way to a change, and the first fault is told
         _, fault = identity.read_type(sorted(patched.items()))
-    if not fault and (call.served.typed or call.endpoint.kind):
+    if not fault and model.typed:
         patched["kind"] = patched.get("kind") or kind
-        if call.endpoint.kind:
+        if call.endpoint.partial:
             patched["apiVersion"] = identity.full_version(patched.get("apiVersion") or "", api_version)
     if not fault and not patched.get("kind"):
         fault = f"Object 'Kind' is missing in '{quoted()}'"
-    if not fault and not call.served.typed and patched.get("apiVersion", "") is None:
+    if not fault and not call.served.model.typed and patched.get("apiVersion", "") is None:
         fault = identity.NULL_VERSION
-    if not fault and call.served.typed:
-        fault = identity.not_registered(call, patched, internal=not call.endpoint.kind)
+    if not fault and call.served.model.typed:
+        fault = identity.not_registered(call, patched, internal=not call.endpoint.partial)
     if fault:
         raise _bad_patch(quoted(), fault)
 
@@ -223,7 +224,7 @@ def restore_patched(
     try:
         if wrong is not None:
             raise DecodeError().misfit(wrong, "string", "string")
-        patched["apiVersion"], patched["kind"] = identity.expected_kind(call.served, call.endpoint)
+        patched["apiVersion"], patched["kind"] = call.endpoint.model.api_version, call.endpoint.model.kind
         document, unknown = _normalize(call, patched)
     except DecodeError as error:
         told = error if with_floats is patched else _told_of_float(call, error, {**with_floats, **_type_of(patched)})
@@ -281,7 +282,7 @@ def _notes_of_text(call: Call, unknown: Sequence[str], quoted: Callable[[], str]
 
 def _normalize(call: Call, document: Document) -> tuple[Document, list[str]]:
     DEFAULTS.refill()
-    found = (call.endpoint.normalize or call.served.normalize)(document)
+    found = call.endpoint.model.normalize(document)
     call.size += DEFAULTS.spent
     return found
 

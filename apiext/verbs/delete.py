@@ -40,7 +40,7 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
     if options.ignore_store_read_error:
         return await _delete_undecodable(verbs, call, options)
     identity.check_segment(call.name)
-    if call.served.typed and call.served.group_resource == JOBS and _says_nothing(options):
+    if call.served.model.typed and call.served.names.group_resource == JOBS and _says_nothing(options):
         call.warn([PRESERVED])
     deletion = Deletion(verbs, call, options)
     read = partial(known, verbs, call, newest=deletion.marker is not _mark)
@@ -52,8 +52,8 @@ class Deletion:
 
     def __init__(self, verbs: Verbs, call: Call, options: DeleteOptions) -> None:
         """Delete the call's object."""
-        self._grace = Grace() if call.served.typed and call.served.group_resource == PODS else None
-        self.marker = MARKERS.get(call.served.group_resource, _mark) if call.served.typed else _mark
+        self._grace = Grace() if call.served.model.typed and call.served.names.group_resource == PODS else None
+        self.marker = MARKERS.get(call.served.names.group_resource, _mark) if call.served.model.typed else _mark
         self._verbs = verbs
         self._call = call
         self._options = options
@@ -61,7 +61,7 @@ class Deletion:
 
     async def decide(self, entry: Entry | None) -> Decision:
         """Decide about the delete of an object in this state; after a conflict, only of the object that was meant."""
-        call, resource = self._call, self._call.served.group_resource
+        call, resource = self._call, self._call.served.names.group_resource
         if self._decided is not None and entry is not self._decided:
             await self._pin(self._decided, entry)
         if entry is None:
@@ -93,7 +93,7 @@ class Deletion:
         if raw == entry.raw:
             return Unconfirmed(Outcome(code, entry=entry))
         if options.dry_run:
-            shown = await threads.run(call, call.served.decode, raw, entry.revision)
+            shown = await threads.run(call, call.served.codec.decode, raw, entry.revision)
             return Unconfirmed(Outcome(code, document=shown))
         guards = (guard,) if guard is not None else guards_of(self._verbs, call.resource)
         key = entry.namespace, entry.name
@@ -116,17 +116,17 @@ class Deletion:
         if now is not None and (options.uid is not None or options.resource_version is not None):
             fault = _fault(await _decoded(verbs, call, now), options)
             if fault:
-                key = verbs.store.keys.object(call.served.stored_resource, now.namespace, now.name)
-                raise status.conflict(call.served.group_resource, call.name, invalid_object(key, fault))
+                key = verbs.store.keys.object(call.served.names.stored_resource, now.namespace, now.name)
+                raise status.conflict(call.served.names.group_resource, call.name, invalid_object(key, fault))
 
     def _glanced(self, entry: Entry) -> Document | None:
         """Return the metadata of an object that nothing holds and no plug-in sees: a delete needs no more of it."""
         served = self._call.served
-        if self._verbs.admission.applies("DELETE", served.group_resource):
+        if self._verbs.admission.applies("DELETE", served.names.group_resource):
             return None
         if self._grace is not None:
             return None
-        found = served.glance(entry.raw, entry.revision)
+        found = served.codec.glance(entry.raw, entry.revision)
         return None if found is None or _kept_by(self._call, found, self._options) else found
 
     def _removed(self, entry: Entry, old: View) -> Decision:
@@ -142,8 +142,8 @@ async def _delete_undecodable(verbs: Verbs, call: Call, options: DeleteOptions) 
     call.annotations[UNSAFE_DELETE] = ""
     _authorize_unsafe(verbs, call)
     identity.check_segment(call.name)
-    namespace, resource = call.namespace or "", call.served.group_resource
-    key = verbs.store.keys.object(call.served.stored_resource, namespace, call.name)
+    namespace, resource = call.namespace or "", call.served.names.group_resource
+    key = verbs.store.keys.object(call.served.names.stored_resource, namespace, call.name)
 
     async def decide(_: Entry | None) -> Decision:
         try:
@@ -164,7 +164,8 @@ async def _delete_undecodable(verbs: Verbs, call: Call, options: DeleteOptions) 
         def deleted(_: object = None) -> Outcome:
             user = call.user.name
             log.warning("%s at revision %d was deleted by %s without reading it: %s", key, revision, user, reason)
-            details = {"name": call.name, "kind": call.served.kind}  # upstream: there is no object to tell the rest of
+            # upstream: there is no object to tell the rest of
+            details = {"name": call.name, "kind": call.served.names.kind}
             return Outcome(200, document=status.success(details))
 
         if options.dry_run:
@@ -179,19 +180,19 @@ async def _delete_undecodable(verbs: Verbs, call: Call, options: DeleteOptions) 
 
 def _authorize_unsafe(verbs: Verbs, call: Call) -> None:
     """403 for a user who may delete the object but not without reading it."""
-    served = call.served
-    place = (served.resource, "", call.namespace or "", call.name)
-    decision = verbs.authorizer(Attributes(call.user, UNSAFE_VERB, "", served.group, served.version, *place))
+    names = call.served.names
+    place = (names.group, names.version, names.resource, "", call.namespace or "", call.name)
+    decision = verbs.authorizer(Attributes(call.user, UNSAFE_VERB, "", *place))
     if not decision.allowed:
         text = f"not permitted to do {go_quote(UNSAFE_VERB)}, reason: {decision.reason}"
-        raise status.forbidden(served.group_resource, call.name, text)
+        raise status.forbidden(names.group_resource, call.name, text)
 
 
 async def _decoded(verbs: Verbs, call: Call, entry: Entry) -> Document:
     """Return the object as the call's version shows it."""
     call.size = max(call.size, len(entry.raw))
     try:
-        return await threads.run(call, call.served.decode, entry.raw, entry.revision)
+        return await threads.run(call, call.served.codec.decode, entry.raw, entry.revision)
     except (Unreadable, FailedConversion) as error:
         raise converting.undecodable(verbs, call, (entry,), error) from error
 
@@ -204,11 +205,11 @@ def _pinned(old: View, options: DeleteOptions) -> DeleteOptions:
 
 def _gone(call: Call, entry: Entry, old: View) -> Outcome:
     """Return the answer to a delete that leaves nothing."""
-    if call.served.returns_deleted and call.served.group_resource == PODS:
+    if call.served.traits.returns_deleted and call.served.names.group_resource == PODS:
         return Outcome(200, document=dict(old))
-    if call.served.returns_deleted:
+    if call.served.traits.returns_deleted:
         return Outcome(200, entry=entry)
-    resource = call.served.group_resource
+    resource = call.served.names.group_resource
     details = {
         "name": old["metadata"].get("name"),  # upstream: what the object calls itself
         "group": resource.group,
@@ -223,7 +224,7 @@ def check_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
     if options.uid is None and options.resource_version is None:
         return
     uid, revision = old["metadata"].get("uid", ""), old["metadata"].get("resourceVersion", "")
-    kind = GroupResource(call.served.stored_resource.group, call.served.kind)
+    kind = GroupResource(call.served.names.stored_resource.group, call.served.names.kind)
     if options.uid is not None and options.uid != uid:
         text = (
             f"the UID in the precondition ({options.uid}) does not match the UID in record ({uid}). "
@@ -274,9 +275,9 @@ async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOpt
 def _kept_by(call: Call, document: View, options: DeleteOptions) -> list[str]:
     """Return the finalizers that an object has from now on; without any it goes."""
     now = metadata.finalizers(document)
-    if call.served.uncollected:
+    if call.served.traits.uncollected:
         return list(now)
-    if _says_nothing(options) and call.served.group_resource in ORPHANING and not {ORPHAN, FOREGROUND} & set(now):
+    if _says_nothing(options) and call.served.names.group_resource in ORPHANING and not {ORPHAN, FOREGROUND} & set(now):
         options = replace(options, propagation_policy="Orphan")
     return _held_by(now, options)
 

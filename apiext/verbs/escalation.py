@@ -21,7 +21,7 @@ Check = Callable[[Verbs, Policy, Call, View, View | None], Awaitable[None]]
 
 async def judge(verbs: Verbs, policy: Policy, call: Call, new: View, old: View | None) -> None:
     """403 for a role or binding that gives away more than the user has; ``old`` is None on create."""
-    check = _CHECKS.get(call.served.group_resource)
+    check = _CHECKS.get(call.served.names.group_resource)
     if check is not None and not call.user.is_master:
         await check(verbs, policy, call, new, old)
 
@@ -31,15 +31,15 @@ def may_create(verbs: Verbs, call: Call) -> None:
     if verbs.policy is None or call.verb == "create":
         return
     served = call.served
-    place = (served.resource, call.endpoint.name, call.namespace or "", call.name)
-    asked = Attributes(call.user, "create", "", served.group, served.version, *place)
+    place = (served.names.resource, call.endpoint.name, call.namespace or "", call.name)
+    asked = Attributes(call.user, "create", "", served.names.group, served.names.version, *place)
     decision = verbs.authorizer(asked)
     if not decision.allowed:
         raise denial(asked, decision.reason)
 
 
 async def _role(verbs: Verbs, policy: Policy, call: Call, new: View, old: View | None) -> None:
-    place = (call.served.resource, "", call.namespace or "", call.name)
+    place = (call.served.names.resource, "", call.namespace or "", call.name)
     if verbs.authorizer(Attributes(call.user, "escalate", "", GROUP, "*", *place)):
         return
     if old is not None and _only_marks(new, old):
@@ -49,7 +49,7 @@ async def _role(verbs: Verbs, policy: Policy, call: Call, new: View, old: View |
     if _gathers(new) or (old is not None and _gathers(old)):
         held = policy.grants(call.user, "")
         if uncovered(held.roles, EVERYTHING.rules):
-            raise status.forbidden(call.served.group_resource, _name(new), _NEED_ALL)
+            raise status.forbidden(call.served.names.group_resource, _name(new), _NEED_ALL)
 
 
 async def _binding(verbs: Verbs, policy: Policy, call: Call, new: View, old: View | None) -> None:
@@ -64,7 +64,7 @@ async def _binding(verbs: Verbs, policy: Policy, call: Call, new: View, old: Vie
     await _settle(verbs, policy)
     role = policy.role(reference)
     if role is None:
-        raise status.not_found(call.served.group_resource, reference.name)  # upstream: named after the request
+        raise status.not_found(call.served.names.group_resource, reference.name)  # upstream: named after the request
     await _confirm(policy, call, new, role.rules)
 
 
@@ -94,18 +94,18 @@ async def _confirm(policy: Policy, call: Call, new: View, rules: Sequence[Rule])
                 missing.append(piece)
             await turn.give()
     except TooManyPermissions as error:
-        raise status.forbidden(call.served.group_resource, _name(new), f"{error} cannot be granted") from error
+        raise status.forbidden(call.served.names.group_resource, _name(new), f"{error} cannot be granted") from error
     if not missing:
         return
     text = (
         f"user {go_quote(user.name)} (groups={quoted(user.groups)}) is attempting to grant RBAC permissions not "
         "currently held:\n"
     ) + "\n".join(described(missing))
-    absent = list(dict.fromkeys(one.missing(call.served.resource) for one in held.absent))
+    absent = list(dict.fromkeys(one.missing(call.served.names.resource) for one in held.absent))
     if absent:
         listed = absent[0] if len(absent) == 1 else f"[{', '.join(absent)}]"
         text += f"; resolution errors: [{listed}]"
-    raise status.forbidden(call.served.group_resource, _name(new), text)
+    raise status.forbidden(call.served.names.group_resource, _name(new), text)
 
 
 def _name(document: View) -> str:

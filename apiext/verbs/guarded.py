@@ -30,8 +30,8 @@ def _namespace_guard(keys: Keys, name: str, revision: int) -> Guard:
 
 async def refresh(verbs: Verbs, call: Call) -> None:
     """Look at the definition again after its guard changed; 404 when it is gone, or serves another path now."""
-    resource = await verbs.definitions.refresh(call.served.group, call.served.resource)
-    served = resource.versions.get(call.served.version) if resource is not None else None
+    resource = await verbs.definitions.refresh(call.served.names.group, call.served.names.resource)
+    served = resource.versions.get(call.served.names.version) if resource is not None else None
     if resource is None or served is None or resource.namespaced is (call.namespace is None):
         raise status.resource_not_found()
     endpoint = served.endpoints.get(call.endpoint.name)

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from apiext.catalog.served import Endpoint, ServedVersion
+from apiext.catalog.endpoints import SCALE_MODEL
+from apiext.catalog.served import Endpoint, Model, ServedVersion
 from apiext.crd.definition import GROUP
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, decode_yaml, json_kind, root_members
@@ -17,7 +18,6 @@ from apiext.verbs.call import Body, Call
 YAML = "application/yaml"
 NO_KIND = "couldn't get version/kind; json parse error: "
 _TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
-_SCALE = "Scale"
 _TYPE_NAMES = {"apiversion": "apiVersion", "kind": "kind"}
 _TYPE_TWICE = frozenset(f'duplicate field "{name}"' for name in _TYPE_NAMES.values())
 _OF_NO_VERSION = frozenset(("Status", "APIVersions", "APIGroupList", "APIGroup", "APIResourceList"))
@@ -54,14 +54,6 @@ _ELDER = {"v1alpha1": frozenset(_SINCE_ALPHA), "v1beta1": frozenset(_SINCE_ALPHA
 _SUMMARY = 30  # bytes of a body that an error quotes (upstream: summarizeData)
 
 
-def expected_kind(served: ServedVersion, endpoint: Endpoint) -> tuple[str, str]:
-    """Return (apiVersion, kind) of what the endpoint shows."""
-    if not endpoint.kind:
-        return served.api_version, served.kind
-    version = f"{endpoint.group}/{endpoint.version}" if endpoint.group else endpoint.version
-    return version, endpoint.kind
-
-
 def summary(raw: bytes) -> str:
     """Return the start of a body as decoding errors quote it (ERR-11)."""
     if not raw:
@@ -84,10 +76,10 @@ def check_segment(name: str) -> None:
         raise status.bad_request(f"Name parameter invalid: {go_quote(name)}: {';'.join(faults)}")
 
 
-def unreadable_body(served: ServedVersion, endpoint: Endpoint, error: DecodeError, raw: bytes) -> status.StatusError:
+def unreadable_body(model: Model, error: DecodeError, raw: bytes) -> status.StatusError:
     """400 for a body that is no document (ERR-11)."""
-    _, kind = expected_kind(served, endpoint)
-    if endpoint.kind == _SCALE:
+    kind = model.kind
+    if model is SCALE_MODEL:
         return status.bad_request(NO_SCALE)
     if isinstance(error, UnfitMessage) and error.kind:
         text = f"{error.kind} in version {go_quote(error.version)} cannot be handled as a {kind}: {error}"
@@ -106,16 +98,16 @@ def check_type(
     document = body.document
     if not body.duplicates and not body.beyond and tells_plainly(call, document):
         return
-    api_version, kind = expected_kind(call.served, call.endpoint)
+    model = call.endpoint.model
+    api_version, kind, typed = model.api_version, model.kind, model.typed
     type_meta, fault = read_type(_members(body))
-    typed = call.served.typed or bool(call.endpoint.kind)
     if not fault and body.beyond and not typed:  # upstream: found before anything is missed
         version = type_meta.get("apiVersion") or api_version
         raise cannot_be_handled(call, {**type_meta, "apiVersion": version}, body.beyond)
     if not fault and typed:
         document["apiVersion"] = full_version(type_meta.get("apiVersion", ""), api_version)
         document["kind"] = type_meta.get("kind") or kind
-    if call.endpoint.kind == _SCALE and (fault or (document["kind"], document["apiVersion"]) != (kind, api_version)):
+    if model is SCALE_MODEL and (fault or (document["kind"], document["apiVersion"]) != (kind, api_version)):
         raise status.bad_request(NO_SCALE)
     if not fault and not document.get("kind"):
         fault = f"Object 'Kind' is missing in '{_shown(body, told)}'"
@@ -148,7 +140,7 @@ def check_type(
 def tells_plainly(call: Call, document: View) -> bool:
     """Tell whether a custom object is of some kind in the version asked for, and no other member could mean that."""
     served, kind = call.served, document.get("kind")
-    if served.typed or call.endpoint.kind or document.get("apiVersion") != served.api_version:
+    if call.endpoint.model.typed or document.get("apiVersion") != served.names.api_version:
         return False
     return kind.__class__ is str and kind != "" and _USUAL.issuperset(document)
 
@@ -182,7 +174,8 @@ def not_registered(call: Call, document: View, *, internal: bool = False) -> str
 
     ``internal`` tells that a body without an apiVersion is of the internal version of the group.
     """
-    api_version, kind = expected_kind(call.served, call.endpoint)
+    model = call.endpoint.model
+    api_version, kind = model.api_version, model.kind
     own_group, _, own = api_version.rpartition("/")
     unsaid = f"{own_group}/{_INTERNAL}" if internal else ""
     given_kind, given_version = document["kind"], full_version(document.get("apiVersion") or unsaid, api_version)
@@ -216,12 +209,12 @@ def _unregistered(kind: str, api_version: str) -> str:
 
 def unknown_in_other_version(call: Call, document: View, given: str) -> list[str]:
     """upstream: nothing is known of a version that is not there, so all of the object is unknown in it."""
-    if call.served.typed or given == call.served.api_version:
+    if call.served.model.typed or given == call.served.names.api_version:
         return []
     version = parse_group_version(given)
-    if version is None or version.group != call.served.group:
+    if version is None or version.group != call.served.names.group:
         return []
-    if document.get("kind") != call.served.kind or version.version in call.resource.versions:
+    if document.get("kind") != call.served.names.kind or version.version in call.resource.versions:
         return []
     return [f'unknown field "{name}"' for name in sorted(document) if name not in ("apiVersion", "kind", "metadata")]
 
@@ -267,7 +260,7 @@ def read_type(members: Iterable[tuple[str, Any]]) -> tuple[dict[str, str], str]:
 def _unknown_metadata(call: Call, document: View) -> list[str]:
     """Return notes about unknown metadata, 400 for what cannot be decoded: upstream decodes before it looks at the
     version."""
-    if call.served.typed or document.get("metadata") is None:
+    if call.served.model.typed or document.get("metadata") is None:
         return []
     try:
         return [f'unknown field "{path}"' for path in objectmeta.coerce(document["metadata"])[1]]
@@ -292,8 +285,8 @@ def wrong_version(given: str, expected: str) -> status.StatusError:
 
 def cannot_be_handled(call: Call, document: View, text: str) -> status.StatusError:
     """400 for a body whose kind could be read and whose contents could not (ERR-11)."""
-    _, kind = expected_kind(call.served, call.endpoint)
-    if call.endpoint.kind == _SCALE:
+    kind = call.endpoint.model.kind
+    if call.endpoint.model is SCALE_MODEL:
         return status.bad_request(NO_SCALE)
     given = document.get("kind") or kind
     version = parse_group_version(document.get("apiVersion") or "")
@@ -304,9 +297,9 @@ def cannot_be_handled(call: Call, document: View, text: str) -> status.StatusErr
 def strict_error(call: Call, document: View, notes: Sequence[str]) -> status.StatusError:
     """400 for unknown and duplicate fields of a body (WRI-013)."""
     error = cannot_be_handled(call, document, f"strict decoding error: {', '.join(notes)}")
-    if not call.served.typed and not call.endpoint.kind:
+    if not call.endpoint.model.typed:
         # upstream: the object has been read by then, and is of the kind that it claims to be
-        error.message = error.message.replace(f"as a {call.served.kind}:", f"as a {document['kind']}:", 1)
+        error.message = error.message.replace(f"as a {call.served.names.kind}:", f"as a {document['kind']}:", 1)
     return error
 
 
@@ -314,18 +307,18 @@ def kind_errors(call: Call, document: View) -> list[fields.FieldError]:
     """Return what is wrong with the kind and version that an object claims (VAL-014)."""
     kind, version = document.get("kind"), document.get("apiVersion")
     errors = []
-    if kind != call.served.kind:
-        errors.append(fields.invalid("kind", kind, f"must be {call.served.kind}"))
-    if version != call.served.api_version:
+    if kind != call.served.names.kind:
+        errors.append(fields.invalid("kind", kind, f"must be {call.served.names.kind}"))
+    if version != call.served.names.api_version:
         shown = version.removeprefix("/") if isinstance(version, str) else version
-        errors.append(fields.invalid("apiVersion", shown, f"must be {call.served.api_version}"))
+        errors.append(fields.invalid("apiVersion", shown, f"must be {call.served.names.api_version}"))
     return errors
 
 
 def own_kind(served: ServedVersion, document: View) -> GroupKind:
     """Return the kind that an object claims to be, as errors about it name it."""
-    if served.typed:
-        return served.stored_kind
+    if served.model.typed:
+        return served.names.stored_kind
     version = parse_group_version(str(document.get("apiVersion", "")))
     return GroupKind("" if version is None else version.group, str(document.get("kind", "")))
 
@@ -351,7 +344,7 @@ def nameless(call: Call) -> status.StatusError:
 def settle_namespace(call: Call, document: Document) -> None:
     """Fill in, clear or refuse the namespace of a body (ERR-13)."""
     metadata = document.setdefault("metadata", {})
-    if not call.served.namespaced:
+    if not call.served.names.namespaced:
         metadata.pop("namespace", None)
         return
     given = metadata.get("namespace", "")

@@ -75,7 +75,7 @@ class Namespaces:
                 return None
             if len(self._seen) >= meta_limits.NAMESPACES_SEEN:
                 self._seen.clear()
-            last = self._seen[name] = (entry, served.decode(entry.raw, entry.revision))
+            last = self._seen[name] = (entry, served.codec.decode(entry.raw, entry.revision))
         return last[1]
 
 

@@ -18,7 +18,7 @@ class Lens:
 
     def show(self, call: Call, stored: View, raw: bytes) -> View:
         """Return what the client changes of a stored object."""
-        call.exact = call.served.exact(raw)
+        call.exact = call.served.codec.exact(raw)
         return identity.projected(call.endpoint, stored)
 
     def settle(self, call: Call, shown: Document) -> None:
@@ -63,16 +63,16 @@ class ScaleLens(Lens):
 
     def embed(self, call: Call, stored: View, shown: Document) -> Document:
         replicas = (shown.get("spec") or {}).get("replicas") or 0
-        if call.served.typed and replicas < 0:  # a Scale of a built-in kind has a rule of its own
+        if call.served.model.typed and replicas < 0:  # a Scale of a built-in kind has a rule of its own
             error = invalid("spec.replicas", replicas, "must be greater than or equal to 0")
-            raise status.invalid(GroupKind(call.endpoint.group, call.endpoint.kind), call.name, [error])
+            raise status.invalid(GroupKind(call.endpoint.model.group, call.endpoint.model.kind), call.name, [error])
         return super().embed(call, stored, shown)
 
     def own(self, call: Call, stored: View, shown: View, new: Document) -> None:
         ownership.put_back(call, stored, shown, new)
 
     def complete(self, call: Call, new: Document) -> Document:
-        return call.served.complete(new) if call.served is call.resource.storage else new
+        return call.served.shaping.complete(new) if call.served is call.resource.storage else new
 
     def accept(self, call: Call, new: Document) -> Document:
         return accepted(call, new)
@@ -86,7 +86,7 @@ _WHOLE, _SCALE = Lens(), ScaleLens()
 
 def lens_of(call: Call) -> Lens:
     """Return the lens of the call's endpoint."""
-    return _SCALE if call.endpoint.kind else _WHOLE
+    return _SCALE if call.endpoint.partial else _WHOLE
 
 
 def _embedded(call: Call, stored: View, shown: Document) -> Document:

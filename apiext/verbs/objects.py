@@ -17,7 +17,7 @@ from apiext.verbs.call import Call, Verbs
 
 def collection_of(verbs: Verbs, call: Call) -> Collection:
     """Return the cache of the call's resource; 404 when the definition went away."""
-    found = verbs.store.collection(call.served.stored_resource)
+    found = verbs.store.collection(call.served.names.stored_resource)
     if found is None:
         raise status.resource_not_found()
     return found
@@ -41,7 +41,7 @@ def number(revision: str) -> int:
 
 def read_back(call: Call, new: Document, resource_version: object = None) -> Document:
     """Return what a read would show of an object: defaults that reads add, without what its storage version lacks."""
-    shown = call.served.decode(call.served.encode(new), 0)
+    shown = call.served.codec.decode(call.served.codec.encode(new), 0)
     shown["metadata"].pop("resourceVersion", None)
     if resource_version:
         shown["metadata"]["resourceVersion"] = resource_version
@@ -50,7 +50,7 @@ def read_back(call: Call, new: Document, resource_version: object = None) -> Doc
 
 def accepted(call: Call, new: Document) -> Document:
     """Prune an object that no decoder has pruned by the schema of the version that is stored, and by no other."""
-    return call.served.accept(new) if call.served.version == call.resource.storage_version else new
+    return call.served.shaping.accept(new) if call.served.names.version == call.resource.storage_version else new
 
 
 def with_hidden(
@@ -63,15 +63,15 @@ def with_hidden(
     version of a built-in kind shows all of its objects.
     """
     versions = call.resource.all_versions
-    if len(versions) < 2 or call.served.converts or call.served.typed:
+    if len(versions) < 2 or call.served.codec.converts or call.served.model.typed:
         return new
-    if raw.startswith(f'{{"apiVersion":"{call.served.api_version}"'.encode()):  # nothing is hidden
+    if raw.startswith(f'{{"apiVersion":"{call.served.names.api_version}"'.encode()):  # nothing is hidden
         return new
     stored = viewing.parse(raw)
     source = versions.get(str(stored.get("apiVersion")).rpartition("/")[2])
     if source is None or source is call.served:
         return new
-    return accepted(call, hidden.restore(source.merge_type(), source.accept(stored), shown, new, gone()))
+    return accepted(call, hidden.restore(source.model.merge_type(), source.shaping.accept(stored), shown, new, gone()))
 
 
 async def slimmer(call: Call, new: Document) -> bytes | None:
@@ -83,7 +83,7 @@ async def slimmer(call: Call, new: Document) -> bytes | None:
 
 def absent(call: Call) -> status.StatusError:
     """Return the 404 of the call's object; raise it from the store's error where etcd has said so."""
-    return status.not_found(call.served.group_resource, call.name)
+    return status.not_found(call.served.names.group_resource, call.name)
 
 
 def warn_of_owners(call: Call, document: Document, admitted: bool = True) -> None:
@@ -107,7 +107,7 @@ def attributes_of(
     served = call.served
     name = call.name or str(((new or {}).get("metadata") or {}).get("name", ""))
     return Attributes(
-        operation, served.group_resource, served.version, served.group_kind, call.endpoint.name,
+        operation, served.names.group_resource, served.names.version, served.names.group_kind, call.endpoint.name,
         call.namespace, name, call.user, options.dry_run, new, old,
         options, served, call.resource, call.deadline, Traces(call.warnings, call.annotations), call.size,
     )  # fmt: skip

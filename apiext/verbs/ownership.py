@@ -43,10 +43,10 @@ class _Versions:
         conversions: dict[tuple[bytes, str], Document],
     ) -> None:
         self._resource = resource
-        self._asked = asked.api_version
+        self._asked = asked.names.api_version
         self._endpoint = endpoint
         self._conversions = conversions
-        self._known = {asked.api_version: asked}
+        self._known = {asked.names.api_version: asked}
 
     def _served(self, api_version: str) -> ServedVersion:
         known = self._known.get(api_version)
@@ -54,17 +54,17 @@ class _Versions:
             return known
         version = api_version.rpartition("/")[2]
         found = (self._resource.all_versions or self._resource.versions).get(version)
-        if found is None or found.api_version != api_version:
+        if found is None or found.names.api_version != api_version:
             raise MissingVersion(api_version)
         self._known[api_version] = found
         return found
 
     def type_of(self, api_version: str) -> Type:
-        return self._served(api_version).merge_type()
+        return self._served(api_version).model.merge_type()
 
     def reset(self, api_version: str) -> FieldSet:
         served = self._served(api_version)
-        if not served.typed and not self._endpoint and api_version != self._asked:
+        if not served.model.typed and not self._endpoint and api_version != self._asked:
             return EMPTY  # upstream: the status of custom objects is reset in the version of the request only
         found = served.endpoints.get(self._endpoint)
         return found.reset if found is not None else EMPTY
@@ -72,8 +72,8 @@ class _Versions:
     def convert(self, document: View, api_version: str, doing: str) -> Document:
         target = self._served(api_version)
         source = self._served(str(document.get("apiVersion", "")))
-        if target.typed:
-            return target.decode(source.encode(dict(document)), 0)
+        if target.model.typed:
+            return target.codec.decode(source.codec.encode(dict(document)), 0)
         if self._resource.conversion is None or is_empty(document):
             return {**document, "apiVersion": api_version}  # upstream: not pruned, so it may not fit
         conversions, asked = self._conversions, orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
@@ -119,19 +119,19 @@ def writer(
     ``conversions`` are the answers of the webhook so far; what is missing is raised as Needed.
     """
     versions = _Versions(resource, served, endpoint, {} if conversions is None else conversions)
-    return Writer(versions, served.api_version, served.kind, name, endpoint, now)
+    return Writer(versions, served.names.api_version, served.names.kind, name, endpoint, now)
 
 
 def kind_writer(endpoint: Endpoint, name: str, now: str) -> Writer:
     """Return who writes to an endpoint that shows another kind at a time (RFC 3339)."""
-    assert endpoint.merge_type is not None, "each such endpoint tells how its fields are owned"
-    api_version = f"{endpoint.group}/{endpoint.version}"
-    return Writer(_OneVersion(api_version, endpoint.merge_type), api_version, endpoint.kind, name, endpoint.name, now)
+    model = endpoint.model
+    versions = _OneVersion(model.api_version, model.merge_type)
+    return Writer(versions, model.api_version, model.kind, name, endpoint.name, now)
 
 
 def _writer(call: Call, options: WriteOptions, now: str) -> Writer:
     name = options.field_manager or _printable(call.manager)
-    if call.endpoint.kind:
+    if call.endpoint.partial:
         return kind_writer(call.endpoint, name, now)
     return writer(call.resource, call.served, call.endpoint.name, name, now, call.conversions)
 
@@ -157,8 +157,7 @@ def posted(call: Call, document: Document, options: WriteOptions, now: str) -> N
 
 def claim(call: Call, document: Document, options: WriteOptions, now: str) -> None:
     """Set managedFields of an object that is about to be created (SSA-006)."""
-    endpoint = call.endpoint
-    empty = call.served.empty if endpoint.empty is None else endpoint.empty
+    empty = call.endpoint.model.empty
     _set(document, manager.track(_writer(call, options, now), empty, document, creating=True))
 
 
@@ -171,7 +170,7 @@ def created(call: Call, document: View, options: WriteOptions, now: str) -> Docu
 
 def follow(call: Call, live: View, new: Document, options: WriteOptions, now: str) -> None:
     """Set managedFields of an object that is about to be changed by anything but an apply (SSA-005…007)."""
-    found = manager.track(_writer(call, options, now), live, call.served.internal(new), creating=False)
+    found = manager.track(_writer(call, options, now), live, call.served.shaping.internal(new), creating=False)
     _set(new, found)
 
 
@@ -192,13 +191,13 @@ def with_owners(call: Call, shown: View, stored: View) -> Document:
 def put_back(call: Call, stored: View, shown: View, new: Document) -> None:
     """Set managedFields of an object that is about to be changed through its scale (SRV-010)."""
     before, of_scale = (document["metadata"].get("managedFields") for document in (stored, shown))
-    _set(new, scale.put_back(before, of_scale, _replicas(call), call.served.api_version))
+    _set(new, scale.put_back(before, of_scale, _replicas(call), call.served.names.api_version))
 
 
 def _replicas(call: Call) -> scale.Paths:
     versions = call.resource.all_versions or call.resource.versions
     return {
-        served.api_version: served.endpoints[call.endpoint.name].replicas
+        served.names.api_version: served.endpoints[call.endpoint.name].replicas
         if call.endpoint.name in served.endpoints
         else ()
         for served in versions.values()
@@ -245,9 +244,9 @@ def _alike(served: ServedVersion, new: View, old: View) -> bool:
     """Tell whether two objects of one generation differ in metadata only; an empty list of a definition is none."""
     if all(same(new.get(name), old.get(name)) for name in {**new, **old} if name != "metadata"):
         return True
-    if not served.typed or "generation" not in old["metadata"]:
+    if not served.model.typed or "generation" not in old["metadata"]:
         return False
-    return served.encode({**new, "metadata": {}}) == served.encode({**old, "metadata": {}})
+    return served.codec.encode({**new, "metadata": {}}) == served.codec.encode({**old, "metadata": {}})
 
 
 def given_up(call: Call, options: WriteOptions, old: View, new: View) -> FieldSet:
@@ -303,7 +302,7 @@ class Application:
         """Return the live object with the configuration applied, defaulted, with its owners."""
         if self._fault is not None:
             raise self._fault
-        found = self._scaled(live) if self._call.endpoint.kind else self._applied(live)
+        found = self._scaled(live) if self._call.endpoint.partial else self._applied(live)
         self._report()  # upstream: looked for when all else went well
         return self._finish(found)
 
@@ -312,21 +311,21 @@ class Application:
         call = self._call
         if self._fault is not None:
             raise self._fault
-        found = self._applied(dict(call.served.empty))
+        found = self._applied(dict(call.served.model.empty))
         self._report()
         uid = found["metadata"].get("uid")
         if uid:
             text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-            raise status.conflict(call.served.group_resource, call.name, text)
+            raise status.conflict(call.served.names.group_resource, call.name, text)
         return self._finish(found)
 
     def _applied(self, live: View) -> Document:
         call = self._call
-        found, changed = self._merged(live, dict(call.served.empty))
+        found, changed = self._merged(live, dict(call.served.model.empty))
         if not changed:  # upstream: nothing to fill in, though its version may have more defaults than the stored one
             return found
         try:
-            return call.served.complete(clone(found))
+            return call.served.shaping.complete(clone(found))
         except DecodeError as error:
             raise status.bad_request(self._unconverted(error)) from error
         except ValueError as error:
@@ -349,7 +348,7 @@ class Application:
 
         It needs the converter, too, where nobody owns the replicas yet (recorded).
         """
-        version, kind = identity.expected_kind(self._call.served, self._call.endpoint)
+        version, kind = self._call.endpoint.model.api_version, self._call.endpoint.model.kind
         fault = f"to proper version: request to convert CR to an invalid group/version: {version}"
         fits = (self._config.get("apiVersion"), self._config.get("kind")) == (version, kind)
         if fits and "managedFields" not in live["metadata"]:

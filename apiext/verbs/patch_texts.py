@@ -51,10 +51,10 @@ def patched(call: Call, shown: View, raw: bytes, operations: Sequence[View]) -> 
 
 def _as_printed(call: Call, shown: View) -> Document:
     """Return what is shown with its members as upstream prints them: in the order of its structs, if it has any."""
-    if not (call.served.typed or call.endpoint.kind):
+    if not call.endpoint.model.typed:
         document: Document = orjson.loads(orjson.dumps(shown, option=orjson.OPT_SORT_KEYS))
         return document
-    document, _ = (call.endpoint.normalize or call.served.normalize)(clone(shown))
+    document, _ = call.endpoint.model.normalize(clone(shown))
     if "metadata" in document:
         document["metadata"] = objectmeta.in_go_order(document["metadata"])
     return document

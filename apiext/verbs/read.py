@@ -34,7 +34,7 @@ async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
     collection = collection_of(verbs, call)
     identity.check_segment(call.name)
     with translated():
-        if not collection.ready or call.served.cold():
+        if not collection.ready or call.served.work.cold():
             await _prepare(call, collection)
         if resource_version == "" or (resource_version == "0" and not call.resource.cached):
             await verbs.store.fresh(collection)
@@ -45,8 +45,8 @@ async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
             await verbs.store.at_least(revision, collection)
         found = collection.get(call.namespace or "", call.name, stale=resource_version == "0")
     if found is None:
-        raise status.not_found(call.served.group_resource, call.name)
-    return await converting.shown_one(verbs, call, found) if call.served.converts else found
+        raise status.not_found(call.served.names.group_resource, call.name)
+    return await converting.shown_one(verbs, call, found) if call.served.codec.converts else found
 
 
 def parse_revision(text: str) -> int:
@@ -71,7 +71,7 @@ async def refuse_future(verbs: Verbs, collection: Collection, revision: int, aga
 async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     """Return a page of objects, or all of them as segments of bytes."""
     selection = await selected(call.served, options, call.name)
-    if call.namespace is None and call.served.namespaced and selection.namespace:
+    if call.namespace is None and call.served.names.namespaced and selection.namespace:
         call = replace(call, namespace=selection.namespace)  # upstream: such a list is one of that namespace
     collection = collection_of(verbs, call)
     # upstream: only lists of many have pages, and a limit that makes a revision exact
@@ -87,7 +87,7 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     except ValueError as error:
         raise status.bad_request(str(error)) from error
     with translated():
-        if not collection.ready or call.served.cold():
+        if not collection.ready or call.served.work.cold():
             await _prepare(call, collection)
         if not call.resource.cached:
             await refuse_future(verbs, collection, plan.revision)
@@ -95,7 +95,7 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
 
 
 def _of_one(call: Call, selection: Selection) -> bool:
-    return bool(selection.name) and (call.namespace is not None or not call.served.namespaced)
+    return bool(selection.name) and (call.namespace is not None or not call.served.names.namespaced)
 
 
 async def _prepare(call: Call, collection: Collection) -> None:
@@ -166,11 +166,11 @@ async def _cut(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan,
     if stale and collection.broken and (found := collection.with_last_states(call.namespace, plan.after)) is not None:
         revision = collection.revision
         return Page(revision, entries=await converting.chosen(verbs, call, selection, found))
-    if call.served.converts:
+    if call.served.codec.converts:
         return await _cut_converted(verbs, call, collection, plan, selection)
     revision = collection.revision
     if selection.matches is None:
-        part = collection.segments(call.served.view, call.namespace, plan.after, plan.limit)
+        part = collection.segments(call.served.codec.view, call.namespace, plan.after, plan.limit)
         token = continuation.encode(part.next, revision, cached=call.resource.cached) if part.next else ""
         return Page(revision, segments=part, token=token, remaining=_shown(part.remaining, token, selection))
     if _of_one(call, selection):
@@ -187,7 +187,7 @@ def _page_of(call: Call, part: Slice) -> Page:
 
 async def _selected(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Slice:
     """Select from the cache as it is now, or becomes while an index is made."""
-    if not call.served.converts:
+    if not call.served.codec.converts:
         return await collection.select(selection.terms, call.namespace, plan.after, plan.limit)
     page = collection.page(call.namespace, plan.after, 0)
     found = await converting.chosen(verbs, call, selection, page.entries, plan.limit)
@@ -219,7 +219,7 @@ async def _cut_converted(
     """Answer from the cache with objects that may have to be converted: selectors are about what is shown."""
     revision = collection.revision
     if selection.matches is None:
-        part = collection.segments(call.served.view, call.namespace, plan.after, plan.limit)
+        part = collection.segments(call.served.codec.view, call.namespace, plan.after, plan.limit)
         token = continuation.encode(part.next, revision, cached=call.resource.cached) if part.next else ""
         remaining = _shown(part.remaining, token, selection)
         convert = partial(converting.made, verbs, call) if verbs.converter is not None else None

@@ -165,7 +165,7 @@ async def _user(verbs: Verbs, spec: View) -> User:
 
 def _refuse(call: Call, errors: list[FieldError]) -> None:
     if errors:
-        raise status.invalid(GroupKind(call.served.group, ""), "", errors)  # upstream: of no kind
+        raise status.invalid(GroupKind(call.served.names.group, ""), "", errors)  # upstream: of no kind
 
 
 def _metadata(document: View, unless: str = "") -> list[FieldError]:

@@ -200,16 +200,16 @@ def _field(served: ServedVersion, field: str) -> Dimension:
     if field == "metadata.name":
         return _NAME
     # upstream: kinds with labels of their own know less
-    plain = served.typed and served.selectable.keys() <= _METADATA
-    if field == "metadata.namespace" and (served.namespaced or plain):
+    plain = served.model.typed and served.published.selectable.keys() <= _METADATA
+    if field == "metadata.namespace" and (served.names.namespaced or plain):
         return _NAMESPACE
-    selectable = served.selectable.get(field)
+    selectable = served.published.selectable.get(field)
     if selectable is not None:
         known = _FIELDS.get(served)
         if known is None:
             known = _FIELDS[served] = {}
         if field not in known:  # one for all who ask, so that they share what it remembers
-            known[field] = Dimension((served.view, field), FieldReader(served.decode, selectable))
+            known[field] = Dimension((served.codec.view, field), FieldReader(served.codec.decode, selectable))
         return known[field]
     if plain:
         only = '"metadata.name", "metadata.namespace"'

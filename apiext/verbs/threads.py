@@ -21,8 +21,8 @@ OVER = "request did not complete within requested timeout - context deadline exc
 
 async def prepare(call: Call) -> None:
     """Compile in a thread what reading objects takes, if that was not done before."""
-    if call.served.cold():
-        await asyncio.to_thread(call.served.prepare)
+    if call.served.work.cold():
+        await asyncio.to_thread(call.served.work.prepare)
 
 
 async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
@@ -35,11 +35,11 @@ async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
     """
     for _ in range(limits.CONVERSIONS_OF_A_CALL):
         try:
-            if call.size < server_limits.WORK_INLINE and not call.served.slow(call.size):
+            if call.size < server_limits.WORK_INLINE and not call.served.work.slow(call.size):
                 try:
                     return within_loop_budget(work, *args)
                 except BudgetExhausted:
-                    call.served.tell(call.size, True)
+                    call.served.work.tell(call.size, True)
             return await _elsewhere(call, work, *args)
         except NeedsConversion as need:
             if call.convert is None:
@@ -53,9 +53,9 @@ async def encoded(call: Call, document: Document) -> bytes:
 
     What the answer will show of it is converted first: when the webhook cannot do that, nothing is written yet.
     """
-    raw = await run(call, call.served.to_store, document)
-    if call.served.converts:
-        await run(call, call.served.view, raw, 0)
+    raw = await run(call, call.served.codec.to_store, document)
+    if call.served.codec.converts:
+        await run(call, call.served.codec.view, raw, 0)
     return raw
 
 
@@ -73,5 +73,5 @@ async def _elsewhere(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
     finally:
         budget.stop()
     if budget.short:
-        call.served.tell(call.size, False)
+        call.served.work.tell(call.size, False)
     return found

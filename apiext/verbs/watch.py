@@ -74,15 +74,15 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
     selection = await selected(call.served, options, call.name)
     collection = collection_of(verbs, call)
     group = WatchGroup(
-        key=(frames.key, call.served.view, call.namespace, selection.key),
+        key=(frames.key, call.served.codec.view, call.namespace, selection.key),
         namespace=call.namespace,
         selects=selection.matches,
         frame=frames.frame,
         bookmark=frames.bookmark,
         expired=frames.expired,
-        version=call.served.version,
+        version=call.served.names.version,
         first=frames.first,
-        route=selection.route_unread if call.served.converts else selection.route,
+        route=selection.route_unread if call.served.codec.converts else selection.route,
         converted=converting.route(verbs, call, selection, frames.failed),
         stage=converting.stage(verbs, call, selection, frames.failed) or frames.stage,
         fault=partial(_fault, frames),
@@ -96,7 +96,7 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
             watcher = await _opened(verbs, call, options, collection, (group, selection), sink, frames.failed)
         except Compacted as error:
             raise status.too_old_resource_version(error.asked, error.oldest) from error
-    now = verbs.catalog.current.lookup(call.served.group, call.served.version, call.served.resource)
+    now = verbs.catalog.current.lookup(call.served.names.group, call.served.names.version, call.served.names.resource)
     if now is None or now.identity != call.served.identity:  # the definition changed while this waited
         watcher.close()
         sink.end(b"")
@@ -118,7 +118,7 @@ async def _convert_some(
 ) -> None:
     """Convert the first objects of a watch before it opens, so that a webhook that fails is a 500 (VER-008)."""
     begins = options.resource_version in ("", "0") or options.send_initial_events
-    if call.served.converts and begins and options.send_initial_events is not False:
+    if call.served.codec.converts and begins and options.send_initial_events is not False:
         entries = None
         if options.resource_version == "0" and collection.broken:
             entries = collection.with_last_states(call.namespace)
@@ -147,7 +147,7 @@ async def _opened(
             found = await _last_states(verbs, call, collection, selection)
         else:
             indexed = (
-                initial and group.route and not call.served.converts
+                initial and group.route and not call.served.codec.converts
             )  # stored labels and fields are not those shown
             found = await collection.select(selection.terms, group.namespace) if indexed else None
         return collection.watch(

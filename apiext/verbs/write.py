@@ -105,14 +105,14 @@ class Update(Struct):
         attributes.new, attributes.old = call.endpoint.project(new), lens.review(call, old, shown_before)
         await verbs.admission.review(attributes)
         new, raw = await threads.run(call, self._final, lens, old, new, entry.raw)
-        if call.served.converts and raw is not None:  # an object that the webhook cannot show is not written
-            await threads.run(call, call.served.view, raw, 0)
+        if call.served.codec.converts and raw is not None:  # an object that the webhook cannot show is not written
+            await threads.run(call, call.served.codec.view, raw, 0)
         return new, raw
 
     def _asked(self, lens: Lens, entry: Entry) -> tuple[Document, View, Document]:
         """Return the stored object, what the lens shows of it, and that changed, with its managedFields."""
         call, raw = self.call, entry.raw
-        old = call.served.decode(raw, entry.revision)
+        old = call.served.codec.decode(raw, entry.revision)
         shown = lens.show(call, old, raw)
         self._check_uid(old)
         asked = self.change(shown)
@@ -140,7 +140,7 @@ class Update(Struct):
         new["metadata"].pop("resourceVersion", None)
         if _is_due(old) and not metadata.finalizers(new) and _may_go(call, new):
             return new, None
-        return new, call.served.to_store(new)
+        return new, call.served.codec.to_store(new)
 
     def _put_back(self, lens: Lens, old: View, shown: Document) -> Document:
         """Return the whole object with what was shown of it put back, and with what only the server may set."""
@@ -158,11 +158,11 @@ class Update(Struct):
         call, keys, uid = self.call, self.verbs.store.keys, old["metadata"].get("uid", "")
         if not self.uid or self.uid == uid:
             return
-        key = keys.object(call.served.stored_resource, call.namespace or "", call.name)
+        key = keys.object(call.served.names.stored_resource, call.namespace or "", call.name)
         if self.options.dry_run:
             key = f"/{key.removeprefix(keys.root)}"  # upstream: nobody has added the prefix by then
         fault = f"Precondition failed: UID in precondition: {self.uid}, UID in object meta: {uid}"
-        raise status.conflict(call.served.group_resource, call.name, invalid_object(key, fault))
+        raise status.conflict(call.served.names.group_resource, call.name, invalid_object(key, fault))
 
     def _check_revision(self, shown: View, revision: int) -> None:
         """The optimistic lock of PUT and of patches that carry a resourceVersion (WRI-005, UPD-004)."""
@@ -171,12 +171,14 @@ class Update(Struct):
         if given == str(revision):
             return
         known = number(given)
-        if known == revision or (not known and (call.served.unconditional or (self.unconditional and not given))):
+        if known == revision:
+            return
+        if not known and (call.served.traits.unconditional or (self.unconditional and not given)):
             return
         if not known:
             wrong = fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-            raise status.invalid(call.served.group_resource, call.name, [wrong])
-        raise status.conflict(call.served.group_resource, call.name, status.MODIFIED)
+            raise status.invalid(call.served.names.group_resource, call.name, [wrong])
+        raise status.conflict(call.served.names.group_resource, call.name, status.MODIFIED)
 
 
 def _is_due(old: View) -> bool:
@@ -187,7 +189,8 @@ def _is_due(old: View) -> bool:
 
 def _may_go(call: Call, new: View) -> bool:
     """A namespace stays until its own finalizers are gone, too (NSP-005)."""
-    return not (call.served.typed and new.get("kind") == "Namespace" and (new.get("spec") or {}).get("finalizers"))
+    is_namespace = call.served.model.typed and new.get("kind") == "Namespace"
+    return not (is_namespace and (new.get("spec") or {}).get("finalizers"))
 
 
 def _at(shown: View, revision: int) -> Document:

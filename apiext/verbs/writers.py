@@ -40,7 +40,7 @@ class Writer:
     def __init__(self, queues: Queues, call: Call) -> None:
         self._queues = queues
         self._call = call
-        self._key: Key = (call.served.stored_resource, call.namespace or "", call.name)
+        self._key: Key = (call.served.names.stored_resource, call.namespace or "", call.name)
         self._queue: Queue | None = None  # in which it waits or has its turn
         self._seconds = 0.0  # of its last turn
         self._granted: asyncio.Future[None] | None = None

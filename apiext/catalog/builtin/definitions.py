@@ -11,9 +11,20 @@ from apiext.catalog.columns import CREATED_AT, NAME
 from apiext.catalog.endpoints import SUBRESOURCE_VERBS, shown_as_stored, taken_whole
 from apiext.catalog.merge_types import go_merge_type
 from apiext.catalog.selectable import selectable_fields
-from apiext.catalog.served import Column, Endpoint, ServedResource, ServedVersion
+from apiext.catalog.served import (
+    Codec,
+    Column,
+    Endpoint,
+    Model,
+    Names,
+    Published,
+    ServedResource,
+    ServedVersion,
+    Shaping,
+    Validation,
+    Work,
+)
 from apiext.catalog.typed import typed_codec
-from apiext.catalog.viewing import Codec
 from apiext.crd import decoding, empties, encoding, types
 from apiext.crd.conditions import is_true
 from apiext.crd.definition import ESTABLISHED, GROUP, KIND, PLURAL
@@ -76,12 +87,13 @@ def _prepare_status(new: Document, old: View | None) -> Document:
     return kept
 
 
-_ENDPOINTS = {
-    "": Endpoint("", VERBS, shown_as_stored, taken_whole, _prepare, reset={"f:status": EMPTY}),
-    "status": Endpoint(
-        "status", SUBRESOURCE_VERBS, shown_as_stored, taken_whole, _prepare_status, reset={"f:spec": EMPTY}
-    ),
-}
+def _endpoints(model: Model) -> dict[str, Endpoint]:
+    return {
+        "": Endpoint("", VERBS, model, shown_as_stored, taken_whole, _prepare, reset={"f:status": EMPTY}),
+        "status": Endpoint(
+            "status", SUBRESOURCE_VERBS, model, shown_as_stored, taken_whole, _prepare_status, reset={"f:spec": EMPTY}
+        ),
+    }
 
 
 def _at(*path: str) -> Callable[[View], Any]:
@@ -168,8 +180,14 @@ def _v1() -> ServedVersion:
         write=encoding.to_storage,
         same=False,
     )
-    found = _version("v1", codec, decoding.decode_v1, _validate, _warnings, go=types.V1)
-    return replace(found, internal=lambda document: encoding.from_stored_form(encoding.to_storage(document)))
+    return _version(
+        "v1",
+        codec,
+        types.V1,
+        decoding.decode_v1,
+        Validation(_validate, _validate_status, warnings=_warnings),
+        internal=lambda document: encoding.from_stored_form(encoding.to_storage(document)),
+    )
 
 
 def _v1beta1() -> ServedVersion:
@@ -184,10 +202,9 @@ def _v1beta1() -> ServedVersion:
     return _version(
         "v1beta1",
         codec,
+        types.V1BETA1,
         decoding.decode_v1beta1,
-        _validate_v1beta1,
-        _stored_form_warnings,
-        go=types.V1BETA1,
+        Validation(_validate_v1beta1, _validate_status, warnings=_stored_form_warnings),
         deprecation=_V1BETA1_DEPRECATED,
     )
 
@@ -205,41 +222,39 @@ def _printed(encode: Callable[[Document], bytes]) -> Callable[[Document], bytes]
 def _version(
     version: str,
     codec: Codec,
-    decode: Callable[[Document], tuple[Document, list[str]]],
-    validate: Callable[[View, View | None], list[FieldError]],
-    warn: Callable[[View, View | None], list[str]],
-    *,
     go: typed.Struct,
+    decode: Callable[[Document], tuple[Document, list[str]]],
+    validate: Validation,
+    *,
+    internal: Callable[[Document], Document] = lambda document: document,
     deprecation: str = "",
 ) -> ServedVersion:
-    return ServedVersion(
-        group=GROUP,
-        version=version,
-        resource=PLURAL,
-        kind=KIND,
-        list_kind=f"{KIND}List",
-        namespaced=False,
-        view=codec.view,
-        decode=codec.decode,
-        encode=_printed(codec.encode),
-        outdated=codec.outdated,
-        normalize=decode,
-        endpoints=_ENDPOINTS,
-        columns=_COLUMNS,
-        validate=validate,
-        validate_status=_validate_status,
-        warnings=warn,
-        slow=until_imported("apiext.crd.validation"),
-        singular="customresourcedefinition",
-        short_names=("crd", "crds"),
-        categories=("api-extensions",),
-        verbs=VERBS,
-        deprecation_warning=deprecation,
-        selectable=selectable_fields((), namespaced=True),
+    printed, api_version = _printed(codec.encode), f"{GROUP}/{version}"
+    model = Model(
+        api_version,
+        KIND,
+        decode,
         typed=True,
+        columns=_COLUMNS,
         schema=lambda: definition_schema(version),
         merge_type=lazily(lambda: go_merge_type(go)),
-        empty={**typed.decode(go, {})[0], "apiVersion": f"{GROUP}/{version}", "kind": KIND},
-        complete=lambda document: decode(document)[0],
+        empty={**typed.decode(go, {})[0], "apiVersion": api_version, "kind": KIND},
         read_apart=lambda document: typed.read_apart(go, document),
+    )
+    return ServedVersion(
+        Names(GROUP, version, PLURAL, KIND, f"{KIND}List", namespaced=False),
+        model,
+        replace(codec, encode=printed, to_store=printed),
+        _endpoints(model),
+        Shaping(complete=lambda document: decode(document)[0], internal=internal),
+        validate,
+        Published(
+            singular="customresourcedefinition",
+            short_names=("crd", "crds"),
+            categories=("api-extensions",),
+            verbs=VERBS,
+            deprecation_warning=deprecation,
+            selectable=selectable_fields((), namespaced=True),
+        ),
+        work=Work(slow=until_imported("apiext.crd.validation")),
     )

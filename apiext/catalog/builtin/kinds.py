@@ -12,16 +12,27 @@ from apiext.catalog.builtin.scales import builtin_scale
 from apiext.catalog.compile import storage_version_hash
 from apiext.catalog.merge_types import table_type
 from apiext.catalog.selectable import selectable_fields
-from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
+from apiext.catalog.served import (
+    Codec,
+    Column,
+    Endpoint,
+    Model,
+    Names,
+    Published,
+    ServedResource,
+    ServedVersion,
+    Shaping,
+    Traits,
+    Validation,
+    Work,
+)
 from apiext.catalog.typed import typed_codec
-from apiext.catalog.viewing import Codec
 from apiext.documents.document import Document, View
 from apiext.go_types import typed
 from apiext.go_types.tables import Types, types_of
 from apiext.go_types.typed import Struct
 from apiext.managedfields.fieldset import EMPTY
 from apiext.managedfields.schemas import lazily
-from apiext.managedfields.types import Type
 from apiext.meta import syntax
 from apiext.meta.names import GroupResource
 
@@ -151,7 +162,7 @@ def resource(
         row.version,
         builtin=True,
         all_versions=every,
-        stored_as=every[row.version].stored_as,
+        stored_as=every[row.version].names.stored_as,
         review=bool(row.review),
         cached=not row.uncached,
         ttl=event_ttl if row.expires else 0,
@@ -160,45 +171,47 @@ def resource(
 
 def _version(kind: _Kind) -> ServedVersion:
     row = kind.row
-    codec = _codec(row, kind)
     verbs = REVIEW_VERBS if row.review else tuple(row.verbs)
     labels = {} if row.review else selectable_fields((), namespaced=row.namespaced)
+    stored_as = GroupResource(row.stored_as["group"], row.stored_as["resource"]) if row.stored_as else None
+    model = _model(kind, columns_of(row))
     return ServedVersion(
-        group=row.group,
-        version=row.version,
-        resource=row.resource,
-        kind=row.kind,
-        list_kind=f"{row.kind}List",
-        namespaced=row.namespaced,
-        view=codec.view,
-        decode=codec.decode,
-        encode=codec.encode,
-        outdated=codec.outdated,
-        normalize=kind.normalize,
-        endpoints=_endpoints(kind, verbs),
-        columns=columns_of(row),
-        singular=row.kind.lower(),
-        short_names=tuple(row.short),
-        categories=tuple(row.category),
-        verbs=verbs,
-        selectable={**labels, **labels_of(row)},
+        Names(row.group, row.version, row.resource, row.kind, f"{row.kind}List", row.namespaced, stored_as),
+        model,
+        _codec(row, kind),
+        _endpoints(kind, model, verbs),
+        Shaping(complete=lambda document: kind.normalize(document)[0]),
+        _validation(row),
+        Published(
+            singular=row.kind.lower(),
+            short_names=tuple(row.short),
+            categories=tuple(row.category),
+            verbs=verbs,
+            deprecation_warning=row.deprecation,
+            storage_version_hash=_storage_hash(row),
+            selectable={**labels, **labels_of(row)},
+        ),
+        Traits(
+            unconditional=row.unconditional,
+            upserts=row.upserts,
+            returns_deleted=row.returns_deleted,
+            uncollected=row.expires or row.stored_as is not None,
+        ),
+        Work(slow=until_imported(_ADMISSION_RULES) if row.group == _ADMISSION else quick),
+    )
+
+
+def _model(kind: _Kind, columns: tuple[Column, ...] = ()) -> Model:
+    return Model(
+        kind.row.api_version,
+        kind.row.kind,
+        kind.normalize,
         typed=True,
-        slow=until_imported(_ADMISSION_RULES) if row.group == _ADMISSION else quick,
-        unconditional=row.unconditional,
-        judge_metadata=function("core.finalizer_errors") if row.judges_finalizers else None,
-        upserts=row.upserts,
-        returns_deleted=row.returns_deleted,
-        uncollected=row.expires or row.stored_as is not None,
+        columns=columns,
         schema=kind.schema,
-        merge_type=_merge_type(kind),
-        merge_keys=LazyMapping(lambda: kind.types.merge_keys(row.kind)),
+        merge_type=lazily(lambda: table_type(kind.types, kind.row.kind)),
         empty=LazyMapping(kind.empty),
-        complete=lambda document: kind.normalize(document)[0],
-        deprecation_warning=row.deprecation,
-        name_messages=getattr(syntax, row.names),
-        storage_version_hash=_storage_hash(row),
-        stored_as=GroupResource(row.stored_as["group"], row.stored_as["resource"]) if row.stored_as else None,
-        **_hooks(row),
+        merge_keys=LazyMapping(lambda: kind.types.merge_keys(kind.row.kind)),
     )
 
 
@@ -206,16 +219,15 @@ def _storage_hash(row: Row) -> str:
     return "" if row.review else storage_version_hash(row.group, row.stored_version or row.version, row.kind)
 
 
-def _hooks(row: Row) -> dict[str, Any]:
-    named = {
-        "validate_status": row.validate_status,
-        "warnings": row.warnings,
-        "warnings_status": row.warnings_status,
+def _validation(row: Row) -> Validation:
+    hooks: dict[str, Any] = {
+        "validate": _validate(row),
+        "validate_status": row.validate_status and function(row.validate_status),
+        "warnings": row.warnings and function(row.warnings),
+        "warnings_status": row.warnings_status and function(row.warnings_status),
+        "metadata": row.judges_finalizers and function("core.finalizer_errors"),
     }
-    validate = _validate(row)
-    return {field: function(name) for field, name in named.items() if name} | (
-        {"validate": validate} if validate else {}
-    )
+    return Validation(names=getattr(syntax, row.names), **{name: hook for name, hook in hooks.items() if hook})
 
 
 def _validate(row: Row) -> Validate | None:
@@ -261,9 +273,9 @@ def _renaming(row: Row) -> Callable[[View], Document]:
 # --- endpoints ---
 
 
-def _endpoints(kind: _Kind, verbs: tuple[str, ...]) -> Mapping[str, Endpoint]:
+def _endpoints(kind: _Kind, model: Model, verbs: tuple[str, ...]) -> Mapping[str, Endpoint]:
     row = kind.row
-    main = endpoints.main(row.status, verbs)
+    main = endpoints.main(model, row.status, verbs)
     if row.resets:
         main = replace(main, reset={**main.reset, **{f"f:{part}": EMPTY for part in row.resets}})
     prepare = _main(kind, main.prepare)
@@ -272,7 +284,7 @@ def _endpoints(kind: _Kind, verbs: tuple[str, ...]) -> Mapping[str, Endpoint]:
     if row.signed:
         found[""] = replace(found[""], sign=function(row.signed))
     if row.status:
-        status = endpoints.status()
+        status = endpoints.status(model)
         reset = {"f:spec": EMPTY} if row.status_metadata else status.reset
         found["status"] = replace(
             status, prepare=_status(row, status.prepare), reset=reset, judges=tuple(row.judges_status)
@@ -286,20 +298,11 @@ def _endpoints(kind: _Kind, verbs: tuple[str, ...]) -> Mapping[str, Endpoint]:
             main,
             name=below["name"],
             verbs=REVIEW_VERBS,
-            group=asked.row.group,
-            version=asked.row.version,
-            kind=asked.row.kind,
-            normalize=asked.normalize,
+            model=_model(asked),
+            partial=True,
             review=asked.row.review,
-            schema=asked.schema,
-            merge_type=_merge_type(asked),
-            empty=LazyMapping(asked.empty),
         )
     return found
-
-
-def _merge_type(kind: _Kind) -> Callable[[], Type]:
-    return lazily(lambda: table_type(kind.types, kind.row.kind))
 
 
 def _main(kind: _Kind, inner: Prepare, *, dry_run: bool = False) -> Prepare:

@@ -8,7 +8,18 @@ from apiext.catalog.columns import BUILTIN_AGE, NAME
 from apiext.catalog.compile import storage_version_hash
 from apiext.catalog.endpoints import SUBRESOURCE_VERBS, shown_as_stored, taken_whole
 from apiext.catalog.merge_types import go_merge_type
-from apiext.catalog.served import Column, Endpoint, ServedResource, ServedVersion
+from apiext.catalog.served import (
+    Column,
+    Endpoint,
+    Model,
+    Names,
+    Published,
+    ServedResource,
+    ServedVersion,
+    Shaping,
+    Traits,
+    Validation,
+)
 from apiext.catalog.typed import typed_codec
 from apiext.documents.document import Document, View, clone
 from apiext.go_types import typed
@@ -70,15 +81,14 @@ def _keeping(part: str) -> Any:
     return prepare
 
 
-_ENDPOINTS = {
-    "": Endpoint("", VERBS, shown_as_stored, taken_whole, _prepare, reset={"f:status": EMPTY}, judges=(WHOLE, CHANGE)),
-    "status": Endpoint(
-        "status", SUBRESOURCE_VERBS, shown_as_stored, taken_whole, _keeping("spec"), reset={"f:spec": EMPTY}
-    ),
-    "finalize": Endpoint(
-        "finalize", ("update",), shown_as_stored, taken_whole, _keeping("status"), reset={"f:status": EMPTY}
-    ),
-}
+def _endpoints(model: Model) -> dict[str, Endpoint]:
+    show, take = shown_as_stored, taken_whole
+    of_spec, of_status = {"f:spec": EMPTY}, {"f:status": EMPTY}
+    return {
+        "": Endpoint("", VERBS, model, show, take, _prepare, reset=of_status, judges=(WHOLE, CHANGE)),
+        "status": Endpoint("status", SUBRESOURCE_VERBS, model, show, take, _keeping("spec"), reset=of_spec),
+        "finalize": Endpoint("finalize", ("update",), model, show, take, _keeping("status"), reset=of_status),
+    }
 
 
 def _validate(new: View, old: View | None) -> list[FieldError]:
@@ -105,44 +115,37 @@ def _phase(document: View) -> str:
 
 
 def _v1() -> ServedVersion:
-    codec = typed_codec("v1", KIND, read=_read, own=dict, write=dict, same=True)
-    return ServedVersion(
-        group="",
-        version="v1",
-        resource="namespaces",
-        kind=KIND,
-        list_kind="NamespaceList",
-        namespaced=False,
-        view=codec.view,
-        decode=codec.decode,
-        encode=codec.encode,
-        outdated=codec.outdated,
-        normalize=_decode,
-        endpoints=_ENDPOINTS,
+    model = Model(
+        "v1",
+        KIND,
+        _decode,
+        typed=True,
         columns=(
             NAME,
             Column("Status", "string", description="The status of the namespace", cell=_phase),
             BUILTIN_AGE,
         ),
-        validate=_validate,
-        validate_status=_validate_status,
-        singular="namespace",
-        short_names=("ns",),
-        verbs=VERBS,
-        selectable={
-            "metadata.name": lambda document: str((document.get("metadata") or {}).get("name", "")),
-            "status.phase": _phase,
-        },
-        typed=True,
-        unconditional=True,
-        judge_metadata=core.finalizer_errors,
-        returns_deleted=True,
         schema=namespace_schema,
         merge_type=lazily(lambda: go_merge_type(TYPE)),
-        merge_keys={"status.conditions": "type"},
         empty={**typed.decode(TYPE, {})[0], "apiVersion": "v1", "kind": KIND},
-        complete=lambda document: _decode(document)[0],
-        named=default,
-        name_messages=dns1123_label,
-        storage_version_hash=storage_version_hash("", "v1", KIND),
+        merge_keys={"status.conditions": "type"},
+    )
+    return ServedVersion(
+        Names("", "v1", "namespaces", KIND, "NamespaceList", namespaced=False),
+        model,
+        typed_codec("v1", KIND, read=_read, own=dict, write=dict, same=True),
+        _endpoints(model),
+        Shaping(complete=lambda document: _decode(document)[0], named=default),
+        Validation(_validate, _validate_status, names=dns1123_label, metadata=core.finalizer_errors),
+        Published(
+            singular="namespace",
+            short_names=("ns",),
+            verbs=VERBS,
+            storage_version_hash=storage_version_hash("", "v1", KIND),
+            selectable={
+                "metadata.name": lambda document: str((document.get("metadata") or {}).get("name", "")),
+                "status.phase": _phase,
+            },
+        ),
+        Traits(unconditional=True, returns_deleted=True),
     )

@@ -51,8 +51,8 @@ def changed(base: dict[str, Any], case: Case) -> dict[str, Any]:
 
 def judged(path: str, content: dict[str, Any], old: dict[str, Any] | None = None) -> list[FieldError]:
     version = served(path)
-    before = version.normalize(document(path, "x", **old))[0] if old is not None else None
-    return version.validate(version.normalize(document(path, "x", **content))[0], before)
+    before = version.model.normalize(document(path, "x", **old))[0] if old is not None else None
+    return version.validation.validate(version.model.normalize(document(path, "x", **content))[0], before)
 
 
 def compare(found: Sequence[FieldError], case: Case, prefix: str) -> None:
@@ -121,7 +121,9 @@ def test_an_update_may_keep_what_was_wrong() -> None:
 @pytest.mark.rows("ADM-003")
 def test_defaults_of_a_webhook() -> None:
     service = {"clientConfig": {"service": {"name": "a", "namespace": "b"}}}
-    made = served(MUTATING).normalize(document(MUTATING, "x", webhooks=[{**WEBHOOK, **service}]))[0]["webhooks"][0]
+    made = served(MUTATING).model.normalize(document(MUTATING, "x", webhooks=[{**WEBHOOK, **service}]))[0]["webhooks"][
+        0
+    ]
     added = {name: value for name, value in made.items() if name not in WEBHOOK}
     assert added == {
         "failurePolicy": "Fail",
@@ -136,7 +138,7 @@ def test_defaults_of_a_webhook() -> None:
 
 
 def test_defaults_of_a_policy() -> None:
-    made = served(POLICIES).normalize(document(POLICIES, "x", spec=POLICY))[0]["spec"]
+    made = served(POLICIES).model.normalize(document(POLICIES, "x", spec=POLICY))[0]["spec"]
     assert made["failurePolicy"] == "Fail"
     assert made["matchConstraints"] == {
         "matchPolicy": "Equivalent", "namespaceSelector": {}, "objectSelector": {},

@@ -89,13 +89,13 @@ class Configured:
     def attributes(self, new: View | None, subresource: str = "", **more: Any) -> Attributes:
         served, known = self.definition.versions["v1"], {"definition": self.definition, **more}
         return Attributes(
-            known.pop("operation", "CREATE"), served.group_resource, "v1", served.group_kind, subresource,
+            known.pop("operation", "CREATE"), served.names.group_resource, "v1", served.names.group_kind, subresource,
             known.pop("namespace", "n"), "x", User("alice"), False, new, served=served, **known,
         )  # fmt: skip
 
     async def create(self, **more: Any) -> Document:
         """Return what becomes of a red widget."""
-        new, _ = self.definition.versions["v1"].normalize(samples.widget(spec=more.pop("spec", {})))
+        new, _ = self.definition.versions["v1"].model.normalize(samples.widget(spec=more.pop("spec", {})))
         return await self.chain.mutate(self.attributes(new, **more), new)
 
 
@@ -148,7 +148,7 @@ async def test_deletions_are_no_business_of_policies(configured: Configured) -> 
 async def test_the_object_that_was_given_stays_as_it_was(configured: Configured) -> None:
     """Who owns fields is told by what the client wanted."""
     configured.store("p", apply("Object{spec: Object.spec{owner: Object.spec.owner{uid: 'u'}}}"))
-    new, _ = configured.definition.versions["v1"].normalize(samples.widget(spec={"owner": {}}))
+    new, _ = configured.definition.versions["v1"].model.normalize(samples.widget(spec={"owner": {}}))
     before = json.dumps(new)
     found = await configured.chain.mutate(configured.attributes(new), new)
     assert found["spec"] == {"color": "red", "owner": {"uid": "u"}}
@@ -281,7 +281,7 @@ async def test_numbers_that_json_does_not_have(configured: Configured, text: str
 async def test_a_second_round_is_asked_for(configured: Configured, mutation: dict[str, Any], second: bool) -> None:
     # upstream: also by a patch that changed nothing
     configured.store("p", mutation, failurePolicy="Ignore")
-    new, _ = configured.definition.versions["v1"].normalize(samples.widget(spec={}))
+    new, _ = configured.definition.versions["v1"].model.normalize(samples.widget(spec={}))
     made = configured.attributes(new)
     assert await configured.chain.mutate(made, new) is new
     assert made.rounds is not None
@@ -302,7 +302,7 @@ async def test_what_a_policy_makes_large_is_large_for_all_who_follow(
     configured: Configured, color: str, large: bool
 ) -> None:
     configured.store("p", apply(f"Object{{spec: Object.spec{{color: {color}}}}}"))
-    new, _ = configured.definition.versions["v1"].normalize(samples.widget(spec={}))
+    new, _ = configured.definition.versions["v1"].model.normalize(samples.widget(spec={}))
     made = configured.attributes(new, size=200)
     assert len((await configured.chain.mutate(made, new))["spec"]["color"]) == (100_000 if large else 4)
     assert (made.size >= server_limits.WORK_INLINE) is large
@@ -318,7 +318,7 @@ async def test_mutations_make_no_object_without_a_bound(
     names = [f"/metadata/annotations/x{number}" for number in range(mutations)]
     texts = (f'[JSONPatch{{op: "add", path: "{name}", value: object.spec.color}}]' for name in names)
     configured.store("p", *map(json_patch, texts))
-    new, _ = configured.definition.versions["v1"].normalize(samples.widget(spec={"color": "x" * letters}))
+    new, _ = configured.definition.versions["v1"].model.normalize(samples.widget(spec={"color": "x" * letters}))
     new["metadata"]["annotations"] = {}
     made = configured.attributes(new, size=letters)
     if fits:

@@ -86,10 +86,10 @@ class Configured:
     async def create(self, *, dry_run: bool = False, left: float = 0.0, **spec: Any) -> tuple[Document, Traces]:
         definition = samples.resource()
         served = definition.versions["v1"]
-        new, _ = served.normalize(samples.widget(spec=spec))
+        new, _ = served.model.normalize(samples.widget(spec=spec))
         told = WriteOptions("CreateOptions", field_manager="me")
         attributes = Attributes(
-            "CREATE", served.group_resource, "v1", served.group_kind, "", "n", "x", ALICE, dry_run,
+            "CREATE", served.names.group_resource, "v1", served.names.group_kind, "", "n", "x", ALICE, dry_run,
             new, None, told, served, definition, left and asyncio.get_running_loop().time() + left,
         )  # fmt: skip
         found = await self.chain.mutate(attributes, new)

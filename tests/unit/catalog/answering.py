@@ -74,14 +74,14 @@ def served(written: str, schema: dict[str, Any]) -> ServedResource:
     first, second = version("v1", ROOTED), version("v2", schema)
     made = resource(*((first, second) if written == "v1" else (second, first)), conversion=HOOK)
     for one in made.versions.values():
-        one.prepare()
+        one.work.prepare()
     return made
 
 
 def question(of: ServedResource, raw: bytes) -> NeedsConversion:
     """Return what v2 asks about stored bytes."""
     with pytest.raises(NeedsConversion) as needed:
-        of.versions["v2"].view(raw, 7)
+        of.versions["v2"].codec.view(raw, 7)
     return needed.value
 
 

@@ -29,7 +29,14 @@ def test_what_is_served() -> None:
         catalog = catalog.with_resource(served)
     assert catalog.groups() == {"": ["v1"], "apiextensions.k8s.io": ["v1", "v1beta1"]}
     crd, namespace = _v1(CRDS), _v1(NAMESPACES)
-    assert (crd.kind, crd.list_kind, crd.singular, crd.short_names, crd.categories, crd.namespaced) == (
+    assert (
+        crd.names.kind,
+        crd.names.list_kind,
+        crd.published.singular,
+        crd.published.short_names,
+        crd.published.categories,
+        crd.names.namespaced,
+    ) == (
         "CustomResourceDefinition",
         "CustomResourceDefinitionList",
         "customresourcedefinition",
@@ -39,12 +46,14 @@ def test_what_is_served() -> None:
     )
     assert list(crd.endpoints) == ["", "status"]
     assert list(namespace.endpoints) == ["", "status", "finalize"]
-    assert namespace.short_names == ("ns",)
-    assert "deletecollection" not in namespace.verbs
+    assert namespace.published.short_names == ("ns",)
+    assert "deletecollection" not in namespace.published.verbs
     assert all(
-        version.typed and version.open_api for served in BUILTIN.values() for version in served.versions.values()
+        version.model.typed and version.model.open_api
+        for served in BUILTIN.values()
+        for version in served.versions.values()
     )
-    assert CRDS.versions["v1beta1"].deprecation_warning.startswith("apiextensions.k8s.io/v1beta1 Custom")
+    assert CRDS.versions["v1beta1"].published.deprecation_warning.startswith("apiextensions.k8s.io/v1beta1 Custom")
     assert list(builtin_resources(v1beta1=False)[0].versions) == ["v1"]
 
 
@@ -52,7 +61,7 @@ def test_what_is_served() -> None:
 def test_columns_and_selectors_of_definitions() -> None:
     crd = _v1(CRDS)
     document = {"metadata": {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"}}
-    assert [(column.name, column.type, column.priority, column.cell(document)) for column in crd.columns] == [
+    assert [(column.name, column.type, column.priority, column.cell(document)) for column in crd.model.columns] == [
         ("Name", "string", 0, "a"),
         ("Scope", "string", 0, ""),
         ("Versions", "string", 0, ""),
@@ -62,7 +71,7 @@ def test_columns_and_selectors_of_definitions() -> None:
         ("ShortNames", "string", 1, ""),
         ("Established", "boolean", 1, False),
     ]
-    assert {name: get(document) for name, get in crd.selectable.items()} == {
+    assert {name: get(document) for name, get in crd.published.selectable.items()} == {
         "metadata.name": "a",
         "metadata.namespace": "",
     }
@@ -72,18 +81,18 @@ def test_columns_and_selectors_of_definitions() -> None:
 def test_definitions_are_stored_in_their_old_form() -> None:
     crd = _v1(CRDS)
     document = definition()
-    raw = crd.encode({**document, "metadata": {**document["metadata"], "resourceVersion": "4"}})
+    raw = crd.codec.encode({**document, "metadata": {**document["metadata"], "resourceVersion": "4"}})
     assert raw.endswith(b"}\n")
     assert orjson.loads(raw) == {**to_storage(document), "metadata": document["metadata"]}
     again = builtin_resources()[0].versions["v1"]
-    assert crd.view(raw, 9) == again.view(raw, 9), "what it wrote and what others wrote look the same"
-    assert crd.decode(raw, 9) == {**document, "metadata": {**document["metadata"], "resourceVersion": "9"}}
+    assert crd.codec.view(raw, 9) == again.codec.view(raw, 9), "what it wrote and what others wrote look the same"
+    assert crd.codec.decode(raw, 9) == {**document, "metadata": {**document["metadata"], "resourceVersion": "9"}}
     old = CRDS.versions["v1beta1"]
-    beta = old.decode(raw, 9)
+    beta = old.codec.decode(raw, 9)
     assert beta["apiVersion"] == "apiextensions.k8s.io/v1beta1"
     assert beta["spec"]["version"] == "v1"
-    assert old.encode(beta) == raw
-    assert old.view(raw, 9) == builtin_resources()[0].versions["v1beta1"].view(raw, 9)
+    assert old.codec.encode(beta) == raw
+    assert old.codec.view(raw, 9) == builtin_resources()[0].versions["v1beta1"].codec.view(raw, 9)
 
 
 @pytest.mark.rows("UPD-005", "UPD-006", "UPD-007", "UPD-008")
@@ -111,7 +120,7 @@ def _changed(document: dict[str, Any], parts: dict[str, Any] | None) -> dict[str
 @pytest.mark.rows("NSP-002")
 def test_a_new_namespace() -> None:
     namespace = _v1(NAMESPACES)
-    document, unknown = namespace.normalize({"metadata": {"name": "a", "generation": 4}, "spec": {"zz": 1}})
+    document, unknown = namespace.model.normalize({"metadata": {"name": "a", "generation": 4}, "spec": {"zz": 1}})
     assert unknown == ["spec.zz"]
     assert document["status"] == {"phase": "Active"}, "who judges the create sees it"
     prepared = namespace.endpoints[""].prepare(document, None)
@@ -120,7 +129,7 @@ def test_a_new_namespace() -> None:
         "spec": {"finalizers": ["kubernetes"]},
         "status": {"phase": "Active"},
     }
-    assert namespace.validate(prepared, None) == []
+    assert namespace.validation.validate(prepared, None) == []
     own = namespace.endpoints[""].prepare(
         {"metadata": {"name": "a"}, "spec": {"finalizers": ["x.com/y"]}, "status": {"phase": "Terminating"}}, None
     )
@@ -142,14 +151,14 @@ def test_endpoints_of_namespaces() -> None:
 def test_rules_of_namespaces() -> None:
     namespace = _v1(NAMESPACES)
     bad = {"metadata": {"name": "a"}, "spec": {"finalizers": ["foo", "orphan", "a.b/c"]}}
-    assert [str(error) for error in namespace.validate(bad, None)] == [
+    assert [str(error) for error in namespace.validation.validate(bad, None)] == [
         'spec.finalizers: Invalid value: "foo": name is neither a standard finalizer name nor is it fully qualified'
     ]
-    assert namespace.name_messages("a.b") != []
+    assert namespace.validation.names("a.b") != []
     texts = [
         str(error)
         for metadata, phase in (({}, "Active"), ({}, "Terminating"), ({"deletionTimestamp": "t"}, "Active"))
-        for error in namespace.validate_status({"metadata": metadata, "status": {"phase": phase}}, None)
+        for error in namespace.validation.validate_status({"metadata": metadata, "status": {"phase": phase}}, None)
     ]
     assert texts == [
         "status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty",
@@ -167,9 +176,9 @@ def test_namespaces_are_stored_as_they_are_shown() -> None:
         "spec": {"finalizers": ["kubernetes"]},
         "status": {"phase": "Active"},
     }
-    raw = namespace.encode(document)
+    raw = namespace.codec.encode(document)
     assert orjson.loads(raw) == document
     fresh = builtin_resources()[1].versions["v1"]
-    assert namespace.view(raw, 3) == fresh.view(raw, 3) == fresh.view(raw, 3)
-    assert [column.cell(document) for column in namespace.columns] == ["a", "Active", "0001-01-01T00:00:00Z"]
-    assert namespace.selectable["status.phase"](document) == "Active"
+    assert namespace.codec.view(raw, 3) == fresh.codec.view(raw, 3) == fresh.codec.view(raw, 3)
+    assert [column.cell(document) for column in namespace.model.columns] == ["a", "Active", "0001-01-01T00:00:00Z"]
+    assert namespace.published.selectable["status.phase"](document) == "Active"

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[3]
 ROWS = rows()
 EACH = pytest.mark.parametrize("row", [pytest.param(row, id=f"{row.api_version}.{row.kind}") for row in ROWS])
 VERSIONS: dict[tuple[str, str], ServedVersion] = {
-    (version.api_version, version.kind): version
+    (version.names.api_version, version.names.kind): version
     for one in kinds(lambda _, on: True)
     for version in one.versions.values()
 }
@@ -55,14 +55,14 @@ def test_what_a_row_names_is_there(row: Row) -> None:
             assert callable(getattr(found, attribute))
     assert not row.review or row.review in REVIEWS
     version = version_of(row)
-    empty = dict(version.empty)
+    empty = dict(version.model.empty)
     assert (empty["apiVersion"], empty["kind"]) == (row.api_version, row.kind)
-    assert all(column.cell(empty) is not None for column in version.columns if column.name != "Created At")
-    assert all(isinstance(get(empty), str) for get in version.selectable.values())
-    schema = version.open_api
+    assert all(column.cell(empty) is not None for column in version.model.columns if column.name != "Created At")
+    assert all(isinstance(get(empty), str) for get in version.published.selectable.values())
+    schema = version.model.open_api
     assert schema is not None
     assert schema["description"]
-    assert isinstance(version.merge_type(), Type)
+    assert isinstance(version.model.merge_type(), Type)
 
 
 def _described(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
@@ -79,7 +79,7 @@ def _described(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
 )
 @pytest.mark.rows("OAS-003")
 def test_every_field_is_described(row: Row) -> None:
-    schema = version_of(row).open_api
+    schema = version_of(row).model.open_api
     assert schema is not None
     assert list(_described(schema)) == []
 
@@ -157,19 +157,19 @@ def test_an_object_survives_normalising_protobuf_and_the_store(made: tuple[Row, 
     row, fields = made
     version = version_of(row)
     body = {**fields, "apiVersion": row.api_version, "kind": row.kind, "metadata": {"name": "a", "uid": "u"}}
-    document, unknown = version.normalize(body)
+    document, unknown = version.model.normalize(body)
     assert unknown == []
-    again, _ = version.normalize(dict(document))
+    again, _ = version.model.normalize(dict(document))
     assert again == document, "normalising twice changes nothing"
     assert _without_empty_lists(
-        version.normalize(protobuf.decode(protobuf.encode(document)))[0]
+        version.model.normalize(protobuf.decode(protobuf.encode(document)))[0]
     ) == _without_empty_lists(document)
-    raw = version.encode(document)
-    shown = version.decode(raw, 7)
+    raw = version.codec.encode(document)
+    shown = version.codec.decode(raw, 7)
     assert shown["metadata"].pop("resourceVersion") == "7"
     assert shown == (function(row.stored)(document) if row.stored else document)
     other = resource(row).versions[row.version]
-    assert version.view(raw, 7) == other.view(raw, 7), "who wrote it and who did not show the same bytes"
+    assert version.codec.view(raw, 7) == other.codec.view(raw, 7), "who wrote it and who did not show the same bytes"
 
 
 @pytest.mark.rows("RV-020")
@@ -185,19 +185,19 @@ def test_an_object_survives_normalising_protobuf_and_the_store(made: tuple[Row, 
 def test_what_is_no_object_of_its_kind_cannot_be_read(api_version: Any, kind: Any, says: str) -> None:
     raw = orjson.dumps({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}})
     with pytest.raises(Unreadable, match=says):
-        VERSIONS["v1", "ConfigMap"].decode(raw, 1)
+        VERSIONS["v1", "ConfigMap"].codec.decode(raw, 1)
 
 
 @pytest.mark.rows("RV-001")
 def test_events_are_one_object_in_two_versions() -> None:
     old, new = VERSIONS["v1", "Event"], VERSIONS["events.k8s.io/v1", "Event"]
-    assert new.stored_resource == old.stored_resource == old.group_resource
+    assert new.names.stored_resource == old.names.stored_resource == old.names.group_resource
     body = {"metadata": {"name": "a"}, "regarding": {"name": "w"}, "note": "n", "reportingController": "c"}
-    raw = new.encode(new.normalize({**body, "eventTime": "2026-11-21T03:05:11.000000Z"})[0])
-    shown = old.decode(raw, 1)
+    raw = new.codec.encode(new.model.normalize({**body, "eventTime": "2026-11-21T03:05:11.000000Z"})[0])
+    shown = old.codec.decode(raw, 1)
     assert (shown["involvedObject"], shown["message"], shown["reportingComponent"]) == ({"name": "w"}, "n", "c")
     assert (shown["apiVersion"], shown["kind"]) == ("v1", "Event")
-    assert new.encode(new.decode(old.encode(shown), 1)) == raw
+    assert new.codec.encode(new.codec.decode(old.codec.encode(shown), 1)) == raw
 
 
 # --- scalars ---
@@ -289,26 +289,26 @@ from apiext.http import protobuf
 found = next(one for one in builtin_resources() if one.resource == "rankclasses")
 version = found.versions["v1"]
 body = {"apiVersion": "ranking.k8s.io/v1", "kind": "RankClass", "metadata": {"name": "a"}, "value": 5, "zz": 1}
-document, unknown = version.normalize(body)
+document, unknown = version.model.normalize(body)
 prepared = version.endpoints[""].prepare(document, None)
 try:
-    version.normalize({**body, "value": "x"})
+    version.model.normalize({**body, "value": "x"})
 except ValueError as error:
     wrong = str(error)
 changed = {**document, "value": 2000000000, "preemptionPolicy": "Often"}
 print(json.dumps({
     "document": document,
     "unknown": unknown,
-    "read": version.decode(version.encode(prepared), 1),
+    "read": version.codec.decode(version.codec.encode(prepared), 1),
     "protobuf": protobuf.decode(protobuf.encode(document)),
-    "cells": [column.cell(document) for column in version.columns][:2],
-    "selectors": list(version.selectable),
-    "errors": [str(error) for error in version.validate(changed, document)],
-    "valid": version.validate(document, None),
+    "cells": [column.cell(document) for column in version.model.columns][:2],
+    "selectors": list(version.published.selectable),
+    "errors": [str(error) for error in version.validation.validate(changed, document)],
+    "valid": version.validation.validate(document, None),
     "wrong": wrong,
     "published": resource_list(Catalog().with_resource(found), "ranking.k8s.io", "v1")["resources"],
-    "required": version.open_api["required"],
-    "owned": version.merge_type().map is not None,
+    "required": version.model.open_api["required"],
+    "owned": version.model.merge_type().map is not None,
 }))
 """
 

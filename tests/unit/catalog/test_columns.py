@@ -84,10 +84,13 @@ def test_ages_of_objects() -> None:
 def test_each_column_that_tells_an_age_says_so() -> None:
     """Cells of other columns know no clock: they are equal at all times."""
     columns = [
-        column for resource in builtin_resources() for served in resource.versions.values() for column in served.columns
+        column
+        for resource in builtin_resources()
+        for served in resource.versions.values()
+        for column in served.model.columns
     ]
     named = {column.name for column in columns if column.tells_age}
-    assert named == {"Age", "Last Seen", "First Seen"}
+    assert named == {"Age", "Duration", "First Seen", "Last Schedule", "Last Seen", "Restarts"}
     assert not [column.name for column in columns if column.name in named and not column.tells_age]
     (*_, custom) = custom_columns([{"name": "X", "type": "date", "jsonPath": ".spec.d"}])
     assert custom.tells_age

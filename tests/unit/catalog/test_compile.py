@@ -26,7 +26,13 @@ def test_a_resource() -> None:
     assert (served.storage_version, list(served.versions), list(served.all_versions)) == ("v1", ["v1"], ["v1", "v2"])
     assert served.established
     one = served.versions["v1"]
-    assert (one.kind, one.list_kind, one.singular, one.short_names, one.categories) == (
+    assert (
+        one.names.kind,
+        one.names.list_kind,
+        one.published.singular,
+        one.published.short_names,
+        one.published.categories,
+    ) == (
         "Widget",
         "WidgetList",
         "widget",
@@ -34,15 +40,15 @@ def test_a_resource() -> None:
         ("all",),
     )
     assert list(one.endpoints) == ["", "status", "scale"]
-    assert (one.verbs, one.deprecation_warning, one.open_api) == (ALL_VERBS, "", CLOSED)
-    assert list(one.selectable) == ["metadata.name", "metadata.namespace"]
+    assert (one.published.verbs, one.published.deprecation_warning, one.model.open_api) == (ALL_VERBS, "", CLOSED)
+    assert list(one.published.selectable) == ["metadata.name", "metadata.namespace"]
 
 
 @pytest.mark.rows("DIS-105")
 def test_the_hash_of_the_storage_version() -> None:
     document = definition(version("v1", OPEN))
     document["spec"]["group"] = "uniq0000.example.com"  # recorded
-    assert compile_definition(document).versions["v1"].storage_version_hash == "+JE5sZCPVl4="
+    assert compile_definition(document).versions["v1"].published.storage_version_hash == "+JE5sZCPVl4="
 
 
 @pytest.mark.rows("DEL-004")
@@ -51,7 +57,7 @@ def test_terminating_shows_fewer_verbs() -> None:
     document["status"]["conditions"].append({"type": "Terminating", "status": "True"})
     served = compile_definition(document)
     assert served.terminating
-    assert served.versions["v1"].verbs == TERMINATING_VERBS
+    assert served.versions["v1"].published.verbs == TERMINATING_VERBS
 
 
 @pytest.mark.rows("SRV-015")
@@ -82,7 +88,11 @@ def test_deprecation(case: Case) -> None:
     ]
     versions[0] |= {"deprecationWarning": case.own} if case.own else {}
     served = resource(*versions)
-    found = {name: one.deprecation_warning for name, one in served.all_versions.items() if one.deprecation_warning}
+    found = {
+        name: one.published.deprecation_warning
+        for name, one in served.all_versions.items()
+        if one.published.deprecation_warning
+    }
     assert found == (case.warns or {})
 
 
@@ -99,37 +109,37 @@ def test_the_version_to_use_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) 
     served = compile_definition(document)
     assert len(looked_at) <= 4 * count, "all are not compared for each"
     text = f"example.com/v1 Widget is deprecated; use example.com/v{count - 1} Widget"
-    assert served.all_versions["v1"].deprecation_warning == text
+    assert served.all_versions["v1"].published.deprecation_warning == text
 
 
 @pytest.mark.rows("MET-001", "PRU-007", "PRU-008", "NUL-005")
 def test_a_body_is_coerced_pruned_and_defaulted() -> None:
     one = resource().versions["v1"]
     body = widget(metadata={"extra": 1, "creationTimestamp": None}, spec={"zz": 1}, zz=2)
-    document, unknown = one.normalize(body)
+    document, unknown = one.model.normalize(body)
     assert unknown == ["metadata.extra", "spec.zz", "zz"]
     assert document["spec"] == {"color": "red"}
     assert "creationTimestamp" not in document["metadata"]
     with pytest.raises(ValueError, match=r"ObjectMeta.labels of type map\[string\]string"):
-        one.normalize(widget(metadata={"labels": "x"}))
+        one.model.normalize(widget(metadata={"labels": "x"}))
 
 
 def test_a_body_of_another_kind_is_left_alone() -> None:
-    document, unknown = resource().versions["v1"].normalize({**widget(zz=1), "kind": "Gadget"})
+    document, unknown = resource().versions["v1"].model.normalize({**widget(zz=1), "kind": "Gadget"})
     assert (document["zz"], unknown) == (1, [])
 
 
 @pytest.mark.rows("SRV-009", "VAL-001")
 def test_validation_adds_the_values_of_scale() -> None:
     one = resource().versions["v1"]
-    errors = one.validate(widget(spec={"replicas": -1, "color": 5}, status={"selector": {"a": "b"}}), None)
+    errors = one.validation.validate(widget(spec={"replicas": -1, "color": 5}, status={"selector": {"a": "b"}}), None)
     assert sorted(map(str, errors)) == [
         ".spec.replicas: Invalid value: -1: should be a non-negative integer",
         '.status.selector: Invalid value: "": .status.selector accessor error: map[a:b] is of the type'
         " map[string]interface {}, expected string",
         'spec.color: Invalid value: "integer": spec.color in body must be of type string: "integer"',
     ]
-    errors = one.validate_status(widget(spec={"replicas": -1}, status={"replicas": 3000000000}), widget())
+    errors = one.validation.validate_status(widget(spec={"replicas": -1}, status={"replicas": 3000000000}), widget())
     assert list(map(str, errors)) == [
         ".status.replicas: Invalid value: 3000000000: should be less than or equal to 2147483647"
     ]
@@ -141,10 +151,10 @@ def test_versions_differ_by_name_and_schema() -> None:
         version("v1", CLOSED), version("v2", {"type": "object", "properties": {"status": {"type": "object"}}})
     )
     raw = orjson.dumps(widget(spec={"zz": 1}, status={"a": 1}))
-    assert orjson.loads(served.versions["v1"].view(raw, 4))["spec"] == {"color": "red"}
-    second = orjson.loads(served.versions["v2"].view(raw, 4))
+    assert orjson.loads(served.versions["v1"].codec.view(raw, 4))["spec"] == {"color": "red"}
+    second = orjson.loads(served.versions["v2"].codec.view(raw, 4))
     assert (second["apiVersion"], "spec" in second, second["status"]) == ("example.com/v2", False, {})
-    back = served.versions["v2"].encode({**second, "spec": {"replicas": 1}})
+    back = served.versions["v2"].codec.encode({**second, "spec": {"replicas": 1}})
     assert orjson.loads(back)["apiVersion"] == "example.com/v1"
     assert orjson.loads(back)["spec"] == {"replicas": 1}
 
@@ -152,10 +162,12 @@ def test_versions_differ_by_name_and_schema() -> None:
 @pytest.mark.rows("MET-002")
 def test_what_others_stored_is_repaired() -> None:
     one = resource().versions["v1"]
-    shown = one.decode(b'{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"labels":5,"name":"a","x":1}}', 3)
+    shown = one.codec.decode(
+        b'{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"labels":5,"name":"a","x":1}}', 3
+    )
     assert shown["metadata"] == {"name": "a", "generation": 1, "resourceVersion": "3"}
     with pytest.raises(ValueError, match=r"not an object"):
-        one.view(b"[1]", 1)
+        one.codec.view(b"[1]", 1)
 
 
 @pytest.mark.rows("VER-011")
@@ -163,7 +175,7 @@ def test_a_version_that_is_not_there() -> None:
     one = resource().versions["v1"]
     raw = orjson.dumps({**widget(), "apiVersion": "example.com/v0"})
     with pytest.raises(WrongVersion, match=r"request to convert CR from an invalid group/version: example.com/v0"):
-        one.view(raw, 1)
+        one.codec.view(raw, 1)
 
 
 @pytest.mark.rows("VER-004", "VER-014")
@@ -172,17 +184,17 @@ def test_webhook_conversion_is_left_to_others() -> None:
     assert served.conversion == HOOK["webhook"]
     raw = orjson.dumps(widget(spec={"zz": 1}))
     with pytest.raises(NeedsConversion) as needed:
-        served.versions["v2"].view(raw, 6)
+        served.versions["v2"].codec.view(raw, 6)
     assert needed.value.api_version == "example.com/v2"
     assert needed.value.document["spec"] == {"color": "red"}
     assert "resourceVersion" not in needed.value.document["metadata"]
     needed.value.keep({**needed.value.document, "apiVersion": "example.com/v2", "spec": {"size": 2}}, b"")
     for revision in (6, 7):
-        shown = orjson.loads(served.versions["v2"].view(raw, revision))
+        shown = orjson.loads(served.versions["v2"].codec.view(raw, revision))
         assert (shown["apiVersion"], shown["spec"]) == ("example.com/v2", {"size": 2})
         assert shown["metadata"]["resourceVersion"] == str(revision)
-        assert served.versions["v2"].decode(raw, revision) == shown
-    converted = served.versions["v1"].accept({**widget(spec={"zz": 1}), "apiVersion": "example.com/v2"})
+        assert served.versions["v2"].codec.decode(raw, revision) == shown
+    converted = served.versions["v1"].shaping.accept({**widget(spec={"zz": 1}), "apiVersion": "example.com/v2"})
     assert (converted["apiVersion"], converted["spec"]) == ("example.com/v1", {})
 
 
@@ -191,35 +203,35 @@ def test_what_is_written_comes_from_the_webhook() -> None:
     served = resource(version("v1", CLOSED), version("v2", OPEN), conversion=HOOK)
     document = {**widget(spec={"color": "red"}), "apiVersion": "example.com/v2"}
     with pytest.raises(NeedsConversion) as needed:
-        served.versions["v2"].encode(document)
+        served.versions["v2"].codec.encode(document)
     assert (needed.value.api_version, needed.value.document["apiVersion"]) == ("example.com/v1", "example.com/v2")
     needed.value.keep(
         {**needed.value.document, "apiVersion": "example.com/v1", "spec": {"color": "blue", "zz": 1}}, b""
     )
-    stored = orjson.loads(served.versions["v2"].encode(document))
+    stored = orjson.loads(served.versions["v2"].codec.encode(document))
     assert (stored["apiVersion"], stored["spec"]) == ("example.com/v1", {"color": "blue"})
-    as_is = served.versions["v2"].encode_as_is
+    as_is = served.versions["v2"].codec.encode_as_is
     assert as_is is not None
     assert orjson.loads(as_is(document))["apiVersion"] == "example.com/v2"
-    assert served.versions["v1"].converts
-    assert not resource(version("v1", CLOSED), conversion=HOOK).versions["v1"].converts
+    assert served.versions["v1"].codec.converts
+    assert not resource(version("v1", CLOSED), conversion=HOOK).versions["v1"].codec.converts
 
 
 def test_a_dropped_status_with_a_default_is_not_spliced() -> None:
     schema = {"type": "object", "properties": {"status": {"type": "object", "default": {}}}}
     one = resource(version("v1", schema, subresources={"status": {}})).versions["v1"]
-    document, _ = one.normalize(widget())
-    raw = one.encode(one.endpoints[""].prepare(document, None))
+    document, _ = one.model.normalize(widget())
+    raw = one.codec.encode(one.endpoints[""].prepare(document, None))
     assert b"status" not in raw
-    assert orjson.loads(one.view(raw, 2))["status"] == {}
+    assert orjson.loads(one.codec.view(raw, 2))["status"] == {}
 
 
 @pytest.mark.rows("B1-007", "PRU-006")
 def test_legacy_data_is_not_pruned() -> None:
     one = resource(version("v1", CLOSED), preserveUnknownFields=True).versions["v1"]
-    document, unknown = one.normalize(widget(spec={"zz": 1}))
+    document, unknown = one.model.normalize(widget(spec={"zz": 1}))
     assert (document["spec"]["zz"], unknown) == (1, [])
-    assert orjson.loads(one.view(orjson.dumps(widget(spec={"zz": 1})), 1))["spec"]["zz"] == 1
+    assert orjson.loads(one.codec.view(orjson.dumps(widget(spec={"zz": 1})), 1))["spec"]["zz"] == 1
 
 
 @pytest.mark.rows("VER-015")
@@ -229,9 +241,9 @@ def test_a_version_is_cold_until_all_that_may_be_stored_can_be_read() -> None:
     document.setdefault("status", {})["storedVersions"] = ["v1", "v2"]
     found = compile_definition(document)
     first, second = found.all_versions["v1"], found.all_versions["v2"]
-    assert first.cold()
-    assert second.cold()
-    second.prepare()
-    assert not second.cold()
-    assert not first.cold(), "objects in v1 may still be there, and are read by its schema"
-    assert found.all_versions["v3"].cold(), "nothing is stored in it"
+    assert first.work.cold()
+    assert second.work.cold()
+    second.work.prepare()
+    assert not second.work.cold()
+    assert not first.work.cold(), "objects in v1 may still be there, and are read by its schema"
+    assert found.all_versions["v3"].work.cold(), "nothing is stored in it"

@@ -9,15 +9,17 @@ import pytest
 
 from apiext.catalog import endpoints
 from apiext.catalog.accessors import AccessorError, nested, with_nested
+from apiext.catalog.served import Model
 from apiext.conformance.support.cases import Case, case_name, load
 from apiext.documents.document import clone
 from apiext.documents.equality import same
 from tests.unit.catalog.samples import SCALE, widget
 
+MODEL = Model("example.com/v1", "Widget", lambda document: (document, []))
 ENDPOINTS = {
-    "main": endpoints.main(False),
-    "main with status": endpoints.main(True),
-    "status": endpoints.status(),
+    "main": endpoints.main(MODEL, False),
+    "main with status": endpoints.main(MODEL, True),
+    "status": endpoints.status(MODEL),
     "scale": endpoints.scale(SCALE),
 }
 
@@ -58,7 +60,7 @@ def test_a_scale_is_shown() -> None:
     assert scale.unreadable(stored) == ""
     assert scale.project(widget(spec={"replicas": 0}))["spec"] == {}
     assert scale.project(widget(spec={"replicas": 1}))["status"] == {"replicas": 0}
-    assert (scale.group, scale.version, scale.kind) == ("autoscaling", "v1", "Scale")
+    assert (scale.model.group, scale.model.version, scale.model.kind) == ("autoscaling", "v1", "Scale")
 
 
 @pytest.mark.rows("SRV-007")

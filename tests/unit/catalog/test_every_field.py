@@ -92,13 +92,13 @@ def _kinds() -> Iterator[Kind]:
             structs[one.api_version, one.kind] = types_of(one.types).root(one.kind)
     for resource in builtin_resources(enabled=lambda _, on: True):
         for version in resource.versions.values():
-            yield Kind(version, structs[version.api_version, version.kind], not resource.review)
+            yield Kind(version, structs[version.names.api_version, version.names.kind], not resource.review)
 
 
 RESOURCES: list[ServedResource] = builtin_resources(enabled=lambda _, on: True)
 KINDS = list(_kinds())
 EACH = pytest.mark.parametrize(
-    "kind", [pytest.param(kind, id=f"{kind.version.api_version}.{kind.version.kind}") for kind in KINDS]
+    "kind", [pytest.param(kind, id=f"{kind.version.names.api_version}.{kind.version.names.kind}") for kind in KINDS]
 )
 
 
@@ -127,7 +127,7 @@ def full(kind: Kind, variant: int) -> dict[str, Any]:
     """Return an object with every field."""
     version = kind.version
     body: dict[str, Any] = value_of(kind.struct, variant)
-    return {**body, "apiVersion": version.api_version, "kind": version.kind}
+    return {**body, "apiVersion": version.names.api_version, "kind": version.names.kind}
 
 
 def lost(wanted: Any, found: Any, path: str = "") -> Iterator[str]:
@@ -146,7 +146,7 @@ def _expected(kind: Kind, variant: int) -> dict[str, Any]:
     body = full(kind, variant)
     version = kind.version
     for api_version, name, field in WRITE_ONLY:
-        if (version.api_version, version.kind) == (api_version, name):
+        if (version.names.api_version, version.names.kind) == (api_version, name):
             del body[field]
     return body
 
@@ -156,24 +156,24 @@ def _expected(kind: Kind, variant: int) -> dict[str, Any]:
 @pytest.mark.rows("NEG-003", "ETC-003")
 def test_every_field_survives_json_protobuf_and_the_store(kind: Kind, variant: int) -> None:
     version, body, wanted = kind.version, full(kind, variant), _expected(kind, variant)
-    document, unknown = version.normalize(body)
+    document, unknown = version.model.normalize(body)
     assert unknown == []
     assert list(lost(wanted, document)) == []
-    again, unknown = version.normalize(dict(document))
+    again, unknown = version.model.normalize(dict(document))
     assert (again, unknown) == (document, [])
-    if protobuf.knows(version.api_version, version.kind):
+    if protobuf.knows(version.names.api_version, version.names.kind):
         read = protobuf.decode(protobuf.encode(body))  # as a client sends it
         assert list(lost(body, read)) == []
-        assert version.normalize(read)[0] == document, "a PUT in protobuf is the PUT in JSON"
-        read, _ = version.normalize(protobuf.decode(protobuf.encode(document)))
+        assert version.model.normalize(read)[0] == document, "a PUT in protobuf is the PUT in JSON"
+        read, _ = version.model.normalize(protobuf.decode(protobuf.encode(document)))
         assert list(lost(document, read)) == []
     else:
-        assert version.api_version == "apiextensions.k8s.io/v1beta1", "upstream has no protobuf of it"
+        assert version.names.api_version == "apiextensions.k8s.io/v1beta1", "upstream has no protobuf of it"
     if (
-        kind.stored and version.api_version != "apiextensions.k8s.io/v1beta1"
+        kind.stored and version.names.api_version != "apiextensions.k8s.io/v1beta1"
     ):  # both of its forms are not allowed at once
         stored = {**document, "metadata": {**document["metadata"], "resourceVersion": ""}}
-        assert list(lost({**wanted, "metadata": METADATA}, version.decode(version.encode(stored), 7))) == []
+        assert list(lost({**wanted, "metadata": METADATA}, version.codec.decode(version.codec.encode(stored), 7))) == []
 
 
 class OneVersion:
@@ -196,7 +196,12 @@ class OneVersion:
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, id=f"{kind.version.api_version}.{kind.version.kind}") for kind in KINDS if kind.stored]
+    "kind",
+    [
+        pytest.param(kind, id=f"{kind.version.names.api_version}.{kind.version.names.kind}")
+        for kind in KINDS
+        if kind.stored
+    ],
 )
 @pytest.mark.parametrize("variant", range(VARIANTS))
 @pytest.mark.rows("SSA-019")
@@ -204,9 +209,14 @@ def test_every_field_can_be_applied(kind: Kind, variant: int) -> None:
     version = kind.version
     body = {**_expected(kind, variant), "metadata": {"name": "a", "labels": {"k": "v"}}}
     writer = Writer(
-        OneVersion(version.merge_type()), version.api_version, version.kind, "m", "", "2026-01-01T00:00:00Z"
+        OneVersion(version.model.merge_type()),
+        version.names.api_version,
+        version.names.kind,
+        "m",
+        "",
+        "2026-01-01T00:00:00Z",
     )
-    empty = dict(version.empty)
+    empty = dict(version.model.empty)
     applied, changed = manager.apply(writer, empty, body, empty, force=False)
     assert changed
     assert list(lost(body, applied)) == []
@@ -227,13 +237,12 @@ def test_every_field_can_be_applied(kind: Kind, variant: int) -> None:
 def test_every_field_of_a_question_about_an_object_survives(resource: ServedResource, name: str) -> None:
     endpoint = resource.versions[resource.storage_version].endpoints[name]
     asked = next(below["asks"] for row in rows() for below in row.subresources if below["name"] == name)
-    api_version = f"{endpoint.group}/{endpoint.version}"
+    model = endpoint.model
     body = {
         **value_of(types_of(asked["types"]).root(asked["kind"]), 0),
-        "apiVersion": api_version,
-        "kind": endpoint.kind,
+        "apiVersion": model.api_version,
+        "kind": model.kind,
     }
-    assert endpoint.normalize is not None
-    document, unknown = endpoint.normalize(body)
+    document, unknown = model.normalize(body)
     assert (unknown, list(lost(body, document))) == ([], [])
     assert list(lost(body, protobuf.decode(protobuf.encode(body)))) == []

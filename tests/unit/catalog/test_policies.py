@@ -17,7 +17,10 @@ pytestmark = pytest.mark.rows("ADM-020")
 
 GROUP = "admissionregistration.k8s.io"
 SERVED: dict[str, ServedVersion] = {
-    version.kind: version for resource in kinds() if resource.group == GROUP for version in resource.versions.values()
+    version.names.kind: version
+    for resource in kinds()
+    if resource.group == GROUP
+    for version in resource.versions.values()
 }
 RULE = {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
 RIGHT: dict[str, dict[str, Any]] = {
@@ -32,7 +35,9 @@ RIGHT: dict[str, dict[str, Any]] = {
 def made(kind: str, content: dict[str, Any]) -> dict[str, Any]:
     spec = {"matchConstraints": {"resourceRules": [RULE]}, **RIGHT[kind], **content}
     metadata = {"name": "x"}
-    return SERVED[kind].normalize({"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": metadata, "spec": spec})[0]
+    return SERVED[kind].model.normalize(
+        {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": metadata, "spec": spec}
+    )[0]
 
 
 @pytest.mark.rows("ADM-006")
@@ -41,14 +46,14 @@ def test_what_was_stored_may_use_all_of_the_language(case: Case) -> None:
     new, old = made(case.kind, case.set), made(case.kind, case.set if case.old is None else case.old)
     if case.old is None:
         new["spec"]["failurePolicy"] = "Ignore"
-    found = SERVED[case.kind].validate(new, old)
+    found = SERVED[case.kind].validation.validate(new, old)
     assert [error.field for error in found] == [f"spec.{field}" for field in case.refused or ()]
     assert all("undeclared reference to 'includes'" in str(error) for error in found)
 
 
 @pytest.mark.parametrize("case", load(__file__, "unplanned_expressions"), ids=case_name)
 def test_an_expression_that_has_no_program(case: Case) -> None:
-    (error,) = SERVED[case.kind].validate(made(case.kind, case.set), None)
+    (error,) = SERVED[case.kind].validation.validate(made(case.kind, case.set), None)
     text = "Internal error: program instantiation failed: reference to undefined type: timestamp"
     assert (error.reason, str(error)) == ("InternalError", f"spec.{case.at}: {text}")
 
@@ -87,7 +92,7 @@ def test_cells_of_policies_without_a_spec() -> None:
 
 @pytest.mark.parametrize("kind", sorted(SERVED))
 def test_names_that_are_kept_for_files(kind: str) -> None:
-    warnings = SERVED[kind].warnings
+    warnings = SERVED[kind].validation.warnings
     assert warnings({"metadata": {"name": "static.k8s.io"}}, None) == []
     (text,) = warnings({"metadata": {"name": "a.static.k8s.io"}}, {})
     assert text.startswith('metadata.name: names ending with ".static.k8s.io" are reserved')
@@ -95,7 +100,7 @@ def test_names_that_are_kept_for_files(kind: str) -> None:
 
 @pytest.mark.rows("DIS-102")
 def test_the_version_that_upstream_stores() -> None:
-    hashed = {kind: version.storage_version_hash for kind, version in SERVED.items()}
+    hashed = {kind: version.published.storage_version_hash for kind, version in SERVED.items()}
     assert hashed == {kind: storage_version_hash(GROUP, "v1", kind) for kind in SERVED}
 
 
@@ -111,7 +116,7 @@ ENUMERATIONS = [
 @pytest.mark.rows("OAS-003")
 @pytest.mark.parametrize(("kind", "path", "values"), ENUMERATIONS)
 def test_enumerations_are_published(kind: str, path: str, values: list[str]) -> None:
-    schema: Any = SERVED[kind].open_api
+    schema: Any = SERVED[kind].model.open_api
     found = schema["properties"]["spec"]["properties"]
     for step in path.split("."):
         found = found[step]

@@ -95,13 +95,13 @@ def compare(written: str, schema: dict[str, Any], stored: dict[str, Any], conver
     assert isinstance(kept, Converted), kept
     for revision in (7, 123_456):
         assert taken.at(revision) == kept.at(revision)
-        assert quick_v2.view(raw, revision) == careful_v2.view(raw, revision)
+        assert quick_v2.codec.view(raw, revision) == careful_v2.codec.view(raw, revision)
     assert taken.size == kept.size
     new = {**widget(spec={}), "apiVersion": "example.com/v2"}
     if written == "v2":  # both have seen whether defaults were lacking
-        stored = quick_v2.encode(new)
-        assert stored == careful_v2.encode(new)
-        assert quick_v2.view(stored, 8) == careful_v2.view(stored, 8)
+        stored = quick_v2.codec.encode(new)
+        assert stored == careful_v2.codec.encode(new)
+        assert quick_v2.codec.view(stored, 8) == careful_v2.codec.view(stored, 8)
 
 
 def test_what_is_taken() -> None:
@@ -113,7 +113,7 @@ def test_what_is_taken() -> None:
     shown = orjson.loads(taken.at(12))
     assert shown["metadata"].pop("resourceVersion") == "12"
     assert shown == answer
-    assert taken.at(12) == of.versions["v2"].view(
+    assert taken.at(12) == of.versions["v2"].codec.view(
         orjson.dumps(widget(spec={"color": "blue"}), option=orjson.OPT_SORT_KEYS), 12
     )
 
@@ -123,8 +123,8 @@ def test_defaults_that_were_lacking_are_noticed() -> None:
     raw = orjson.dumps(widget(spec={}), option=orjson.OPT_SORT_KEYS)
     need = question(of, raw)
     assert need.take({**orjson.loads(need.text), "apiVersion": "example.com/v2", "spec": {"size": 1}}) is not None
-    stored = of.versions["v2"].encode({**widget(spec={"size": 2}), "apiVersion": "example.com/v2"})
-    assert orjson.loads(of.versions["v2"].view(stored, 8))["spec"] == {"size": 2, "color": "red"}
+    stored = of.versions["v2"].codec.encode({**widget(spec={"size": 2}), "apiVersion": "example.com/v2"})
+    assert orjson.loads(of.versions["v2"].codec.view(stored, 8))["spec"] == {"size": 2, "color": "red"}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_what_is_kept_takes_its_own_length(keep: Callable[[bytes], object]) -> N
 def test_others_are_asked_about_alike() -> None:
     of = served("v1", TYPED)
     raws = [orjson.dumps(widget(spec={"replicas": n}), option=orjson.OPT_SORT_KEYS) for n in range(4)]
-    of.versions["v1"].view(raws[2], 7)  # known to be as it is stored, unlike that before
+    of.versions["v1"].codec.view(raws[2], 7)  # known to be as it is stored, unlike that before
     first = question(of, raws[0])
     unseen = [b'{"apiVersion":"example.com/v2","kind":"Widget"}', b'{"kind":"Widget"}', b"[]", b""]
     second, third, *none = first.others([raws[1], raws[2], *unseen])

@@ -105,7 +105,7 @@ def test_what_is_taken_of_a_review_is_what_would_be_judged(writer: str, rows: li
         return {**kept, "metadata": {**kept["metadata"], **change}, **parts}
 
     for raw in raws:
-        of.versions["v1"].view(raw, 7)  # so that it is known where the resourceVersion goes
+        of.versions["v1"].codec.view(raw, 7)  # so that it is known where the resourceVersion goes
     asked = [question(of, raw) for raw in raws]
     converted = [
         convert(number, {**orjson.loads(need.text), "apiVersion": "example.com/v2"})
@@ -120,4 +120,4 @@ def test_what_is_taken_of_a_review_is_what_would_be_judged(writer: str, rows: li
             kept = judged(question(other, raw), given[index])
             assert isinstance(kept, Converted), kept
             assert (one.at(12), one.size) == (kept.at(12), kept.size)
-            assert of.versions["v2"].view(raw, 9) == other.versions["v2"].view(raw, 9)
+            assert of.versions["v2"].codec.view(raw, 9) == other.versions["v2"].codec.view(raw, 9)

@@ -79,16 +79,16 @@ def _one() -> Any:
 @given(widgets(), st.integers(1, 2**62))
 def test_splice_equals_the_full_route(body: dict[str, Any], revision: int) -> None:
     served, fresh = _one(), _one()
-    document, _ = served.normalize(body)
+    document, _ = served.model.normalize(body)
     document = served.endpoints[""].prepare(document, None)
-    raw = served.encode(document)
+    raw = served.codec.encode(document)
     assert raw.endswith(b"\n")
     assert b'"resourceVersion"' not in raw.split(b'"uid"')[0] or b"unknown" in raw or b"free" in raw
-    shown = served.view(raw, revision)
-    assert shown == fresh.view(raw, revision)
-    assert shown == fresh.view(raw, revision), "a second look is the same"
+    shown = served.codec.view(raw, revision)
+    assert shown == fresh.codec.view(raw, revision)
+    assert shown == fresh.codec.view(raw, revision), "a second look is the same"
     assert orjson.loads(shown)["metadata"]["resourceVersion"] == str(revision)
-    assert served.decode(raw, revision) == fresh.decode(raw, revision) == decode_json(shown)[0]
+    assert served.codec.decode(raw, revision) == fresh.codec.decode(raw, revision) == decode_json(shown)[0]
 
 
 _entries = st.lists(
@@ -110,35 +110,35 @@ def test_what_is_in_form_is_stored_and_seen_at_a_glance(
 ) -> None:
     served, fresh = _one(), _one()
     body["metadata"] |= {"managedFields": entries, "uid": uid, "generation": 1}
-    document, _ = served.normalize(body)
-    raw = served.encode_formed(document)
-    assert raw == fresh.encode(document)
-    found, whole = served.glance(raw, revision), served.decode(raw, revision)
+    document, _ = served.model.normalize(body)
+    raw = served.codec.to_store(document)
+    assert raw == fresh.codec.encode(document)
+    found, whole = served.codec.glance(raw, revision), served.codec.decode(raw, revision)
     if found is not None:
         whole["metadata"].pop("managedFields", None)
         assert found == {"metadata": whole["metadata"]}
     else:
-        assert uid != UID or not served.exact(raw)
-    assert _one().glance(raw, revision) is None
+        assert uid != UID or not served.codec.exact(raw)
+    assert _one().codec.glance(raw, revision) is None
 
 
 @given(widgets(), st.integers(1, 9))
 def test_what_is_known_to_be_exact_is_as_normalizing_leaves_it(body: dict[str, Any], revision: int) -> None:
     served = _one()
-    raw = served.encode(served.endpoints[""].prepare(served.normalize(body)[0], None))
-    found = served.decode(raw, revision)
-    if served.exact(raw):
-        assert served.normalize(clone(found)) == (found, [])
-    assert not _one().exact(raw)
+    raw = served.codec.encode(served.endpoints[""].prepare(served.model.normalize(body)[0], None))
+    found = served.codec.decode(raw, revision)
+    if served.codec.exact(raw):
+        assert served.model.normalize(clone(found)) == (found, [])
+    assert not _one().codec.exact(raw)
 
 
 def test_what_a_webhook_or_an_embedded_resource_has_a_say_in_is_never_exact() -> None:
     embedded = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-embedded-resource": True}}}
     hooked = resource(version("v1", CLOSED), version("v2", OPEN), conversion=HOOK).versions["v1"]
     for served in (resource(version("v1", embedded)).versions["v1"], hooked):
-        raw = served.encode(widget(UID))
-        assert not served.exact(raw)
-    assert hooked.glance(raw, 1) is None
+        raw = served.codec.encode(widget(UID))
+        assert not served.codec.exact(raw)
+    assert hooked.codec.glance(raw, 1) is None
 
 
 def _two(schema: dict[str, Any]) -> Any:
@@ -153,22 +153,22 @@ def test_another_name_equals_the_full_route(
     body: dict[str, Any], schema: dict[str, Any], known: bool, revision: int
 ) -> None:
     quick, full = _two(schema), _two(schema)
-    document, _ = quick["v1"].normalize(body)
-    raw = quick["v1"].encode(document) if known else full["v1"].encode(document)
+    document, _ = quick["v1"].model.normalize(body)
+    raw = quick["v1"].codec.encode(document) if known else full["v1"].codec.encode(document)
     for one in quick.values():
-        one.prepare()
-    assert quick["v2"].view(raw, revision) == full["v2"].view(raw, revision)
-    assert quick["v1"].view(raw, revision) == full["v1"].view(raw, revision)
-    assert quick["v2"].view(raw, 7) == full["v2"].view(raw, 7), "what was read in v1 is known now"
+        one.work.prepare()
+    assert quick["v2"].codec.view(raw, revision) == full["v2"].codec.view(raw, revision)
+    assert quick["v1"].codec.view(raw, revision) == full["v1"].codec.view(raw, revision)
+    assert quick["v2"].codec.view(raw, 7) == full["v2"].codec.view(raw, 7), "what was read in v1 is known now"
 
 
 def test_what_differs_by_name_only_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     served = _two(CLOSED)
     for one in served.values():
-        one.prepare()
-    raw = served["v1"].encode(widget(UID, spec={"color": "red", "replicas": 2}))
+        one.work.prepare()
+    raw = served["v1"].codec.encode(widget(UID, spec={"color": "red", "replicas": 2}))
     monkeypatch.setattr("apiext.catalog.viewing.encode_json", None)
-    shown = orjson.loads(served["v2"].view(raw, 7))
+    shown = orjson.loads(served["v2"].codec.view(raw, 7))
     assert (shown["apiVersion"], shown["spec"]) == ("example.com/v2", {"color": "red", "replicas": 2})
 
 
@@ -176,19 +176,19 @@ def test_what_differs_by_name_only_is_not_written_again(monkeypatch: pytest.Monk
 def test_whatever_is_stored_is_read_the_same_twice(body: dict[str, Any], revision: int) -> None:
     served = _one()
     raw = orjson.dumps(body)
-    first = served.view(raw, revision)
-    assert served.view(raw, revision) == first
+    first = served.codec.view(raw, revision)
+    assert served.codec.view(raw, revision) == first
     again = _one()
-    shown = again.view(first, revision)
+    shown = again.codec.view(first, revision)
     assert shown == first or re.sub(rb"-0([],}])", rb"0\1", first) == shown  # -0.0 prints as -0, an integer (Go, too)
 
 
 @given(widgets())
 def test_encoding_changes_nothing_of_its_argument(body: dict[str, Any]) -> None:
     served = resource(version("v2", OPEN), version("v1", CLOSED)).versions["v1"]
-    document, _ = served.normalize(body)
+    document, _ = served.model.normalize(body)
     before = clone(document)
-    raw = served.encode(document)
+    raw = served.codec.encode(document)
     assert document == before
     assert orjson.loads(raw)["apiVersion"] == "example.com/v2"
 

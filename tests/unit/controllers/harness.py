@@ -57,26 +57,26 @@ class Server:
         served = self.live.current.lookup(DEFINITIONS.group, "v1", DEFINITIONS.resource)
         assert served is not None
         return await self.store.create(
-            self.collection(DEFINITIONS), "", document["metadata"]["name"], served.encode(document)
+            self.collection(DEFINITIONS), "", document["metadata"]["name"], served.codec.encode(document)
         )
 
     def definition(self, name: str) -> Document | None:
         served = self.live.current.lookup(DEFINITIONS.group, "v1", DEFINITIONS.resource)
         entry = self.collection(DEFINITIONS).get("", name)
         assert served is not None
-        return served.decode(entry.raw, entry.revision) if entry is not None else None
+        return served.codec.decode(entry.raw, entry.revision) if entry is not None else None
 
     async def change(self, name: str, change: Callable[[Document], None], guard: Guard | None = None) -> Entry:
         served = self.live.current.lookup(DEFINITIONS.group, "v1", DEFINITIONS.resource)
         assert served is not None
         entry = self.collection(DEFINITIONS).get("", name)
         while entry is not None:
-            document = served.decode(entry.raw, entry.revision)
+            document = served.codec.decode(entry.raw, entry.revision)
             change(document)
             document["metadata"].pop("resourceVersion", None)
             try:
                 return await self.store.update(
-                    self.collection(DEFINITIONS), "", name, served.encode(document), entry.revision, guard
+                    self.collection(DEFINITIONS), "", name, served.codec.encode(document), entry.revision, guard
                 )
             except RevisionChanged as race:
                 entry = race.current

@@ -237,7 +237,7 @@ async def test_finalizers_of_objects_hold_the_deletion() -> None:
         terminating = one.served(NAME)
         assert terminating is not None
         assert terminating.terminating
-        assert terminating.versions["v1"].verbs == TERMINATING_VERBS
+        assert terminating.versions["v1"].published.verbs == TERMINATING_VERBS
         held = await one.replace(terminating, held, lambda document: document.update(spec={"x": 1}))
         await one.store.delete(widgets, "d", "held", held.revision)
         await one.gone(NAME)

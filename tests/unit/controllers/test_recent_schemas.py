@@ -21,7 +21,9 @@ async def test_schemas_of_versions_come_from_one_document(monkeypatch: pytest.Mo
         widgets, gadgets = running.served("widgets.example.com"), running.served("gadgets.example.com")
         assert widgets is not None
         assert gadgets is not None
-        first, second = (widgets.versions[name].schema for name in ("v2", "v3"))
+        first, second = (widgets.versions[name].model.schema for name in ("v2", "v3"))
         assert first() == second() == {"type": "object", "description": "a thing"}
         assert first() is first()
-        assert gadgets.versions["v1"].schema() is not gadgets.versions["v1"].schema(), "nothing is kept of one version"
+        assert gadgets.versions["v1"].model.schema() is not gadgets.versions["v1"].model.schema(), (
+            "nothing is kept of one version"
+        )

@@ -56,13 +56,13 @@ def entries(count: int, size: int = 0, start: int = 0) -> list[Entry]:
 
 async def converted(converter: Converter, of: ServedResource, wanted: list[Entry]) -> list[Entry]:
     """Return the objects with what v2 shows of them."""
-    view = of.versions["v2"].view
+    view = of.versions["v2"].codec.view
     return held(wanted, view, await converter.made(of, view, wanted))
 
 
 async def shown(converter: Converter, of: ServedResource, wanted: list[Entry]) -> list[dict[str, Any]]:
     """Return the objects in v2."""
-    view = of.versions["v2"].view
+    view = of.versions["v2"].codec.view
     found = await converted(converter, of, wanted)
     return [orjson.loads(entry.view(view)) for entry in found]
 
@@ -99,7 +99,7 @@ async def test_so_much_is_asked_for_at_once(
     await shown(converter, of, entries(20, start=7_000))
     asked: list[int] = []
     seen: list[bytes] = []
-    answer_of, view = converter.answer, of.versions["v2"].view
+    answer_of, view = converter.answer, of.versions["v2"].codec.view
 
     async def counted(resource: ServedResource, needs: list[NeedsConversion], *, request: bool) -> Any:
         if needs:
@@ -128,8 +128,8 @@ def needed(work: Callable[..., object], *args: object) -> NeedsConversion:
 @pytest.mark.rows("VER-004")
 async def test_a_review_is_about_one_version(converter: Converter, hook: Webhook) -> None:
     of = served(hook)
-    first, *others = (needed(of.versions["v2"].view, entry.raw, 7) for entry in entries(3))
-    written = needed(of.versions["v2"].encode, {**widget(), "apiVersion": "example.com/v2"})
+    first, *others = (needed(of.versions["v2"].codec.view, entry.raw, 7) for entry in entries(3))
+    written = needed(of.versions["v2"].codec.encode, {**widget(), "apiVersion": "example.com/v2"})
     kept = await converter.answer(of, [first, written, *others])
     assert all(kept)
     asked = [(request["desiredAPIVersion"], len(request["objects"])) for request in hook.requests()]
@@ -139,7 +139,7 @@ async def test_a_review_is_about_one_version(converter: Converter, hook: Webhook
 @pytest.mark.rows("VER-012")
 async def test_however_an_object_came_to_be_shown(converter: Converter, hook: Webhook) -> None:
     of, wanted = served(hook), entries(3)
-    stored, view = of.versions["v1"].view, of.versions["v2"].view
+    stored, view = of.versions["v1"].codec.view, of.versions["v2"].codec.view
     labelled = widget(metadata={"labels": {"a": "b"}}, spec={"color": "blue"})
     wanted.append(Entry("default", "labelled", 7, orjson.dumps(labelled, option=orjson.OPT_SORT_KEYS)))
     own = Entry("default", "own", 8, orjson.dumps({**widget(), "apiVersion": "example.com/v2"}))
@@ -152,7 +152,7 @@ async def test_however_an_object_came_to_be_shown(converter: Converter, hook: We
         for found in (one, two, three):
             assert found.view(view) == found.shown(view) == view(entry.raw, entry.revision)
             assert entry is own or found.view(stored) == stored(entry.raw, entry.revision)
-            assert found.decoded(of.versions["v2"].decode) == expected
+            assert found.decoded(of.versions["v2"].codec.decode) == expected
             assert found.labels == expected["metadata"].get("labels", {})
             later = found.with_revision(1_000)
             assert (later.revision, later.view(view)) == (1_000, view(entry.raw, 1_000))
@@ -257,7 +257,7 @@ async def test_few_wait_for_one_webhook(converter: Converter, hook: Webhook, mon
         told.append(entries)
         arrived.set()
 
-    converter.prepare(of, of.versions["v2"].view, wanted, then)
+    converter.prepare(of, of.versions["v2"].codec.view, wanted, then)
     await asyncio.wait_for(arrived.wait(), 20)
     assert [isinstance(entry, Shown) for entry in told[0]] == [True] * 4
 

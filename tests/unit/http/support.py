@@ -13,7 +13,18 @@ from msgspec.structs import replace
 
 from apiext.auth.authentication import Everyone
 from apiext.auth.authorization import always_allow
-from apiext.catalog.served import ALL_VERBS, Catalog, Column, Endpoint, LiveCatalog, ServedResource, ServedVersion
+from apiext.catalog.served import (
+    ALL_VERBS,
+    Catalog,
+    Codec,
+    Column,
+    Endpoint,
+    LiveCatalog,
+    Model,
+    Names,
+    ServedResource,
+    ServedVersion,
+)
 from apiext.documents.document import Document, View
 from apiext.http.health import Health
 from apiext.http.server import HttpServer, Settings
@@ -35,51 +46,52 @@ def splice(raw: bytes, revision: int) -> bytes:
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
 
 
-def endpoint(name: str = "", verbs: tuple[str, ...] = ALL_VERBS, kind: str = "") -> Endpoint:
-    """Return a lens that shows everything."""
+MODEL = Model(
+    f"{GROUP}/{VERSION}",
+    "Widget",
+    lambda document: (document, []),
+    columns=(
+        Column("Name", "string", "name", "the name", cell=lambda view: view["metadata"].get("name", "")),
+        Column("X", "integer", description="x", cell=lambda view: (view.get("spec") or {}).get("x")),
+    ),
+)
+CODEC = Codec(splice, lambda raw, revision: orjson.loads(splice(raw, revision)), orjson.dumps, orjson.dumps)
+
+
+def endpoint(name: str = "", verbs: tuple[str, ...] = ALL_VERBS, kind: str = "", model: Model = MODEL) -> Endpoint:
+    """Return a lens that shows everything, or the metadata of another kind."""
 
     def project(stored: View) -> View:
         return {"kind": kind, "metadata": stored["metadata"]} if kind else stored
 
-    return Endpoint(name, verbs, project, lambda _, new: dict(new), lambda new, _: new, kind=kind)
+    if kind:
+        model = Model("", kind, lambda document: (document, []), typed=True)
+    return Endpoint(name, verbs, model, project, lambda _, new: dict(new), lambda new, _: new, partial=bool(kind))
+
+
+def endpoints(model: Model) -> dict[str, Endpoint]:
+    """Return the endpoints of an object and its status."""
+    return {"": endpoint(model=model), "status": endpoint("status", ("get", "update", "patch"), model=model)}
 
 
 def version(**changes: Any) -> ServedVersion:
     """Return a served version of widgets."""
-    plain = ServedVersion(
-        GROUP,
-        VERSION,
-        PLURAL,
-        "Widget",
-        "WidgetList",
-        namespaced=True,
-        view=splice,
-        decode=lambda raw, revision: orjson.loads(splice(raw, revision)),
-        encode=orjson.dumps,
-        normalize=lambda document: (document, []),
-        endpoints={"": endpoint(), "status": endpoint("status", ("get", "update", "patch"))},
-        columns=(
-            Column("Name", "string", "name", "the name", cell=lambda view: view["metadata"].get("name", "")),
-            Column("X", "integer", description="x", cell=lambda view: (view.get("spec") or {}).get("x")),
-        ),
-    )
-    return replace(plain, **changes)
+    names = Names(GROUP, VERSION, PLURAL, "Widget", "WidgetList", namespaced=True)
+    return replace(ServedVersion(names, MODEL, CODEC, endpoints(MODEL)), **changes)
 
 
 def resource(served: ServedVersion, **changes: Any) -> ServedResource:
     """Return the resource with one version."""
-    plain = ServedResource(served.group, served.resource, served.namespaced, {served.version: served}, served.version)
+    names = served.names
+    plain = ServedResource(names.group, names.resource, names.namespaced, {names.version: served}, names.version)
     return replace(plain, **changes)
 
 
+NAMESPACE = replace(MODEL, api_version="v1", kind="Namespace", typed=True)
 NAMESPACES = version(
-    group="",
-    resource="namespaces",
-    kind="Namespace",
-    list_kind="NamespaceList",
-    namespaced=False,
-    typed=True,
-    endpoints={"": endpoint(), "status": endpoint("status", ("get", "update", "patch"))},
+    names=Names("", VERSION, "namespaces", "Namespace", "NamespaceList", namespaced=False),
+    model=NAMESPACE,
+    endpoints=endpoints(NAMESPACE),
 )
 
 
@@ -143,9 +155,9 @@ class Shelf:
     async def get(self, call: Call) -> Entry:
         """Return one object."""
         await self._turn(call)
-        found = self.entries.get((call.served.resource, call.namespace or "", call.name))
+        found = self.entries.get((call.served.names.resource, call.namespace or "", call.name))
         if found is None:
-            raise status.not_found(call.served.group_resource, call.name)
+            raise status.not_found(call.served.names.group_resource, call.name)
         return found
 
     async def list(self, call: Call) -> Page:
@@ -154,7 +166,7 @@ class Shelf:
         found = [
             entry
             for (plural, namespace, _), entry in sorted(self.entries.items())
-            if plural == call.served.resource and call.namespace in {None, namespace}
+            if plural == call.served.names.resource and call.namespace in {None, namespace}
         ]
         limit = int(call.query.get("limit", ["0"])[0])
         if 0 < limit < len(found):
@@ -174,7 +186,7 @@ class Shelf:
         await self._turn(call)
         self.bodies.append(body)
         name = body.document["metadata"]["name"]
-        return Outcome(201, entry=self.put(name, call.namespace or "", call.served.resource))
+        return Outcome(201, entry=self.put(name, call.namespace or "", call.served.names.resource))
 
     async def update(self, call: Call, body: Body) -> Outcome:
         """Echo the body."""
@@ -192,7 +204,7 @@ class Shelf:
         """Answer a Status."""
         await self._turn(call)
         self.bodies.append(options)
-        return Outcome(200, document=status.success({"name": call.name, "kind": call.served.resource}))
+        return Outcome(200, document=status.success({"name": call.name, "kind": call.served.names.resource}))
 
     async def begin_collection_delete(self, call: Call, options: Document | None) -> tuple[Page, DeleteOptions]:
         """Answer an empty list."""

@@ -16,7 +16,7 @@ from apiext.storage import limits as storage_limits
 from apiext.storage.store import Entry
 from apiext.storage.watching import WatchGroup
 from apiext.telemetry import Distribution, Slot
-from tests.unit.http.support import NAMESPACES, endpoint, until
+from tests.unit.http.support import CODEC, MODEL, NAMESPACES, endpoint, until
 from tests.unit.storage.test_fanout import Feed, turns
 
 WAYS = [Wanted(PROTOBUF), Wanted(JSON), Wanted(PROTOBUF, PARTIAL, "v1"), Wanted(JSON, "Table", "v1")]
@@ -55,9 +55,9 @@ async def test_events_are_those_of_the_loop(wanted: Wanted, initial: bool) -> No
 
     def view(raw: bytes, revision: int) -> bytes:
         where.add(threading.get_ident())
-        return NAMESPACES.view(raw, revision)
+        return NAMESPACES.codec.view(raw, revision)
 
-    subject = Subject(replace(NAMESPACES, view=view), endpoint(), wanted)
+    subject = Subject(replace(NAMESPACES, codec=replace(CODEC, view=view)), endpoint(), wanted)
     feed, sink = Feed(), Sink()
     sizes = {"a": 10, "b": server_limits.WORK_INLINE, "c": 10, "d": 2 * server_limits.WORK_INLINE}
     if initial:
@@ -85,7 +85,8 @@ async def test_what_cannot_be_written_ends_the_watch() -> None:
         raise ValueError("no")
 
     feed, sink = Feed(), Sink()
-    feed.col.watch(group(Subject(replace(NAMESPACES, view=view), endpoint(), Wanted(PROTOBUF)))[1], None, sink)
+    served = replace(NAMESPACES, codec=replace(CODEC, view=view))
+    feed.col.watch(group(Subject(served, endpoint(), Wanted(PROTOBUF)))[1], None, sink)
     await turns()
     feed.put("n/a", raw=namespace("a", server_limits.WORK_INLINE))
     await until(lambda: sink.data.endswith(b"END"))
@@ -108,5 +109,5 @@ async def test_what_nobody_takes_is_forgotten() -> None:
 
 
 def test_custom_objects_need_no_thread() -> None:
-    subject = Subject(replace(NAMESPACES, typed=False), endpoint(), Wanted(JSON))
+    subject = Subject(replace(NAMESPACES, model=MODEL), endpoint(), Wanted(JSON))
     assert group(subject)[0].stage is None

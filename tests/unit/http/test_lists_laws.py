@@ -42,7 +42,7 @@ def page(specs: list[Any], kind: str, api: str) -> Page:
 
 
 def documents(asked: Page, subject: Subject) -> list[Any]:
-    return [orjson.loads(entry.view(subject.served.view)) for entry in asked.entries or ()]
+    return [orjson.loads(entry.view(subject.served.codec.view)) for entry in asked.entries or ()]
 
 
 @pytest.mark.parametrize("encoding", [JSON, YAML])
@@ -53,7 +53,7 @@ def documents(asked: Page, subject: Subject) -> list[Any]:
 async def test_plain(encoding: str, indent: bool, typed: bool, specs: list[Any]) -> None:
     served = NAMESPACES if typed else version()
     subject = Subject(served, endpoint(), Wanted(encoding, pretty=indent))
-    asked = page(specs, served.kind, served.api_version)
+    asked = page(specs, served.names.kind, served.names.api_version)
     reply = await lists.reply(subject, asked)
     raw = b"".join(reply.parts)
     found = orjson.loads(raw) if encoding == JSON else decode_yaml(raw)[0]
@@ -63,8 +63,8 @@ async def test_plain(encoding: str, indent: bool, typed: bool, specs: list[Any])
     if typed:
         items = [{name: item[name] for name in item if name not in {"apiVersion", "kind"}} for item in items]
     expected = {
-        "apiVersion": served.api_version,
-        "kind": served.list_kind,
+        "apiVersion": served.names.api_version,
+        "kind": served.names.list_kind,
         "metadata": metadata,
         "items": items,
     }
@@ -137,7 +137,7 @@ def test_metadata_found_in_a_view(
     served = version()
     if managed is not None:  # a view has a resourceVersion, too
         metadata |= {"resourceVersion": "5", "managedFields": managed}
-    document = {"apiVersion": served.api_version, "kind": served.kind, "metadata": metadata} | {
+    document = {"apiVersion": served.names.api_version, "kind": served.names.kind, "metadata": metadata} | {
         name: other for name, other in others.items() if name not in {"apiVersion", "kind", "metadata"}
     }
     view = orjson.dumps(document, option=orjson.OPT_SORT_KEYS if sort else 0)

@@ -21,7 +21,7 @@ from apiext.storage.segments import Segments
 from apiext.storage.snapshot import Snapshot
 from apiext.storage.store import Entry
 from apiext.verbs.call import Page
-from tests.unit.http.support import endpoint, version
+from tests.unit.http.support import MODEL, endpoint, version
 
 LONG = http_limits.ROW_SEARCHED  # bytes of what one column searches
 MOMENT = 1_767_232_800.0  # 2026-01-01T02:00:00Z
@@ -56,7 +56,7 @@ def entries_of(sizes: Sequence[int]) -> list[Entry]:
 def shown_by(cell: Any, include: str, columns: int = 1, *, dated: bool = False, now: float = MOMENT) -> Subject:
     shown = (NAME, *[Column("X", "string", cell=Searching(cell), tells_age=dated)] * columns)
     wanted = Wanted(JSON, "Table", "v1")
-    return Subject(version(), replace(endpoint(), columns=shown), wanted, include, lambda: now)
+    return Subject(version(), endpoint(model=replace(MODEL, columns=shown)), wanted, include, lambda: now)
 
 
 def snapshot_of(entries: Sequence[Entry]) -> Snapshot:
@@ -74,14 +74,14 @@ async def test_large_rows_are_made_in_a_thread(include: str, remembered: bool, d
     snapshot = snapshot_of(entries)
 
     def page() -> Page:
-        return Page(9, None, Segments(snapshot.pieces(), version().view)) if remembered else Page(9, entries)
+        return Page(9, None, Segments(snapshot.pieces(), version().codec.view)) if remembered else Page(9, entries)
 
     reply = await lists.reply(subject, page())
     small = [size for size in SIZES if size < LONG]
     assert set(cell.here) <= set(small)
     assert sorted(cell.elsewhere) == sorted(set_aside(SIZES))
     found = orjson.loads(b"".join(reply.parts))
-    items = [orjson.loads(entry.view(version().view)) for entry in entries]
+    items = [orjson.loads(entry.view(version().codec.view)) for entry in entries]
     assert found == orjson.loads(orjson.dumps(OF_LISTS["Table"](subject, items, lists.metadata_of(page()))))
     if remembered:
         cell.here, cell.elsewhere = [], []
@@ -103,7 +103,7 @@ async def test_a_part_is_remembered_with_large_objects_of_others() -> None:
             *entries[1:],
         ]
     )
-    page = Page(9, None, Segments(snapshot.pieces("d"), version().view))
+    page = Page(9, None, Segments(snapshot.pieces("d"), version().codec.view))
     reply = await lists.reply(shown_by(cell, ""), page)
     assert len(orjson.loads(b"".join(reply.parts))["rows"]) == 60
 

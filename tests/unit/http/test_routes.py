@@ -8,7 +8,7 @@ import orjson
 import pytest
 import yaml
 
-from apiext.catalog.served import Catalog, LiveCatalog
+from apiext.catalog.served import Catalog, LiveCatalog, Published
 from apiext.discovery.openapi_v2 import PROTOBUF as V2_PROTOBUF
 from apiext.http import published
 from tests.unit.http.support import (
@@ -103,7 +103,9 @@ async def test_a_subresource_that_another_server_has_just_added_is_served(path: 
 
     def known(*names: str) -> Catalog:
         endpoints = {name: endpoint(name, ("get",)) for name in ("", *names)}
-        return catalog().with_resource(resource(version(endpoints=endpoints, deprecation_warning="old")))
+        return catalog().with_resource(
+            resource(version(endpoints=endpoints, published=Published(deprecation_warning="old")))
+        )
 
     shelf = Behind(LiveCatalog(known()))
     shelf.put("a")
@@ -207,7 +209,7 @@ async def test_openapi() -> None:
 async def test_deprecated_versions_warn() -> None:
     shelf = Shelf()
     shelf.put("a")
-    old = version(deprecation_warning='example.com/v1 Widget is deprecated; use "v2"')
+    old = version(published=Published(deprecation_warning='example.com/v1 Widget is deprecated; use "v2"'))
     shelf.catalog.current = shelf.catalog.current.with_resource(resource(old))
     async with serving(shelf) as server, connected(server) as client:
         for path in (COLLECTION, f"{COLLECTION}/a?resourceVersion=0", f"{COLLECTION}/zz"):

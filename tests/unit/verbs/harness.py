@@ -82,7 +82,7 @@ class Client:
         if outcome.document is not None:
             return outcome.document
         assert outcome.entry is not None
-        document: Document = orjson.loads(outcome.entry.view(self.call("get").served.view))
+        document: Document = orjson.loads(outcome.entry.view(self.call("get").served.codec.view))
         return document
 
 

@@ -381,7 +381,7 @@ class World:
         if outcome.document is not None:
             return {**shown, "document": outcome.document}
         assert outcome.entry is not None
-        return {**shown, "entry": orjson.loads(outcome.entry.view(call.served.view))}
+        return {**shown, "entry": orjson.loads(outcome.entry.view(call.served.codec.view))}
 
     def _call(self, verb: Verb, name: str) -> Call:
         call = self.other.call(verb.verb, name, verb.query)

@@ -37,12 +37,12 @@ def test_the_first_read_compiles_in_a_thread() -> None:
 
     async def read() -> bytes:
         await threads.prepare(call)
-        return call.served.view(RAW, 1)
+        return call.served.codec.view(RAW, 1)
 
-    assert call.served.cold()
+    assert call.served.work.cold()
     with asyncio.Runner() as runner:
         shown = runner.run(read())
-        assert not call.served.cold()
+        assert not call.served.work.cold()
         assert runner.run(read()) == shown
     assert len(seen) == 1
     assert seen[0] != threading.get_ident()
@@ -52,7 +52,7 @@ def test_the_first_read_compiles_in_a_thread() -> None:
 
 def test_writes_make_reads_ready_too() -> None:
     call = a_call([])
-    call.served.normalize({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}})
-    call.served.prepare()
-    assert not call.served.cold()
-    assert call.served.slow(1), "but nothing was judged yet"
+    call.served.model.normalize({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}})
+    call.served.work.prepare()
+    assert not call.served.work.cold()
+    assert call.served.work.slow(1), "but nothing was judged yet"

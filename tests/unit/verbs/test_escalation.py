@@ -39,7 +39,7 @@ async def test_many_rules_are_compared_in_turns(verb: str) -> None:
         """The roles are those of this moment."""
 
     verbs = SimpleNamespace(authorizer=policy, store=SimpleNamespace(fresh=fresh))
-    served = SimpleNamespace(resource="roles", group_resource=ROLES)
+    served = SimpleNamespace(names=SimpleNamespace(resource="roles", group_resource=ROLES))
     call = SimpleNamespace(user=authenticated("alice"), namespace="d", name="many", served=served)
     check = _CHECKS[ROLES](cast(Any, verbs), policy, cast(Any, call), role(verb), None)
     if verb == "get":

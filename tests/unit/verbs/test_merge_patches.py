@@ -59,11 +59,11 @@ def test_what_a_patch_leaves_alone_needs_no_look(body: dict[str, Any], patch: di
     found = resource(version("v1", CLOSED, subresources={"status": {}}))
     served = found.versions["v1"]
     body["metadata"] |= {"managedFields": [ENTRY], "namespace": "default"}
-    document = served.endpoints[""].prepare(served.normalize(body)[0], None)
-    raw = served.encode(document)
-    shown = served.decode(raw, 5)
+    document = served.endpoints[""].prepare(served.model.normalize(body)[0], None)
+    raw = served.codec.encode(document)
+    shown = served.codec.decode(raw, 5)
     before = clone(shown)
-    assert _patched(found, shown, patch, exact=served.exact(raw)) == _patched(found, shown, patch, exact=False)
+    assert _patched(found, shown, patch, exact=served.codec.exact(raw)) == _patched(found, shown, patch, exact=False)
     assert shown == before
 
 

@@ -305,6 +305,6 @@ async def test_new_objects_are_owned_as_any_write_is(fields: Document) -> None:
             document: Document = {**widget("a"), **clone(fields)}
             expected = clone(document)
             who = ownership._writer(made, options, NOW)
-            ownership._set(expected, manager.track(who, made.served.empty or {}, clone(document), creating=True))
+            ownership._set(expected, manager.track(who, made.served.model.empty or {}, clone(document), creating=True))
             ownership.claim(made, document, options, NOW)
             assert document == expected

@@ -47,7 +47,7 @@ def a_call_of(spec: Document, deadline: float = 0.0) -> Call:
 def judge(call: Call, document: Document, seen: list[int]) -> list[str]:
     """Return the errors of the rules, and note the thread."""
     seen.append(threading.get_ident())
-    return [str(error) for error in call.served.rules(document, None, [])[0]]
+    return [str(error) for error in call.served.validation.rules(document, None, [])[0]]
 
 
 async def judged(call: Call, numbers: list[int]) -> tuple[list[str], list[bool]]:
@@ -79,9 +79,9 @@ def test_rules_over_the_budget_of_the_loop_are_evaluated_in_a_thread() -> None:
         assert await judged(call, [1] * 300) == ([], [True, False]), "tried, then done again"
         assert await judged(call, [1] * 300) == ([], [False]), "known to be long"
         assert await judged(call, [1] * 5) == ([], [True]), "smaller objects stay"
-        assert not call.served.slow(4 * 299)
-        call.served.tell(limits.WORK_INLINE * 9, False)
-        assert call.served.slow(limits.WORK_INLINE), "large objects never stay"
+        assert not call.served.work.slow(4 * 299)
+        call.served.work.tell(limits.WORK_INLINE * 9, False)
+        assert call.served.work.slow(limits.WORK_INLINE), "large objects never stay"
 
     run(work)
 
@@ -90,7 +90,7 @@ def test_what_was_long_once_comes_back_when_it_is_short() -> None:
     async def work() -> None:
         call = a_call(PAIRS)
         await judged(call, [1])
-        call.served.tell(40, True)
+        call.served.work.tell(40, True)
         assert await judged(call, [1] * 10) == ([], [False])
         assert await judged(call, [1] * 10) == ([], [True])
 
@@ -118,7 +118,13 @@ def test_patterns_over_the_budget_of_the_loop_are_searched_in_a_thread(schema: D
         def told(text: str, seen: list[int]) -> list[str]:
             seen.append(threading.get_ident())
             served, document = call.served, {"spec": text}
-            return [str(error) for error in [*served.validate(document, None), *served.rules(document, None, [])[0]]]
+            return [
+                str(error)
+                for error in [
+                    *served.validation.validate(document, None),
+                    *served.validation.rules(document, None, [])[0],
+                ]
+            ]
 
         async def searched(text: str) -> tuple[bool, list[bool]]:
             seen: list[int] = []
@@ -149,7 +155,7 @@ def endless(call: Call, started: threading.Event, ended: threading.Event) -> Non
     late = time.monotonic() + 10
     try:
         while time.monotonic() < late:
-            call.served.rules({"spec": [1] * 200}, None, [])
+            call.served.validation.rules({"spec": [1] * 200}, None, [])
     finally:
         ended.set()
 
@@ -218,12 +224,12 @@ def test_lists_whose_items_get_large_defaults_leave_the_loop() -> None:
     item = {"type": "object", "properties": {"a": {"type": "string", "default": "x" * 2_000}}}
     schema = {"type": "object", "properties": {"spec": {"type": "array", "items": item}}}
     served = compile_definition(definition("example.com", schema={"openAPIV3Schema": schema})).versions["v1"]
-    assert served.slow(10), "nothing is compiled yet"
+    assert served.work.slow(10), "nothing is compiled yet"
     document: Document = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {}, "spec": [{}]}
-    served.normalize(document)
-    assert served.rules(document, None, []) == ([], [])
-    assert not served.slow(50)
-    assert served.slow(500), "500 bytes may be 160 items"
+    served.model.normalize(document)
+    assert served.validation.rules(document, None, []) == ([], [])
+    assert not served.work.slow(50)
+    assert served.work.slow(500), "500 bytes may be 160 items"
 
 
 @pytest.mark.rows("NUL-002")
@@ -231,7 +237,7 @@ def test_the_size_of_an_object_counts_its_defaults() -> None:
     call = a_call(PAIRS)
     schema = {"type": "object", "properties": {"spec": {"type": "string", "default": "x" * 5_000}}}
     served = compile_definition(definition("example.com", schema={"openAPIV3Schema": schema})).versions["v1"]
-    call.served, call.size, call.name = served, 100, "a"
+    call.served, call.endpoint, call.size, call.name = served, served.endpoints[""], 100, "a"
     decoding.normalize_patched(
         call, {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}}, [], decoding.IGNORE, str
     )

@@ -183,9 +183,9 @@ async def test_a_name_that_others_gave_to_something_odd_is_taken(raw: bytes) -> 
 async def _put(client: Client, entry: Entry, spec: dict[str, int]) -> int:
     """Write straight into the store, as a server whose watch says nothing does."""
     served_version = client.call("get").served
-    document = served_version.decode(entry.raw, entry.revision)
+    document = served_version.codec.decode(entry.raw, entry.revision)
     document["metadata"].pop("resourceVersion", None)
-    raw = served_version.encode({**document, "spec": spec})
+    raw = served_version.codec.encode({**document, "spec": spec})
     key = client.server.store.keys.object(WIDGETS, "default", "a")
     return await client.server.store.put_key(key, raw, entry.revision)
 

@@ -130,7 +130,7 @@ async def test_servers_on_one_etcd_meet_by_compare_and_retry() -> None:
         await asyncio.gather(*(patch(client, f"f{n}-{m}") for n, client in enumerate(clients) for m in range(8)))
         stored = await clients[0].stored("a")
         assert stored is not None
-        assert len(clients[0].call("get").served.decode(stored.raw, 1)["spec"]) == 16
+        assert len(clients[0].call("get").served.codec.decode(stored.raw, 1)["spec"]) == 16
         assert no_queue_is_left(*clients)
 
 
@@ -235,7 +235,7 @@ def test_one_writer_has_the_turn_and_each_that_waits_gets_one(events: list[tuple
         for event, number in events:
             if event == "come":
                 connected = Connected()
-                served = SimpleNamespace(stored_resource=WIDGETS)
+                served = SimpleNamespace(names=SimpleNamespace(stored_resource=WIDGETS))
                 call: Any = SimpleNamespace(served=served, namespace="n", name="a", client=connected, deadline=0.0)
                 writer = Writer(queues, call)
                 writers.append((writer, connected, begun(writer.turn())))

@@ -151,7 +151,7 @@ def test_decisions_are_numbered_and_say_price() -> None:
             assert heading in text, f"{page.name} has no {heading}"
 
 
-@pytest.mark.parametrize("name", ["gen-proto", "gen-limits"])
+@pytest.mark.parametrize("name", ["gen-proto", "gen-limits", "gen-reference"])
 def test_generated_files_are_fresh(name: str) -> None:
     script = ROOT / "scripts" / name
     told = subprocess.run(

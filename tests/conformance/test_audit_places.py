@@ -19,7 +19,7 @@ from apiext.conformance.support.definitions import serve
 from apiext.conformance.support.http_client import MERGE
 from apiext.conformance.support.waiting import until
 from tests.support.audit import Audited, write_policy
-from tests.support.processes import SERVE, Etcd, running_server, start_process, stop
+from tests.support.processes import SERVE, Etcd, errors, running_server, start_process, stop
 
 pytestmark = [
     pytest.mark.rows("AUD-001"),
@@ -295,7 +295,7 @@ def test_what_cannot_work_is_refused_at_the_start(
     ]  # fmt: skip
     with (tmp_path / "log").open("wb") as log:
         assert start_process(command, log).wait(30) == 2
-    assert then in (tmp_path / "log").read_text()
+    assert then in errors((tmp_path / "log").read_text())[-1]
 
 
 def test_without_a_policy_there_is_no_log(tmp_path: Path) -> None:

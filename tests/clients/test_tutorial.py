@@ -1,0 +1,47 @@
+"""The files and the pytest of docs/tutorial.md, as they are written there."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from apiext.conformance.support.http_client import Client
+from tests.clients import toolchain
+from tests.clients.test_python_families import needed
+from tests.support.processes import ROOT, running_server
+
+
+def written(directory: Path) -> str:
+    """Write the files of the tutorial; return its text."""
+    text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    for name, content in re.findall(r"^`(\S+)`:\n\n```\w+\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        (directory / name).write_text(content, encoding="utf-8")
+    return text
+
+
+def test_the_wrong_object_is_refused_as_the_tutorial_says(tmp_path: Path) -> None:
+    text = written(tmp_path)
+    with running_server(["--insecure", "--port=0", "--store=memory"], tmp_path / "server") as server:
+        api = Client(server.url)
+        definition = yaml.safe_load((tmp_path / "definition.yaml").read_text())
+        api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition).expect(201)
+        wrong = yaml.safe_load((tmp_path / "wrong.yaml").read_text())
+        for _ in range(100):
+            answer = api.post("/apis/example.com/v1/namespaces/default/greetings", wrong)
+            if answer.status != 404:
+                break
+    causes = answer.expect(422)["details"]["causes"]
+    for cause in causes:
+        assert f"* {cause['field']}: {cause['message']}\n" in text
+    assert len(causes) == 2
+
+
+@pytest.mark.client("kopf")
+def test_the_pytest_of_the_tutorial_passes(tmp_path: Path) -> None:
+    needed("kopf")
+    written(tmp_path)
+    toolchain.succeed([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_greeter.py"], tmp_path, 90)

@@ -14,13 +14,17 @@ PLACES = {
     "Issues": "/issues",
     "Changelog": "/blob/main/docs/CHANGELOG.md",
 }
-RELATIVE = re.compile(r"\[([^\]]+)\]\((?![a-z]+:|#)([^)]+)\)")
+RELATIVE = re.compile(r"(!?)\[([^\]]+)\]\((?![a-z]+:|#)([^)]+)\)")
 
 
 def described() -> str:
     """Return the README with absolute links into the repository; as long as that has no address, without such links."""
-    linked = rf"[\1]({REPOSITORY}/blob/main/\2)" if REPOSITORY else r"\1"
-    return RELATIVE.sub(linked, (ROOT / "README.md").read_text(encoding="utf-8"))
+    return RELATIVE.sub(_linked, (ROOT / "README.md").read_text(encoding="utf-8"))
+
+
+def _linked(found: re.Match[str]) -> str:
+    image, text, path = found.groups()
+    return f"{image}[{text}]({REPOSITORY}/{'raw' if image else 'blob'}/main/{path})" if REPOSITORY else text
 
 
 setup(

@@ -261,10 +261,10 @@ def completion(arguments: Sequence[str]) -> int:
     from apiext.tools import envtest, lint, migrate
     from apiext.tools import kubeconfig as kubeconfigs
 
-    serving = command.words_of(cli.serve_parser())
+    serving = command.words_of(cli.serve_parser(), cli.values())
     words = {
         "serve": serving,
-        "config": command.Words({"print": serving}, (), ("-h", "--help")),
+        "config": command.Words({"print": serving}, (), ("-h", "--help"), {}),
         "migrate": command.words_of(migrate.parser()),
         "crd": command.words_of(lint.parser()),
         "envtest-assets": command.words_of(envtest.parser()),

@@ -72,7 +72,6 @@ class Setting(NamedTuple):
     source: str
 
 
-BOOLEANS = ("true", "false")
 GROUPS: Mapping[str, tuple[Flag, ...]] = {
     "Server": (
         Flag("data-dir", "everything kept on disk: store, certificates, kubeconfig (default "
@@ -258,6 +257,12 @@ def serve_parser(*, whole: bool = False) -> argparse.ArgumentParser:
                 options["metavar"] = flag.metavar
             group.add_argument(*flag.options, **options)
     return parser
+
+
+def values() -> dict[str, tuple[str, ...]]:
+    """Return the values that a shell offers for a flag: ``{"--store": ("sqlite", "memory"), …}``."""
+    found = {flag: flag.values or (("true", "false") if flag.switch else ()) for flag in FLAGS}
+    return {option: offered for flag, offered in found.items() if offered for option in flag.options}
 
 
 def parse_serve(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> Config:

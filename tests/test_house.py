@@ -257,7 +257,7 @@ VAGUE = re.compile(
     r"short road|closer look|brief look|met before|(?:is|are|be) (?:told|asked|meant))\b"
 )
 SUBJECT = re.compile(r"^(?:Who|Whom|What|Whether) ")
-GENERATED_PAGES = {"docs/LIMITS.md"}
+GENERATED_PAGES = {"docs/FLAGS.md", "docs/LIMITS.md", "docs/METRICS.md"}
 
 
 def _said(text: str) -> Iterator[tuple[int, str]]:

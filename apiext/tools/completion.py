@@ -5,12 +5,22 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 SHELLS = ("bash", "zsh", "fish")
+SWITCH = ("true", "false")
+"""The values of a flag that takes one after ``=`` only."""
+_ONLY_AFTER_EQUALS = '[ -n "$after_equals" ] && '
 
 _BASH = """_apiext() {{
-  local word=${{COMP_WORDS[COMP_CWORD]}} place=${{COMP_WORDS[1]}} words
+  local word=${{COMP_WORDS[COMP_CWORD]}} place=${{COMP_WORDS[1]}} flag=${{COMP_WORDS[COMP_CWORD-1]}} words after_equals=
   case $word in
-    --*=*) COMPREPLY=($(compgen -f -- "${{word#*=}}")); return ;;
+    --*=*) flag=${{word%%=*}} word=${{word#*=}} after_equals=1 ;;
+    =) word= after_equals=1 ;;
+    *) [ "$flag" = = ] && flag=${{COMP_WORDS[COMP_CWORD-2]}} after_equals=1 ;;
   esac
+  case $flag in
+{values}
+    *) [ "$word" = "${{COMP_WORDS[COMP_CWORD]}}" ] || {{ COMPREPLY=($(compgen -f -- "$word")); return; }} ;;
+  esac
+  if [ -n "$words" ]; then COMPREPLY=($(compgen -W "$words" -- "$word")); return; fi
   if [ "$COMP_CWORD" -eq 1 ]; then
     words="{commands} {flags}"
   else
@@ -28,17 +38,20 @@ complete -o default -F _apiext apiext
 class Words(NamedTuple):
     """Completions of a command, besides files, which the shell completes itself.
 
-    ``commands`` are its subcommands by name, ``values`` its arguments, ``flags`` have their dashes.
+    ``commands`` are its subcommands by name, ``values`` its arguments, ``flags`` have their dashes,
+    ``choices`` are the values of a flag.
     """
 
     commands: Mapping[str, "Words"]
     values: Sequence[str]
     flags: Sequence[str]
+    choices: Mapping[str, Sequence[str]]
 
 
-def words_of(parser: argparse.ArgumentParser) -> Words:
-    """Return what may follow the command of a parser."""
+def words_of(parser: argparse.ArgumentParser, known: Mapping[str, Sequence[str]] | None = None) -> Words:
+    """Return what may follow the command of a parser; ``known`` are values of flags that the parser does not list."""
     commands: dict[str, Words] = {}
+    choices: dict[str, Sequence[str]] = dict(known or {})
     values: list[str] = []
     flags: list[str] = []
     for action in parser._actions:  # argparse has no public access to them
@@ -46,9 +59,19 @@ def words_of(parser: argparse.ArgumentParser) -> Words:
             commands = {name: words_of(below) for name, below in action.choices.items()}
         elif action.option_strings:
             flags += action.option_strings
+            choices |= {flag: tuple(map(str, action.choices)) for flag in action.option_strings if action.choices}
         else:
             values += map(str, action.choices or ())
-    return Words(commands, values, flags)
+    return Words(commands, values, flags, choices)
+
+
+def _choices_of(commands: Mapping[str, Words]) -> dict[str, Sequence[str]]:
+    """Return the values of all flags: a flag that several commands have means the same in each."""
+    found: dict[str, Sequence[str]] = {}
+    for words in commands.values():
+        found |= _choices_of(words.commands)
+        found |= words.choices
+    return found
 
 
 def parser() -> argparse.ArgumentParser:
@@ -69,7 +92,13 @@ def script_of(shell: str, commands: Mapping[str, Words]) -> str:
     if shell == "fish":
         return _fish(commands)
     cases = "\n".join(line for name, words in commands.items() for line in _cases(name, words))
-    bash = _BASH.format(commands=" ".join(commands), flags=" ".join(commands["serve"].flags), cases=cases)
+    values = "\n".join(
+        f'    {flag}) {_ONLY_AFTER_EQUALS if each == SWITCH else ""}words="{" ".join(each)}" ;;'
+        for flag, each in _choices_of(commands).items()
+    )
+    bash = _BASH.format(
+        commands=" ".join(commands), flags=" ".join(commands["serve"].flags), cases=cases, values=values
+    )
     # zsh completes by bash's own functions
     return bash if shell == "bash" else "autoload -U +X bashcompinit && bashcompinit\n" + bash
 
@@ -103,6 +132,7 @@ def _fish_of(here: str, words: Words) -> list[str]:
         lines.append(f"complete -c apiext -n '{here}' -f -a '{' '.join(words.values)}'")
     lines += [
         f"complete -c apiext -n '{here}' {f'-l {flag[2:]}' if flag.startswith('--') else f'-s {flag[1:]}'}"
+        + (f" -x -a '{' '.join(words.choices[flag])}'" if words.choices.get(flag, SWITCH) != SWITCH else "")
         for flag in words.flags
     ]
     return lines

@@ -19,6 +19,7 @@ from apiext.documents.quotes import go_quote
 from apiext.meta import objectmeta
 from apiext.meta.fields import FieldError
 from apiext.schema.budget import DEFAULTS
+from apiext.tools import manifests
 from apiext.tools.manifests import decode, parts
 from apiext.tools.places import Places
 
@@ -149,7 +150,12 @@ def parser() -> argparse.ArgumentParser:
         "each with its file and line, and warnings. Other objects are passed over. Exit code 1 when "
         "there are errors, or no definition in any file.",
     )
-    one.add_argument("files", nargs="+", metavar="FILE", help="YAML or JSON, several documents or none; - for stdin")
+    one.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="YAML or JSON; a directory and all below it, a pattern such as 'config/**/*.yaml', - for stdin",
+    )
     one.add_argument(
         "--field-validation", choices=MODES, default="Warn", help="what unknown and duplicate fields are (default Warn)"
     )
@@ -162,7 +168,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command; 1 when there are errors, unreadable files or no definitions at all, 2 on usage errors."""
     options = parser().parse_args(list(arguments))
     failed, judged = False, 0
-    for file in options.files:
+    for file, is_named in manifests.found(options.files):
         try:
             raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         except OSError as error:
@@ -177,7 +183,7 @@ def run(arguments: Sequence[str]) -> int:
                 print(json.dumps(asdict(found)) if options.output == "json" else found)
             elif not options.quiet and options.output == "text":
                 print(f"{file}: {found} is valid")
-        if judged == before and not options.quiet:
+        if judged == before and is_named and not options.quiet:
             print(f"apiext: {file}: no {KIND} in it", file=sys.stderr)
     if not judged and not failed:
         if options.quiet:

@@ -1,8 +1,10 @@
 """The documents of a file with manifests, as kubectl takes it apart and reads them."""
 
+import glob
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from apiext.documents.encoding import decode_json, decode_yaml
@@ -78,3 +80,28 @@ def _following(text: str, place: int) -> int:
     """Return where the next character stands that is no space."""
     found = _SPACE.match(text, place)
     return found.end() if found else place
+
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def found(given: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """Yield the files that arguments of a command name, and whether an argument names the file itself.
+
+    A directory stands for the YAML and JSON files in it and below it, a pattern for its matches, ``-`` for
+    standard input. A name or pattern without a file is yielded as it is: reading it is the error.
+    """
+    for name in given:
+        if name == "-" or Path(name).is_file():
+            yield name, True
+        elif Path(name).is_dir():
+            yield from ((str(path), False) for path in sorted(Path(name).rglob("*")) if _is_manifest(path))
+        elif matches := sorted(glob.glob(name, recursive=True)):
+            for match in matches:
+                yield from ((file, False) for file, _ in found([match]))
+        else:
+            yield name, True
+
+
+def _is_manifest(path: Path) -> bool:
+    return path.suffix in SUFFIXES and path.is_file()

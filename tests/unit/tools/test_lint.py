@@ -123,3 +123,19 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit) as ended:
         lint.run([])
     assert ended.value.code == 2
+
+
+def test_directories_and_patterns_stand_for_their_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "good.yml").write_text(GOOD)
+    (tmp_path / "a" / "kustomization.yaml").write_text("resources: [good.yml]")
+    (tmp_path / "a" / "notes.txt").write_text("no: [yaml")
+    monkeypatch.chdir(tmp_path)
+    for given in ("a", "a/**/*.yml", "a/b/*"):
+        assert lint.run(["lint", given]) == 0, given
+        told = capsys.readouterr()
+        assert told.out == f"{Path('a', 'b', 'good.yml')}: foos.example.com is valid\n"
+    assert lint.run(["lint", "a/*.none"]) == 1
+    assert "a/*.none: No such file or directory" in capsys.readouterr().err

@@ -161,6 +161,16 @@ def test_a_shell_completes_commands_and_flags(capsys: pytest.CaptureFixture[str]
         (("completion", "z"), "zsh"),
         (("check", "--caf"), "--cafile"),
         (("version", "--out"), "--output"),
+        (("serve", "--store", "me"), "memory"),
+        (("serve", "--store", "=", "me"), "memory"),
+        (("serve", "--store", "="), "sqlite memory"),
+        (("serve", "--store=s"), "sqlite"),
+        (("--logging-format", ""), "text json"),
+        (("serve", "--quiet", "=", "t"), "true"),
+        (("serve", "--audit-log-mode", "blocking-"), "blocking-strict"),
+        (("config", "print", "--tls-min-version", "VersionTLS13"), "VersionTLS13"),
+        (("crd", "lint", "--field-validation", "St"), "Strict"),
+        (("version", "-o", "j"), "json"),
     ):
         line = " ".join(f"'{word}'" for word in ("apiext", *words))
         asked = f'{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}; _apiext; echo "${{COMPREPLY[@]}}"'

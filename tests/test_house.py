@@ -584,7 +584,7 @@ NOT_PLAIN = {
         f"apiext/{name}"
         for name in (
             "admission", "audit", "auth", "catalog", "conformance", "controllers", "conversion", "crd", "discovery",
-            "documents", "embedded", "etcd", "go_types", "http", "kms", "managedfields", "meta", "schema", "storage",
+            "documents", "embedded", "etcd", "go_types", "http", "kms", "managedfields", "schema", "storage",
             "testing", "tools", "verbs", "webhooks",
         )
     ),

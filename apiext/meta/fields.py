@@ -1,4 +1,4 @@
-"""Field errors: where a value is wrong and what is wrong with it (ERR-07…10).
+"""Validation errors of fields: the path of a value, and the reason (ERR-07…10).
 
 A path is its rendered text (``spec.versions[0].name``); the empty path renders as ``<nil>``.
 """
@@ -56,7 +56,7 @@ class Errors(list[FieldError]):
 
     @property
     def is_full(self) -> bool:
-        """Whether an answer has no room for more."""
+        """True if an answer has no room for more."""
         return len(self) > 1 and not has_room(len(self), self._size)
 
     def append(self, error: FieldError) -> None:

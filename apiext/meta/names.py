@@ -33,7 +33,7 @@ class GroupKind(Struct, frozen=True, order=True):
 
 
 _KUBE_VERSION = re.compile(r"v([0-9]+)(?:(alpha|beta)([0-9]+))?\Z")
-_MOST = 2**63 - 1  # upstream: a version of greater numbers is a name like others
+_MOST = 2**63 - 1  # upstream: a version of greater numbers is an ordinary name
 _STAGE = {"alpha": 0, "beta": 1, None: 2}
 
 

@@ -1,4 +1,4 @@
-"""Object metadata: decoding as Go's ObjectMeta does, repairing what is stored, and its rules (MET-001…003, WRI-003)."""
+"""Object metadata: decoding as Go's ObjectMeta, repair if stored, and validation (MET-001…003, WRI-003)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -278,7 +278,7 @@ def _arranged(given: View, members: Mapping[str, Reader]) -> Document:
 def repair(metadata: Any) -> Document:
     """Return stored metadata normalised, its malformed and unknown members left out one by one (MET-002).
 
-    A generation of 0 is left out; who reads custom objects from storage makes it 1.
+    A generation of 0 is left out; custom objects get 1 when they are read from storage.
     """
     if metadata.__class__ is not dict:
         return {}
@@ -299,7 +299,7 @@ def repair(metadata: Any) -> Document:
 def validate(
     metadata: View, namespaced: bool, name_validator: NameValidator = dns1123_subdomain, path: str = "metadata"
 ) -> list[FieldError]:
-    """Return what is wrong with metadata by itself, in upstream's order (WRI-003, VAL-013)."""
+    """Return the validation errors of new metadata, in upstream's order (WRI-003, VAL-013)."""
     name, namespace = metadata.get("name"), metadata.get("namespace")
     found = Errors()
     if prefix := metadata.get("generateName"):
@@ -326,11 +326,11 @@ def validate_update(
     name_validator: NameValidator = dns1123_subdomain,
     own: Callable[[View], list[FieldError]] | None = None,
 ) -> list[FieldError]:
-    """Return what is wrong with changed metadata (WRI-003, WRI-004).
+    """Return the validation errors of changed metadata (WRI-003, WRI-004).
 
-    upstream: they are judged for all resources, and again by the kind, so that each fault appears several times.
-    ``of_kind`` is how the kind judges them, in its order: as a CHANGE, or WHOLE, as when it is created; none for an
-    object of another kind. ``own(new)`` is what the kind itself has to say each time.
+    upstream: all resources validate them, and the kind does again, so that each error appears several times.
+    ``of_kind`` lists the validations of the kind, in its order: as a CHANGE, or WHOLE, as for a create; none for an
+    object of another kind. ``own(new)`` returns the kind's own errors each time.
     """
     changed = _change_errors(new, old)
     found = validate(new, namespaced, path_segment)
@@ -392,7 +392,7 @@ def _common_errors(metadata: View, path: str, *, finalizers: bool) -> list[Field
 
 
 def label_errors(labels: Mapping[str, str], path: str) -> list[FieldError]:
-    """Return what is wrong with labels, keys and values, by sorted key."""
+    """Return the validation errors of labels, keys and values, by sorted key."""
     found = Errors()
     for key in sorted(labels):
         if is_plain(key) and is_plain(labels[key]):
@@ -403,7 +403,7 @@ def label_errors(labels: Mapping[str, str], path: str) -> list[FieldError]:
 
 
 def annotation_errors(annotations: Mapping[str, str], path: str) -> list[FieldError]:
-    """Return what is wrong with annotations: their keys whatever their case, and the bytes of all."""
+    """Return the validation errors of annotations: their keys in lower case, and the bytes of all."""
     found = Errors(invalid(path, key, fault) for key in sorted(annotations) for fault in qualified_name(lower(key)))
     size = sum(map(len, annotations)) + sum(map(len, annotations.values()))
     if size * 4 > limits.MAX_ANNOTATIONS:  # characters have at most four bytes

@@ -1,4 +1,4 @@
-"""Options of requests, from query parameters or a DeleteOptions body, and what is wrong with them (WRI-011, RV-004)."""
+"""Options of requests, from query parameters or a DeleteOptions body, and their validation (WRI-011, RV-004)."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ def _bool(query: Query, name: str) -> bool | None:
 
 
 class ListOptions(Struct, frozen=True):
-    """Options of list, watch and deletecollection; selectors are texts, parsed by who knows the resource."""
+    """Options of list, watch and deletecollection; selectors are strings, which the verb parses for its resource."""
 
     label_selector: str = ""
     field_selector: str = ""
@@ -96,15 +96,15 @@ class ListOptions(Struct, frozen=True):
 
     @property
     def begins_with_state(self) -> bool:
-        """Tell whether a watch shows what is there, and says so: what upstream makes of one from no or any revision."""
+        """Return whether a watch begins with the present objects and a bookmark, as it does without a revision."""
         if self.send_initial_events is None:
             return self.watch and not self.resource_version_match and self.resource_version in ("", "0")
         return self.send_initial_events
 
     def errors(self) -> list[FieldError]:
-        """Return what is wrong with the combination (RV-004).
+        """Return the validation errors of the combination (RV-004).
 
-        upstream: the parameter decides, so old watch paths are judged as lists, and lists of deletions as watches.
+        upstream: the parameter decides, so old watch paths are validated as lists, and lists of deletions as watches.
         """
         return self._watch_errors() if self.watch else self._list_errors()
 
@@ -202,7 +202,7 @@ class WriteOptions(Struct, frozen=True):
         return found
 
     def errors(self, *, apply: bool = False) -> list[FieldError]:
-        """Return what is wrong with the options (WRI-011)."""
+        """Return the validation errors of the options (WRI-011)."""
         found: list[FieldError] = []
         if self.force is not None and not apply:
             found.append(forbidden("force", "may not be specified for non-apply patch"))
@@ -216,7 +216,7 @@ class WriteOptions(Struct, frozen=True):
 
 
 def field_manager_errors(manager: str, path: str = "fieldManager") -> list[FieldError]:
-    """Return what is wrong with the name of a field manager: too long, or characters that do not print."""
+    """Return the validation errors of a field manager's name: too long, or characters that do not print."""
     if not manager or (manager.isascii() and manager.isprintable() and len(manager) <= limits.MAX_MANAGER):
         return []
     found: list[FieldError] = []

@@ -1,4 +1,4 @@
-"""What a URL asks for: verb, resource, name and subresource, by a pure function (SRV-001, AUT-004)."""
+"""Verb, resource, name and subresource of a URL, by a pure function (SRV-001, AUT-004)."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -44,7 +44,7 @@ class RequestInfo(NamedTuple):
 
 
 def parse(method: str, path: str, query: Mapping[str, Sequence[str]]) -> RequestInfo:
-    """Return what a request is about; ``path`` is percent-decoded, ``query`` holds every value of each parameter."""
+    """Return attributes of a request; ``path`` is percent-decoded, ``query`` holds every value of each parameter."""
     parts = path.strip("/").split("/")
     prefix = parts[0]
     first = 3 if prefix == "apis" else 2
@@ -90,7 +90,7 @@ def _collection(verb: str, query: Mapping[str, Sequence[str]]) -> tuple[str, str
     if not query:
         return ("list" if verb == "get" else "deletecollection"), ""
     if verb == "delete":
-        return "deletecollection", ""  # upstream: selectors name nobody there
+        return "deletecollection", ""  # upstream: selectors name no object there
     verb = "watch" if truth(query.get("watch")) else "list"
     selector = query.get("fieldSelector")
     if not selector:

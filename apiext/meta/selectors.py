@@ -276,7 +276,7 @@ def _fields(text: str) -> FieldSelector:
     return FieldSelector(tuple(terms))
 
 
-# a request reads its selector twice: for its verb, and for what it selects
+# a request parses its selector twice: for its verb, and for its objects
 _known_fields = lru_cache(limits.SELECTORS_SEEN)(_fields)
 _PART = re.compile(r"(?:[^,\\]|\\(?:.|\Z))+", re.DOTALL)
 _TERM = re.compile(r"(.*?)(!=|==|=)(.*)\Z", re.DOTALL)

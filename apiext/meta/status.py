@@ -23,7 +23,7 @@ class StatusError(Exception):
         self.message = message
         self.details = details
         self.metadata: Mapping[str, Any] = {}  # of a list that may go on (RV-007), of a denial by a webhook
-        self.guarded = False  # whether browsers are told not to guess what the answer is
+        self.guarded = False  # True adds X-Content-Type-Options: nosniff
 
     @property
     def retry_after(self) -> int:
@@ -112,7 +112,7 @@ def invalid(kind: GroupKind | GroupResource, name: str, errors: Sequence[FieldEr
 
 
 def _bounded(errors: Sequence[FieldError]) -> Sequence[FieldError]:
-    """Return the first errors: at least one, and not much more than those who collect them allow themselves."""
+    """Return the first errors: at least one, and not much more than their collectors allow."""
     if len(errors) < 2:
         return errors
     sizes = accumulate(error.size for error in errors[: limits.MAX_FIELD_ERRORS + 1])

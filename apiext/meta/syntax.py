@@ -69,7 +69,7 @@ def too_long(limit: int, unit: str = "bytes") -> str:
 
 
 def dns1123_label(text: str) -> list[str]:
-    """Return what is wrong with an RFC 1123 label (namespace names)."""
+    """Return the validation errors of an RFC 1123 label (namespace names)."""
     faults = _length(text, MAX_LABEL, "characters")
     if not _IS_LABEL(text):
         faults.append("must not contain dots" if dns_like(text) else _LABEL_ERROR)
@@ -77,7 +77,7 @@ def dns1123_label(text: str) -> list[str]:
 
 
 def dns1123_subdomain(text: str, unit: str = "characters") -> list[str]:
-    """Return what is wrong with an RFC 1123 subdomain (object names, groups); ``unit`` is the word for bytes."""
+    """Return the validation errors of an RFC 1123 subdomain (object names, groups); ``unit`` is the word for bytes."""
     faults = _length(text, MAX_SUBDOMAIN, unit)
     if not dns_like(text):
         faults.append(_SUBDOMAIN_ERROR)
@@ -85,7 +85,7 @@ def dns1123_subdomain(text: str, unit: str = "characters") -> list[str]:
 
 
 def dns1035_label(text: str) -> list[str]:
-    """Return what is wrong with an RFC 1035 label (plural names, versions)."""
+    """Return the validation errors of an RFC 1035 label (plural names, versions)."""
     faults = _length(text, MAX_LABEL, "characters")
     if not _IS_LABEL_1035(text):
         faults.append(_LABEL_1035_ERROR)
@@ -98,7 +98,7 @@ def dns_like(text: str) -> bool:
 
 
 def qualified_name(text: str) -> list[str]:
-    """Return what is wrong with a name with an optional DNS prefix (label keys, finalizers)."""
+    """Return the validation errors of a name with an optional DNS prefix (label keys, finalizers)."""
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         return [
@@ -117,7 +117,7 @@ def qualified_name(text: str) -> list[str]:
 
 
 def label_value(text: str) -> list[str]:
-    """Return what is wrong with a label's value."""
+    """Return the validation errors of a label's value."""
     faults = _length(text, MAX_LABEL)
     if text and not _IS_QUALIFIED(text):
         faults.append(_VALUE_ERROR)
@@ -130,7 +130,7 @@ def is_plain(text: str) -> bool:
 
 
 def path_segment(text: str) -> list[str]:
-    """Return what is wrong with a name that must fit between two slashes of a URL."""
+    """Return the validation errors of a name that must fit between two slashes of a URL."""
     if text in (".", ".."):
         return [f"may not be '{text}'"]
     if "/" not in text and "%" not in text:

@@ -19,7 +19,7 @@ class Uids:
             return self._ready.pop()
         except IndexError:
             made = _batch()
-            found = made.pop()  # before others may take from it
+            found = made.pop()  # before another thread may take from it
             self._ready = made
             return found
 

@@ -383,9 +383,13 @@ def test_a_put_makes_what_is_not_there(api: Client, kind: dict[str, Any]) -> Non
 @EACH
 @pytest.mark.rows("WRI-016")
 def test_what_a_delete_answers(api: Client, kind: dict[str, Any], made: Any, place: str) -> None:
-    answer = api.delete(place).expect(200)
+    answer = api.delete(f"{place}?propagationPolicy=Background").expect(200)
     if kind.get("returns_deleted"):
         assert answer["metadata"].pop("resourceVersion") != made["metadata"]["resourceVersion"]
+        if kind["kind"] == "Pod":  # it is marked first
+            assert answer["metadata"].pop("deletionGracePeriodSeconds") == 0
+            assert answer["metadata"].pop("deletionTimestamp") >= made["metadata"]["creationTimestamp"]
+            made["metadata"]["generation"] += 1
         assert answer == {**made, "metadata": {k: v for k, v in made["metadata"].items() if k != "resourceVersion"}}
     else:
         assert (answer["kind"], answer["status"], answer["details"]["uid"]) == (

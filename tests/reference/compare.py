@@ -103,14 +103,19 @@ class Comparison:
         self.there = there
         self.requests: Counter[str] = Counter()
         self.different: Counter[str] = Counter()
+        self.verdicts: Counter[str] = Counter()
 
     def ask(self, step: str, method: str, path: str, *rest: Any, shown: str = "") -> Answer:
         """Ask both, print how the answers differ, and return that of the reference."""
         there, here = self.there.ask(method, path, *rest), self.here.ask(method, path, *rest)
         self.requests[step] += 1
         found = list(differences(settled(there._asdict()), settled(here._asdict())))
+        if there.code != here.code:
+            verdict = "accepted here only" if here.code < 300 else "refused here only" if there.code < 300 else "code"
+            self.verdicts[f"{step}: {verdict}"] += 1
         if found:
             self.different[step] += 1
+            found.sort(key=lambda line: not line.startswith((".code", ".body.message")))
             print(f"{step}: {method} {path} {shown}")
             for line in found[:12]:
                 print(f"    {line}")
@@ -312,6 +317,8 @@ def main() -> int:
         draw(compare, samples, given.random, given.seed)
     for step, count in compare.requests.items():
         print(f"{step}: {count} requests, {compare.different[step]} different")
+    for verdict, count in compare.verdicts.items():
+        print(f"{verdict}: {count}")
     return 1 if compare.different else 0
 
 

@@ -1,0 +1,412 @@
+"""Validation of pods and their templates (upstream: apis/core/validation): names, ports, mounts, what may change."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from apiext.catalog.builtin.core import config_key
+from apiext.documents.document import View
+from apiext.documents.equality import same
+from apiext.meta import syntax
+from apiext.meta.fields import (
+    Errors,
+    FieldError,
+    child,
+    duplicate,
+    forbidden,
+    invalid,
+    item,
+    not_supported,
+    required,
+)
+
+MAX_INT32 = 2**31 - 1
+_PORT_RANGE = "must be between 1 and 65535, inclusive"
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
+_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
+_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
+_COUNTS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+_INITIAL = "may not be set for init containers without restartPolicy=Always"
+_PORT_NAME = re.compile(r"[-a-z0-9]+")
+_CHANGEABLE = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+
+
+def not_found(path: str, value: Any) -> FieldError:
+    """Return the error of a value that names nothing that is there."""
+    return FieldError("FieldValueNotFound", path, f'Not found: "{value}"')
+
+
+def at_least_zero(value: Any, path: str) -> Iterator[FieldError]:
+    """Yield the error of a negative number."""
+    if value is not None and value < 0:
+        yield invalid(path, value, "must be greater than or equal to 0")
+
+
+def _label(value: str, path: str) -> Iterator[FieldError]:
+    yield from (invalid(path, value, fault) for fault in syntax.dns1123_label(value))
+
+
+def port_name_faults(name: str) -> list[str]:
+    """Return what is wrong with the name of a port."""
+    found = []
+    if len(name) > 15:
+        found.append("must be no more than 15 characters")
+    if not _PORT_NAME.fullmatch(name):
+        found.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    if not re.search(r"[a-z]", name):
+        found.append("must contain at least one letter (a-z)")
+    if "--" in name:
+        found.append("must not contain consecutive hyphens")
+    if name[:1] == "-" or name[-1:] == "-":
+        found.append("must not begin or end with a hyphen")
+    return found
+
+
+# --- volumes ---
+
+
+def _volumes(spec: View, path: str, errors: list[FieldError]) -> dict[str, View]:
+    """Return the valid volumes of a pod by their names."""
+    found: dict[str, View] = {}
+    for index, volume in enumerate(spec.get("volumes") or ()):
+        at, name = item(path, index), volume.get("name") or ""
+        sources = [field for field, value in volume.items() if field != "name" and value is not None]
+        wrong = [forbidden(child(at, field), "may not specify more than 1 volume type") for field in sources[1:]]
+        wrong += _label(name, child(at, "name")) if name else [required(child(at, "name"))]
+        if name in found:
+            wrong.append(duplicate(child(at, "name"), name))
+        if wrong:
+            errors += wrong
+        else:
+            found[name] = volume
+    return found
+
+
+def _mounts(container: View, volumes: Mapping[str, View], path: str) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    devices = container.get("volumeDevices") or ()
+    device_names, device_paths = {one.get("name") for one in devices}, {one.get("devicePath") for one in devices}
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        at, name, place = item(path, index), mount.get("name") or "", mount.get("mountPath") or ""
+        if not name:
+            yield required(child(at, "name"))
+        if name not in volumes:
+            yield not_found(child(at, "name"), name)
+        if not place:
+            yield required(child(at, "mountPath"))
+        if place in seen:
+            yield invalid(child(at, "mountPath"), place, "must be unique")
+        seen.add(place)
+        if name in device_names:
+            yield invalid(child(at, "name"), name, "must not already exist in volumeDevices")
+        if place in device_paths:
+            text = "must not already exist as a path in volumeDevices"
+            yield invalid(child(at, "mountPath"), place, text)
+
+
+# --- containers ---
+
+
+def _ports(ports: Sequence[View], path: str) -> Iterator[FieldError]:
+    names: set[str] = set()
+    for index, port in enumerate(ports):
+        at, name = item(path, index), port.get("name") or ""
+        faults = port_name_faults(name) if name else []
+        yield from (invalid(child(at, "name"), name, fault) for fault in faults)
+        if name and not faults:
+            if name in names:
+                yield duplicate(child(at, "name"), name)
+            names.add(name)
+        number = port.get("containerPort") or 0
+        if not number:
+            yield required(child(at, "containerPort"))
+        elif not 1 <= number <= 65535:
+            yield invalid(child(at, "containerPort"), number, _PORT_RANGE)
+        host = port.get("hostPort") or 0
+        if host and not 1 <= host <= 65535:
+            yield invalid(child(at, "hostPort"), host, _PORT_RANGE)
+        if port.get("protocol") not in _PROTOCOLS:
+            yield not_supported(child(at, "protocol"), port.get("protocol") or "", _PROTOCOLS)
+
+
+def _env(variables: Sequence[View], path: str) -> Iterator[FieldError]:
+    for index, variable in enumerate(variables):
+        at = item(path, index)
+        if not variable.get("name"):
+            yield required(child(at, "name"))
+        source = variable.get("valueFrom")
+        if source is None:
+            continue
+        at = child(at, "valueFrom")
+        given = [name for name, value in source.items() if value is not None]
+        if not given:
+            yield invalid(
+                at, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+            )
+        elif len(given) > 1:
+            yield invalid(at, "", "may not have more than one field specified at a time")
+        elif variable.get("value"):
+            yield invalid(at, "", "may not be specified when `value` is not empty")
+        for name in ("configMapKeyRef", "secretKeyRef"):
+            reference = source.get(name)
+            if reference is None:
+                continue
+            if not reference.get("name"):
+                yield required(child(child(at, name), "name"))
+            key = reference.get("key") or ""
+            if not key:
+                yield required(child(child(at, name), "key"))
+            else:
+                yield from (invalid(child(child(at, name), "key"), key, fault) for fault in config_key(key))
+
+
+def _probe(probe: View | None, path: str) -> Iterator[FieldError]:
+    if probe is None:
+        return
+    yield from _handler(probe, path)
+    for name in _COUNTS:
+        yield from at_least_zero(probe.get(name), child(path, name))
+    grace = probe.get("terminationGracePeriodSeconds")
+    if grace is not None and grace <= 0:
+        yield invalid(child(path, "terminationGracePeriodSeconds"), grace, "must be greater than 0")
+
+
+def _handler(handler: View, path: str) -> Iterator[FieldError]:
+    given = [name for name in _HANDLERS if handler.get(name) is not None]
+    if not given:
+        yield required(path, "must specify a handler type")
+    for name in given[:1]:
+        yield from _ACTIONS[name](handler[name], child(path, name))
+    for name in given[1:]:
+        yield forbidden(child(path, name), "may not specify more than 1 handler type")
+
+
+def _exec(action: View, path: str) -> Iterator[FieldError]:
+    if not action.get("command"):
+        yield required(child(path, "command"))
+
+
+def _http(action: View, path: str) -> Iterator[FieldError]:
+    if not action.get("path"):
+        yield required(child(path, "path"))
+    yield from _port_of(action, path)
+    if action.get("scheme") not in ("HTTP", "HTTPS"):
+        yield not_supported(child(path, "scheme"), action.get("scheme") or "", ("HTTP", "HTTPS"))
+
+
+def _port_of(action: View, path: str) -> Iterator[FieldError]:
+    port, at = action.get("port", 0), child(path, "port")
+    if isinstance(port, str):
+        yield from (invalid(at, port, fault) for fault in port_name_faults(port))
+    elif not 1 <= port <= 65535:
+        yield invalid(at, port, _PORT_RANGE)
+
+
+def _grpc(action: View, path: str) -> Iterator[FieldError]:
+    port = action.get("port") or 0
+    if not 1 <= port <= 65535:
+        yield invalid(child(path, "port"), port, _PORT_RANGE)
+
+
+_ACTIONS: Mapping[str, Any] = {
+    "exec": _exec,
+    "httpGet": _http,
+    "tcpSocket": _port_of,
+    "grpc": _grpc,
+    "sleep": lambda action, path: (),
+}
+
+
+def _container(container: View, volumes: Mapping[str, View], path: str) -> Iterator[FieldError]:
+    """Yield what is wrong with what all containers have."""
+    name = container.get("name") or ""
+    yield from _label(name, child(path, "name")) if name else (required(child(path, "name")),)
+    if not container.get("image"):
+        yield required(child(path, "image"))
+    policy = container.get("terminationMessagePolicy")
+    if policy not in ("File", "FallbackToLogsOnError"):
+        yield not_supported(child(path, "terminationMessagePolicy"), policy, ("File", "FallbackToLogsOnError"))
+    yield from _ports(container.get("ports") or (), child(path, "ports"))
+    yield from _env(container.get("env") or (), child(path, "env"))
+    yield from _mounts(container, volumes, child(path, "volumeMounts"))
+    pull = container.get("imagePullPolicy")
+    if pull not in ("Always", "IfNotPresent", "Never"):
+        yield not_supported(child(path, "imagePullPolicy"), pull, ("Always", "IfNotPresent", "Never"))
+
+
+def _containers(spec: View, volumes: Mapping[str, View], path: str) -> Iterator[FieldError]:
+    containers: Sequence[View] = spec.get("containers") or ()
+    at_all = child(path, "containers")
+    if not containers:
+        yield required(at_all)
+    names: set[str] = set()
+    for index, one in enumerate(containers):
+        at, name = item(at_all, index), one.get("name") or ""
+        yield from _container(one, volumes, at)
+        if name in names:
+            yield duplicate(child(at, "name"), name)
+        names.add(name)
+        yield from _lifecycle(one.get("lifecycle"), child(at, "lifecycle"))
+        for probe in _PROBES:
+            yield from _probe(one.get(probe), child(at, probe))
+            yield from _one_success(probe, one.get(probe), child(at, probe))
+    if containers:
+        yield from _host_ports(containers, at_all)
+    at_all = child(path, "initContainers")
+    for index, one in enumerate(spec.get("initContainers") or ()):
+        at, name = item(at_all, index), one.get("name") or ""
+        yield from _container(one, volumes, at)
+        if name in names:
+            yield duplicate(child(at, "name"), name)
+        elif name:
+            names.add(name)
+        if one.get("restartPolicy") == "Always":
+            yield from _lifecycle(one.get("lifecycle"), child(at, "lifecycle"))
+            for probe in _PROBES:
+                yield from _probe(one.get(probe), child(at, probe))
+                yield from _one_success(probe, one.get(probe), child(at, probe))
+        else:
+            for field in ("lifecycle", *_PROBES):
+                if one.get(field) is not None:
+                    yield forbidden(child(at, field), _INITIAL)
+
+
+def _one_success(name: str, probe: View | None, path: str) -> Iterator[FieldError]:
+    if probe is not None and name != "readinessProbe" and probe.get("successThreshold") != 1:
+        yield invalid(child(path, "successThreshold"), probe.get("successThreshold") or 0, "must be 1")
+
+
+def _lifecycle(lifecycle: View | None, path: str) -> Iterator[FieldError]:
+    for name in ("postStart", "preStop"):
+        if lifecycle is not None and lifecycle.get(name) is not None:
+            yield from _handler(lifecycle[name], child(path, name))
+
+
+def _host_ports(containers: Sequence[View], path: str) -> Iterator[FieldError]:
+    seen: set[tuple[Any, ...]] = set()
+    for index, one in enumerate(containers):
+        for place, port in enumerate(one.get("ports") or ()):
+            host = port.get("hostPort") or 0
+            if not host:
+                continue
+            key = (port.get("protocol"), port.get("hostIP") or "", host)
+            if key in seen:
+                at = child(item(child(item(path, index), "ports"), place), "hostPort")
+                yield duplicate(at, f"{host}/{port.get('protocol')}" if not key[1] else f"{key[1]}:{host}/{key[0]}")
+            seen.add(key)
+
+
+# --- pods ---
+
+
+def spec_errors(spec: View, path: str) -> list[FieldError]:
+    """Return what is wrong with the spec of a pod."""
+    errors: list[FieldError] = []
+    volumes = _volumes(spec, child(path, "volumes"), errors)
+    errors += _containers(spec, volumes, path)
+    errors += _settings(spec, path)
+    return errors
+
+
+def _settings(spec: View, path: str) -> Iterator[FieldError]:
+    restart = spec.get("restartPolicy")
+    if restart not in ("Always", "OnFailure", "Never"):
+        yield not_supported(child(path, "restartPolicy"), restart, ("Always", "Never", "OnFailure"))
+    dns, known = spec.get("dnsPolicy"), ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+    if dns not in known:
+        yield not_supported(child(path, "dnsPolicy"), dns, known)
+    for key, value in sorted((spec.get("nodeSelector") or {}).items()):
+        at = child(path, "nodeSelector")
+        yield from (invalid(at, key, fault) for fault in syntax.qualified_name(key))
+        yield from (invalid(at, value, fault) for fault in syntax.label_value(value))
+    for name in ("serviceAccountName", "nodeName"):
+        value = spec.get(name) or ""
+        if value:
+            yield from (invalid(child(path, name), value, fault) for fault in syntax.dns1123_subdomain(value))
+    deadline = spec.get("activeDeadlineSeconds")
+    if deadline is not None and not 1 <= deadline <= MAX_INT32:
+        text = f"must be between 1 and {MAX_INT32}, inclusive"
+        yield invalid(child(path, "activeDeadlineSeconds"), deadline, text)
+    for name in ("hostname", "subdomain"):
+        if spec.get(name):
+            yield from _label(spec[name], child(path, name))
+    for name in ("priorityClassName", "runtimeClassName"):
+        if spec.get(name):
+            faults = syntax.dns1123_subdomain(spec[name])
+            yield from (invalid(child(path, name), spec[name], fault) for fault in faults)
+
+
+def template_errors(template: View, path: str) -> list[FieldError]:
+    """Return what is wrong with the template of a pod."""
+    errors: list[FieldError] = []
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    for key, value in sorted(labels.items()):
+        at = child(path, "labels")
+        errors += (invalid(at, key, fault) for fault in syntax.qualified_name(key))
+        errors += (invalid(at, value, fault) for fault in syntax.label_value(value))
+    spec = template.get("spec") or {}
+    errors += spec_errors(spec, child(path, "spec"))
+    if spec.get("ephemeralContainers"):
+        text = "ephemeral containers not allowed in pod template"
+        errors.append(forbidden(child(child(path, "spec"), "ephemeralContainers"), text))
+    return errors
+
+
+def validate_pod(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with a pod; of an update, only what it may not change."""
+    spec = new.get("spec") or {}
+    if old is not None and new.get("spec") == old.get("spec"):
+        return []  # what was stored once stays
+    errors = Errors(spec_errors(spec, "spec"))
+    if old is None:
+        if spec.get("ephemeralContainers"):
+            errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+        return errors
+    errors += _changes(spec, old.get("spec") or {})
+    return errors
+
+
+def _changes(spec: View, before: View) -> Iterator[FieldError]:
+    for name in ("containers", "initContainers"):
+        if len(spec.get(name) or ()) != len(before.get(name) or ()):
+            yield forbidden(f"spec.{name}", "pod updates may not add or remove containers")
+            return
+    for name in ("containers", "initContainers"):
+        for index, one in enumerate(spec.get(name) or ()):
+            if not (one.get("image") or "").strip():
+                yield required(f"spec.{name}[{index}].image")
+    deadline, was = spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")
+    if was is not None and deadline is None:
+        yield invalid("spec.activeDeadlineSeconds", None, "must not update from a positive integer to nil value")
+    elif was is not None and deadline > was:
+        text = f"must be less than or equal to previous value {was}"
+        yield invalid("spec.activeDeadlineSeconds", deadline, text)
+    gone = [one for one in before.get("tolerations") or () if one not in (spec.get("tolerations") or ())]
+    if gone:
+        yield forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
+    if not same(_fixed(spec), _fixed(before)):
+        yield forbidden("spec", _CHANGEABLE)
+
+
+_FREE = frozenset(("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds"))
+
+
+def _fixed(spec: View) -> View:
+    """Return the part of a pod's spec that no update may change."""
+    found = {name: value for name, value in spec.items() if name not in _FREE}
+    if spec.get("schedulingGates") is not None:  # a gated pod may be steered
+        found = {name: value for name, value in found.items() if name not in ("nodeSelector", "affinity")}
+    found.pop("schedulingGates", None)
+    for name in ("containers", "initContainers"):
+        found[name] = [{key: value for key, value in one.items() if key != "image"} for one in spec.get(name) or ()]
+    return found
+
+
+def supported(value: Any, path: str, known: Iterable[str]) -> Iterator[FieldError]:
+    """Yield the error of a value outside an enumeration."""
+    if value not in tuple(known):
+        yield not_supported(path, value, known)

@@ -1,0 +1,390 @@
+"""Validation of what makes pods: selectors and templates, strategies, and what may not change."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from apiext.catalog.builtin import pod_rules
+from apiext.catalog.builtin.admission_rules import selector_errors
+from apiext.catalog.builtin.pod_rules import at_least_zero, template_errors
+from apiext.documents.document import View
+from apiext.documents.equality import same
+from apiext.meta.fields import Errors, FieldError, forbidden, invalid, not_supported, required
+from apiext.meta.selectors import LabelSelector, SelectorError
+
+_IMMUTABLE = "field is immutable"
+
+
+def _selector(spec: View, of: str) -> tuple[list[FieldError], LabelSelector | None]:
+    """Return what is wrong with a selector, and the selector if it can be used."""
+    given = spec.get("selector")
+    errors: list[FieldError] = []
+    if given is None:
+        errors.append(required("spec.selector"))
+    else:
+        errors += selector_errors(given, "spec.selector")
+        if not given.get("matchLabels") and not given.get("matchExpressions"):
+            errors.append(invalid("spec.selector", given, f"empty selector is invalid for {of}"))
+    try:
+        return errors, LabelSelector.from_document(given) if given is not None else None
+    except SelectorError:
+        return [*errors, invalid("spec.selector", given, "invalid label selector")], None
+
+
+def _template(spec: View, selector: LabelSelector | None, of: str) -> Iterator[FieldError]:
+    """Yield what is wrong with the template of pods that always run."""
+    template: View = spec.get("template") or {}
+    labels: Mapping[str, str] = (template.get("metadata") or {}).get("labels") or {}
+    if selector is None:
+        if spec.get("selector") is None:  # which selects nothing
+            yield _mismatch(labels)
+    elif not selector.empty and not selector.matches(labels):
+        yield _mismatch(labels)
+    yield from template_errors(template, "spec.template")
+    yield from _always(template, of)
+
+
+def _mismatch(labels: Mapping[str, str]) -> FieldError:
+    return invalid("spec.template.metadata.labels", labels or None, "`selector` does not match template `labels`")
+
+
+def _always(template: View, of: str) -> Iterator[FieldError]:
+    pods: View = template.get("spec") or {}
+    if pods.get("restartPolicy") != "Always":
+        yield not_supported("spec.template.spec.restartPolicy", pods.get("restartPolicy"), ("Always",))
+    if pods.get("activeDeadlineSeconds") is not None:
+        text = f"activeDeadlineSeconds in {of} is not Supported"
+        yield forbidden("spec.template.spec.activeDeadlineSeconds", text)
+
+
+def _counts(spec: View, *names: str) -> Iterator[FieldError]:
+    for name in names:
+        yield from at_least_zero(spec.get(name), f"spec.{name}")
+
+
+def _fixed(new: View, old: View | None, *names: str) -> Iterator[FieldError]:
+    """Yield the errors of fields that an update may not change."""
+    before: View | None = None if old is None else old.get("spec") or {}
+    spec = new.get("spec") or {}
+    for name in names:
+        if before is not None and not same(spec.get(name), before.get(name)):
+            yield invalid(f"spec.{name}", spec.get(name), _IMMUTABLE)
+
+
+def _share(value: Any, path: str) -> Iterator[FieldError]:
+    """Yield what is wrong with a number or a percentage."""
+    if isinstance(value, int):
+        yield from at_least_zero(value, path)
+    elif value is not None and not (value[-1:] == "%" and value[:-1].isdecimal()):
+        text = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', "
+        yield invalid(path, value, f"{text}regex used for validation is '[0-9]+%')")
+
+
+def _part(value: Any) -> int:
+    return value if isinstance(value, int) else int((value or "0")[:-1] or 0) if (value or "")[-1:] == "%" else 0
+
+
+def validate_deployment(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with a deployment."""
+    spec: View = new.get("spec") or {}
+    errors = Errors(_counts(spec, "replicas"))
+    found, selector = _selector(spec, "deployment")
+    errors += found
+    if not any("invalid label selector" in one.body for one in found):
+        errors += _template(spec, selector, "ReplicaSet")
+    errors += _deployment_strategy(spec.get("strategy") or {})
+    errors += _counts(spec, "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
+    deadline, ready = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds") or 0
+    if deadline is not None and deadline <= ready:
+        errors.append(invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"))
+    errors += _fixed(new, old, "selector")
+    return errors
+
+
+def _deployment_strategy(strategy: View) -> Iterator[FieldError]:
+    kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
+    path = "spec.strategy.rollingUpdate"
+    if kind == "Recreate":
+        if rolling is not None:
+            yield forbidden(path, "may not be specified when strategy `type` is 'Recreate'")
+    elif kind == "RollingUpdate":
+        for name in ("maxUnavailable", "maxSurge"):
+            yield from _share((rolling or {}).get(name), f"{path}.{name}")
+        missing, more = (rolling or {}).get("maxUnavailable"), (rolling or {}).get("maxSurge")
+        if not _part(missing) and not _part(more):
+            yield invalid(f"{path}.maxUnavailable", missing, "may not be 0 when `maxSurge` is 0")
+        if isinstance(missing, str) and _part(missing) > 100:
+            yield invalid(f"{path}.maxUnavailable", missing, "must not be greater than 100%")
+    else:
+        yield not_supported("spec.strategy", strategy, ("Recreate", "RollingUpdate"))
+
+
+def validate_replica_set(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with a replica set."""
+    spec: View = new.get("spec") or {}
+    errors = Errors(_counts(spec, "replicas", "minReadySeconds"))
+    found, selector = _selector(spec, "deployment")
+    errors += found
+    if not any("invalid label selector" in one.body for one in found):
+        errors += _template(spec, selector, "ReplicaSet")
+    errors += _fixed(new, old, "selector")
+    return errors
+
+
+def validate_daemon_set(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with a daemon set."""
+    spec: View = new.get("spec") or {}
+    errors = Errors(_fixed(new, old, "selector"))
+    found, selector = _selector(spec, "daemonset")
+    errors += found if spec.get("selector") is not None else ()
+    errors += _template(spec, selector, "DaemonSet")
+    errors += _counts(spec, "minReadySeconds", "revisionHistoryLimit")
+    return errors
+
+
+def validate_stateful_set(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with a stateful set; the volumes of its claims are there for its pods."""
+    spec: View = new.get("spec") or {}
+    errors = Errors()
+    policy = spec.get("podManagementPolicy")
+    if policy not in ("OrderedReady", "Parallel"):
+        errors.append(invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'"))
+    errors += _counts(spec, "replicas", "minReadySeconds")
+    found, selector = _selector(spec, "statefulset")
+    errors += found
+    template: View = spec.get("template") or {}
+    pods: View = template.get("spec") or {}
+    claims = [(one.get("metadata") or {}).get("name") or "" for one in spec.get("volumeClaimTemplates") or ()]
+    own = [{"name": name, "persistentVolumeClaim": {}} for name in dict.fromkeys(claims)]
+    volumes = [*own, *(one for one in pods.get("volumes") or () if one.get("name") not in claims)]
+    pods = {name: value for name, value in pods.items() if name not in ("hostname", "subdomain")} | {"volumes": volumes}
+    errors += _template({**spec, "template": {**template, "spec": pods}}, selector, "StatefulSet")
+    errors += _fixed(new, old, "selector", "volumeClaimTemplates", "serviceName", "podManagementPolicy")
+    return errors
+
+
+def validate_replication_controller(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with a replication controller."""
+    spec: View = new.get("spec") or {}
+    errors = Errors(_counts(spec, "minReadySeconds"))
+    selector: Mapping[str, str] = spec.get("selector") or {}
+    if not selector:
+        errors.append(required("spec.selector"))
+    errors += _counts(spec, "replicas")
+    template = spec.get("template")
+    if template is None:
+        errors.append(required("spec.template"))
+        return errors
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if selector and any(labels.get(key) != value for key, value in selector.items()):
+        errors.append(_mismatch(labels))
+    errors += template_errors(template, "spec.template")
+    errors += _always(template, "ReplicationController")
+    return errors
+
+
+def validate_pod_template(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with a template of pods."""
+    return Errors(template_errors(new.get("template") or {}, "template"))
+
+
+# --- jobs ---
+
+_JOB_COUNTS = (
+    "parallelism",
+    "completions",
+    "activeDeadlineSeconds",
+    "backoffLimit",
+    "ttlSecondsAfterFinished",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+)
+
+
+def _job(spec: View, path: str) -> Iterator[FieldError]:
+    for name in _JOB_COUNTS:
+        yield from at_least_zero(spec.get(name), f"{path}.{name}")
+    mode = spec.get("completionMode")
+    if mode is not None and mode not in ("NonIndexed", "Indexed"):
+        yield not_supported(f"{path}.completionMode", mode, ("Indexed", "NonIndexed"))
+    if mode == "Indexed" and spec.get("completions") is None:
+        yield required(f"{path}.completions", "when completion mode is Indexed")
+    template: View = spec.get("template") or {}
+    yield from template_errors(template, f"{path}.template")
+    restart, at = (template.get("spec") or {}).get("restartPolicy"), f"{path}.template.spec.restartPolicy"
+    if restart not in ("OnFailure", "Never"):
+        if restart == "Always":
+            yield required(at, 'valid values: "OnFailure", "Never"')
+        else:
+            yield not_supported(at, restart, ("Never", "OnFailure"))
+
+
+def validate_job(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with a job; the template of one that is suspended and never ran may change."""
+    spec: View = new.get("spec") or {}
+    errors = Errors(_job(spec, "spec"))
+    selector = spec.get("selector")
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    if selector is None:
+        errors += (required("spec.selector"), _mismatch(labels))
+    else:
+        errors += selector_errors(selector, "spec.selector")
+        try:
+            if not LabelSelector.from_document(selector).matches(labels):
+                errors.append(_mismatch(labels))
+        except SelectorError:
+            errors.append(invalid("spec.selector", selector, "invalid label selector"))
+    if old is None:
+        return errors
+    errors += _fixed(new, old, "selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex")
+    before: View = old.get("spec") or {}
+    waits = bool(before.get("suspend")) and (old.get("status") or {}).get("startTime") is None
+    if not waits:
+        errors += _fixed(new, old, "template")
+    return errors
+
+
+def _parts(schedule: str) -> list[str]:
+    """Return the fields of a schedule, without a time zone before them."""
+    parts = schedule.split()
+    return parts[1:] if parts[:1] and parts[0].startswith(("TZ=", "CRON_TZ=")) else parts
+
+
+def validate_cron_job(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with a cron job."""
+    spec: View = new.get("spec") or {}
+    errors = Errors(_job((spec.get("jobTemplate") or {}).get("spec") or {}, "spec.jobTemplate.spec"))
+    schedule = spec.get("schedule") or ""
+    if not schedule:
+        errors.append(required("spec.schedule"))
+    elif not schedule.startswith("@") and len(parts := _parts(schedule)) != 5:
+        text = f"expected exactly 5 fields, found {len(parts)}: [{' '.join(parts)}]"
+        errors.append(invalid("spec.schedule", schedule, text))
+    elif "TZ" in schedule and old is None:
+        text = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+        errors.append(invalid("spec.schedule", schedule, text))
+    errors += _counts(spec, "startingDeadlineSeconds")
+    policy = spec.get("concurrencyPolicy")
+    errors += pod_rules.supported(policy, "spec.concurrencyPolicy", ("Allow", "Forbid", "Replace"))
+    errors += _counts(spec, "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
+    name = (new.get("metadata") or {}).get("name") or ""
+    if old is None and len(name) > 52:
+        errors.append(invalid("metadata.name", name, "must be no more than 52 characters"))
+    return errors
+
+
+# --- others ---
+
+
+def validate_autoscaler(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with an autoscaler's bounds and target."""
+    spec: View = new.get("spec") or {}
+    errors = Errors()
+    least, most = spec.get("minReplicas"), spec.get("maxReplicas") or 0
+    if least is not None and least < 1:
+        errors.append(invalid("spec.minReplicas", least, "must be greater than or equal to 1"))
+    if most < 1:
+        errors.append(invalid("spec.maxReplicas", most, "must be greater than 0"))
+    if least is not None and most < least:
+        errors.append(invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`"))
+    target = spec.get("scaleTargetRef") or {}
+    errors += (required(f"spec.scaleTargetRef.{name}") for name in ("kind", "name") if not target.get(name))
+    return errors
+
+
+def validate_budget(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with a budget of disruptions."""
+    spec: View = new.get("spec") or {}
+    errors = Errors()
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        errors.append(invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set"))
+    for name in ("minAvailable", "maxUnavailable"):
+        errors += _share(spec.get(name), f"spec.{name}")
+    errors += selector_errors(spec.get("selector"), "spec.selector")
+    return errors
+
+
+def validate_claim(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with a claim; only the size that it asks for may change once it is bound."""
+    spec: View = new.get("spec") or {}
+    errors = Errors()
+    modes = spec.get("accessModes") or ()
+    if not modes:
+        errors.append(required("spec.accessModes", "at least 1 access mode is required"))
+    known = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+    errors += (not_supported("spec.accessModes", mode, known) for mode in modes if mode not in known)
+    if "storage" not in ((spec.get("resources") or {}).get("requests") or {}):
+        errors.append(required("spec.resources[storage]"))
+    if old is not None and not same(_claimed(spec), _claimed(old.get("spec") or {})):
+        text = (
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+        )
+        errors.append(forbidden("spec", text))
+    return errors
+
+
+def _claimed(spec: View) -> View:
+    """Return the part of a claim that no update may change; an unbound claim may get its volume."""
+    free = ("resources", "volumeAttributesClassName", "volumeName", "storageClassName")
+    return {name: value for name, value in spec.items() if name not in free}
+
+
+_CLASS_FIELDS = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
+
+
+def validate_storage_class(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with a class of storage."""
+    errors = Errors()
+    if not new.get("provisioner"):
+        errors.append(required("provisioner"))
+    if new.get("reclaimPolicy") not in ("Delete", "Retain"):
+        errors.append(not_supported("reclaimPolicy", new.get("reclaimPolicy"), ("Delete", "Retain")))
+    errors += pod_rules.supported(
+        new.get("volumeBindingMode"), "volumeBindingMode", ("Immediate", "WaitForFirstConsumer")
+    )
+    if old is not None:
+        changed = (name for name in _CLASS_FIELDS if not same(new.get(name), old.get(name)))
+        errors += (invalid(name, new.get(name), _IMMUTABLE) for name in changed)
+    return errors
+
+
+def validate_volume(new: View, old: View | None) -> list[FieldError]:
+    """Return what is wrong with a volume; its source may not change."""
+    spec: View = new.get("spec") or {}
+    errors = Errors()
+    known = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+    modes = spec.get("accessModes") or ()
+    if not modes:
+        errors.append(required("spec.accessModes"))
+    errors += (not_supported("spec.accessModes", mode, known) for mode in modes if mode not in known)
+    capacity = spec.get("capacity") or {}
+    if not capacity:
+        errors.append(required("spec.capacity"))
+    if list(capacity) != ["storage"]:
+        errors.append(not_supported("spec.capacity", spec.get("capacity"), ("storage",)))
+    sources = _sources(spec)
+    if not sources:
+        errors.append(required("spec", "must specify a volume type"))
+    errors += (forbidden(f"spec.{name}", "may not specify more than 1 volume type") for name in list(sources)[1:])
+    if old is not None and not same(sources, _sources(old.get("spec") or {})):
+        text = "spec.persistentvolumesource is immutable after creation"
+        errors.append(forbidden("spec.persistentvolumesource", text))
+    return errors
+
+
+_NO_SOURCE = frozenset(
+    (
+        "accessModes",
+        "capacity",
+        "claimRef",
+        "mountOptions",
+        "nodeAffinity",
+        "persistentVolumeReclaimPolicy",
+        "storageClassName",
+        "volumeAttributesClassName",
+        "volumeMode",
+    )
+)
+
+
+def _sources(spec: View) -> dict[str, Any]:
+    return {name: value for name, value in spec.items() if name not in _NO_SOURCE and value is not None}

@@ -1,0 +1,126 @@
+"""What a server does with workloads besides keeping them: scales, graceful deletion, labels of jobs, who asked."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from apiext.conformance.support.http_client import MERGE, TABLE, Client
+
+PODS = "/api/v1/namespaces/default/pods"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+REPLICATION = "/api/v1/namespaces/default/replicationcontrollers"
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+CONTAINERS: list[dict[str, Any]] = [{"name": "c", "image": "registry.example.com/c:1"}]
+SELECTED: dict[str, Any] = {
+    "selector": {"matchLabels": {"app": "a"}},
+    "template": {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": CONTAINERS}},
+}
+
+
+@contextlib.contextmanager
+def one(api: Client, path: str, body: dict[str, Any]) -> Iterator[Any]:
+    """Yield a new object, deleted afterwards."""
+    name = f"w-{secrets.token_hex(4)}"
+    try:
+        yield api.post(path, {**body, "metadata": {"name": name, **body.get("metadata", {})}}).expect(201)
+    finally:
+        api.delete(f"{path}/{name}?gracePeriodSeconds=0&propagationPolicy=Background")
+
+
+def at(path: str, made: Any, *below: str) -> str:
+    return "/".join((path, made["metadata"]["name"], *below))
+
+
+@pytest.mark.rows("SRV-007", "SRV-008")
+@pytest.mark.parametrize("path", [DEPLOYMENTS, REPLICATION])
+def test_a_scale_reads_and_writes_replicas(api: Client, path: str) -> None:
+    spec = SELECTED if path == DEPLOYMENTS else {**SELECTED, "selector": {"app": "a"}}
+    with one(api, path, {"spec": spec}) as made:
+        scale = api.get(at(path, made, "scale")).expect(200)
+        assert (scale["apiVersion"], scale["kind"]) == ("autoscaling/v1", "Scale")
+        assert (scale["spec"], scale["status"]) == ({"replicas": 1}, {"replicas": 0, "selector": "app=a"})
+        place, patch = at(path, made, "scale"), {"Content-Type": MERGE}
+        assert api.request("PATCH", place, {"spec": {"replicas": 4}}, patch).expect(200)["spec"] == {"replicas": 4}
+        changed = api.get(at(path, made)).expect(200)
+        assert (changed["spec"]["replicas"], changed["metadata"]["generation"]) == (4, 2)
+        refused = api.request("PATCH", place, {"spec": {"replicas": -1}}, patch).expect(422)
+        assert refused["message"].startswith('Scale.autoscaling "')
+        assert "spec.replicas: Invalid value: -1: must be greater than or equal to 0" in refused["message"]
+
+
+@pytest.mark.rows("WRI-017")
+def test_a_pod_on_a_node_is_deleted_gracefully(api: Client) -> None:
+    spec = {"containers": CONTAINERS, "nodeName": "n", "terminationGracePeriodSeconds": 40}
+    with one(api, PODS, {"spec": spec}) as made:
+        place = at(PODS, made)
+        first = api.delete(place).expect(200)
+        assert (first["metadata"]["deletionGracePeriodSeconds"], first["metadata"]["generation"]) == (40, 2)
+        again = api.delete(place).expect(200)
+        assert again["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"], "it is pending"
+        ended = {"status": {"message": "stopping"}}
+        assert api.request("PATCH", f"{place}/status", ended, {"Content-Type": MERGE}).status == 200
+        shorter = api.delete(f"{place}?gracePeriodSeconds=5").expect(200)
+        assert shorter["metadata"]["deletionGracePeriodSeconds"] == 5
+        api.delete(f"{place}?gracePeriodSeconds=0").expect(200)
+        api.get(place).expect(404)
+
+
+@pytest.mark.rows("WRI-017")
+def test_a_pod_without_a_node_is_deleted_at_once(api: Client) -> None:
+    with one(api, PODS, {"spec": {"containers": CONTAINERS}}) as made:
+        assert api.delete(at(PODS, made)).expect(200)["metadata"]["deletionGracePeriodSeconds"] == 0
+        api.get(at(PODS, made)).expect(404)
+
+
+@pytest.mark.rows("WRI-018")
+def test_a_delete_of_a_job_warns_that_its_pods_stay(api: Client) -> None:
+    spec = {"template": {"spec": {"restartPolicy": "Never", "containers": CONTAINERS}}}
+    with one(api, JOBS, {"spec": spec}) as made:
+        uid, name = made["metadata"]["uid"], made["metadata"]["name"]
+        labels = {"batch.kubernetes.io/controller-uid": uid, "controller-uid": uid}
+        labels |= {"batch.kubernetes.io/job-name": name, "job-name": name}
+        assert made["spec"]["template"]["metadata"]["labels"] == labels
+        assert made["spec"]["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+        deleted = api.request("DELETE", f"{at(JOBS, made)}?dryRun=All")
+        assert "child pods are preserved by default when jobs are deleted" in deleted.headers["warning"]
+        quiet = api.request("DELETE", f"{at(JOBS, made)}?dryRun=All&propagationPolicy=Background")
+        assert "warning" not in quiet.headers
+
+
+@pytest.mark.rows("ERR-09")
+def test_a_pods_spec_stays(api: Client) -> None:
+    with one(api, PODS, {"spec": {"containers": CONTAINERS}}) as made:
+        patch = {"Content-Type": MERGE}
+        image = {"spec": {"containers": [{"name": "c", "image": "registry.example.com/c:2"}]}}
+        changed = api.request(
+            "PATCH", at(PODS, made), image, {"Content-Type": "application/strategic-merge-patch+json"}
+        )
+        assert changed.expect(200)["metadata"]["generation"] == 2
+        refused = api.request("PATCH", at(PODS, made), {"spec": {"hostNetwork": True}}, patch).expect(422)
+        assert "spec: Forbidden: pod updates may not change fields other than" in refused["message"]
+
+
+@pytest.mark.rows("TAB-002")
+def test_the_table_of_pods_tells_what_they_do(api: Client) -> None:
+    with one(api, PODS, {"spec": {"containers": CONTAINERS}}) as made:
+        waiting = {"waiting": {"reason": "ImagePullBackOff"}}
+        status = {"phase": "Pending", "containerStatuses": [{"name": "c", "restartCount": 2, "state": waiting}]}
+        place = at(PODS, made)
+        api.request("PATCH", f"{place}/status", {"status": status}, {"Content-Type": MERGE}).expect(200)
+        cells = api.get(place, {"Accept": TABLE}).expect(200)["rows"][0]["cells"]
+        assert cells[1:4] == ["0/1", "ImagePullBackOff", "2"]
+
+
+@pytest.mark.rows("SEL-001")
+def test_pods_are_selected_by_their_node(api: Client) -> None:
+    node = f"n-{secrets.token_hex(4)}"
+    with one(api, PODS, {"spec": {"containers": CONTAINERS, "nodeName": node}}) as made:
+        for selector, found in ((f"spec.nodeName={node}", 1), (f"spec.nodeName={node},status.phase=Running", 0)):
+            items = api.get(f"{PODS}?fieldSelector={selector}").expect(200)["items"]
+            assert [item["metadata"]["uid"] for item in items] == [made["metadata"]["uid"]] * found

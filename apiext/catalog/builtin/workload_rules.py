@@ -154,7 +154,7 @@ def validate_stateful_set(new: View, old: View | None) -> list[FieldError]:
     template: View = spec.get("template") or {}
     pods: View = template.get("spec") or {}
     claims = [(one.get("metadata") or {}).get("name") or "" for one in spec.get("volumeClaimTemplates") or ()]
-    own = [{"name": name, "persistentVolumeClaim": {}} for name in dict.fromkeys(claims)]
+    own: list[View] = [{"name": name, "persistentVolumeClaim": {}} for name in dict.fromkeys(claims)]
     volumes = [*own, *(one for one in pods.get("volumes") or () if one.get("name") not in claims)]
     pods = {name: value for name, value in pods.items() if name not in ("hostname", "subdomain")} | {"volumes": volumes}
     errors += _template({**spec, "template": {**template, "spec": pods}}, selector, "StatefulSet")

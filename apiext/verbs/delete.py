@@ -206,7 +206,8 @@ def _pinned(old: View, options: DeleteOptions) -> DeleteOptions:
 def _gone(call: Call, entry: Entry, old: View) -> Outcome:
     """Return the answer to a delete that leaves nothing."""
     if call.served.traits.returns_deleted and call.served.names.group_resource == PODS:
-        return Outcome(200, document=dict(old))
+        marked = {**old["metadata"], "resourceVersion": str(entry.revision)}
+        return Outcome(200, document={**old, "metadata": marked})
     if call.served.traits.returns_deleted:
         return Outcome(200, entry=entry)
     resource = call.served.names.group_resource

@@ -495,7 +495,7 @@ def _find_in(store: CachedStore) -> Find:
 
     def find(resource: str, namespace: str, name: str) -> Record | None:
         collection = store.collection(GroupResource("", resource))
-        entry = collection.get(namespace, name) if collection is not None else None
+        entry = collection.state.get(namespace, name) if collection is not None else None
         if entry is None:
             return None
         last = seen.get((resource, namespace, name))

@@ -49,7 +49,7 @@ class Live(Generic[T]):
         self._followers: list[Callable[[], None]] = []
         self.empty = collection is None
         if collection is not None:
-            collection.subscribe(self._changed)
+            collection.following.subscribe(self._changed)
 
     @property
     def compiled(self) -> tuple[T, ...]:
@@ -82,7 +82,7 @@ class Live(Generic[T]):
     async def _rebuild(self, collection: Collection) -> None:
         turn = self._turn
         known: dict[str, tuple[Entry, Sequence[T]]] = {}
-        for entry in sorted(collection.entries(), key=lambda entry: entry.name):  # none is passed over (RV-020)
+        for entry in sorted(collection.state.entries(), key=lambda entry: entry.name):  # none is passed over (RV-020)
             found = self._known.get(entry.name)
             if found is None or found[0] is not entry:  # in a restored store another has the same revision
                 found = (entry, await self._compiled(entry))

@@ -76,13 +76,13 @@ class Params:
             if self._around.workers:  # their clients know what they wrote
                 await self._store.fresh(collection)
             if name := ref.get("name"):
-                one = collection.get(namespace or "", name) or await self._store.current(
+                one = collection.state.get(namespace or "", name) or await self._store.current(
                     collection, namespace or "", name
                 )
                 return [one] if one is not None else []
             selector = LabelSelector.from_document(ref.get("selector") or {})
             found = []
-            for entry in collection.entries(namespace):
+            for entry in collection.state.entries(namespace):
                 await turn.give()
                 if selector.matches(entry.labels):
                     found.append(entry)

@@ -55,8 +55,8 @@ class AccountTokens:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Follow secrets and accounts."""
-        self._secrets.subscribe(self._secret_changed)
-        self._accounts.subscribe(self._account_changed)
+        self._secrets.following.subscribe(self._secret_changed)
+        self._accounts.following.subscribe(self._account_changed)
         self._loop.start(group, self._keys)
         self._loop.add(_ALL)
 
@@ -108,13 +108,13 @@ class AccountTokens:
             return
         namespace, _, name = key.partition("/")
         accounts = self._accounts
-        entry, wanted = self._secrets.get(namespace, name), self._wanted.get(key)
+        entry, wanted = self._secrets.state.get(namespace, name), self._wanted.get(key)
         if entry is None or wanted is None:
             return
-        uid = _uid(accounts.get(namespace, wanted.account))
+        uid = _uid(accounts.state.get(namespace, wanted.account))
         if wanted.uid and wanted.uid != uid:
             await self._verbs.store.fresh(accounts)  # nothing is deleted by what may be outdated
-            if wanted.uid != _uid(accounts.get(namespace, wanted.account)):
+            if wanted.uid != _uid(accounts.state.get(namespace, wanted.account)):
                 await self._delete(entry)
         elif uid and not (wanted.filled and wanted.uid):
             await self._fill(entry, Account(namespace, wanted.account, uid))
@@ -122,7 +122,7 @@ class AccountTokens:
     async def _begin(self) -> None:
         await self._accounts.wait_ready()
         await self._secrets.wait_ready()
-        for entry in self._secrets.readable():
+        for entry in self._secrets.state.readable():
             self._take(_key(entry), entry)
 
     async def _fill(self, entry: Entry, account: Account) -> None:

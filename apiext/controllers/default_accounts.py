@@ -32,8 +32,8 @@ class DefaultAccounts:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Follow namespaces and accounts."""
-        self._namespaces.subscribe(self._namespace_changed)
-        self._accounts.subscribe(self._account_changed)
+        self._namespaces.following.subscribe(self._namespace_changed)
+        self._accounts.following.subscribe(self._account_changed)
         self._loop.start(group, self._names)
         self._loop.add(_ALL)
 
@@ -42,7 +42,7 @@ class DefaultAccounts:
         await self._loop.stop()
 
     def _names(self) -> Iterable[str]:
-        return [entry.name for entry in self._namespaces.readable()]
+        return [entry.name for entry in self._namespaces.state.readable()]
 
     def _namespace_changed(self, change: Change) -> None:
         if change.kind != "DELETED":
@@ -59,8 +59,8 @@ class DefaultAccounts:
             for name in self._names():
                 self._loop.add(name)
             return
-        entry = self._namespaces.get("", namespace)
-        if entry is not None and _is_active(entry.raw) and self._accounts.get(namespace, NAME) is None:
+        entry = self._namespaces.state.get("", namespace)
+        if entry is not None and _is_active(entry.raw) and self._accounts.state.get(namespace, NAME) is None:
             await self._make(namespace)
 
     async def _make(self, namespace: str) -> None:

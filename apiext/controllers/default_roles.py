@@ -79,7 +79,7 @@ class DefaultRoles:
         if collection is None:
             return  # not served: turned off by --runtime-config
         await collection.wait_ready()
-        entry = collection.get("", name) or await store.current(collection, "", name)
+        entry = collection.state.get("", name) or await store.current(collection, "", name)
         if entry is None:
             await self._write(api.create, resource, "create", wanted)
             return

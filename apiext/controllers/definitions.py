@@ -120,21 +120,21 @@ class Definitions:
 
     def start(self) -> None:
         """Follow the collection, which is filled, before any reader of its changes."""
-        for entry in self.collection.readable():
+        for entry in self.collection.state.readable():
             self._groups.setdefault(group_of(entry.name), {})[entry.name] = None
-        self.collection.subscribe(self._changed)
+        self.collection.following.subscribe(self._changed)
 
     def entry(self, name: str) -> Entry | None:
         """Return a stored definition; None when there is none, or it is not JSON."""
         try:
-            return self.collection.get("", name)
+            return self.collection.state.get("", name)
         except Malformed:
             return None
 
     def missing(self, name: str) -> bool:
         """Report whether there is no such definition, not even an unreadable one."""
         try:
-            return self.collection.get("", name) is None
+            return self.collection.state.get("", name) is None
         except Malformed:
             return False
 

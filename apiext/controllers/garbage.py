@@ -143,7 +143,7 @@ class Garbage:
         collection = self._verbs.store.collection(resource)
         if served is None or collection is None:
             return None
-        entry = collection.known(f"{namespace}/{name}" if namespace else name)
+        entry = collection.state.known(f"{namespace}/{name}" if namespace else name)
         return _Object(key, served, collection, entry, metadata_of(entry)) if entry is not None else None
 
     async def _judge(self, found: _Object) -> None:
@@ -189,7 +189,7 @@ class Garbage:
                 states[one] = Owner.UNKNOWN
             else:
                 collection = self._verbs.store.add(served.stored_resource, served.namespaced)
-                cached = collection.known(relative(namespace if served.namespaced else "", one.name))
+                cached = collection.state.known(relative(namespace if served.namespaced else "", one.name))
                 if cached is not None and _state(cached, one.uid) is Owner.SOLID:
                     states[one] = Owner.SOLID
                 elif not one.name or "/" in one.name:
@@ -217,7 +217,9 @@ class Garbage:
         turn = Turn()
         for one in references:
             await turn.give()
-            entry = collection.get(within, one.name) if many else await store.current(collection, within, one.name)
+            entry = (
+                collection.state.get(within, one.name) if many else await store.current(collection, within, one.name)
+            )
             states[one] = _state(entry, one.uid) if entry is not None else Owner.ABSENT
         missing = [one for one in references if states[one] is not Owner.SOLID]
         if missing:
@@ -244,8 +246,8 @@ class Garbage:
         collection = self._verbs.store.collection(served.stored_resource)
         if collection is None or self.dependents.went(reference, found.entry.namespace):
             return False
-        places = (entry.name for entry in namespaces.readable() if entry.name != found.entry.namespace)
-        entries = (collection.known(f"{place}/{reference.name}") for place in places)
+        places = (entry.name for entry in namespaces.state.readable() if entry.name != found.entry.namespace)
+        entries = (collection.state.known(f"{place}/{reference.name}") for place in places)
         return any(entry is not None and metadata_of(entry).get("uid") == reference.uid for entry in entries)
 
     def _tell(self, found: _Object, reference: Reference) -> None:

@@ -44,7 +44,7 @@ class Guards:
     def cached(self, name: str) -> Permit | None:
         """Return the guard that the cache has."""
         try:
-            entry = self.collection.get("", name)
+            entry = self.collection.state.get("", name)
         except Malformed:
             return None
         return parse(entry.raw, entry.revision) if entry is not None else None

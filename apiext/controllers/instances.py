@@ -56,7 +56,7 @@ class Sweep:
         # what is to be looked at, in order; a plain dict takes longer to find its first with each that was taken
         self._todo: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._listed = False
-        self._unsubscribe = collection.subscribe(self._changed)
+        self._unsubscribe = collection.following.subscribe(self._changed)
 
     def close(self) -> None:
         """Stop noticing."""
@@ -65,14 +65,14 @@ class Sweep:
     @property
     def remaining(self) -> int:
         """Return the number of objects; raise NotReady while they are loaded again."""
-        if not (self.collection.ready or self.collection.dropped):
+        if not (self.collection.state.ready or self.collection.dropped):
             raise NotReady(f"{self.collection.resource} is not in the cache")
-        return self.collection.count(self._namespace)
+        return self.collection.state.count(self._namespace)
 
     def unreadable(self) -> Malformed | None:
         """Return why an object cannot be read, and so cannot be deleted through its finalizers (RV-020)."""
         try:
-            self.collection.page(self._namespace, "", 1)  # looks at all, and makes no list of them
+            self.collection.state.page(self._namespace, "", 1)  # looks at all, and makes no list of them
         except Malformed as error:
             return error
         return None
@@ -81,7 +81,7 @@ class Sweep:
         """Return how many of the remaining objects each finalizer holds; of many objects, in turns."""
         held: Counter[str] = Counter()
         turn = Turn()
-        for entry in self.collection.readable(self._namespace):
+        for entry in self.collection.state.readable(self._namespace):
             await turn.give()
             if b'"finalizers"' in entry.raw:
                 held.update(metadata_of(entry).get("finalizers") or ())
@@ -92,7 +92,7 @@ class Sweep:
         errors: list[StoreError] = []
         if not self._listed:
             self._listed, turn = True, Turn()
-            for entry in self.collection.readable(self._namespace):
+            for entry in self.collection.state.readable(self._namespace):
                 self._todo[entry.namespace, entry.name] = None
                 await turn.give()
         async with asyncio.TaskGroup() as group:
@@ -104,7 +104,7 @@ class Sweep:
         while self._todo and len(errors) < limits.DELETES_IN_FLIGHT:
             key, _ = self._todo.popitem(last=False)
             try:
-                entry = self.collection.get(*key)
+                entry = self.collection.state.get(*key)
                 while entry is not None and self._emptied.due():
                     entry = await self._remove(entry)
             except StoreError as error:

@@ -217,7 +217,7 @@ class Migrations:
         work = _Pass(asked, collection, plan, begins)
         start, last = "", False
         while not (last or work.over) and self._wanted(asked):
-            page = collection.page(None, start, limits.MIGRATE_PAGE)
+            page = collection.state.page(None, start, limits.MIGRATE_PAGE)
             start, last = page.next, not page.next
             todo = [it for it in page.entries if work.due(it)]
             random.shuffle(todo)  # so that several servers share the work
@@ -283,7 +283,7 @@ class Migrations:
             if work.over or not self._wanted(work.asked):
                 return
             key = f"{found.namespace}/{found.name}" if found.namespace else found.name
-            entry = work.collection.known(key)
+            entry = work.collection.state.known(key)
             if entry is None or not work.due(entry):
                 continue  # another server was faster
             await asyncio.sleep(self._turns.take(self._verbs.loop_time()))
@@ -336,7 +336,7 @@ class Migrations:
         return found if found is not None and found.versions else None
 
     def _definition(self, asked: _Asked) -> Entry | None:
-        return self._definitions.get("", asked.key) if asked.resource.group else None
+        return self._definitions.state.get("", asked.key) if asked.resource.group else None
 
     def _wanted(self, asked: _Asked) -> bool:
         return self._asked.get(asked.key, {}).get(asked.name) is asked

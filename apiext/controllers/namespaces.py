@@ -85,7 +85,7 @@ class Namespaces:
         served = self._live.current.lookup("", "v1", "namespaces")
         assert served is not None
         for name in ALWAYS:
-            if self.collection.get("", name) is not None:
+            if self.collection.state.get("", name) is not None:
                 continue
             try:
                 made = namespace(name, self._clock(), self._manager)
@@ -97,12 +97,12 @@ class Namespaces:
         """Report whether a namespace needs work."""
         if name in self._emptying:
             return True
-        entry = self.collection.get("", name)
+        entry = self.collection.state.get("", name)
         return entry is not None and b'"deletionTimestamp"' in entry.raw
 
     def terminating(self) -> list[str]:
         """Return the names of the namespaces that may have something to do."""
-        return [entry.name for entry in self.collection.readable() if b'"deletionTimestamp"' in entry.raw]
+        return [entry.name for entry in self.collection.state.readable() if b'"deletionTimestamp"' in entry.raw]
 
     def emptying(self) -> list[str]:
         """Return the names of the namespaces that are being emptied now."""
@@ -110,7 +110,7 @@ class Namespaces:
 
     async def reconcile(self, name: str) -> None:
         """Continue the deletion as far as possible; changes of its objects start another run."""
-        entry = self.collection.get("", name)
+        entry = self.collection.state.get("", name)
         metadata = metadata_of(entry) if entry is not None else {}
         if not metadata.get("deletionTimestamp"):
             self._close(name)
@@ -139,7 +139,7 @@ class Namespaces:
 
     def _ending(self, name: str, uid: str) -> Entry | None:
         """Return the namespace as it is now if it is still the one that is being deleted."""
-        entry = self.collection.get("", name)
+        entry = self.collection.state.get("", name)
         metadata = metadata_of(entry) if entry is not None else {}
         return entry if metadata.get("deletionTimestamp") and str(metadata.get("uid")) == uid else None
 

@@ -93,7 +93,9 @@ class Naming:
 
     async def reconcile(self, group: str) -> None:
         """Write undecided definitions; a freed name is a change that queues another run."""
-        for name in list(self._definitions.collection.broken):  # no event reports that an object became unreadable
+        for name in list(
+            self._definitions.collection.state.broken
+        ):  # no event reports that an object became unreadable
             self._put(name, None)
         run = self._runs[group] = _Run()
         try:
@@ -153,7 +155,7 @@ class Naming:
 
     @property
     def _revision(self) -> int:
-        return self._definitions.collection.revision
+        return self._definitions.collection.state.revision
 
     async def _decide(self, facts: Facts) -> bool:
         entry = self._definitions.entry(facts.name)

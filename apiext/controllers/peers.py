@@ -66,8 +66,8 @@ class Peers:
         for resource in CONFIGURATION:
             collection = self._store.collection(resource)
             if collection is not None:
-                collection.subscribe(self._changed)
-                self._latest = max((self._latest, *(entry.revision for entry in collection.readable())))
+                collection.following.subscribe(self._changed)
+                self._latest = max((self._latest, *(entry.revision for entry in collection.state.readable())))
 
     def await_too(self, settled: Callable[[], Awaitable[None]]) -> None:
         """Count a revision as reached only when ``settled()`` has returned, too."""

@@ -36,7 +36,7 @@ class Policies:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Check what changes from now on, and what is stored already."""
-        self._collection.subscribe(self._changed)
+        self._collection.following.subscribe(self._changed)
         self._loop.start(group, self._names)
         self._loop.add(_ALL)
 
@@ -45,7 +45,7 @@ class Policies:
         await self._loop.stop()
 
     def _names(self) -> Iterable[str]:
-        return [entry.name for entry in self._collection.readable() if _new(entry)]
+        return [entry.name for entry in self._collection.state.readable() if _new(entry)]
 
     def _changed(self, change: Change) -> None:
         if change.kind != "DELETED" and _new(change.entry):
@@ -57,7 +57,7 @@ class Policies:
             for each in self._names():
                 self._loop.add(each)
             return
-        entry = self._collection.get("", name)
+        entry = self._collection.state.get("", name)
         if entry is None or not _new(entry):
             return
         policy, catalog = self._statuses.decode(entry), self._live.current

@@ -138,8 +138,8 @@ class Serving:
         """Follow definitions and guards, and serve everything stored; both collections are ready and fresh."""
         self._recent.start()
         self._pending = set(self._definitions.names())
-        self._definitions.collection.subscribe(self._changed)
-        self._guards.collection.subscribe(self._changed)
+        self._definitions.collection.following.subscribe(self._changed)
+        self._guards.collection.following.subscribe(self._changed)
         self._loop.start(group, self._everything)
         for name in self._everything():
             self._loop.add(name)
@@ -212,8 +212,10 @@ class Serving:
         definitions = self._definitions.collection
         await self.fresh()
         await self.settled()
-        if any(broken.sealed for broken in definitions.broken.values()):
-            raise NotReady(f"no key opens {', '.join(definitions.broken)}, and nobody knows what objects there are")
+        if any(broken.sealed for broken in definitions.state.broken.values()):
+            raise NotReady(
+                f"no key opens {', '.join(definitions.state.broken)}, and nobody knows what objects there are"
+            )
 
     @property
     def has_peers(self) -> bool:
@@ -341,7 +343,7 @@ class Serving:
                 facts.name,
             )
         if before is None or not _looks_the_same(before, after):
-            self._store.add(after.group_resource, after.namespaced, custom_object).outdated = [after.outdated]
+            self._store.add(after.group_resource, after.namespaced, custom_object).following.outdated = [after.outdated]
             self._live.current = self._live.current.with_resource(after)
         elif before.guard_revision != after.guard_revision or before.generation != after.generation:
             self._live.current = self._live.current.with_state(after)  # no effect on discovery
@@ -371,7 +373,7 @@ class Serving:
         collection = self._store.collection(resource)
         served = self._unlist(name)
         if served is not None and collection is not None:
-            await collection.watches_served(limits.LAST_EVENTS)  # the DELETED of the last objects among them
+            await collection.following.watches_served(limits.LAST_EVENTS)  # the DELETED of the last objects among them
             self._end_watches(served, None)  # a new definition may be served by now, from the same cache
         if self._resource(resource) is None:
             self._store.drop(resource)
@@ -400,7 +402,7 @@ class Serving:
         ended = {name for name, version in before.versions.items() if remaining.get(name) != version.identity}
         collection = self._store.collection(before.group_resource)
         if ended and collection is not None:
-            collection.end_watches(versions=ended)
+            collection.following.end_watches(versions=ended)
 
     def _changed(self, change: Change) -> None:
         """A definition or a guard changed: follow at once when nothing needs waiting, else soon."""
@@ -434,7 +436,7 @@ class Serving:
         return self._live.current.resource(resource.group, resource.resource)
 
     def _everything(self) -> list[str]:
-        guarded = (entry.name for entry in self._guards.collection.readable())
+        guarded = (entry.name for entry in self._guards.collection.state.readable())
         return list(dict.fromkeys((*self._definitions.names(), *guarded)))
 
     def _tell(self, name: str) -> None:

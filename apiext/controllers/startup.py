@@ -97,11 +97,11 @@ class Controllers:
         self.serving.start(group)
         self._finalizing.wake = self._loops["finalizing"].add
         self._finalizing.wake_after = self._loops["finalizing"].add_after
-        self._definitions.collection.subscribe(lambda change: self._defined(change.entry.name))
+        self._definitions.collection.following.subscribe(lambda change: self._defined(change.entry.name))
         if emptying := self._loops.get("namespaces"):
             self._namespaces.wake = emptying.add
             self._namespaces.wake_after = emptying.add_after
-            self._namespaces.collection.subscribe(self._namespace_changed)
+            self._namespaces.collection.following.subscribe(self._namespace_changed)
             for name in self._namespaces.terminating():
                 emptying.add(name)
         for name, loop in self._loops.items():
@@ -184,7 +184,7 @@ class Controllers:
 
         Definitions that wait for a KMS plug-in are not.
         """
-        return self.serving.synced() and not self._definitions.collection.lacking()
+        return self.serving.synced() and not self._definitions.collection.state.lacking()
 
     def filled(self) -> bool:
         """Report whether the cache has the objects of all collections of the start, or the time for that has passed."""
@@ -263,7 +263,7 @@ async def start(
             continue
         collection = store.add(served.stored_resource, served.namespaced, decoder)
         collection.ttl = collection.ttl or served.ttl
-        collection.outdated.append(served.outdated)
+        collection.following.outdated.append(served.outdated)
     controllers = Controllers(store, live, clock, config)
     controllers.serving.serve_builtin(builtin)
     await controllers.start(group, store)

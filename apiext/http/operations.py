@@ -95,16 +95,16 @@ class VerbOperations:
     def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
         """Return the object as the cache has it, without waiting (RV-002, "0")."""
         collection = self._verbs.store.collection(resource)
-        if collection is None or not collection.ready:
+        if collection is None or not collection.state.ready:
             return None
-        return collection.cached(namespace, name)
+        return collection.state.cached(namespace, name)
 
     def counts(self) -> Iterable[tuple[GroupResource, int]]:
         """Return how many objects of each resource the cache holds."""
         for resource in self._verbs.catalog.current.resources.values():
             collection = self._verbs.store.collection(resource.group_resource)
-            if collection is not None and collection.ready:
-                yield resource.group_resource, collection.count(None)
+            if collection is not None and collection.state.ready:
+                yield resource.group_resource, collection.state.count(None)
 
     def get(self, call: Call) -> Coroutine[Any, Any, Entry]:
         """Return one object; 404 when there is none."""

@@ -35,8 +35,8 @@ class Backfills:
 
         Raises Compacted when etcd has forgotten them or they are more than limits.HISTORY_BYTES, Unavailable.
         """
-        async with col.backfilling:
-            while start < col.history.floor:
+        async with col.following.backfilling:
+            while start < col.following.history.floor:
                 # a server whose progress cannot be trusted is made to speak by a write, seen below the root only
                 trusted = self._etcd.progress_requests_ok
                 reading = _Reading(self._etcd, col.prefix, start) if trusted else await self._reading(start)
@@ -57,7 +57,7 @@ class Backfills:
             self._wanted.remove(start)
 
     async def _fill(self, col: Collection, start: int, reading: "_Reading") -> None:
-        history = col.history
+        history = col.following.history
         stop = history.floor
         history.held = True
         reader = _Reader(col, start, stop)
@@ -175,7 +175,7 @@ class _Reader:
 
     def on_batch(self, batch: Batch) -> None:
         """Take events, or wake who opens them first; done when they go beyond the revision wanted."""
-        if self.col.sealing is None:
+        if self.col.values.sealing is None:
             self._read(batch)
             return
         self._late.append(batch)
@@ -189,10 +189,10 @@ class _Reader:
         late, self._late = self._late, []
         for batch in late:
             values = list(self._values(batch))
-            await self.col.prepare(values)
+            await self.col.values.prepare(values)
             self._read(batch)
             for _, value in values:
-                self.col.close_again(value)
+                self.col.values.drop_ahead(value)
 
     def _values(self, batch: Batch) -> Iterator[tuple[str, bytes]]:
         """Yield what will be read of a batch: a state before only of what was not seen earlier."""

@@ -31,7 +31,7 @@ from apiext.storage.store import (
     StoreError,
     Unavailable,
 )
-from apiext.storage.waiting import Waiting, caught_up
+from apiext.storage.waiting import Waiting
 from apiext.storage.watching import Sink, WatchGroup
 from apiext.telemetry import HistogramFamily
 
@@ -69,7 +69,8 @@ class CachedStore:
         self._compactor = Compactor(etcd, quota)
         self._backfills = Backfills(etcd, keys.root, self._touch)
         self._collections: dict[str, Collection] = {}
-        self._behind: set[Collection] = set()  # those in which changes wait for a key
+        self.behind: set[Waiting] = set()
+        """Those of all collections that have changes which wait for a data key."""
         self._inlet = Inlet(keys.root, self._collections, self._progress, self.spawn)
         self._root: WatchHandle | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -136,8 +137,8 @@ class CachedStore:
             self.drop(resource)
         prefix = self.keys.collection(resource)
         col = Collection(resource, namespaced, prefix, decoder, self._progress, self._pump)
-        col.keep(self._sealings.of(resource), Waiting(col, self, self._behind), self._progress)
-        self._inlet.sealed |= col.sealing is not None
+        col.set_encryption(self._sealings.of(resource), self, self._progress)
+        self._inlet.sealed |= col.values.sealing is not None
         self._collections[path] = col
         if self._group is not None:
             self.spawn(self._fill(col))
@@ -145,13 +146,13 @@ class CachedStore:
 
     async def wait_filled(self, seconds: float) -> None:
         """Wait until the collections that were added so far are filled, but no longer than ``seconds``."""
-        waited = [col for col in self._collections.values() if not col.ready]
+        waited = [col for col in self._collections.values() if not col.state.ready]
         try:
             async with asyncio.timeout(seconds):
                 for col in waited:
                     await col.wait_ready()
         except TimeoutError:
-            late = ", ".join(str(col.resource) for col in waited if not col.ready)
+            late = ", ".join(str(col.resource) for col in waited if not col.state.ready)
             log.warning("ready before the objects of %s are read: lists of them are answered 429 until then", late)
         self.filled = True
 
@@ -170,8 +171,8 @@ class CachedStore:
         self._sealings = sealings
         for col in self._collections.values():
             sealing = sealings.of(col.resource)
-            changed = col.reseal(sealing, Waiting(col, self, self._behind), self._progress)
-            self._inlet.sealed |= col.sealing is not None
+            changed = col.switch_encryption(sealing, self, self._progress)
+            self._inlet.sealed |= col.values.sealing is not None
             if changed:
                 col.unready()
                 self.spawn(self._fill(col))
@@ -192,9 +193,17 @@ class CachedStore:
             if self._progress.revision < head and not await self._progress.reach(head):
                 raise Unavailable(f"the cache is at revision {self.revision} and the store at {head}")
             if epoch == self._epoch:
-                if self._behind or (reading is not None and not reading.ready):
-                    await caught_up(self._behind, reading)
+                if self.behind or (reading is not None and not reading.state.ready):
+                    await self._caught_up(reading)
                 return self._progress.revision
+
+    async def _caught_up(self, reading: Collection | None) -> None:
+        """Wait until no change of a collection (None: of all) waits for its data key; raises NotReady."""
+        if reading is not None:
+            await reading.caught_up()
+            return
+        for waiting in [*self.behind]:
+            await waiting.done()
 
     async def reaches(self, revision: int, patience: float) -> bool:
         """Wait until the cache has reached a revision; return False after ``patience`` seconds."""
@@ -205,8 +214,8 @@ class CachedStore:
         await self._whole()
         if not await self._progress.reach(revision):
             raise FutureRevision(revision, self.revision)
-        if self._behind or (reading is not None and not reading.ready):
-            await caught_up(self._behind, reading)
+        if self.behind or (reading is not None and not reading.state.ready):
+            await self._caught_up(reading)
 
     async def current(self, col: Collection, namespace: str, name: str) -> Entry | None:
         """Read one object from etcd, linearizably; Malformed, Unavailable."""
@@ -219,9 +228,9 @@ class CachedStore:
         if kv is None:
             return None
         try:
-            return await col.entry_opened(key, kv.mod_revision, kv.value)
+            return await col.entry_prepared(key, kv.mod_revision, kv.value)
         except ValueError as error:
-            raise col.fault(key, col.broken_value(kv.mod_revision, kv.value, error)) from error
+            raise col.state.fault(key, col.values.broken(kv.mod_revision, kv.value, error)) from error
 
     async def unchanged(self, col: Collection, revision: int) -> bool:
         """Tell whether the cache shows a collection as it was at a revision, which etcd still has; as at_revision."""
@@ -238,7 +247,7 @@ class CachedStore:
         Raises Compacted, FutureRevision (after waiting as at_least), Malformed, Unavailable.
         """
         if await self.unchanged(col, revision):
-            return col.page(namespace, after, limit)._replace(revision=revision)
+            return col.state.page(namespace, after, limit)._replace(revision=revision)
         prefix = col.prefix + bounds(namespace)[0]
         began = perf_counter()
         try:
@@ -246,7 +255,7 @@ class CachedStore:
         finally:
             self._took("list", col, began)
         if state.broken:
-            raise col.faults(state.broken)
+            raise col.state.faults(state.broken)
         return Slice(state.entries, revision, state.remaining, state.following)
 
     async def watch(
@@ -258,9 +267,9 @@ class CachedStore:
 
     async def history(self, col: Collection, start: int) -> None:
         """Make the changes after a revision known to the collection, reading etcd's history if need be."""
-        if self._behind:
-            await caught_up(self._behind, col)
-        if start < col.history.floor:
+        if self.behind:
+            await col.caught_up()
+        if start < col.following.history.floor:
             await self._backfills.fill(col, start)
 
     # -- writing
@@ -295,7 +304,7 @@ class CachedStore:
         Raises RevisionChanged, GuardChanged, Unavailable (nothing written), UnknownOutcome.
         """
         key = relative(namespace, name)
-        last = col.known(key)
+        last = col.state.known(key)
         revision = await self._delete(col, key, expected, guard)
         if last is None or last.revision != expected:
             last = await self._before(col, key, revision)
@@ -325,7 +334,7 @@ class CachedStore:
         try:
             kv = await self._store.get(col.prefix + key, revision - 1)
             if kv is not None:
-                return await col.entry_opened(key, kv.mod_revision, kv.value)
+                return await col.entry_prepared(key, kv.mod_revision, kv.value)
         except (StoreError, ValueError) as error:
             log.warning("the last state of %s %s cannot be read: %s", col.resource, key, error)
         namespace, _, name = key.rpartition("/")
@@ -333,7 +342,7 @@ class CachedStore:
 
     async def read_again(self, col: Collection) -> None:
         """Fill a collection anew, which ends its watches, unless that is under way: a second fill forgets changes."""
-        if col.ready:
+        if col.state.ready:
             col.unready()
             await self._fill(col)
 
@@ -370,8 +379,8 @@ class CachedStore:
         also: Guard | None = None,
     ) -> Entry:
         key = relative(*name)
-        stored = raw if col.sealing is None else await col.seal(col.sealing, key, raw)
-        col.pending[key] = raw
+        stored = raw if col.values.sealing is None else await col.values.encrypt(col.values.sealing, key, raw)
+        col.values.pending[key] = raw
         began = perf_counter()
         try:
             try:
@@ -381,13 +390,13 @@ class CachedStore:
             if result.ok and not self._shows(col, key, result.revision, stored):
                 await self._progress.reach(result.revision)
         finally:
-            if col.pending.get(key) is raw:
-                del col.pending[key]
-                if col.sealed:
-                    col.sealed.pop(key, None)
+            if col.values.pending.get(key) is raw:
+                del col.values.pending[key]
+                if col.values.sealed:
+                    col.values.sealed.pop(key, None)
         if not result.ok:
             raise await refusal(col, key, result, expected, guard, also)
-        entry = col.known(key)
+        entry = col.state.known(key)
         if entry is not None and entry.revision == result.revision:
             return entry
         return Passing(*name, result.revision, raw)
@@ -434,7 +443,7 @@ class CachedStore:
         while True:
             try:
                 head = await self._store.head()
-                filled = [col for col in self._collections.values() if col.ready]
+                filled = [col for col in self._collections.values() if col.state.ready]
                 states = [await self._store.whole(col, head) for col in filled]
                 break
             except StoreError as error:
@@ -465,12 +474,12 @@ class CachedStore:
             try:
                 async with self._filling:
                     col.unready()  # a re-fill may have made it so: changes are to be kept from here on
-                    col.forget_early()
-                    sealing, began = col.sealing, perf_counter()
+                    col.drop_early()
+                    sealing, began = col.values.sealing, perf_counter()
                     state, broken, revision = await self._store.whole(col, 0)
                     self._took("list", col, began)
                 reached = await self._progress.reach(revision)
-                if reached and epoch == self._epoch and sealing is col.sealing and not col.dropped:
+                if reached and epoch == self._epoch and sealing is col.values.sealing and not col.dropped:
                     col.announce(col.load(state, broken, revision))
                     metrics.INITIALIZATION.observe(perf_counter() - asked, *labels)
                     return

@@ -176,15 +176,15 @@ def _guards(*held: Guard | None) -> tuple[tuple[bytes, int], ...]:
 
 
 async def _take(col: Collection, page: RangeResult, state: State) -> None:
-    if col.sealing is not None:
+    if col.values.sealing is not None:
         cut = len(col.prefix)
-        await col.prepare([(kv.key[cut:].decode("utf-8", "replace"), kv.value) for kv in page.kvs])
+        await col.values.prepare([(kv.key[cut:].decode("utf-8", "replace"), kv.value) for kv in page.kvs])
     try:
         await _take_opened(col, page, state)
     finally:
-        if col.ahead:  # who reads may be gone, and not every key is an object's
+        if col.values.ahead:  # who reads may be gone, and not every key is an object's
             for kv in page.kvs:
-                col.close_again(kv.value)
+                col.values.drop_ahead(kv.value)
 
 
 async def _take_opened(col: Collection, page: RangeResult, state: State) -> None:
@@ -196,7 +196,7 @@ async def _take_opened(col: Collection, page: RangeResult, state: State) -> None
         try:
             state.entries.append(col.entry_of(key, kv.mod_revision, kv.value))
         except ValueError as error:
-            state.broken[key] = col.broken_value(kv.mod_revision, kv.value, error)
+            state.broken[key] = col.values.broken(kv.mod_revision, kv.value, error)
         taken += len(kv.value)
         if taken > limits.CHECKED_BYTES:
             taken = 0
@@ -212,10 +212,10 @@ async def refusal(col: Collection, key: str, result: WriteResult, expected: int,
         return RevisionChanged(None)
     kv = result.current
     try:
-        current = await col.entry_opened(key, kv.mod_revision, kv.value)
+        current = await col.entry_prepared(key, kv.mod_revision, kv.value)
     except ValueError as error:
         if expected:  # nothing can be made of what is there now
-            return col.fault(key, col.broken_value(kv.mod_revision, kv.value, error))
+            return col.state.fault(key, col.values.broken(kv.mod_revision, kv.value, error))
         namespace, _, name = key.rpartition("/")
         current = Entry(namespace, name, kv.mod_revision, b"")
     return RevisionChanged(current) if expected else KeyExists(current)

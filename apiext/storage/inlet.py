@@ -83,7 +83,7 @@ class Inlet:
             if value is not None:
                 found.setdefault(col, []).append((key, value))
         for col, values in found.items():
-            await col.open_ahead(values)
+            await col.values.decrypt_ahead(values)
 
     def _show(self, batch: Batch) -> None:
         known = self._progress.revision
@@ -91,13 +91,13 @@ class Inlet:
             if revision > known:
                 col.apply(key, revision, value)
             elif value is not None:
-                col.close_again(value)
+                col.values.drop_ahead(value)
         self._progress.advance(batch.revision, by_event=not batch.progress)
 
     def _close(self, batch: Batch) -> None:
         for col, _, _, value in self._events(batch):
             if value is not None:
-                col.close_again(value)
+                col.values.drop_ahead(value)
 
     def _events(self, batch: Batch) -> Iterator[tuple[Collection, str, int, bytes | None]]:
         for event in batch.events:

@@ -88,7 +88,7 @@ async def nothing() -> State:
 
 async def known(verbs: Verbs, call: Call, *, newest: bool = False) -> State:
     """Return the cached state of the call's object; that of etcd if nothing is cached or ``newest`` is wanted."""
-    entry = None if newest else collection_of(verbs, call).cached(call.namespace or "", call.name)
+    entry = None if newest else collection_of(verbs, call).state.cached(call.namespace or "", call.name)
     return State(entry, confirmed=False) if entry is not None else State(await _read(verbs, call))
 
 

@@ -61,9 +61,9 @@ class Namespaces:
         collection = self._store.collection(NAMESPACES)
         if collection is None:
             return None
-        if not collection.ready:
+        if not collection.state.ready:
             await collection.wait_ready()
-        entry = None if newest else collection.get("", name)
+        entry = None if newest else collection.state.get("", name)
         entry = entry or await self._store.current(collection, "", name)
         return self._decoded(name, entry) if entry is not None else None
 

@@ -14,7 +14,6 @@ from apiext.storage.keys import relative
 from apiext.storage.readplan import ListAsk, ReadPlan
 from apiext.storage.snapshot import Slice
 from apiext.storage.store import Compacted, Entry, FutureRevision
-from apiext.storage.waiting import filled
 from apiext.verbs import converting, identity, threads
 from apiext.verbs.call import Call, Page, Verbs
 from apiext.verbs.errors import translated
@@ -34,7 +33,7 @@ async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
     collection = collection_of(verbs, call)
     identity.check_segment(call.name)
     with translated():
-        if not collection.ready or call.served.work.cold():
+        if not collection.state.ready or call.served.work.cold():
             await _prepare(call, collection)
         if resource_version == "" or (resource_version == "0" and not call.resource.cached):
             await verbs.store.fresh(collection)
@@ -43,7 +42,7 @@ async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
             if not call.resource.cached:
                 await refuse_future(verbs, collection, revision)
             await verbs.store.at_least(revision, collection)
-        found = collection.get(call.namespace or "", call.name, stale=resource_version == "0")
+        found = collection.state.get(call.namespace or "", call.name, stale=resource_version == "0")
     if found is None:
         raise status.not_found(call.served.names.group_resource, call.name)
     return await converting.shown_one(verbs, call, found) if call.served.codec.converts else found
@@ -87,7 +86,7 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     except ValueError as error:
         raise status.bad_request(str(error)) from error
     with translated():
-        if not collection.ready or call.served.work.cold():
+        if not collection.state.ready or call.served.work.cold():
             await _prepare(call, collection)
         if not call.resource.cached:
             await refuse_future(verbs, collection, plan.revision)
@@ -100,7 +99,7 @@ def _of_one(call: Call, selection: Selection) -> bool:
 
 async def _prepare(call: Call, collection: Collection) -> None:
     """Wait until the collection is filled, and what reads its objects is compiled."""
-    await filled(collection)
+    await collection.filled()
     await threads.prepare(call)
 
 
@@ -163,18 +162,22 @@ def _shown(remaining: int, token: str, selection: Selection) -> int | None:
 async def _cut(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
     """Answer from the cache: everything as segments, or what is selected."""
     stale = plan.source == "cache"
-    if stale and collection.broken and (found := collection.with_last_states(call.namespace, plan.after)) is not None:
-        revision = collection.revision
+    if (
+        stale
+        and collection.state.broken
+        and (found := collection.state.with_last_states(call.namespace, plan.after)) is not None
+    ):
+        revision = collection.state.revision
         return Page(revision, entries=await converting.chosen(verbs, call, selection, found))
     if call.served.codec.converts:
         return await _cut_converted(verbs, call, collection, plan, selection)
-    revision = collection.revision
+    revision = collection.state.revision
     if selection.matches is None:
-        part = collection.segments(call.served.codec.view, call.namespace, plan.after, plan.limit)
+        part = collection.state.segments(call.served.codec.view, call.namespace, plan.after, plan.limit)
         token = continuation.encode(part.next, revision, cached=call.resource.cached) if part.next else ""
         return Page(revision, segments=part, token=token, remaining=_shown(part.remaining, token, selection))
     if _of_one(call, selection):
-        one = collection.get(call.namespace or "", selection.name, listed=True, stale=stale)
+        one = collection.state.get(call.namespace or "", selection.name, listed=True, stale=stale)
         shown = one is not None and one.name >= plan.after and selection.matches(one)
         return Page(revision, entries=[one] if one is not None and shown else [])
     return _page_of(call, await _selected(verbs, call, collection, plan, selection))
@@ -188,8 +191,8 @@ def _page_of(call: Call, part: Slice) -> Page:
 async def _selected(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Slice:
     """Select from the cache as it is now, or becomes while an index is made."""
     if not call.served.codec.converts:
-        return await collection.select(selection.terms, call.namespace, plan.after, plan.limit)
-    page = collection.page(call.namespace, plan.after, 0)
+        return await collection.state.select(selection.terms, call.namespace, plan.after, plan.limit)
+    page = collection.state.page(call.namespace, plan.after, 0)
     found = await converting.chosen(verbs, call, selection, page.entries, plan.limit)
     if not plan.limit or len(found) < plan.limit:
         return Slice(found, page.revision, 0, "")
@@ -217,9 +220,9 @@ async def _cut_converted(
     verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection
 ) -> Page:
     """Answer from the cache with objects that may have to be converted: selectors are about what is shown."""
-    revision = collection.revision
+    revision = collection.state.revision
     if selection.matches is None:
-        part = collection.segments(call.served.codec.view, call.namespace, plan.after, plan.limit)
+        part = collection.state.segments(call.served.codec.view, call.namespace, plan.after, plan.limit)
         token = continuation.encode(part.next, revision, cached=call.resource.cached) if part.next else ""
         remaining = _shown(part.remaining, token, selection)
         convert = partial(converting.made, verbs, call) if verbs.converter is not None else None

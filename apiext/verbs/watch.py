@@ -18,7 +18,6 @@ from apiext.storage.fanout import Watcher
 from apiext.storage.snapshot import Slice
 from apiext.storage.staging import Stage
 from apiext.storage.store import Compacted, Entry, StoreError
-from apiext.storage.waiting import filled
 from apiext.storage.watching import Sink, WatchGroup
 from apiext.verbs import converting, limits, threads
 from apiext.verbs.call import Call, Verbs
@@ -89,7 +88,7 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
         second=frames.second,
     )
     with translated():
-        await filled(collection)
+        await collection.filled()
         await threads.prepare(call)
         await _convert_some(verbs, call, options, selection, collection)
         try:
@@ -120,10 +119,10 @@ async def _convert_some(
     begins = options.resource_version in ("", "0") or options.send_initial_events
     if call.served.codec.converts and begins and options.send_initial_events is not False:
         entries = None
-        if options.resource_version == "0" and collection.broken:
-            entries = collection.with_last_states(call.namespace)
+        if options.resource_version == "0" and collection.state.broken:
+            entries = collection.state.with_last_states(call.namespace)
         if entries is None:
-            entries = list(collection.page(call.namespace, "", converting.STEP).entries)
+            entries = list(collection.state.page(call.namespace, "", converting.STEP).entries)
         try:
             await converting.chosen(verbs, call, selection, entries[: converting.STEP])
         except Undecodable as error:
@@ -143,19 +142,19 @@ async def _opened(
     group, selection = wanted
     if start is None:
         initial = options.send_initial_events is not False
-        if initial and options.resource_version == "0" and collection.broken:
+        if initial and options.resource_version == "0" and collection.state.broken:
             found = await _last_states(verbs, call, collection, selection)
         else:
             indexed = (
                 initial and group.route and not call.served.codec.converts
             )  # stored labels and fields are not those shown
-            found = await collection.select(selection.terms, group.namespace) if indexed else None
+            found = await collection.state.select(selection.terms, group.namespace) if indexed else None
         return collection.watch(
             group, None, sink,
             initial=initial,
             bookmarks=bookmarks,
             announce=options.begins_with_state and bookmarks,
-            selected=found if found is not None and found.revision >= collection.history.floor else None,
+            selected=found if found is not None and found.revision >= collection.following.history.floor else None,
         )  # fmt: skip
     if start > verbs.store.revision:
         watcher = collection.watch(_from_the_future(group, start), None, sink, bookmarks=bookmarks)
@@ -166,7 +165,7 @@ async def _opened(
 
 async def _last_states(verbs: Verbs, call: Call, collection: Collection, selection: Selection) -> Slice | None:
     """Return the initial state of a watch that takes an old one; None if every object can be read now."""
-    revision, found = collection.revision, collection.with_last_states(call.namespace)
+    revision, found = collection.state.revision, collection.state.with_last_states(call.namespace)
     if found is None:
         return None
     return Slice(await converting.chosen(verbs, call, selection, found), revision, 0, "")

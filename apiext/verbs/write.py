@@ -72,7 +72,7 @@ class Update(Struct):
             return Outcome(200, stored) if shown is None else Outcome(200, document=_at(shown, stored.revision))
 
         # upstream: a no-op write keeps its resourceVersion
-        if dry_run or (raw == entry.raw and not collection_of(self.verbs, call).stale(entry)):
+        if dry_run or (raw == entry.raw and not collection_of(self.verbs, call).values.stale(entry)):
             return Unconfirmed(answer(entry))
         slim = None if self.applied else partial(slimmer, call, new)
         return Put(key, entry.revision, raw, guards_of(self.verbs, call.resource), answer, slim)

@@ -129,7 +129,7 @@ async def write(store: CachedStore, col: Collection, random: Random, until: floa
     loop = asyncio.get_running_loop()
     while loop.time() < until:
         namespace, name = random.choice(("one", "two")), f"o{random.randrange(8)}"
-        entry = col.get(namespace, name)
+        entry = col.state.get(namespace, name)
         try:
             if entry is None:
                 await store.create(col, namespace, name, body(n=random.randrange(2), u=random.random()))
@@ -233,6 +233,6 @@ async def test_watches_tell_what_happened(clients: list[Etcd], seed: int) -> Non
         state = {item.key.decode(): item.mod_revision for item in found.kvs}
         for store in (*stores, *more):
             await store.at_least(last.revision)
-            same = store.add(THINGS, True).entries()
+            same = store.add(THINGS, True).state.entries()
             assert {keys.object(THINGS, entry.namespace, entry.name): entry.revision for entry in same} == state
             await store.stop()

@@ -12,9 +12,9 @@ import sys
 from typing import Any
 
 from apiext.__main__ import main
-from apiext.storage.collection import Collection
 from apiext.storage.etcd_store import EtcdStore
 from apiext.storage.fanout import Fanout
+from apiext.storage.state import CachedState
 
 ONE_IN = 25
 
@@ -32,15 +32,15 @@ def dropped_event() -> None:
 
 def stale_read() -> None:
     """Now and then a read shows the object as the read before saw it."""
-    get, count, seen = Collection.get, itertools.count(1), {}
+    get, count, seen = CachedState.get, itertools.count(1), {}
 
-    def mutated(self: Collection, namespace: str, name: str, **kind: bool) -> Any:
+    def mutated(self: CachedState, namespace: str, name: str, **kind: bool) -> Any:
         key = (self.resource, namespace, name)
         entry = get(self, namespace, name, **kind)
         old, seen[key] = seen.get(key), entry
         return old if old is not None and next(count) % ONE_IN == 0 else entry
 
-    Collection.get = mutated  # type: ignore[method-assign]
+    CachedState.get = mutated  # type: ignore[method-assign]
 
 
 def no_revision_compare() -> None:

@@ -96,11 +96,11 @@ class StoreContract:
     async def test_a_write_is_read_at_once(self, world: World) -> None:
         col, store = await things(world), world.store
         made = await store.create(col, "one", "a", body(n=1))
-        assert col.get("one", "a") is made
+        assert col.state.get("one", "a") is made
         changed = await store.update(col, "one", "a", body(n=2), made.revision)
-        assert col.get("one", "a") is changed
+        assert col.state.get("one", "a") is changed
         await store.delete(col, "one", "a", changed.revision)
-        assert col.get("one", "a") is None
+        assert col.state.get("one", "a") is None
         assert await store.current(col, "one", "a") is None
 
     async def test_a_create_meets_what_is_there(self, world: World) -> None:
@@ -152,12 +152,12 @@ class StoreContract:
         key = store.keys.object(THINGS, "one", "a")
         revision = await world.put(key, body(n=1))
         assert await store.fresh() >= revision
-        entry = col.get("one", "a")
+        entry = col.state.get("one", "a")
         assert entry is not None
         assert entry.revision == revision
         revision = await world.remove(key)
         assert await store.fresh() >= revision
-        assert col.get("one", "a") is None
+        assert col.state.get("one", "a") is None
 
     @pytest.mark.rows("ETC-008", "RV-017")
     async def test_keys_elsewhere_do_not_hold_a_fresh_read_up(self, world: World) -> None:
@@ -183,9 +183,9 @@ class StoreContract:
         col, store = await things(world), world.store
         for namespace, name in (("a-b", "x"), ("a", "y"), ("a", "b"), ("a.b", "x"), ("b", "a")):
             await store.create(col, namespace, name, body(n=1))
-        assert [f"{e.namespace}/{e.name}" for e in col.entries()] == ["a-b/x", "a.b/x", "a/b", "a/y", "b/a"]
-        assert [e.name for e in col.entries("a")] == ["b", "y"]
-        assert (col.count(), col.count("a"), col.count("c")) == (5, 2, 0)
+        assert [f"{e.namespace}/{e.name}" for e in col.state.entries()] == ["a-b/x", "a.b/x", "a/b", "a/y", "b/a"]
+        assert [e.name for e in col.state.entries("a")] == ["b", "y"]
+        assert (col.state.count(), col.state.count("a"), col.state.count("c")) == (5, 2, 0)
 
     @pytest.mark.rows("RV-005", "RV-003")
     async def test_pages_at_a_revision_are_one_list(self, world: World) -> None:
@@ -193,11 +193,11 @@ class StoreContract:
         for number in range(7):
             await store.create(col, f"n{number % 2}", f"o{number}", body(n=number))
         revision = await store.fresh()
-        whole = [(e.namespace, e.name, e.revision) for e in col.entries()]
+        whole = [(e.namespace, e.name, e.revision) for e in col.state.entries()]
         page = await store.at_revision(col, None, revision, limit=3)
         walked = [*page.entries]
         assert (len(page.entries), page.remaining) == (3, 4)
-        first = col.get("n0", "o0")
+        first = col.state.get("n0", "o0")
         assert first is not None
         await store.delete(col, "n0", "o0", first.revision)
         await store.create(col, "n0", "o9", body(n=9))
@@ -243,7 +243,7 @@ class StoreContract:
             assert await _caught_up(world, col, inside) == [e for e in expected if e.key.startswith("two/")]
             watcher.close()
             other.close()
-        assert col.watchers == 0
+        assert col.following.watchers == 0
 
     @pytest.mark.rows("RV-011", "SEL-002")
     @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
@@ -321,19 +321,19 @@ class StoreContract:
         key = store.keys.object(THINGS, "one", "a")
         bad = await world.put(key, b"[1]")
         await store.fresh()
-        for read in (lambda: col.get("one", "a"), col.entries, lambda: col.page("one", "", 0)):
+        for read in (lambda: col.state.get("one", "a"), col.state.entries, lambda: col.state.page("one", "", 0)):
             with pytest.raises(Malformed) as found:
                 read()
             assert found.value.revision == bad
         with pytest.raises(Malformed):
             await store.current(col, "one", "a")
-        assert [entry.name for entry in col.entries("two")] == ["b"]
-        assert [col.count(namespace) for namespace in (None, "one", "two", "three")] == [2, 1, 1, 0]
+        assert [entry.name for entry in col.state.entries("two")] == ["b"]
+        assert [col.state.count(namespace) for namespace in (None, "one", "two", "three")] == [2, 1, 1, 0]
         good = await world.put(key, body(n=2))
         await world.put(key, b"{")
         gone = await world.remove(key)
         assert await sink.reached(gone) == [Seen("MODIFIED", "one/a", good), Seen("DELETED", "one/a", gone)]
-        assert col.get("one", "a") is None
+        assert col.state.get("one", "a") is None
         assert made.revision < bad
 
     @pytest.mark.rows("ETC-001", "ETC-008")
@@ -358,7 +358,7 @@ class StoreContract:
         ):
             col = store.add(resource, namespaced)
             await col.wait_ready()
-            assert [entry.name for entry in col.entries()] == names
+            assert [entry.name for entry in col.state.entries()] == names
 
     @pytest.mark.rows("ETC-001", "RV-017")
     @pytest.mark.parametrize("resource", [THINGS, ROOMS, SPACES, SECRETS], ids=str)
@@ -386,12 +386,12 @@ class StoreContract:
         assert store.collection(THINGS) is None
         again = await things(world)
         assert again is not col
-        assert again.ready
+        assert again.state.ready
 
     async def test_listeners_hear_changes_in_order(self, world: World) -> None:
         col = await things(world)
         heard: list[Seen] = []
-        end = col.subscribe(lambda change: heard.append(_seen(change.kind, change.entry)))
+        end = col.following.subscribe(lambda change: heard.append(_seen(change.kind, change.entry)))
         story = await history(world, col)
         assert heard == story
         end()
@@ -414,8 +414,8 @@ class StoreContract:
         last = max(entry.revision for entry in await writes)
         await store.fresh()
         await sink.reached(last)
-        assert fold(sink.seen) == {f"one/{entry.name}": entry.revision for entry in again.entries()}
-        assert again.count() == 121
+        assert fold(sink.seen) == {f"one/{entry.name}": entry.revision for entry in again.state.entries()}
+        assert again.state.count() == 121
 
     @pytest.mark.rows("OPS-002")
     async def test_servers_take_turns_to_compact(self, world: World) -> None:

@@ -62,14 +62,14 @@ class Server:
 
     def definition(self, name: str) -> Document | None:
         served = self.live.current.lookup(DEFINITIONS.group, "v1", DEFINITIONS.resource)
-        entry = self.collection(DEFINITIONS).get("", name)
+        entry = self.collection(DEFINITIONS).state.get("", name)
         assert served is not None
         return served.codec.decode(entry.raw, entry.revision) if entry is not None else None
 
     async def change(self, name: str, change: Callable[[Document], None], guard: Guard | None = None) -> Entry:
         served = self.live.current.lookup(DEFINITIONS.group, "v1", DEFINITIONS.resource)
         assert served is not None
-        entry = self.collection(DEFINITIONS).get("", name)
+        entry = self.collection(DEFINITIONS).state.get("", name)
         while entry is not None:
             document = served.codec.decode(entry.raw, entry.revision)
             change(document)
@@ -129,7 +129,7 @@ class Server:
         return await self.store.create(self.collection(NAMESPACES), "", name, raw)
 
     async def delete_namespace(self, name: str) -> None:
-        entry = self.collection(NAMESPACES).get("", name)
+        entry = self.collection(NAMESPACES).state.get("", name)
         assert entry is not None
         document = orjson.loads(entry.raw)
         document["metadata"]["deletionTimestamp"] = NOW

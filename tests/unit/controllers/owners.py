@@ -39,7 +39,7 @@ class World:
     def find(self, document: Document) -> Document | None:
         resource = WIDGETS if document["kind"] == "Widget" else GADGETS
         metadata = document["metadata"]
-        entry = self.one.collection(resource).get(metadata.get("namespace", ""), metadata["name"])
+        entry = self.one.collection(resource).state.get(metadata.get("namespace", ""), metadata["name"])
         return orjson.loads(entry.raw) if entry is not None else None
 
     async def remove(self, document: Document) -> None:
@@ -47,7 +47,7 @@ class World:
         resource = WIDGETS if document["kind"] == "Widget" else GADGETS
         metadata = document["metadata"]
         collection = self.one.collection(resource)
-        entry = collection.get(metadata.get("namespace", ""), metadata["name"])
+        entry = collection.state.get(metadata.get("namespace", ""), metadata["name"])
         assert entry is not None
         await self.one.store.delete(collection, entry.namespace, entry.name, entry.revision)
 
@@ -63,7 +63,7 @@ class World:
     async def change(self, document: Document, change: Any) -> None:
         resource = WIDGETS if document["kind"] == "Widget" else GADGETS
         metadata = document["metadata"]
-        entry = self.one.collection(resource).get(metadata.get("namespace", ""), metadata["name"])
+        entry = self.one.collection(resource).state.get(metadata.get("namespace", ""), metadata["name"])
         assert entry is not None
         await self.one.replace(self.served(resource), entry, change)
 

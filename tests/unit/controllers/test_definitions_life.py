@@ -28,7 +28,7 @@ def history_of(one: Server, name: str) -> list[dict[str, tuple[str, str, str]]]:
         if change.entry.name == name:
             seen.append(conditions(orjson.loads(change.entry.raw)))
 
-    one.collection(DEFINITIONS).subscribe(note)
+    one.collection(DEFINITIONS).following.subscribe(note)
     return seen
 
 
@@ -68,7 +68,7 @@ async def test_who_sees_established_can_use_and_discover_the_resource() -> None:
             found = one.served(NAME)
             served[told] = (found is not None, found is not None and found.established)
 
-        one.collection(DEFINITIONS).subscribe(note)
+        one.collection(DEFINITIONS).following.subscribe(note)
         await one.define(crd())
         await one.established(NAME)
         assert served == {"": (False, False), "False": (False, False), "True": (True, True)}
@@ -213,8 +213,8 @@ async def test_deletion_removes_the_objects_then_the_definition_then_the_guard(
             assert [seen.type for seen in sink.events] == ["DELETED"] * 100  # the last ones come before the end
         await one.define(crd())
         await one.established(NAME)
-        await until(lambda: one.collection(WIDGETS).ready)
-        assert one.collection(WIDGETS).count(None) == 0
+        await until(lambda: one.collection(WIDGETS).state.ready)
+        assert one.collection(WIDGETS).state.count(None) == 0
 
 
 @pytest.mark.rows("DEL-003", "DEL-004")
@@ -227,9 +227,9 @@ async def test_finalizers_of_objects_hold_the_deletion() -> None:
         await one.put(served, widget("held", finalizers=("example.com/keep",)))
         await one.delete_definition(NAME)
         widgets = one.collection(WIDGETS)
-        await until(lambda: widgets.get("d", "free") is None)
-        await until(lambda: b'"deletionTimestamp"' in widgets.get("d", "held").raw)  # type: ignore[union-attr]
-        held = widgets.get("d", "held")
+        await until(lambda: widgets.state.get("d", "free") is None)
+        await until(lambda: b'"deletionTimestamp"' in widgets.state.get("d", "held").raw)  # type: ignore[union-attr]
+        held = widgets.state.get("d", "held")
         assert held is not None
         metadata = orjson.loads(held.raw)["metadata"]
         assert (metadata["generation"], metadata["deletionGracePeriodSeconds"]) == (2, 0)
@@ -298,7 +298,7 @@ async def test_other_finalizers_keep_the_definition_and_see_the_end_of_the_clean
         assert left is not None
         assert left["metadata"]["finalizers"] == ["example.com/mine"]
         assert conditions(left)["Terminating"] == ("False", "InstanceDeletionCompleted", "removed all instances")
-        assert one.collection(WIDGETS).count(None) == 0
+        assert one.collection(WIDGETS).state.count(None) == 0
 
 
 @pytest.mark.rows("CND-009")
@@ -394,7 +394,7 @@ async def test_a_judgement_that_lost_a_race_is_made_again() -> None:
     async with server(etcd) as one:
         await one.define(crd())
         await one.established(NAME)
-        await until(lambda: etcd.state(key)[key][0] == one.collection(DEFINITIONS).get("", NAME).revision)
+        await until(lambda: etcd.state(key)[key][0] == one.collection(DEFINITIONS).state.get("", NAME).revision)
         document = orjson.loads(etcd.state(key)[key][1])
         document["spec"]["preserveUnknownFields"] = True
         updates = etcd.calls.count("txn")
@@ -404,7 +404,7 @@ async def test_a_judgement_that_lost_a_race_is_made_again() -> None:
                 etcd.hold()
                 etcd.put(key, orjson.dumps({**document, "metadata": {**document["metadata"], "labels": {"a": "b"}}}))
 
-        one.collection(DEFINITIONS).subscribe(race)
+        one.collection(DEFINITIONS).following.subscribe(race)
         first = etcd.put(key, orjson.dumps(document))
         await until(lambda: etcd.calls.count("txn") > updates)
         etcd.release()

@@ -25,13 +25,13 @@ def about(name: str) -> Document:
 
 def made(it: World) -> list[Document]:
     """Return the Events there are."""
-    return [orjson.loads(entry.raw) for entry in it.one.collection(EVENTS).readable()]
+    return [orjson.loads(entry.raw) for entry in it.one.collection(EVENTS).state.readable()]
 
 
 async def test_an_event_is_made_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(limits, "EVENTS_WAITING", 2)
     async with world() as it, asyncio.TaskGroup() as group:
-        await until(lambda: it.one.collection(GroupResource("", "namespaces")).get("", "default"))
+        await until(lambda: it.one.collection(GroupResource("", "namespaces")).state.get("", "default"))
         events = Events(it.garbage._verbs, "tester", SUPERUSER)
         for name in ("a", "a", "b" * 250, "lost"):
             events.warn(about(name), "Tested", "a test")

@@ -96,8 +96,8 @@ async def test_a_start_finds_what_was_left_undone() -> None:
             one.controllers.collect_garbage(
                 group, Verbs(one.live, one.store, Chain([]), one.controllers.serving, lambda: NOW, lambda: 0.0)
             )
-            await until(lambda: one.collection(WIDGETS).get("d", "child") is None)
-            assert one.collection(WIDGETS).get("d", "kept") is not None
+            await until(lambda: one.collection(WIDGETS).state.get("d", "child") is None)
+            assert one.collection(WIDGETS).state.get("d", "kept") is not None
             await one.controllers.stop()
 
 
@@ -152,7 +152,7 @@ async def test_the_cache_alone_never_makes_an_owner_absent() -> None:
         child["metadata"]["ownerReferences"][0] |= {"name": "owner", "uid": owner["metadata"]["uid"]}
         collection = it.one.collection(WIDGETS)
         await it.put(owner)
-        collection._state.remove("d/owner")  # a cache that lost it
+        collection.state.snapshot.remove("d/owner")  # a cache that lost it
         await it.put(child)
         await it.quiet()
         assert it.find(child) is not None
@@ -165,9 +165,9 @@ async def test_an_owner_that_cannot_be_read_is_not_absent() -> None:
         await it.put(owned(widget("child"), widget("never")))
         await it.one.store.fresh()
         await until(lambda: it.garbage.loop.idle)
-        assert it.one.collection(WIDGETS).known("d/child") is not None
+        assert it.one.collection(WIDGETS).state.known("d/child") is not None
         etcd.remove(f"{PREFIX}/example.com/widgets/d/never")
-        await until(lambda: it.one.collection(WIDGETS).known("d/child") is None)
+        await until(lambda: it.one.collection(WIDGETS).state.known("d/child") is None)
 
 
 @pytest.mark.parametrize("left", [0, 1])
@@ -197,9 +197,9 @@ async def test_one_of_many_owners_that_cannot_be_read_is_not_absent() -> None:
         await it.put(child)
         await it.one.store.fresh()
         await until(lambda: it.garbage.loop.idle)
-        assert it.one.collection(WIDGETS).known("d/child") is not None
+        assert it.one.collection(WIDGETS).state.known("d/child") is not None
         etcd.remove(f"{PREFIX}/example.com/widgets/d/owner5")
-        await until(lambda: it.one.collection(WIDGETS).known("d/child") is None)
+        await until(lambda: it.one.collection(WIDGETS).state.known("d/child") is None)
 
 
 class Adoption:

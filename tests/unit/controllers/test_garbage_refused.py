@@ -73,11 +73,11 @@ async def test_dependents_go_although_their_owners_definition_went_at_once(owner
         etcd.release()
         await it.one.gone(name)
         collection = it.one.collection(tools.group_resource)
-        await until(lambda: len(list(collection.readable())) <= 1)
+        await until(lambda: len(list(collection.state.readable())) <= 1)
         await it.quiet()
-        assert [entry.name for entry in collection.readable()] == ["of another kind"]
+        assert [entry.name for entry in collection.state.readable()] == ["of another kind"]
         assert it.garbage.dependents._went.keys() == {owner["metadata"]["uid"]}
-        entry = collection.get("d", "of another kind")
+        entry = collection.state.get("d", "of another kind")
         assert entry is not None
         await it.one.store.delete(collection, "d", entry.name, entry.revision)
         await it.one.store.fresh()

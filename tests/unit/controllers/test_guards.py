@@ -104,8 +104,8 @@ async def test_updates_go_on_while_terminating() -> None:
         await one.delete_definition(NAME)
         terminating = await other.controllers.serving.refresh("example.com", "widgets")
         assert terminating is not None
-        await until(lambda: b'"deletionTimestamp"' in other.collection(WIDGETS).get("d", "held").raw)  # type: ignore[union-attr]
-        held = other.collection(WIDGETS).get("d", "held")
+        await until(lambda: b'"deletionTimestamp"' in other.collection(WIDGETS).state.get("d", "held").raw)  # type: ignore[union-attr]
+        held = other.collection(WIDGETS).state.get("d", "held")
         assert held is not None
         held = await other.replace(terminating, held, lambda document: document.update(spec={"x": 1}))
         assert held.revision

@@ -57,7 +57,7 @@ async def test_who_wins_may_have_left_the_old_version(monkeypatch: pytest.Monkey
         async def beaten(verbs: Verbs, call: Call, kind: str, body: bytes) -> Outcome:
             nonlocal late
             if late:
-                late, found = False, collection.known("default/a")
+                late, found = False, collection.state.known("default/a")
                 assert found is not None
                 await store.put_key(key, stored.replace(b'"uid"', b'"generation":1,"uid"'), found.revision)
             return await patch(verbs, call, kind, body)
@@ -65,7 +65,7 @@ async def test_who_wins_may_have_left_the_old_version(monkeypatch: pytest.Monkey
         monkeypatch.setattr(migrations.api, "patch", beaten)
         for left in (V1, V2):
             work = _Pass(asked, collection, None, V2)
-            due = [entry for entry in collection.readable() if work.due(entry)]
+            due = [entry for entry in collection.state.readable() if work.due(entry)]
             await migration._each(work, iter(due))
             now = await client.stored("a")
             assert now is not None

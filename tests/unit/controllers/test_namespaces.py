@@ -23,7 +23,7 @@ EMPTIED = Emptied(due=lambda: True, guard=lambda: None, wake=lambda: None)
 
 
 def stored(one: Server, name: str) -> Document | None:
-    entry = one.collection(NAMESPACES).get("", name)
+    entry = one.collection(NAMESPACES).state.get("", name)
     return orjson.loads(entry.raw) if entry is not None else None
 
 
@@ -189,8 +189,8 @@ async def test_finalizers_hold_a_namespace_and_the_conditions_say_so() -> None:
             ),
         }
         widgets = one.collection(WIDGETS)
-        assert widgets.get("d", "free") is None
-        held = widgets.get("d", "held")
+        assert widgets.state.get("d", "free") is None
+        held = widgets.state.get("d", "held")
         assert held is not None
         assert b'"deletionTimestamp"' in held.raw
         await one.store.delete(widgets, "d", "held", held.revision)
@@ -206,7 +206,7 @@ async def test_a_definition_that_goes_lets_the_namespace_go() -> None:
         await one.delete_namespace("d")
         await until(lambda: conditions(stored(one, "d")))
         await one.delete_definition("widgets.example.com")
-        held = one.collection(WIDGETS).get("d", "held")
+        held = one.collection(WIDGETS).state.get("d", "held")
         assert held is not None
         await one.store.delete(one.collection(WIDGETS), "d", "held", held.revision)
         await one.gone("widgets.example.com")
@@ -264,7 +264,7 @@ async def test_objects_created_while_the_namespace_goes_are_deleted_too() -> Non
         await one.delete_namespace("d")
         await until(lambda: conditions(stored(one, "d")))
         await one.put(served, widget("late"))
-        await until(lambda: one.collection(WIDGETS).get("d", "late") is None)
+        await until(lambda: one.collection(WIDGETS).state.get("d", "late") is None)
         assert stored(one, "d") is not None
 
 
@@ -286,7 +286,7 @@ async def test_an_object_that_cannot_be_read_is_told_of_and_waited_for() -> None
         assert "d/bad cannot be read" in message
         etcd.remove(f"{PREFIX}/example.com/widgets/d/bad")
         await until(
-            lambda: one.collection(NAMESPACES).get("", "d") is None, 2 * controllers_limits.RETRY_LAST, every=0.5
+            lambda: one.collection(NAMESPACES).state.get("", "d") is None, 2 * controllers_limits.RETRY_LAST, every=0.5
         )
 
 

@@ -98,6 +98,10 @@ class World:
     def collection(self) -> World:
         return self
 
+    @property
+    def state(self) -> World:
+        return self
+
     def entry(self, name: str) -> Entry | None:
         return self.stored.get(name)
 

@@ -33,7 +33,7 @@ class Two:
         self.two = two
 
     def revision_of(self, worker: Server) -> int:
-        found = worker.collection(ACCOUNTS).get("d", "a")
+        found = worker.collection(ACCOUNTS).state.get("d", "a")
         return found.revision if found is not None else 0
 
 

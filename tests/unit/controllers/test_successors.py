@@ -61,18 +61,18 @@ async def test_a_namespace_made_again_meanwhile_stays_as_it_is(step: str, held: 
         namespaces = one.controllers._namespaces
         place, _, name = step.rpartition(".")
         done = follow_up(one, etcd, getattr(namespaces, place) if place else namespaces, name)
-        before = one.collection(NAMESPACES).get("", "d")
+        before = one.collection(NAMESPACES).state.get("", "d")
         await one.delete_namespace("d")
         await done.wait()
         await until(lambda: one.controllers._loops["namespaces"].idle)
         await one.store.fresh()
-        after = one.collection(NAMESPACES).get("", "d")
+        after = one.collection(NAMESPACES).state.get("", "d")
         assert before is not None
         assert after is not None
         found = orjson.loads(after.raw)
         assert found["metadata"]["uid"] != orjson.loads(before.raw)["metadata"]["uid"]
         assert found["status"] == {"phase": "Active"}
-        assert one.collection(WIDGETS).get("d", "w") is not None
+        assert one.collection(WIDGETS).state.get("d", "w") is not None
 
 
 @pytest.mark.parametrize("finalizers", [(), ("example.com/keep",)])
@@ -85,7 +85,7 @@ async def test_an_object_of_a_successor_is_not_deleted(finalizers: tuple[str, ..
         await one.put(served, widget("w", finalizers=finalizers))
         await one.store.fresh()
         emptied = Emptied(
-            due=lambda: metadata_of(one.collection(NAMESPACES).known("d") or pytest.fail("gone"))["uid"] == first,
+            due=lambda: metadata_of(one.collection(NAMESPACES).state.known("d") or pytest.fail("gone"))["uid"] == first,
             guard=lambda: None,
             wake=lambda: None,
         )
@@ -108,7 +108,7 @@ async def test_an_object_of_a_successor_is_not_deleted(finalizers: tuple[str, ..
             etcd.release()
         assert running.result() == []
         await one.store.fresh()
-        after = one.collection(WIDGETS).get("d", "w")
+        after = one.collection(WIDGETS).state.get("d", "w")
         assert after is not None
         assert metadata_of(after) == made["metadata"]
         sweep.close()

@@ -21,6 +21,7 @@ from apiext.etcd import errors
 from apiext.etcd.values import WriteResult
 from apiext.meta.names import GroupResource
 from apiext.storage.collection import Collection
+from apiext.storage.following import Following
 from apiext.verbs.call import Verbs
 from tests.support.fake_etcd import FakeEtcd, Guards
 from tests.support.sinks import RecordingSink, watch_group
@@ -55,7 +56,7 @@ async def test_objects_that_cannot_be_deleted_are_reported_and_tried_again() -> 
         told = conditions(one.definition(NAME))["Terminating"]
         assert told[0] == "True"
         assert told[2].startswith("could not issue all deletes: ")
-        assert one.collection(WIDGETS).get("d", "good") is None
+        assert one.collection(WIDGETS).state.get("d", "good") is None
         etcd.refuses = b""
         await one.gone(NAME)
 
@@ -78,7 +79,7 @@ async def test_a_cleanup_that_takes_too_long_says_so() -> None:
             "InstanceDeletionCheck",
             "could not confirm zero CustomResources remaining: timed out waiting for the condition",
         )
-        held = one.collection(WIDGETS).get("d", "held")
+        held = one.collection(WIDGETS).state.get("d", "held")
         assert held is not None
         await one.store.delete(one.collection(WIDGETS), "d", "held", held.revision)
         await one.gone(NAME)
@@ -103,10 +104,10 @@ async def test_who_was_slower_to_let_a_definition_go_follows_its_objects_no_more
             return await fresh()
 
         monkeypatch.setattr(other.store, "fresh", late)
-        held = one.collection(WIDGETS).get("d", "held")
+        held = one.collection(WIDGETS).state.get("d", "held")
         while held is None or b"deletionTimestamp" not in held.raw:
             await asyncio.sleep(0)
-            held = one.collection(WIDGETS).get("d", "held")
+            held = one.collection(WIDGETS).state.get("d", "held")
         await one.store.delete(one.collection(WIDGETS), "d", "held", held.revision)
         await one.gone(NAME)
         await other.gone(NAME)
@@ -154,7 +155,7 @@ async def test_an_object_that_cannot_be_read_is_not_left_behind() -> None:
         await one.delete_definition(NAME)
         await until(lambda: conditions(one.definition(NAME))["Terminating"][1] == "InstanceDeletionFailed")
         assert conditions(one.definition(NAME))["Terminating"][2].startswith("could not list instances: ")
-        assert [entry.name for entry in one.collection(WIDGETS).readable()] == ["held"]
+        assert [entry.name for entry in one.collection(WIDGETS).state.readable()] == ["held"]
         etcd.remove(f"{PREFIX}/example.com/widgets/d/bad")
         await until(lambda: conditions(one.definition(NAME))["Terminating"][1] == "InstanceDeletionInProgress")
         etcd.remove(f"{PREFIX}/example.com/widgets/d/held")
@@ -250,7 +251,7 @@ async def test_an_odd_object_of_others_keeps_nobody_from_starting(odd: str, monk
         )
 
         def raw(resource: GroupResource, name: str) -> bytes:
-            entry = one.collection(resource).get("", name)
+            entry = one.collection(resource).state.get("", name)
             return entry.raw if entry is not None else b""
 
         await until(lambda: b"pods" in raw(CLUSTER_ROLES, "whole"))
@@ -309,11 +310,11 @@ async def test_watches_end_with_their_definition_though_it_is_made_anew_meanwhil
         await col.wait_ready()
         col.watch(replace(watch_group(), version="v1"), None, sink)
 
-        async def anew(self: Collection, patience: float) -> None:
-            if self is col:
+        async def anew(self: Following, patience: float) -> None:
+            if self is col.following:
                 await until(lambda: one.served(NAME))
 
-        monkeypatch.setattr(Collection, "watches_served", anew)
+        monkeypatch.setattr(Following, "watches_served", anew)
         await other.delete_definition(NAME)
         await other.gone(NAME)
         await other.define(crd())
@@ -380,14 +381,14 @@ async def test_a_served_definition_that_becomes_unreadable_is_a_warning(
     async with server(etcd) as one:
         await one.define(crd())
         await one.established(NAME)
-        definition = one.collection(DEFINITIONS).get("", NAME)
+        definition = one.collection(DEFINITIONS).state.get("", NAME)
         assert definition is not None
         stored = orjson.loads(definition.raw)
         etcd.put(key, orjson.dumps({**stored, "spec": {**stored["spec"], **wrong}}))
         await until(lambda: f"the stored definition {NAME} cannot be served" in caplog.text)
         assert one.served(NAME) is not None, "what is served of it stays until it can be read"
         etcd.put(key, definition.raw)
-        await until(lambda: (found := one.collection(DEFINITIONS).get("", NAME)) and found.raw == definition.raw)
+        await until(lambda: (found := one.collection(DEFINITIONS).state.get("", NAME)) and found.raw == definition.raw)
         await one.established(NAME)
     assert not [record.getMessage() for record in caplog.records if record.exc_info]
 

@@ -69,7 +69,7 @@ async def test_events_are_those_of_the_loop(wanted: Wanted, initial: bool) -> No
         for name, size in sizes.items():
             feed.put(f"n/{name}", raw=namespace(name, size))
         feed.remove("n/d")
-    events = [("ADDED", entry) for entry in feed.col.entries()]
+    events = [("ADDED", entry) for entry in feed.col.state.entries()]
     if not initial:
         gone = Entry("n", "d", 14, namespace("d", sizes["d"]))
         events += [("ADDED", gone), ("DELETED", gone.with_revision(15))]

@@ -36,14 +36,14 @@ async def test_a_write_is_seen_without_its_event_when_the_cache_lacks_nothing_el
     col, store = widgets(world), world.store
     await col.wait_ready()
     heard: list[tuple[str, int]] = []
-    col.subscribe(lambda change: heard.append((change.kind, change.revision)))
+    col.following.subscribe(lambda change: heard.append((change.kind, change.revision)))
     world.etcd.hold()
     made = await store.create(col, "d", "a", b'{"x":1}')
-    assert col.get("d", "a") is made
+    assert col.state.get("d", "a") is made
     changed = await store.update(col, "d", "a", b'{"x":2}', made.revision)
-    assert col.get("d", "a") is changed
+    assert col.state.get("d", "a") is changed
     gone = await store.delete(col, "d", "a", changed.revision)
-    assert (col.get("d", "a"), store.revision) == (None, gone.revision)
+    assert (col.state.get("d", "a"), store.revision) == (None, gone.revision)
     other = world.etcd.put("/registry/example.com/widgets/d/b", b"{}")
     world.etcd.release()
     await store.at_least(other)
@@ -66,10 +66,10 @@ async def test_a_write_behind_one_of_somebody_else_waits_for_both(world: FakeWor
             await asyncio.sleep(0)
         assert "/registry/example.com/widgets/d/a" in world.etcd.state("/registry/example.com/")
         assert not write.done()
-        assert col.get("d", "a") is None
+        assert col.state.get("d", "a") is None
         world.etcd.release()
-    assert [entry.name for entry in col.entries("d")] == ["a", "b"]
-    assert col.get("d", "a") is write.result()
+    assert [entry.name for entry in col.state.entries("d")] == ["a", "b"]
+    assert col.state.get("d", "a") is write.result()
 
 
 async def test_a_deletion_behind_a_write_of_somebody_else_waits_for_both(world: FakeWorld) -> None:
@@ -86,7 +86,7 @@ async def test_a_deletion_behind_a_write_of_somebody_else_waits_for_both(world: 
         assert "/registry/example.com/widgets/d/a" not in world.etcd.state("/registry/example.com/")
         assert not deletion.done()
         world.etcd.release()
-    assert [entry.name for entry in col.entries("d")] == ["b"]
+    assert [entry.name for entry in col.state.entries("d")] == ["b"]
 
 
 async def test_a_write_to_a_collection_made_anew_meanwhile_is_seen_there(world: FakeWorld) -> None:
@@ -98,7 +98,7 @@ async def test_a_write_to_a_collection_made_anew_meanwhile_is_seen_there(world: 
     other = widgets(world)
     entry = await write
     await other.wait_ready()
-    found = other.get("d", "a")
+    found = other.state.get("d", "a")
     assert found is not None
     assert found.revision == entry.revision
-    assert not col.ready
+    assert not col.state.ready

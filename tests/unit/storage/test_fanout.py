@@ -117,9 +117,9 @@ async def test_many_watches_end_in_slices(feed: Feed) -> None:
     watchers = [feed.col.watch(GROUP, None, sink) for sink in sinks]
     await turns(200)
     feed.put("n/a")  # nobody is told of it any more
-    feed.col.end_watches()
+    feed.col.following.end_watches()
     assert all(watcher.ended for watcher in watchers)
-    assert feed.col.watchers == 0
+    assert feed.col.following.watchers == 0
     ended = []
     for _ in range(8):
         ended.append(sum(sink.ended for sink in sinks))
@@ -131,7 +131,7 @@ async def test_many_watches_end_in_slices(feed: Feed) -> None:
     assert not any(sink.seen for sink in sinks)
     last = RecordingSink()
     feed.col.watch(GROUP, None, last)
-    feed.col.end_watches()
+    feed.col.following.end_watches()
     assert last.ended  # a few end at once
 
 
@@ -174,8 +174,8 @@ async def test_a_paused_watcher_catches_up_in_one_write(feed: Feed) -> None:
 @pytest.mark.rows("RV-018")
 @pytest.mark.usefixtures("small_ring")
 async def test_a_watcher_that_fell_out_of_the_ring_is_told_410(feed: Feed) -> None:
-    assert feed.col.fanout.left_behind is not None
-    before = feed.col.fanout.left_behind.value
+    assert feed.col.following.fanout.left_behind is not None
+    before = feed.col.following.fanout.left_behind.value
     slow, stuck, quick = RecordingSink(), RecordingSink(), RecordingSink()
     watcher = feed.col.watch(GROUP, None, slow)
     feed.col.watch(GROUP, None, stuck)
@@ -196,8 +196,8 @@ async def test_a_watcher_that_fell_out_of_the_ring_is_told_410(feed: Feed) -> No
     feed.col.tick()
     assert stuck.seen[1:] == [Seen("ERROR", "410", 11, "14")]
     assert len(quick.events) == 9
-    assert feed.col.watchers == 1
-    assert feed.col.fanout.left_behind.value == before + 2
+    assert feed.col.following.watchers == 1
+    assert feed.col.following.fanout.left_behind.value == before + 2
 
 
 @pytest.mark.rows("RV-018")
@@ -255,7 +255,7 @@ async def test_a_closed_watcher_gets_nothing(feed: Feed) -> None:
     assert 0 < served < len(sinks)
     await turns()
     assert sum(sink.writes for sink in sinks) == served
-    assert feed.col.watchers == 0
+    assert feed.col.following.watchers == 0
 
 
 @pytest.mark.looptime
@@ -366,7 +366,7 @@ async def test_a_stream_that_cannot_be_ended_does_not_stop_the_others(
         await turns()
     assert [seen.key for seen in other.seen] == ["n/a", "n/b"]
     feed.col.watch(GROUP, None, Wrong())
-    feed.col.end_watches()
+    feed.col.following.end_watches()
     assert other.ended
     assert "not ended" in caplog.text
 
@@ -376,8 +376,8 @@ async def test_a_listener_that_fails_does_not_stop_the_others(feed: Feed, caplog
         raise RuntimeError("bad listener")
 
     heard: list[int] = []
-    feed.col.subscribe(broken)
-    feed.col.subscribe(lambda change: heard.append(change.revision))
+    feed.col.following.subscribe(broken)
+    feed.col.following.subscribe(lambda change: heard.append(change.revision))
     feed.put("n/a")
     assert heard == [11]
     assert "bad listener" in caplog.text
@@ -413,7 +413,7 @@ async def test_initial_events_are_made_once_and_wait_for_a_slow_reader(feed: Fee
 async def test_a_watch_that_begins_with_what_was_selected_goes_on_from_there(feed: Feed) -> None:
     """What came between the selection and the watch follows it."""
     feed.put("n/a", "n/b")
-    selected = await feed.col.select([], None)
+    selected = await feed.col.state.select([], None)
     feed.put("n/c")
     sink = RecordingSink()
     feed.col.watch(watch_group(), None, sink, initial=True, bookmarks=True, selected=selected)
@@ -430,7 +430,7 @@ async def test_a_watch_that_begins_with_what_was_selected_goes_on_from_there(fee
 async def test_a_collection_that_is_not_filled_says_so() -> None:
     things = GroupResource("example.com", "things")
     col = Collection(things, True, "/r/example.com/things/", None, Progress(lambda revision, times: None), Pump())
-    for read in (lambda: col.get("n", "a"), col.entries, lambda: col.page(None, "", 0)):
+    for read in (lambda: col.state.get("n", "a"), col.state.entries, lambda: col.state.page(None, "", 0)):
         with pytest.raises(NotReady):
             read()
     with pytest.raises(NotReady):
@@ -442,13 +442,13 @@ async def test_memory_of_frames_and_lists_is_given_back(feed: Feed) -> None:
         return raw
 
     feed.put(*(f"n/o{number:03}" for number in range(250)))
-    assert feed.col.segments(view).size
-    assert feed.col.segments(view).pending == 0
+    assert feed.col.state.segments(view).size
+    assert feed.col.state.segments(view).pending == 0
     feed.col.tick()
-    assert feed.col.segments(view).pending == 0
+    assert feed.col.state.segments(view).pending == 0
     for _ in range(2):
         feed.col.tick()
-    assert feed.col.segments(view).pending == 250
+    assert feed.col.state.segments(view).pending == 250
 
 
 async def test_cached_frames_with_ages_are_those_of_their_second(feed: Feed) -> None:
@@ -503,7 +503,7 @@ async def test_blocks_with_ages_are_those_of_their_second(feed: Feed) -> None:
         replace(watch_group(frame=frame, key="aged"), second=lambda: second), None, RecordingSink()
     )
     await turns()
-    start = feed.col.history.end
+    start = feed.col.following.history.end
     feed.put("n/a")
     block = watcher._group._block
     for second in (100, 100, 50):

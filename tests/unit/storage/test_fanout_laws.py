@@ -51,10 +51,12 @@ class Client:
         watched, self.group = random.choice(groups)
         self.sink = RecordingSink()
         self.initial = random.random() < 0.3
-        self.after = feed.revision if self.initial else random.randint(max(10, feed.col.history.floor), feed.revision)
+        self.after = (
+            feed.revision if self.initial else random.randint(max(10, feed.col.following.history.floor), feed.revision)
+        )
         self.state = {
             f"{entry.namespace}/{entry.name}": entry.revision
-            for entry in feed.col.entries(self.group.namespace)
+            for entry in feed.col.state.entries(self.group.namespace)
             if self.group.selects is None or self.group.selects(entry)
         }
         start = None if self.initial else self.after
@@ -82,7 +84,7 @@ async def story(seed: int) -> None:
     random = Random(seed)
     feed = Feed()
     changes: list[Change] = []
-    feed.col.subscribe(changes.append)
+    feed.col.following.subscribe(changes.append)
     clients: list[Client] = []
     groups = pairs(random)
     for _ in range(random.randint(5, 120)):
@@ -117,7 +119,7 @@ async def story(seed: int) -> None:
         assert client.watcher.revision == feed.revision
         client.check_bookmarks(changes)
         if client.initial and client.group.selects is None:
-            now = {f"{e.namespace}/{e.name}": e.revision for e in feed.col.entries(client.group.namespace)}
+            now = {f"{e.namespace}/{e.name}": e.revision for e in feed.col.state.entries(client.group.namespace)}
             assert fold(client.sink.seen) == now
 
 

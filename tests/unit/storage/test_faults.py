@@ -55,7 +55,7 @@ async def rig(quota: int) -> AsyncIterator[Rig]:
 def follow(rig: Rig) -> tuple[RecordingSink, list[Change]]:
     sink, heard = RecordingSink(), list[Change]()
     rig.col.watch(watch_group(), None, sink)
-    rig.col.subscribe(heard.append)
+    rig.col.following.subscribe(heard.append)
     return sink, heard
 
 
@@ -65,11 +65,11 @@ async def test_a_value_that_can_be_read_again_is(rig: Rig) -> None:
     rig.etcd.put(rig.key("a"), b"{")
     await rig.store.fresh()
     with pytest.raises(Malformed):
-        rig.col.page("one", "", 0)
+        rig.col.state.page("one", "", 0)
     again = rig.etcd.put(rig.key("a"), body(n=2))
     await rig.store.fresh()
-    assert [entry.revision for entry in rig.col.page("one", "", 0).entries] == [again]
-    assert rig.col.count() == 1
+    assert [entry.revision for entry in rig.col.state.page("one", "", 0).entries] == [again]
+    assert rig.col.state.count() == 1
 
 
 @pytest.mark.rows("RV-009")
@@ -94,7 +94,7 @@ async def test_a_compaction_past_the_root_watch_reads_everything_again(rig: Rig)
     ]
     assert heard[1].previous is a
     assert heard[0].previous is b
-    assert rig.col.get("one", "kept") is kept
+    assert rig.col.state.get("one", "kept") is kept
     with pytest.raises(Compacted):
         await rig.store.watch(rig.col, watch_group(), kept.revision, RecordingSink())
     after, _ = follow(rig)
@@ -147,11 +147,11 @@ async def test_a_fill_that_began_before_the_watch_ended_is_begun_again(rig: Rig)
     fills = rig.etcd.calls.count("range")
     rooms = rig.store.add(ROOMS, False)
     await asyncio.sleep(progress.PROGRESS_AFTER / 2)  # looptime: no real time passes
-    assert (rig.etcd.calls.count("range"), rooms.ready) == (fills + 1, False)
+    assert (rig.etcd.calls.count("range"), rooms.state.ready) == (fills + 1, False)
     rig.etcd.forget_before(rig.etcd.put("/registry/example.com/rooms/cellar", body(n=1)))
     rig.etcd.release()
     await rooms.wait_ready()
-    assert [entry.name for entry in rooms.entries()] == ["attic", "cellar"]
+    assert [entry.name for entry in rooms.state.entries()] == ["attic", "cellar"]
 
 
 @pytest.mark.rows("RV-017")
@@ -161,10 +161,10 @@ async def test_a_fill_is_not_shown_before_the_cache_is_that_far(rig: Rig) -> Non
     made = rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
     rooms = rig.store.add(ROOMS, False)
     await asyncio.sleep(limits.FRESH_WAIT + 1)  # looptime: no real time passes
-    assert (rooms.ready, rig.store.revision < made) == (False, True)
+    assert (rooms.state.ready, rig.store.revision < made) == (False, True)
     rig.etcd.release()
     await rooms.wait_ready()
-    assert [entry.revision for entry in rooms.entries()] == [made]
+    assert [entry.revision for entry in rooms.state.entries()] == [made]
 
 
 async def test_what_was_dropped_while_everything_is_read_again_stays_so(rig: Rig) -> None:
@@ -177,7 +177,7 @@ async def test_what_was_dropped_while_everything_is_read_again_stays_so(rig: Rig
     rig.store.drop(THINGS)
     assert await rig.store.fresh() == 50
     with pytest.raises(NotReady):
-        rig.col.entries()
+        rig.col.state.entries()
 
 
 async def test_a_write_while_everything_is_read_again_is_told_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ async def test_a_store_that_went_back_in_time_replaces_everything(rig: Rig) -> N
     assert not rig.store.connected
     assert await rig.store.fresh() == made.revision
     assert rig.store.connected
-    assert [entry.name for entry in rig.col.entries()] == ["a"]
+    assert [entry.name for entry in rig.col.state.entries()] == ["a"]
     assert sink.ended
     assert sorted(change.kind for change in heard) == ["DELETED"] * 5 + ["MODIFIED"]
     again = await rig.store.create(rig.col, "one", "b", body(n=1))
@@ -267,7 +267,7 @@ async def test_a_read_is_refused_rather_than_stale(rig: Rig) -> None:
         await rig.store.fresh()
     rig.etcd.release()
     await rig.store.fresh()
-    assert rig.col.get("one", "a") is not None
+    assert rig.col.state.get("one", "a") is not None
     rig.etcd.down = True
     with pytest.raises(Unavailable):
         await rig.store.fresh()
@@ -301,7 +301,7 @@ async def test_a_write_that_happened_is_no_failure_though_the_cache_does_not_fol
     assert gone.raw == body(n=1)
     rig.etcd.release()
     await rig.store.fresh()
-    assert rig.col.get("one", "a") is None
+    assert rig.col.state.get("one", "a") is None
 
 
 async def test_a_fill_is_tried_again(rig: Rig) -> None:
@@ -310,10 +310,10 @@ async def test_a_fill_is_tried_again(rig: Rig) -> None:
     rooms = rig.store.add(ROOMS, False)
     await asyncio.sleep(1)  # looptime: no real time passes
     with pytest.raises(NotReady):
-        rooms.get("", "attic")
+        rooms.state.get("", "attic")
     rig.etcd.down = False
     await rooms.wait_ready()
-    assert rooms.get("", "attic") is not None
+    assert rooms.state.get("", "attic") is not None
 
 
 async def test_a_fill_takes_what_was_written_between_its_pages(rig: Rig) -> None:
@@ -321,7 +321,7 @@ async def test_a_fill_takes_what_was_written_between_its_pages(rig: Rig) -> None
         rig.etcd.put(f"/registry/example.com/rooms/r{number:03}", body(n=number))
     rooms = rig.store.add(ROOMS, False)
     heard: list[Change] = []
-    rooms.subscribe(heard.append)
+    rooms.following.subscribe(heard.append)
     pages = rig.etcd.calls.count("range")
     while rig.etcd.calls.count("range") == pages:  # noqa: ASYNC110 - turns of the loop are what is counted
         await asyncio.sleep(0)
@@ -332,7 +332,7 @@ async def test_a_fill_takes_what_was_written_between_its_pages(rig: Rig) -> None
     await rooms.wait_ready()
     await rig.store.fresh()
     state = {key.rpartition("/")[2]: at for key, (at, _) in rig.etcd.state("/registry/example.com/rooms/").items()}
-    assert {entry.name: entry.revision for entry in rooms.entries()} == state
+    assert {entry.name: entry.revision for entry in rooms.state.entries()} == state
     assert state["r999"] == made
     events = [Seen(change.kind, change.entry.name, change.entry.revision) for change in heard]
     assert fold(events) == state
@@ -344,12 +344,12 @@ async def test_an_event_that_the_fill_has_seen_is_not_told_again(rig: Rig) -> No
     made = rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
     rooms = rig.store.add(ROOMS, False)
     heard: list[Change] = []
-    rooms.subscribe(heard.append)
+    rooms.following.subscribe(heard.append)
     await asyncio.sleep(1)  # looptime: no real time passes
     rig.etcd.release()
     await rooms.wait_ready()
     assert [(change.kind, change.revision) for change in heard] == [("ADDED", made)]
-    assert rooms.history.end == 0
+    assert rooms.following.history.end == 0
 
 
 async def test_a_collection_dropped_while_it_is_filled(rig: Rig) -> None:
@@ -358,7 +358,7 @@ async def test_a_collection_dropped_while_it_is_filled(rig: Rig) -> None:
     await rooms.wait_ready()
     assert rooms.dropped
     with pytest.raises(NotReady):
-        rooms.entries()
+        rooms.state.entries()
 
 
 @pytest.mark.rows("RV-009", "RV-017")

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext import limits as server_limits
-from apiext.storage import collection
 from apiext.storage import indexes as indexes_module
 from apiext.storage import limits as storage_limits
+from apiext.storage import state
 from apiext.storage.indexes import Dimension, Index, Indexes, Term
 from apiext.storage.store import Entry
 from tests.support.laws import examples
@@ -59,7 +59,7 @@ TERMS = st.lists(
 
 def change(feed: Feed, random: Random) -> None:
     key = f"{random.choice('abc')}/o{random.randrange(30):02}"
-    if random.random() < 0.25 and feed.col.known(key):
+    if random.random() < 0.25 and feed.col.state.known(key):
         feed.remove(key)
     else:
         body = {"color": random.choice(COLORS), "size": random.choice(("1", "3", None))}
@@ -67,7 +67,7 @@ def change(feed: Feed, random: Random) -> None:
 
 
 def scanned(feed: Feed, terms: list[Term], namespace: str | None) -> list[Entry]:
-    return [entry for entry in feed.col.entries(namespace) if all(term.matches(entry) for term in terms)]
+    return [entry for entry in feed.col.state.entries(namespace) if all(term.matches(entry) for term in terms)]
 
 
 @given(
@@ -85,12 +85,12 @@ def test_an_index_answers_as_a_scan_does(
             for _ in range(random.randrange(40)):
                 change(feed, random)
             if random.random() < 0.1:
-                entries = list(feed.col.entries())
+                entries = list(feed.col.state.entries())
                 feed.col.announce(feed.col.load(entries, {}, feed.revision))
             wanted = scanned(feed, terms, namespace)
             found, start = [], ""
             while True:
-                page = await feed.col.select(terms, namespace, start, limit)
+                page = await feed.col.state.select(terms, namespace, start, limit)
                 assert page.revision == feed.revision
                 found += page.entries
                 start = page.next
@@ -101,7 +101,7 @@ def test_an_index_answers_as_a_scan_does(
             assert found == wanted
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collection, "INDEX_FROM", 1)
+        patch.setattr(state, "INDEX_FROM", 1)
         patch.setattr(storage_limits, "INDEX_SORTED", sort)
         patch.setattr(Indexes, "bytes", 0)
         patch.setattr(storage_limits, "INDEXES_BYTES", random.choice((0, 20_000, 1_000_000)))
@@ -112,37 +112,37 @@ def test_an_index_answers_as_a_scan_does(
 @pytest.mark.parametrize("budget", [0.0, 10.0], ids=["turn by turn", "at once"])
 async def test_changes_while_an_index_is_made_are_in_it(budget: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_limits, "LOOP_BUDGET", budget)
-    monkeypatch.setattr(collection, "INDEX_FROM", 1)
+    monkeypatch.setattr(state, "INDEX_FROM", 1)
     feed = Feed()
     feed.put(*(f"a/o{number:02}" for number in range(50)), raw=b'{"color":"red"}')
-    await feed.col.select([equal(COLOR, "red")], None)  # who asks next makes the index
+    await feed.col.state.select([equal(COLOR, "red")], None)  # who asks next makes the index
     async with asyncio.TaskGroup() as group:
-        asking = group.create_task(feed.col.select([equal(COLOR, "red")], None))
+        asking = group.create_task(feed.col.state.select([equal(COLOR, "red")], None))
         await turns(5)
         feed.put("a/o00", raw=b'{"color":"blue"}')
         feed.remove("a/o49")
     found = asking.result()
     assert len(found.entries) == (50 if found.revision < feed.revision - 1 else 48)
-    later = await feed.col.select([equal(COLOR, "red")], None)
+    later = await feed.col.state.select([equal(COLOR, "red")], None)
     assert [entry.name for entry in later.entries] == [f"o{number:02}" for number in range(1, 49)]
 
 
 async def test_a_collection_read_anew_while_an_index_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0.0)
-    monkeypatch.setattr(collection, "INDEX_FROM", 1)
+    monkeypatch.setattr(state, "INDEX_FROM", 1)
     feed = Feed()
     feed.put(*(f"a/o{number:02}" for number in range(50)), raw=b'{"color":"red"}')
-    await feed.col.select([equal(COLOR, "red")], None)  # who asks next makes the index
+    await feed.col.state.select([equal(COLOR, "red")], None)  # who asks next makes the index
     async with asyncio.TaskGroup() as group:
-        asking = group.create_task(feed.col.select([equal(COLOR, "red")], None))
+        asking = group.create_task(feed.col.state.select([equal(COLOR, "red")], None))
         await turns(3)
-        kept = list(feed.col.entries())[:7]
+        kept = list(feed.col.state.entries())[:7]
         feed.col.announce(feed.col.load(kept, {}, feed.revision))
     assert list(asking.result().entries) == kept
 
 
 async def test_what_cannot_be_read_fails_the_asker_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collection, "INDEX_FROM", 1)
+    monkeypatch.setattr(state, "INDEX_FROM", 1)
 
     def broken(entry: Entry) -> str:
         if entry.name == "bad":
@@ -154,9 +154,9 @@ async def test_what_cannot_be_read_fails_the_asker_every_time(monkeypatch: pytes
     wrong = equal(Dimension("wrong", broken), "red")
     for _ in range(3):
         with pytest.raises(ValueError, match="bad"):
-            await feed.col.select([wrong], None)
+            await feed.col.state.select([wrong], None)
     feed.remove("a/bad")
-    assert [entry.name for entry in (await feed.col.select([wrong], None)).entries] == ["good"]
+    assert [entry.name for entry in (await feed.col.state.select([wrong], None)).entries] == ["good"]
 
 
 def test_indexes_stay_within_their_bytes_and_those_that_no_selector_asks_for_are_dropped(
@@ -199,7 +199,7 @@ def test_indexes_stay_within_their_bytes_and_those_that_no_selector_asks_for_are
 async def test_lists_by_many_labels_in_turn_read_each_object_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve indexes were made and dropped in turn, were there room for eight."""
     monkeypatch.setattr(Indexes, "bytes", 0)
-    monkeypatch.setattr(collection, "INDEX_FROM", 1)
+    monkeypatch.setattr(state, "INDEX_FROM", 1)
     feed, reads = Feed(), list[str]()
     feed.put(*(f"a/o{number:03}" for number in range(300)), raw=b'{"color":"red"}')
 
@@ -208,26 +208,26 @@ async def test_lists_by_many_labels_in_turn_read_each_object_once_for_each(monke
 
     for _ in range(2):
         for number in range(12):
-            await feed.col.select([equal(dimension(number), "x")], None)
+            await feed.col.state.select([equal(dimension(number), "x")], None)
     reads.clear()
     for _ in range(5):
         for number in range(12):
-            await feed.col.select([equal(dimension(number), "x")], None)
+            await feed.col.state.select([equal(dimension(number), "x")], None)
     assert not reads
 
 
 async def test_a_value_that_is_not_wanted_is_found_among_any_number_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Indexes, "bytes", 0)
-    monkeypatch.setattr(collection, "INDEX_FROM", 1)
+    monkeypatch.setattr(state, "INDEX_FROM", 1)
     monkeypatch.setattr(storage_limits, "INDEX_VALUES", 100)
     feed, reads = Feed(), list[str]()
     for number in range(300):
         feed.put(f"a/o{number:03}", raw=b'{"color":"c%d"}' % number)
     color = Dimension("own color", lambda entry: (reads.append(entry.name), value_of("color")(entry))[1])
     for _ in range(2):
-        await feed.col.select([unequal(color, "c7")], None)
+        await feed.col.state.select([unequal(color, "c7")], None)
     reads.clear()
-    found = await feed.col.select([unequal(color, "c7")], None)
+    found = await feed.col.state.select([unequal(color, "c7")], None)
     assert [entry.name for entry in found.entries] == [f"o{number:03}" for number in range(300) if number != 7]
     assert not reads, "no object is read again"
 

@@ -116,14 +116,14 @@ async def test_what_others_wrote_is_opened_elsewhere(world: SealedWorld) -> None
     world.etcd.release()
     await store.at_least(last)
     wanted = [body(text=text) for text in (SMALL, *[MANY] * 10)]
-    assert [entry.raw for entry in col.entries()] == wanted
+    assert [entry.raw for entry in col.state.entries()] == wanted
     events = await sink.reached(last)
     assert [event.revision for event in events] == list(range(last - 11, last + 1))
     again = (await world.restart()).add(THINGS, True)
     await again.wait_ready()
-    assert [entry.raw for entry in again.entries()] == wanted
-    assert not col.ahead
-    assert not again.ahead
+    assert [entry.raw for entry in again.state.entries()] == wanted
+    assert not col.values.ahead
+    assert not again.values.ahead
 
 
 @pytest.mark.rows("OPS-003")
@@ -138,12 +138,12 @@ async def test_the_cache_answers_while_values_are_sealed_and_opened(world: Seale
         begun = work()
         writing = world.group.create_task(store.at_least(begun) if isinstance(begun, int) else begun)
         assert await asyncio.to_thread(world.ours.waiting.wait, 10)
-        assert col.get("d", "a") is small
-        assert col.page(None, "", 0).remaining == 0
+        assert col.state.get("d", "a") is small
+        assert col.state.page(None, "", 0).remaining == 0
         assert not writing.done()
         world.ours.gate.set()
         await writing
-    assert [entry.name for entry in col.entries()] == ["a", "large", "ours"]
+    assert [entry.name for entry in col.state.entries()] == ["a", "large", "ours"]
 
 
 @pytest.mark.rows("OPS-003")
@@ -162,8 +162,8 @@ async def test_what_is_written_meanwhile_comes_after(world: SealedWorld) -> None
     events = await sink.reached(world.etcd.revision)
     wanted = [theirs[0], ours.revision, theirs[1], small.revision, world.etcd.revision]
     assert [event.revision for event in events] == wanted
-    assert col.get("d", "a") is None
-    assert not col.ahead
+    assert col.state.get("d", "a") is None
+    assert not col.values.ahead
 
 
 @pytest.mark.rows("OPS-003")
@@ -217,13 +217,13 @@ async def test_a_large_value_that_nobody_opens_is_told_as_such(world: SealedWorl
     key = f"{PREFIX}d/a"
     await store.at_least(world.etcd.put(key, b"k8s:enc:none:" + LARGE.encode()))
     with pytest.raises(Sealed):
-        col.get("d", "a")
+        col.state.get("d", "a")
     text = world.theirs.seal(key, b'{"text": "%b' % LARGE.encode())
     await store.at_least(world.etcd.put(key, text))
     with pytest.raises(ValueError, match="unexpected end of JSON input"):
-        raise ValueError(col.broken["d/a"].reason)
+        raise ValueError(col.state.broken["d/a"].reason)
     await store.at_least(world.write("d/a", LARGE))
-    assert col.get("d", "a") is not None
+    assert col.state.get("d", "a") is not None
 
 
 @pytest.mark.rows("OPS-003", "RV-017")
@@ -242,8 +242,8 @@ async def test_what_comes_after_everything_was_read_again_is_not_lost_with_what_
         await asyncio.sleep(0)
     world.ours.gate.set()
     await world.store.at_least(after)
-    assert col.get("d", "after") is not None
-    assert not col.ahead
+    assert col.state.get("d", "after") is not None
+    assert not col.values.ahead
 
 
 @pytest.mark.rows("OPS-003")
@@ -258,7 +258,7 @@ async def test_what_was_opened_in_vain_is_forgotten(world: SealedWorld) -> None:
     async with asyncio.timeout(20):
         while inlet._opening:  # noqa: ASYNC110 - a thread sets no event of ours
             await asyncio.sleep(0)
-    assert not col.ahead
+    assert not col.values.ahead
 
 
 @pytest.mark.rows("OPS-003")
@@ -286,22 +286,22 @@ async def test_what_was_opened_during_a_fill_that_brings_it_is_forgotten(world: 
             world.write(f"d/a{number}", LARGE)
         world.write("foreign", LARGE)
         async with asyncio.timeout(20):
-            while len(col.early) < 6 or inlet._opening:  # noqa: ASYNC110 - a thread sets no event of ours
+            while len(col.arrivals.early) < 6 or inlet._opening:  # noqa: ASYNC110 - a thread sets no event of ours
                 await asyncio.sleep(0)
-        assert col.ahead, "they were opened while they are kept"
+        assert col.values.ahead, "they were opened while they are kept"
         if end == "filled again":
-            col.forget_early()
-            assert not col.ahead
+            col.drop_early()
+            assert not col.values.ahead
         elif end == "dropped":
             store.drop(THINGS)
-            assert not col.ahead
+            assert not col.values.ahead
     finally:
         go.set()
     await filling
-    assert not col.ahead
-    assert not col.early
+    assert not col.values.ahead
+    assert not col.arrivals.early
     if end != "dropped":
-        assert len(col.entries()) == 5
+        assert len(col.state.entries()) == 5
 
 
 @pytest.mark.rows("OPS-003")
@@ -309,7 +309,7 @@ async def test_what_another_key_has_opened_is_forgotten(world: SealedWorld) -> N
     col = world.store.add(THINGS, True)
     await col.wait_ready()
     value = world.theirs.seal(f"{PREFIX}d/a", body(text=LARGE))
-    await col.open_ahead([("d/a", value)])
-    assert col.ahead
+    await col.values.decrypt_ahead([("d/a", value)])
+    assert col.values.ahead
     world.store.reseal(Unsealed())
-    assert not col.ahead
+    assert not col.values.ahead

@@ -56,13 +56,13 @@ async def test_etcd_holds_sealed_values_and_the_cache_plain_ones(world: SealedWo
     await col.wait_ready()
     made = await world.store.create(col, "d", "a", body(n=1))
     assert made.raw == body(n=1)
-    assert not col.stale(made)
+    assert not col.values.stale(made)
     stored = await world.value("d/a")
     assert stored.startswith(b"k8s:enc:")
     assert body(n=1) not in stored
     fresh = (await world.restart()).add(THINGS, True)
     await fresh.wait_ready()
-    found = fresh.get("d", "a")
+    found = fresh.state.get("d", "a")
     assert found is not None
     assert found.raw == body(n=1)
 
@@ -75,18 +75,18 @@ async def test_values_of_older_keys_are_stale_until_they_are_written(world: Seal
     made = await store.create(col, "d", "a", body(n=1))
     plain = world.etcd.put(f"{PREFIX}d/b", body(n=1))
     await store.at_least(plain)
-    other = col.get("d", "b")
+    other = col.state.get("d", "b")
     assert other is not None
-    assert col.stale(other)
+    assert col.values.stale(other)
     kind = made.secret.kind  # type: ignore[attr-defined]
     store.reseal(sealings(kind, "c", "b"))
-    assert col.stale(made)
+    assert col.values.stale(made)
     again = await store.update(col, "d", "a", made.raw, made.revision)
-    assert not col.stale(again)
+    assert not col.values.stale(again)
     assert b":v1:c:" in await world.value("d/a")
     current = await store.current(col, "d", "b")
     assert current is not None
-    assert col.stale(current)
+    assert col.values.stale(current)
 
 
 @pytest.mark.rows("OPS-003", "RV-020")
@@ -100,9 +100,9 @@ async def test_what_no_key_opens_is_told_and_the_rest_goes_on(world: SealedWorld
     seen = world.etcd.put(f"{PREFIX}d/bad", b"k8s:enc:zzz")
     await store.at_least(seen)
     with pytest.raises(Sealed) as alone:
-        col.get("d", "bad")
+        col.state.get("d", "bad")
     with pytest.raises(Sealed) as listed:
-        col.entries()
+        col.state.entries()
     with pytest.raises(Sealed) as current:
         await store.current(col, "d", "bad")
     with pytest.raises(Sealed) as updated:
@@ -114,7 +114,7 @@ async def test_what_no_key_opens_is_told_and_the_rest_goes_on(world: SealedWorld
         assert error.value.reason == "no matching prefix found"
     assert [error.value.listed for error in (alone, listed, current, updated)] == [False, True, False, False]
     changed = await store.update(col, "d", "good", body(n=2), good.revision)
-    assert col.get("d", "good") is changed
+    assert col.state.get("d", "good") is changed
     events = await sink.reached(changed.revision)
     assert [(seen.type, seen.revision) for seen in events] == [("MODIFIED", changed.revision)]
     with pytest.raises(Sealed) as earlier:  # as etcd has it, since the cache is further on
@@ -147,7 +147,7 @@ async def test_what_another_wrote_is_never_taken_for_what_we_write(
     answer.set()
     with pytest.raises(KeyExists):
         await ours
-    found = col.get("d", "a")
+    found = col.state.get("d", "a")
     assert found is not None
     assert (found.revision, found.raw) == (theirs, body(n=1))
 
@@ -164,12 +164,12 @@ async def test_a_key_that_goes_takes_what_it_sealed_along(world: SealedWorld, id
     col.watch(watch_group(), None, sink)
     store.reseal(sealings(kind, "c", "b", identity=identity))
     await asyncio.sleep(1)
-    assert [entry.raw for entry in col.entries()] == [body(n=1)]
+    assert [entry.raw for entry in col.state.entries()] == [body(n=1)]
     assert not sink.ended
     store.reseal(sealings(kind, "c", identity=identity))
     await asyncio.sleep(1)
     with pytest.raises(Sealed):
-        col.entries()
+        col.state.entries()
     assert sink.ended
 
 
@@ -184,10 +184,10 @@ async def test_a_key_that_comes_back_opens_what_it_sealed(world: SealedWorld) ->
     store.reseal(sealings(kind, "c", identity=False))
     await store.at_least(world.etcd.put(f"{PREFIX}d/a", stored))
     with pytest.raises(Sealed):
-        col.entries()
+        col.state.entries()
     store.reseal(sealings(kind, "c", "b"))
     await asyncio.sleep(1)
-    assert [entry.raw for entry in col.entries()] == [body(n=1)]
+    assert [entry.raw for entry in col.state.entries()] == [body(n=1)]
 
 
 @pytest.mark.rows("OPS-003", "RV-017")
@@ -209,13 +209,13 @@ async def test_no_bookmark_passes_what_came_while_values_are_read_again(world: S
     newer = world.etcd.put(f"{PREFIX}d/a", body(n=3))
     await store.at_least(newer)
     with pytest.raises(NotReady):
-        col.entries()
+        col.state.entries()
     ready = world.group.create_task(col.wait_ready())
     await asyncio.sleep(0)
     assert not ready.done()
     world.etcd.down = False
     await ready
-    assert [entry.revision for entry in col.entries()] == [newer, unseen]
+    assert [entry.revision for entry in col.state.entries()] == [newer, unseen]
     assert sink.ended
 
 
@@ -237,7 +237,7 @@ async def test_keys_that_change_while_a_collection_is_read_count_for_all_of_it(w
     await reads(world, 2)
     store.reseal(sealings(kind, "c", "b"))
     await asyncio.sleep(10)
-    assert len(col.entries()) == 200
+    assert len(col.state.entries()) == 200
 
 
 @pytest.mark.rows("OPS-003", "RV-019")
@@ -254,7 +254,7 @@ async def test_keys_that_change_while_everything_is_read_again_cost_no_event(wor
     await reads(world, 3)
     revision = world.etcd.put(f"{PREFIX}d/late", body(n=2))
     await asyncio.sleep(10)
-    assert (await store.fresh(), len(col.readable())) == (revision, 201)
+    assert (await store.fresh(), len(col.state.readable())) == (revision, 201)
 
 
 async def test_without_keys_sealed_values_are_told_as_such() -> None:
@@ -265,6 +265,6 @@ async def test_without_keys_sealed_values_are_told_as_such() -> None:
         await world.store.at_least(world.etcd.put(f"{PREFIX}d/a", b"k8s:enc:aescbc:v1:a:x"))
         await col.wait_ready()
         with pytest.raises(Sealed) as found:
-            col.get("d", "a")
+            col.state.get("d", "a")
         assert found.value.reason == "identity transformer tried to read encrypted data"
         await world.store.stop()

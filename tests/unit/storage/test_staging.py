@@ -79,7 +79,7 @@ async def test_what_is_ready_does_not_wait(feed: Feed) -> None:
     sink = opened(feed, slow)
     await turns()
     feed.put("n/a")
-    entry = feed.col.get("n", "a")
+    entry = feed.col.state.get("n", "a")
     assert entry is not None
     slow.known.add(entry)
     await turns()
@@ -162,4 +162,4 @@ async def test_a_client_that_leaves_while_it_waits(feed: Feed) -> None:
     watcher.close()
     slow.answer()
     await turns()
-    assert (names(sink), feed.col.watchers) == ([], 0)
+    assert (names(sink), feed.col.following.watchers) == ([], 0)

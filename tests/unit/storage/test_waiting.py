@@ -78,11 +78,11 @@ async def world() -> AsyncIterator[KmsWorld]:
         made = KmsWorld(group)
         yield made
         await made.end()
-        assert not made.store._behind
+        assert not made.store.behind
 
 
 def names(col: Collection) -> list[str]:
-    return [entry.name for entry in col.entries()]
+    return [entry.name for entry in col.state.entries()]
 
 
 async def test_what_is_sealed_opens_again_after_a_restart(world: KmsWorld) -> None:
@@ -94,24 +94,24 @@ async def test_what_is_sealed_opens_again_after_a_restart(world: KmsWorld) -> No
     assert world.plugin.count("Decrypt") == 0
     await world.store.stop()
     again = await world.start()
-    assert [entry.raw for entry in again.entries()] == [body(n=2)]
+    assert [entry.raw for entry in again.state.entries()] == [body(n=2)]
     assert world.plugin.count("Decrypt") == 1
 
 
 async def test_a_new_key_of_the_plugin_makes_values_stale(world: KmsWorld) -> None:
     col = await world.start()
     made = await world.store.create(col, "d", "a", body(n=1))
-    assert not col.stale(made)
+    assert not col.values.stale(made)
     world.plugin.key_id = "key-2"
     await asyncio.sleep(provider_module.KMS_POLL + 1)
-    assert col.stale(made)
+    assert col.values.stale(made)
     again = await world.store.update(col, "d", "a", made.raw, made.revision)
-    assert not col.stale(again)
+    assert not col.values.stale(again)
     other = await world.other("key-2")
     await world.store.at_least(world.write(other, "d/b", n=1), col)
-    theirs = col.get("d", "b")
+    theirs = col.state.get("d", "b")
     assert theirs is not None
-    assert not col.stale(theirs)  # another seed of the same key is as good
+    assert not col.values.stale(theirs)  # another seed of the same key is as good
 
 
 async def test_changes_wait_for_their_key_in_order_and_alone(world: KmsWorld) -> None:
@@ -125,9 +125,9 @@ async def test_changes_wait_for_their_key_in_order_and_alone(world: KmsWorld) ->
     elsewhere = world.etcd.put("/registry/example.com/rooms/d/a", body(n=1))
     ours = await world.store.create(col, "d", "c", body(n=1))
     assert await world.store.fresh(world.rooms) == ours.revision
-    assert [entry.revision for entry in world.rooms.entries()] == [elsewhere]
-    assert col.revision == revisions[0] - 1
-    assert col.entries() == [first]  # what is read from memory is older, and whole
+    assert [entry.revision for entry in world.rooms.state.entries()] == [elsewhere]
+    assert col.state.revision == revisions[0] - 1
+    assert col.state.entries() == [first]  # what is read from memory is older, and whole
     await asyncio.sleep(0.1)
     assert world.plugin.count("Decrypt") == 1
     watcher.bookmark_now()
@@ -139,7 +139,7 @@ async def test_changes_wait_for_their_key_in_order_and_alone(world: KmsWorld) ->
     assert max((seen.revision for seen in sink.seen), default=0) < revisions[0]
     world.plugin.gate.set()
     await asyncio.gather(*waits)
-    assert [(entry.name, entry.raw) for entry in col.entries()] == [("a", body(n=2)), ("c", body(n=1))]
+    assert [(entry.name, entry.raw) for entry in col.state.entries()] == [("a", body(n=2)), ("c", body(n=1))]
     events = await sink.reached(ours.revision)
     assert [(seen.type, seen.revision) for seen in events] == [
         ("ADDED", revisions[0]),
@@ -148,7 +148,7 @@ async def test_changes_wait_for_their_key_in_order_and_alone(world: KmsWorld) ->
         ("ADDED", ours.revision),
     ]
     assert not sink.ended
-    assert col.revision == world.store.revision
+    assert col.state.revision == world.store.revision
     assert world.plugin.count("Decrypt") == 1
 
 
@@ -177,13 +177,13 @@ async def test_a_key_that_cannot_be_had_fails_its_values_only_and_they_come_back
     after = await world.store.create(col, "d", "c", body(n=1))
     await world.store.fresh(col)
     with pytest.raises(Sealed) as alone:
-        col.get("d", "b")
+        col.state.get("d", "b")
     with pytest.raises(Sealed):
-        col.entries()
+        col.state.entries()
     assert alone.value.reason == GONE
     with pytest.raises(Sealed):
         await world.store.current(col, "d", "b")
-    assert [entry.name for entry in col.readable()] == ["a", "c"]
+    assert [entry.name for entry in col.state.readable()] == ["a", "c"]
     assert [seen.revision for seen in await sink.reached(after.revision)] == [after.revision]
     asked = world.plugin.count("Decrypt")
     await asyncio.sleep(100)
@@ -202,15 +202,15 @@ async def test_a_key_that_is_refused_for_good_keeps_nobody_else_from_coming_back
     world.write(other, "d/z", n=1)
     world.plugin.unknown = {"key-1", "key-9"}
     col = await world.start()
-    assert len(col.lacking()) == 11
+    assert len(col.state.lacking()) == 11
     asked = world.plugin.count("Decrypt")
     await asyncio.sleep(100)
     assert world.plugin.count("Decrypt") - asked < 100 / storage_limits.KMS_AGAIN_LAST * 4
     world.plugin.unknown = {"key-9"}
     await asyncio.sleep(3 * storage_limits.KMS_AGAIN_LAST + 1)
-    assert [entry.name for entry in col.readable()] == ["z"]
+    assert [entry.name for entry in col.state.readable()] == ["z"]
     with pytest.raises(Sealed, match="no key key-9"):
-        col.entries()
+        col.state.entries()
 
 
 async def test_a_start_without_a_plugin_tells_so_and_nothing_is_lost(world: KmsWorld) -> None:
@@ -219,7 +219,7 @@ async def test_a_start_without_a_plugin_tells_so_and_nothing_is_lost(world: KmsW
     world.plugin.die()
     col = await world.start()
     with pytest.raises(Sealed) as listed:
-        col.entries()
+        col.state.entries()
     assert listed.value.reason == "got unexpected nil transformer"
     with pytest.raises(NotSealed, match="got unexpected nil transformer"):
         await world.store.create(col, "d", "b", body(n=1))
@@ -245,7 +245,7 @@ async def test_a_key_whose_time_is_over_seals_nothing(world: KmsWorld) -> None:
         with pytest.raises(NotSealed, match="expired at"):
             await work
     assert world.etcd.state(PREFIX) == before
-    assert not col.pending
+    assert not col.values.pending
     assert names(col) == ["a"]
     assert (await world.store.delete(col, "d", "a", made.revision)).raw == body(n=1)
 
@@ -263,7 +263,7 @@ async def test_large_values_wait_as_small_ones(world: KmsWorld) -> None:
     await world.store.fresh(col)
     assert names(col) == ["large", "small"]
     assert [seen.revision for seen in await sink.reached(revisions[1])] == revisions
-    assert not col.ahead
+    assert not col.values.ahead
 
 
 async def test_a_fill_asks_once_for_each_key(world: KmsWorld) -> None:
@@ -271,7 +271,7 @@ async def test_a_fill_asks_once_for_each_key(world: KmsWorld) -> None:
     for number in range(300):
         world.write(others[number % 3], f"d/a{number:03}", n=number)
     col = await world.start()
-    assert len(col.entries()) == 300
+    assert len(col.state.entries()) == 300
     assert world.plugin.count("Decrypt") == 3
 
 
@@ -299,7 +299,7 @@ async def held(world: KmsWorld, count: int = 1) -> Collection:
     for number in range(count):
         world.write(other, f"d/a{number:03}", n=1)
     async with asyncio.timeout(30):
-        while col.taking:  # noqa: ASYNC110 - polling what the outside sees
+        while col.arrivals.open:  # noqa: ASYNC110 - polling what the outside sees
             await asyncio.sleep(0.1)
     return col
 
@@ -307,7 +307,7 @@ async def held(world: KmsWorld, count: int = 1) -> Collection:
 async def test_many_changes_that_waited_are_shown_in_pieces(world: KmsWorld) -> None:
     col = await held(world, 5 * storage_limits.KMS_HELD_SLICE)
     seen: list[tuple[int, int]] = []
-    col.subscribe(lambda change: seen.append((change.revision, col.revision)))
+    col.following.subscribe(lambda change: seen.append((change.revision, col.state.revision)))
     world.plugin.gate.set()
     await world.store.fresh(col)
     assert len(seen) == 5 * storage_limits.KMS_HELD_SLICE
@@ -343,7 +343,7 @@ async def test_other_keys_may_come_while_changes_wait(world: KmsWorld) -> None:
     world.store.reseal(sealings(service))
     await asyncio.sleep(1)
     assert names(col) == ["a000"]
-    assert col.taking
+    assert col.arrivals.open
 
 
 async def test_without_plugins_nothing_waits_any_more(world: KmsWorld) -> None:
@@ -351,8 +351,8 @@ async def test_without_plugins_nothing_waits_any_more(world: KmsWorld) -> None:
     world.store.reseal(CipherSealings())
     await asyncio.sleep(1)
     with pytest.raises(Sealed, match="identity transformer"):
-        col.entries()
-    assert (col.waiting, col.revision) == (None, world.store.revision)
+        col.state.entries()
+    assert (col.waiting, col.state.revision) == (None, world.store.revision)
 
 
 async def test_a_change_may_come_in_the_turn_in_which_everything_is_read_again(
@@ -360,19 +360,19 @@ async def test_a_change_may_come_in_the_turn_in_which_everything_is_read_again(
 ) -> None:
     col = await world.start()
     other = await world.other()
-    asked, prepare = [0], col.prepare
+    asked, prepare = [0], col.values.prepare
 
     async def counted(values: Sequence[tuple[str, bytes]]) -> None:
         asked[0] += 1
         assert asked[0] < 10, "who shows what waits does not end, and nobody else has a turn"
         await prepare(values)
 
-    monkeypatch.setattr(col, "prepare", counted)
+    monkeypatch.setattr(col.values, "prepare", counted)
     filling = world.group.create_task(world.store.read_again(col))
     value = other.seal(f"{PREFIX}d/a", body(n=1))
     world.etcd.hold()
     col.apply("d/a", world.etcd.put(f"{PREFIX}d/a", value), value)
-    assert not col.taking
+    assert not col.arrivals.open
     await asyncio.sleep(0.1)
     assert asked[0] == 1
     world.etcd.release()
@@ -395,7 +395,7 @@ async def test_who_waits_for_a_fill_waits_for_what_came_meanwhile(world: KmsWorl
     world.plugin.gate.clear()  # those who wait have gone through
     await filling
     await asyncio.sleep(0.5)
-    assert (col.ready, col.revision) == (True, revision - 1)
+    assert (col.state.ready, col.state.revision) == (True, revision - 1)
     assert not any(read.done() for read in reads)
     world.plugin.gate.set()
     await asyncio.gather(*reads)
@@ -414,7 +414,7 @@ async def test_a_fill_is_not_begun_twice(world: KmsWorld) -> None:
     await asyncio.sleep(0.1)
     again = world.group.create_task(world.store.read_again(col))  # it would forget what came since the first began
     await asyncio.sleep(0.1)
-    assert len(col.early) == 2
+    assert len(col.arrivals.early) == 2
     world.plugin.gate.set()
     await asyncio.gather(filling, again)
     await world.store.fresh(col)
@@ -426,17 +426,17 @@ async def test_a_reader_who_goes_leaves_nothing_that_was_opened_for_it(world: Km
     for number in range(8):
         await world.store.create(col, "d", f"a{number}", body(text="x" * 200_000))
     reading = world.group.create_task(world.store.at_revision(col, None, world.etcd.revision - 1))
-    while not col.ahead and not reading.done():  # noqa: ASYNC110 - a thread opens them
+    while not col.values.ahead and not reading.done():  # noqa: ASYNC110 - a thread opens them
         await asyncio.sleep(0)
     assert not reading.done()
     reading.cancel()
     await asyncio.wait([reading])
     assert reading.cancelled()
-    assert not col.ahead
+    assert not col.values.ahead
 
 
 async def test_the_store_may_stop_while_changes_wait(world: KmsWorld) -> None:
     await held(world)
     store: CachedStore = world.store
     await store.stop()
-    assert not store._behind
+    assert not store.behind

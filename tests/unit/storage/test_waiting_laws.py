@@ -49,7 +49,7 @@ async def story(steps: list[Step]) -> None:
             await take(world, others, step)
             if step.what == "bookmark":
                 watcher.bookmark_now()
-            assert col.revision <= world.store.revision
+            assert col.state.revision <= world.store.revision
         world.plugin.gate.set()
         revision = await world.store.fresh(col)
         happened = world.etcd.log_after(first)
@@ -63,7 +63,7 @@ async def story(steps: list[Step]) -> None:
         for seen in sink.seen:  # no bookmark passes what comes after it
             passed = max(passed, seen.revision) if seen.type == "BOOKMARK" else passed
             assert seen.type == "BOOKMARK" or seen.revision > passed
-        assert not col.ahead
+        assert not col.values.ahead
         await world.end()
 
 

@@ -135,7 +135,7 @@ async def test_what_is_known_of_a_namespace_is_compared(gone: bool, monkeypatch:
     etcd, looked = FakeEtcd(), list[object]()
     async with serving_widgets(etcd) as one, serving_widgets(etcd) as other:
         client = InDefault(one)
-        entry = one.collection(NAMESPACES).get("", "default")
+        entry = one.collection(NAMESPACES).state.get("", "default")
         assert entry is not None
         look = CachedStore.fresh
 
@@ -151,7 +151,7 @@ async def test_what_is_known_of_a_namespace_is_compared(gone: bool, monkeypatch:
             raw = entry.raw.replace(b'"labels":{', b'"labels":{"a":"b",')
             await other.store.update(other.collection(NAMESPACES), "", "default", raw, entry.revision)
         monkeypatch.setattr(CachedStore, "fresh", fresh)
-        assert one.collection(NAMESPACES).get("", "default") is entry, "the watch says nothing"
+        assert one.collection(NAMESPACES).state.get("", "default") is entry, "the watch says nothing"
         if gone:
             assert (await refused(client)).code == 404
         else:

@@ -84,7 +84,7 @@ async def test_a_token_of_an_account_that_the_other_server_has_made(tmp_path: Pa
         etcd.late = True
         raw = orjson.dumps({"metadata": {"name": "sa", "namespace": "default", "uid": "u1"}})
         await one.server.store.create(one.server.collection(ACCOUNTS), "default", "sa", raw)
-        assert other.server.collection(ACCOUNTS).get("default", "sa") is None
+        assert other.server.collection(ACCOUNTS).state.get("default", "sa") is None
         assert await review() is True
 
 
@@ -208,8 +208,8 @@ async def test_a_namespace_that_ends_here_and_not_at_the_other_server(again: boo
         held = await one.stored("held")
         assert held is not None
         await one.server.store.delete(one.server.collection(WIDGETS), "default", "held", held.revision)
-        await until(lambda: one.server.collection(NAMESPACES).get("", "default") is None)
-        assert namespaces.get("", "default") is not None
+        await until(lambda: one.server.collection(NAMESPACES).state.get("", "default") is None)
+        assert namespaces.state.get("", "default") is not None
         if again:
             await one.server.define_namespace("default")
             assert (await other.create("a")).code == 201

@@ -59,7 +59,7 @@ async def served(etcd: FakeEtcd, pause: Pause) -> AsyncIterator[InDefault]:
 
 
 def namespace(client: Client) -> object:
-    return client.server.collection(NAMESPACES).get("", "default")
+    return client.server.collection(NAMESPACES).state.get("", "default")
 
 
 async def test_a_namespace_that_ends_between_judgement_and_commit() -> None:
@@ -104,7 +104,7 @@ async def test_a_namespace_that_only_changed_does_not_stand_in_the_way() -> None
         creating = group.create_task(client.create("a"))
         await pause.waiting.wait()
         collection = client.server.collection(NAMESPACES)
-        entry = collection.get("", "default")
+        entry = collection.state.get("", "default")
         assert entry is not None
         raw = entry.raw.replace(b'"labels":{', b'"labels":{"a":"b",')
         await client.server.store.update(collection, "", "default", raw, entry.revision)
@@ -118,10 +118,10 @@ async def test_a_cache_that_has_not_seen_the_end_is_not_believed() -> None:
         pause.go.set()
         etcd.hold()
         namespaces = late.server.collection(NAMESPACES)
-        entry = namespaces.get("", "default")
+        entry = namespaces.state.get("", "default")
         assert entry is not None
         await late.server.store.delete_key(other.server.store.keys.object(NAMESPACES, "", "default"), entry.revision)
-        assert namespaces.get("", "default") is entry  # the watch says nothing
+        assert namespaces.state.get("", "default") is entry  # the watch says nothing
         async with asyncio.TaskGroup() as group:
             creating = group.create_task(refused(late))
             await asyncio.sleep(0.05)

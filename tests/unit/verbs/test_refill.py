@@ -54,4 +54,4 @@ async def test_a_write_does_not_wait_for_what_is_filled_again(verb: str, name: s
             told = refused.code
         assert told == code
         await client.server.store._fill(collection)
-        assert collection.get("default", name) == await client.stored(name)
+        assert collection.state.get("default", name) == await client.stored(name)

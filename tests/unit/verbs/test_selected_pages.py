@@ -11,7 +11,7 @@ import pytest
 from apiext.meta.options import ListOptions
 from apiext.meta.status import StatusError
 from apiext.storage import continuation, limits
-from apiext.storage.collection import Collection
+from apiext.storage.state import CachedState
 from apiext.verbs import read
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.verbs.harness import WIDGETS, Client, widget
@@ -138,15 +138,15 @@ async def test_what_is_written_while_an_index_is_made_is_not_listed(
 ) -> None:
     numbers = random.Random(7).sample(range(1, 100), 3)
     token = continuation.encode("w0000\0", etcd_of(client).revision)
-    select = Collection.select
+    select = CachedState.select
 
-    async def later(self: Collection, *args: object) -> object:
+    async def later(self: CachedState, *args: object) -> object:
         for number in numbers:
             write(client, number, marked="True")
         await client.server.store.fresh()
         return await select(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Collection, "select", later)
+    monkeypatch.setattr(CachedState, "select", later)
     assert (await page(client, token, limit=2))[0] == ["w0100", "w0200"]
 
 

@@ -75,7 +75,7 @@ async def test_what_is_not_filled_after_a_while_is_to_be_asked_for_again(monkeyp
         client = Client(one)
         collection = client.verbs.store.collection(GroupResource("example.com", "widgets"))
         assert collection is not None
-        collection.ready = False
+        collection.state.ready = False
         monkeypatch.setattr(collection, "wait_ready", asyncio.Event().wait)
         monkeypatch.setattr(storage_limits, "FRESH_WAIT", 0.01)
         for read in (
@@ -166,7 +166,7 @@ async def test_a_watch_from_a_revision_that_does_not_come_expires(monkeypatch: p
         text = f"the resourceVersion for the provided watch is too large: {start}, current: {one.store.revision}"
         assert sink.seen == [Seen("ERROR", text, 410)]
         assert watcher.ended
-        assert client.verbs.store.collection(GroupResource("example.com", "widgets")).watchers == 0  # type: ignore[union-attr]
+        assert client.verbs.store.collection(GroupResource("example.com", "widgets")).following.watchers == 0  # type: ignore[union-attr]
 
 
 @pytest.mark.rows("RV-009")

@@ -19,7 +19,6 @@ from apiext.meta.status import StatusError
 from apiext.storage import limits
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.store import Entry, Guard, NotReady, RevisionChanged, UnknownOutcome
-from apiext.storage.waiting import Waiting
 from apiext.verbs import api, guarded, metadata
 from apiext.verbs.call import Call
 from apiext.verbs.delete import DEFINITIONS
@@ -57,7 +56,7 @@ async def test_what_waits_for_a_key_holds_up_nothing_else(monkeypatch: pytest.Mo
         store = client.server.store
         secrets = store.add(GroupResource("", "secrets"), namespaced=True)
         await secrets.wait_ready()
-        secrets.waiting = waiting = Waiting(secrets, store, store._behind)
+        secrets.waiting = waiting = secrets.new_waiting(store)
         monkeypatch.setattr(waiting, "_catch_up", lambda turn: asyncio.sleep(0))
         monkeypatch.setattr(limits, "FRESH_WAIT", 0.01)
         waiting.hold(("d/a", made.revision + 1, b"sealed"))
@@ -78,7 +77,7 @@ async def test_a_write_decided_on_an_old_cache_looks_at_the_store_before_it_refu
         newer = stored(await one.stored("a"))
         etcd.hold()
         changed = await _put(other, newer, {"n": 2})
-        assert one.server.collection(WIDGETS).get("default", "a") is not None
+        assert one.server.collection(WIDGETS).state.get("default", "a") is not None
         fresh = {**widget("a", spec={"n": 3}), "metadata": {"name": "a", "resourceVersion": str(changed)}}
         async with asyncio.TaskGroup() as group:
             update = group.create_task(one.update(fresh))
@@ -97,7 +96,7 @@ async def test_a_delete_decided_on_an_old_cache_looks_at_the_store_before_it_ref
         etcd.hold()
         store = client.server.store
         await store.delete_key(store.keys.object(WIDGETS, "default", "a"), entry.revision)
-        assert client.server.collection(WIDGETS).get("default", "a") is not None
+        assert client.server.collection(WIDGETS).state.get("default", "a") is not None
         with pytest.raises(StatusError) as gone:
             await client.delete("a", {"preconditions": {"uid": "other"}})
         assert gone.value.code == 404
@@ -121,7 +120,7 @@ async def test_what_no_transaction_compares_is_not_answered_from_an_old_cache(wh
             await _put(client, entry, {"n": 2})
         else:
             await store.delete_key(store.keys.object(WIDGETS, "default", "a"), entry.revision)
-        assert stored(client.server.collection(WIDGETS).get("default", "a")).revision == entry.revision
+        assert stored(client.server.collection(WIDGETS).state.get("default", "a")).revision == entry.revision
         calls = {
             "patch": lambda: client.patch("a", {"spec": {"m": 1}}, dryRun="All"),
             "update": lambda: api.update(client.verbs, client.call("update", "a", dry), body({**made, "spec": {}})),

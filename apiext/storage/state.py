@@ -1,0 +1,224 @@
+"""The cached objects of one resource at a revision, and the stored values of it that cannot be read."""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from heapq import nsmallest
+
+from apiext.meta.names import GroupResource
+from apiext.storage import limits, metrics
+from apiext.storage.indexes import Indexes, Term, pick
+from apiext.storage.keys import bounds, relative
+from apiext.storage.progress import Reached
+from apiext.storage.segments import Segments
+from apiext.storage.snapshot import Piece, Slice, Snapshot, batches, size_of
+from apiext.storage.store import Entry, Fault, Malformed, NotReady, Sealed, Viewer
+from apiext.storage.values import Broken
+
+# Objects of a collection from which a selector builds an index.
+INDEX_FROM = 250
+
+
+class CachedState:
+    """The objects of one resource at ``revision``. Reading never waits; before ``ready`` it raises NotReady.
+
+    ``broken`` are the stored values that cannot be read, by key within the collection.
+    """
+
+    def __init__(self, resource: GroupResource, prefix: str, progress: Reached) -> None:
+        self.resource = resource
+        self.prefix = prefix
+        self.progress = progress
+        self.ready = False
+        self.broken: dict[str, Broken] = {}
+        self.snapshot = Snapshot()
+        self.indexes = Indexes(lambda: self.snapshot.index)
+        self._path = f"{resource.group}/{resource.resource}" if resource.group else resource.resource
+        self._listed = 2  # ticks until the bytes of lists are dropped
+
+    @property
+    def revision(self) -> int:
+        """The revision of the objects."""
+        return self.progress.revision
+
+    def get(self, namespace: str, name: str, *, listed: bool = False, stale: bool = False) -> Entry | None:
+        """Return the object as cached; raises Malformed for one that cannot be read (RV-020).
+
+        ``listed``: the error is that of a list. ``stale``: of such an object the last readable state is returned, if
+        this server has seen one.
+        """
+        key = f"{namespace}/{name}" if namespace else name
+        entry = self.snapshot.index.get(key)
+        if entry is None:
+            if not self.ready:
+                raise NotReady(f"{self.resource} is not in the cache")
+            broken = self.broken.get(key)
+            if broken is not None:
+                if stale and broken.last is not None:
+                    return broken.last
+                raise self.faults({key: broken}) if listed else self.fault(key, broken)
+        return entry
+
+    def cached(self, namespace: str, name: str) -> Entry | None:
+        """Return the cached object, None if the caller must read the store: nothing is cached that can be read."""
+        return self.known(relative(namespace, name))
+
+    def entries(self, namespace: str | None = None) -> Sequence[Entry]:
+        """Return the objects in key order (RV-008); raises Malformed if one cannot be read."""
+        low, high = bounds(namespace)
+        self.require_readable(low, high)
+        return self.snapshot.entries(low, high)
+
+    def readable(self, namespace: str | None = None) -> list[Entry]:
+        """Return the objects in key order without those that cannot be read: for controllers, never for clients."""
+        return self.snapshot.entries(*bounds(namespace))
+
+    def count(self, namespace: str | None = None) -> int:
+        """Return how many objects there are, the unreadable among them."""
+        low, high = bounds(namespace)
+        return self.snapshot.count(low, high) + sum(low <= key and (not high or key < high) for key in self.broken)
+
+    def page(self, namespace: str | None, start: str, limit: int) -> Slice:
+        """Return at most ``limit`` (0: all) objects from ``start`` on, as it stands in a token (RV-005).
+
+        Raises Malformed for a page that begins, contains or ends with an object that cannot be read.
+        """
+        pieces, remaining, following = self._cut(namespace, start, limit)
+        found: list[Entry] = []
+        for chunk, first, stop in pieces:
+            found += chunk.entries[first:stop]
+        return Slice(found, self.revision, remaining, following)
+
+    async def select(self, terms: Sequence[Term], namespace: str | None, start: str = "", limit: int = 0) -> Slice:
+        """Return at most ``limit`` (0: all) objects that meet all conditions, from ``start`` on, by index if large.
+
+        They are those of the slice's revision, which may be later than the call; ``remaining`` is not counted.
+        """
+        narrowed = await self.indexes.narrow(terms) if len(self.snapshot) >= INDEX_FROM else None
+        low, high = bounds(namespace)
+        if not (limit and self.ready):
+            self.require_readable(low, high, start)
+        revision, entries, unreadable = self.revision, self.snapshot.index, self._broken_between(low + start, high)
+        keys, outside = None, False
+        if narrowed is not None:
+            keys, outside = narrowed.keys, narrowed.outside
+            terms = [term for term in terms if term is not narrowed.term]
+        end = self.snapshot.last(low + start, high) if limit else ""
+        if keys is not None and not outside and len(keys) <= limits.INDEX_SORTED:
+            inside = sorted(keys)
+            inside = inside[bisect_left(inside, low + start) : bisect_left(inside, high) if high else None]
+            found = [entries[key] for key in inside]
+            found = await pick(((inside, found),), None, terms, limit) if terms or limit else found
+        else:
+            pieces = batches(self.snapshot.pieces(low + start, high))
+            found = await pick(pieces, keys, terms, limit, outside=outside)
+        following = last = ""
+        if limit and len(found) == limit:
+            last = relative(found[-1].namespace, found[-1].name)
+            following = f"{last[len(low) :]}\0" if last < max(end, *unreadable, "") else ""
+        if unreadable and (met := {key: it for key, it in unreadable.items() if not last or key < last}):
+            raise self.faults(met)  # upstream: those behind the last object of a page are for the next one
+        return Slice(found, revision, 0, following)
+
+    def segments(self, viewer: Viewer, namespace: str | None = None, start: str = "", limit: int = 0) -> Segments:
+        """Return the bytes of the same page as ``page``; ``remaining`` and ``next`` are those of the page."""
+        self._listed = 2
+        pieces, remaining, following = self._cut(namespace, start, limit)
+        return Segments(pieces, viewer, remaining, following)
+
+    def _cut(self, namespace: str | None, start: str, limit: int) -> tuple[list[Piece], int, str]:
+        low, high = bounds(namespace)
+        if not limit:
+            self.require_readable(low, high, start)
+        pieces = self.snapshot.pieces(low + start, high, limit)
+        if not limit:
+            return pieces, 0, ""
+        size = size_of(pieces)
+        last = f"{pieces[-1][0].keys[pieces[-1][2] - 1]}\0" if size == limit else high
+        self.require_readable(low, last, start)
+        if size < limit:
+            return pieces, 0, ""
+        remaining = self.snapshot.count(low + start, high) - size + len(self._broken_between(last, high))
+        return pieces, remaining, last[len(low) :] if remaining else ""
+
+    def _broken_between(self, low: str, high: str) -> dict[str, Broken]:
+        return {key: it for key, it in self.broken.items() if low <= key and (not high or key < high)}
+
+    def require_readable(self, low: str, high: str, start: str = "") -> None:
+        if not self.ready:
+            raise NotReady(f"{self.resource} is not in the cache")
+        if self.broken and (broken := self._broken_between(low + start, high)):
+            raise self.faults(broken)
+
+    def with_last_states(self, namespace: str | None, start: str = "") -> list[Entry] | None:
+        """Return the objects in key order, with the last readable state of those that cannot be read.
+
+        None if all can be read. Raises Malformed if this server has never seen a readable state of one.
+        """
+        low, high = bounds(namespace)
+        broken = self._broken_between(low + start, high)
+        if not broken:
+            return None
+        found = {key: it.last for key, it in broken.items() if it.last is not None}
+        if len(found) < len(broken):
+            raise self.faults({key: it for key, it in broken.items() if it.last is None})
+        found |= {relative(it.namespace, it.name): it for it in self.snapshot.entries(low + start, high)}
+        return [found[key] for key in sorted(found)]
+
+    def fault(self, key: str, broken: Broken) -> Malformed:
+        """Return the error of reading such a value alone."""
+        return self._malformed({key: broken}, listed=False)
+
+    def faults(self, broken: Mapping[str, Broken]) -> Malformed:
+        """Return the error of a list with such values; it names the first limits.ERRORS_LISTED in key order."""
+        return self._malformed({key: broken[key] for key in nsmallest(limits.ERRORS_LISTED, broken)}, listed=True)
+
+    def _malformed(self, broken: Mapping[str, Broken], *, listed: bool) -> Malformed:
+        found = [
+            Fault(self.prefix + key, f"/{self._path}/{key}", it.revision, it.reason, it.sealed)
+            for key, it in broken.items()
+        ]
+        return (Sealed if found[0].sealed else Malformed)(found, self.resource, listed=listed)
+
+    def known(self, key: str) -> Entry | None:
+        """Return the cached entry of a key within the collection."""
+        return self.snapshot.index.get(key)
+
+    def lacking(self) -> list[str]:
+        """Return the keys of values that cannot be read because a plug-in does not open their keys."""
+        return [key for key, broken in self.broken.items() if broken.lacking]
+
+    def count_unreadable(self) -> None:
+        metrics.UNREADABLE.slot(self.resource.group, self.resource.resource).value = len(self.broken)
+
+    # -- changed by the collection
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Replace all objects; no value is unreadable any more."""
+        self.snapshot = snapshot
+        self.indexes.clear()
+        self.clear_broken()
+
+    def clear_broken(self) -> None:
+        """Forget the unreadable values."""
+        if self.broken:
+            self.broken = {}
+            self.count_unreadable()
+
+    def set_broken(self, key: str, broken: Broken) -> None:
+        """Replace an object by a value that cannot be read."""
+        self.snapshot.remove(key)
+        self.broken[key] = broken
+        metrics.DECODE_ERRORS.slot(self.resource.group, self.resource.resource).value += not broken.sealed
+        self.count_unreadable()
+
+    def last_states(self) -> dict[str, Entry]:
+        """Return all objects by key, those that cannot be read as they were last readable."""
+        return {**self.snapshot.index, **{key: it.last for key, it in self.broken.items() if it.last is not None}}
+
+    def tick(self) -> None:
+        """Drop indexes and bytes of lists that no client asked for lately; called every BOOKMARK_EVERY."""
+        self.indexes.tick()
+        self._listed -= 1
+        if self._listed == 0:
+            for chunk in self.snapshot.chunks():
+                chunk.forget()

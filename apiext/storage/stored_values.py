@@ -1,0 +1,113 @@
+"""The stored values of one resource: decoded and decrypted to entries, encrypted to be written."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from sys import intern
+
+from apiext.storage import limits
+from apiext.storage.sealing import (
+    ENCRYPTED,
+    NOT_ENCRYPTED,
+    Lacking,
+    Opened,
+    SealedEntry,
+    Sealing,
+    Secret,
+    Unsealable,
+    opened,
+)
+from apiext.storage.store import Entry, NotSealed
+from apiext.storage.values import Broken, entry_of, json_object, secret_of
+
+Decoder = Callable[[bytes], bytes]
+"""A stored value → its JSON; raises ValueError for a value that is none of the kind's encodings."""
+
+
+class StoredValues:
+    """Decode the values of one resource, and encrypt them where ``sealing`` says so.
+
+    ``pending`` has the JSON of writes under way by key, and ``sealed`` their encrypted values and the key of these:
+    their events need not be decoded again. ``ahead`` has values that were decrypted in a thread, by identity.
+    """
+
+    def __init__(self, prefix: str, decoder: Decoder | None) -> None:
+        self.decode: Decoder = decoder or json_object
+        self.sealing: Sealing | None = None
+        self.sealed: dict[str, tuple[bytes, Secret]] = {}
+        self.ahead: dict[int, Opened] = {}
+        self.pending: dict[str, bytes] = {}
+        self._prefix = prefix
+
+    def switch(self, sealing: Sealing | None) -> None:
+        """Encrypt and decrypt by another configuration."""
+        self.sealing = sealing
+        self.ahead.clear()  # what the configuration before has decrypted counts no more
+
+    def entry_of(self, key: str, revision: int, value: bytes, cached: Entry | None) -> Entry:
+        """Return the entry of a stored value; the cached one if it is the same. Raises ValueError."""
+        if self.sealing is not None:
+            return self.decrypted(self.sealing, key, revision, value, cached)
+        if cached is not None and cached.revision == revision and cached.raw == value:
+            return cached
+        return entry_of(key, revision, value if self.pending.get(key) == value else self.decode(value))
+
+    async def encrypt(self, sealing: Sealing, key: str, raw: bytes) -> bytes:
+        """Return what is to be stored of an object, and keep it in ``sealed``; raises NotSealed."""
+        inline = len(raw) <= limits.ENCRYPT_INLINE
+        place, secret = self._prefix + key, sealing.secret
+        try:
+            stored = sealing.seal(place, raw) if inline else await asyncio.to_thread(sealing.seal, place, raw)
+        except Unsealable as fault:
+            raise NotSealed(str(fault)) from fault
+        self.sealed[key] = stored, secret
+        return stored
+
+    async def prepare(self, values: Sequence[tuple[str, bytes]]) -> None:
+        """Fetch the data keys of values from plug-ins if they can be had, then ``decrypt_ahead``."""
+        if self.sealing is not None and self.sealing.waits:
+            await self.sealing.fetch([value for _, value in values])
+        await self.decrypt_ahead(values)
+
+    async def decrypt_ahead(self, values: Sequence[tuple[str, bytes]]) -> None:
+        """Decrypt values in a thread if they are large together, so that ``entry_of`` takes no time for them."""
+        sealing = self.sealing
+        if sealing is None or sum(len(value) for _, value in values) <= limits.ENCRYPT_INLINE:
+            return
+        unknown = [it for it in values if it[0] not in self.sealed or self.sealed[it[0]][0] != it[1]]
+        found = await asyncio.to_thread(opened, sealing, self._prefix, unknown, self.decode)
+        self.ahead |= {id(one.value): one for one in found if sealing is self.sealing}
+
+    def drop_ahead(self, value: bytes | None) -> None:
+        """Drop what was decrypted ahead of a value that nothing will read."""
+        if self.ahead:
+            self.ahead.pop(id(value), None)
+
+    def decrypted(self, sealing: Sealing, key: str, revision: int, value: bytes, cached: Entry | None) -> Entry:
+        """Return the entry of an encrypted value as ``entry_of`` does. Raises ValueError."""
+        ours, raw = self.sealed.get(key), self.pending.get(key)
+        ahead = self.ahead.pop(id(value), None) if self.ahead else None
+        if ours is not None and raw is not None and ours[0] == value:
+            secret = ours[1]
+        elif ahead is not None and ahead.by is sealing:
+            if ahead.fault is not None:
+                raise ahead.fault
+            raw, secret = ahead.raw, ahead.secret
+        else:
+            plain, secret = sealing.open(self._prefix + key, value)
+            raw = plain if raw == plain else self.decode(plain)
+        if cached is not None and cached.revision == revision and cached.raw == raw:
+            return cached
+        namespace, _, name = key.rpartition("/")
+        return SealedEntry((intern(namespace), name), revision, raw, secret)
+
+    def stale(self, entry: Entry) -> bool:
+        """Return whether an entry was encrypted by another key than writes use: it is written even if unchanged."""
+        return self.sealing is not None and secret_of(entry) != self.sealing.secret
+
+    def broken(self, revision: int, value: bytes, error: ValueError, last: Entry | None = None) -> Broken:
+        """Return what is known of a value for which ``entry_of`` raised an error."""
+        if isinstance(error, Unsealable):
+            return Broken(revision, str(error), last, sealed=True, lacking=isinstance(error, Lacking))
+        if self.sealing is None and value.startswith(ENCRYPTED):
+            return Broken(revision, NOT_ENCRYPTED, last, sealed=True)
+        return Broken(revision, str(error), last)

@@ -75,11 +75,11 @@ class Chain:
         self._judging: dict[tuple[str, GroupResource], Moment[Judge]] = {}
         for plugin in plugins:
             if isinstance(plugin, Configurable):
-                plugin.follow(self._forget)
+                plugin.follow(self._clear)
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
         """Report whether any plug-in applies to such a write."""
-        return bool(self._mutation(operation, resource).plugins or self._judgement(operation, resource).plugins)
+        return bool(self._mutation(operation, resource).plugins or self._validating_moment(operation, resource).plugins)
 
     async def mutate(self, attributes: Attributes, new: D) -> D:
         """Run each mutating plug-in on the result of the one before, in a second round if one needs it."""
@@ -104,7 +104,7 @@ class Chain:
 
     async def review(self, attributes: Attributes) -> None:
         """Run the validating moment of each plug-in."""
-        moment = self._judgement(attributes.operation, attributes.resource)
+        moment = self._validating_moment(attributes.operation, attributes.resource)
         _observe(moment)
         if not moment.plugins:
             return
@@ -126,7 +126,7 @@ class Chain:
         found = self._mutating.get((operation, resource))
         return found or self._compile(self._mutating, self._mutators, "admit", operation, resource)
 
-    def _judgement(self, operation: str, resource: GroupResource) -> Moment[Judge]:
+    def _validating_moment(self, operation: str, resource: GroupResource) -> Moment[Judge]:
         found = self._judging.get((operation, resource))
         return found or self._compile(self._judging, self._judges, "validate", operation, resource)
 
@@ -146,7 +146,7 @@ class Chain:
         found = compiled[operation, resource] = Moment(applying, tuple(passed))
         return found
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._mutating.clear()
         self._judging.clear()
 

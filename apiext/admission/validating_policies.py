@@ -50,7 +50,7 @@ class _Review:
             try:
                 found = await case.params(use)
                 if found:
-                    await self._judge(use, found)
+                    await self._evaluate(use, found)
             except UNUSABLE as error:
                 case.unusable(use.policy, use.binding, error)
         for key, values in self._notes.items():
@@ -60,7 +60,7 @@ class _Review:
         if case.denials:
             raise self._denied(case.denials[0])
 
-    async def _judge(self, use: Use[Validations], params: Sequence[View | None]) -> None:
+    async def _evaluate(self, use: Use[Validations], params: Sequence[View | None]) -> None:
         case, policy = self._case, use.policy
         try:
             shown = await self._versions.shown(use.form)

@@ -97,7 +97,7 @@ async def judge(policy: Policy[Validations], known: Mapping[str, Any], operation
     verdict = Verdict()
     try:
         verdict.decisions = await _decisions(policy, _seen(known))
-        work = Work(policy, _told(known))
+        work = Work(policy, _message_variables(known))
         for key, text, program in policy.content.annotations:
             await _annotate(policy, work, verdict, key, text, program)
     except OutOfBudget as error:
@@ -122,7 +122,7 @@ def _seen(known: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**known, "namespaceObject": DynamicMap({**namespace.raw, "metadata": shown})}
 
 
-def _told(known: Mapping[str, Any]) -> Mapping[str, Any]:
+def _message_variables(known: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the variables of messages and annotations: without an authorizer, though annotations compile with one."""
     return {name: value for name, value in known.items() if name not in _ASKING}
 
@@ -133,7 +133,7 @@ async def _decisions(policy: Policy[Validations], known: Mapping[str, Any]) -> l
     found = [await work.run(one.text, one.program) for one in validations]
     messages = [""] * len(found)
     try:
-        messages = await _messages(policy, _told(known), found, work.budget)
+        messages = await _messages(policy, _message_variables(known), found, work.budget)
     except OutOfBudget as error:  # upstream: then no result stands, not even one that is true
         found = [(None, fault or f"failed messageExpression: {error}") for _, fault in found]
     decisions = []

@@ -231,16 +231,16 @@ class ValidatingWebhooks(_Webhooks):
         if calls.late(attributes):
             raise status.timeout(calls.TOO_LATE)
         if len(meant) == 1:
-            errors = [await self._judged(attributes, 0, *meant[0])]
+            errors = [await self._denial(attributes, 0, *meant[0])]
         else:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._judged(attributes, index, *one)) for index, one in enumerate(meant)]
+                tasks = [group.create_task(self._denial(attributes, index, *one)) for index, one in enumerate(meant)]
             errors = [task.result() for task in tasks]
         for error in errors:
             if error is not None:
                 raise error
 
-    async def _judged(
+    async def _denial(
         self, attributes: Attributes, index: int, hook: Hook, form: Form, shown: Shown
     ) -> StatusError | None:
         """Return what a webhook has against the write."""

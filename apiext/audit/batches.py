@@ -103,7 +103,7 @@ class Batches:
                 await self._throttle.wait()
             if self._parallel == 1:
                 self._taken -= len(batch)
-                await self._tell(batch)
+                await self._send(batch)
             else:
                 await self._aside(batch)
 
@@ -116,16 +116,16 @@ class Batches:
 
     async def _one(self, batch: Sequence[Event]) -> None:
         try:
-            await self._tell(batch)
+            await self._send(batch)
             self._taken -= len(batch)
         finally:
             self._room.release()
 
-    async def _tell(self, batch: Sequence[Event]) -> None:
+    async def _send(self, batch: Sequence[Event]) -> None:
         try:
             await self._deliver(batch)
         except Exception as error:  # a bug; what is audited must not end with it
-            log.exception("audit events could not be told")
+            log.exception("audit events could not be sent")
             self._counters.lost(PLUGIN, len(batch), repr(error))
 
     async def _filled(self) -> None:

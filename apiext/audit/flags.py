@@ -65,10 +65,10 @@ def read(values: Mapping[str, str]) -> AuditConfig:
         _delivery(values, "webhook"),
     )
     if config.log_path:
-        _judge(values, config.log, "log")
-        _judge_log(config)
+        _validate(values, config.log, "log")
+        _validate_log(config)
     if config.webhook_file:
-        _judge(values, config.webhook, "webhook")
+        _validate(values, config.webhook, "webhook")
     return config
 
 
@@ -88,7 +88,7 @@ def _delivery(values: Mapping[str, str], place: str) -> AuditDelivery:
     )
 
 
-def _judge(values: Mapping[str, str], found: AuditDelivery, place: str) -> None:
+def _validate(values: Mapping[str, str], found: AuditDelivery, place: str) -> None:
     if found.mode not in MODES:
         raise ConfigError(f'invalid audit {place} mode {found.mode}, allowed modes are "{",".join(MODES)}"')
     if found.mode == BATCH:
@@ -108,7 +108,7 @@ def _judge(values: Mapping[str, str], found: AuditDelivery, place: str) -> None:
         raise ConfigError(f'--audit-{place}-version: invalid group version, allowed versions are ["{API_VERSION}"]')
 
 
-def _judge_log(config: AuditConfig) -> None:
+def _validate_log(config: AuditConfig) -> None:
     if config.log_format not in FORMATS:
         text = f'invalid audit log format {config.log_format}, allowed formats are "{",".join(FORMATS)}"'
         raise ConfigError(text)

@@ -86,4 +86,4 @@ class Aside:
             try:
                 work()
             except Exception:  # whatever it is: the next one is to run
-                log.exception("what could wait beside the audit log failed")
+                log.exception("a background task of the audit log failed")

@@ -71,13 +71,13 @@ class Webhook:
     async def _deliver(self, events: Sequence[Event]) -> bool:
         """Send events; count and drop those that failed after all attempts."""
         try:
-            return await self._tell(events)
+            return await self._send(events)
         except Exception as error:  # a bug; the server must not end with it
-            log.exception("audit events could not be told")
+            log.exception("audit events could not be sent")
             self._counters.lost(PLUGIN, len(events), repr(error))
             return False
 
-    async def _tell(self, events: Sequence[Event]) -> bool:
+    async def _send(self, events: Sequence[Event]) -> bool:
         bodies, lost = await asyncio.to_thread(self._bodies, events)
         if lost:
             self._counters.lost(truncation.PLUGIN, lost, truncation.TOO_LARGE)

@@ -86,7 +86,7 @@ def load_authority(directory: Path, clock: Callable[[], datetime] = now) -> Auth
     if found is not None:
         begin, end = found.certificate.not_valid_before_utc, found.certificate.not_valid_after_utc
         if not found.is_whole:
-            log.warning("%s and %s do not fit: another authority takes their place", certificate_file, key_file.name)
+            log.warning("%s and %s do not fit: another authority replaces them", certificate_file, key_file.name)
         elif begin > at:
             log.warning("%s begins at %s, which lies ahead: another authority takes its place", certificate_file, begin)
         elif end - at > RENEW_BEFORE:
@@ -303,7 +303,7 @@ def _still_good(
         return False
     if certificate.not_valid_before_utc > at:
         begin = certificate.not_valid_before_utc
-        log.warning("%s begins at %s, which lies ahead: it is made anew", certificate_file, begin)
+        log.warning("%s begins at %s, which lies ahead: it is made again", certificate_file, begin)
         return False
     if certificate.not_valid_after_utc - at < RENEW_BEFORE:
         return False

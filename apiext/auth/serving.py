@@ -80,10 +80,10 @@ class ServingCertificate:
                 self._load()
                 return  # ``reload`` follows, as the files have changed
             except (OSError, ValueError) as error:
-                self._tell("renewal", at, f"{found.certificate} cannot be renewed: {error}")
+                self._warn("renewal", at, f"{found.certificate} cannot be renewed: {error}")
         for name, end in self._ends():
             if end - at < _TELL_BEFORE[name]:
-                self._tell(name, at, _warning(name, found, end, at))
+                self._warn(name, at, _warning(name, found, end, at))
 
     def reload(self) -> None:
         """Read the files after they have changed, and call all of ``changed``; raises OSError and ValueError."""
@@ -106,7 +106,7 @@ class ServingCertificate:
         for name, end in self._ends():
             self.family.slot(name).value = int(end.timestamp())
 
-    def _tell(self, name: str, at: datetime, text: str) -> None:
+    def _warn(self, name: str, at: datetime, text: str) -> None:
         if self._told.get(name) != at.date():
             self._told[name] = at.date()
             log.warning("%s", text)

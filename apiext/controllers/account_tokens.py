@@ -14,7 +14,7 @@ import orjson
 from apiext.auth.bonds import Account
 from apiext.auth.secret_tokens import ACCOUNT_NAME, ACCOUNT_UID, TYPE
 from apiext.auth.tokens import Tokens
-from apiext.controllers.loop import Loop, lost_races
+from apiext.controllers.loop import Loop, retried_conflicts
 from apiext.controllers.token_uses import MERGE, call_of
 from apiext.documents.document import Document
 from apiext.meta.options import DeleteOptions
@@ -143,13 +143,13 @@ class AccountTokens:
             "data": data,
         }
         call = call_of(self._verbs, "patch", entry.namespace, entry.name)
-        with lost_races(404, 409):
+        with retried_conflicts(404, 409):
             await api.patch(self._verbs, call, MERGE, orjson.dumps(wanted))
 
     async def _delete(self, entry: Entry) -> None:
         uid = orjson.loads(entry.raw)["metadata"].get("uid")
         judged = DeleteOptions(uid=uid, resource_version=str(entry.revision))  # in the validated state
-        with lost_races(404, 409):
+        with retried_conflicts(404, 409):
             await delete(self._verbs, call_of(self._verbs, "delete", entry.namespace, entry.name), judged)
 
 

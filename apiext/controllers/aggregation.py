@@ -13,7 +13,7 @@ from apiext.auth.rbac import document_of, iter_rules
 from apiext.auth.roles import CLUSTER_ROLES
 from apiext.auth.user import service_account
 from apiext.config import AGGREGATION
-from apiext.controllers.loop import Loop, lost_races
+from apiext.controllers.loop import Loop, retried_conflicts
 from apiext.meta.selectors import LabelSelector, SelectorError
 from apiext.storage.history import Change
 from apiext.storage.store import Entry
@@ -137,5 +137,5 @@ class Aggregation:
         }
         asked = {"fieldManager": [AGGREGATION], "force": ["true"]}
         call = Call("patch", served, resource, served.endpoints[""], None, name, asked, USER, AGGREGATION)
-        with lost_races(404, 409):
+        with retried_conflicts(404, 409):
             await api.patch(self._verbs, call, ownership.MEDIA_TYPE, orjson.dumps(wanted))

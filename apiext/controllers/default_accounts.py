@@ -8,7 +8,7 @@ import orjson
 
 from apiext.auth.user import service_account
 from apiext.config import DEFAULT_ACCOUNTS
-from apiext.controllers.loop import Loop, lost_races
+from apiext.controllers.loop import Loop, retried_conflicts
 from apiext.documents.document import Document
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
@@ -71,7 +71,7 @@ class DefaultAccounts:
         wanted: Document = {"apiVersion": model.api_version, "kind": model.kind, "metadata": {"name": NAME}}
         asked = {"fieldManager": [DEFAULT_ACCOUNTS]}
         call = Call("create", served, resource, served.endpoints[""], namespace, "", asked, USER, DEFAULT_ACCOUNTS)
-        with lost_races(403, 404, 409):  # the namespace is terminating or deleted, or the account exists
+        with retried_conflicts(403, 404, 409):  # the namespace is terminating or deleted, or the account exists
             await api.create(self._verbs, call, Body(wanted, [], "application/json", orjson.dumps(wanted)))
 
 

@@ -56,7 +56,7 @@ class Establishing:
             return
         await self._everywhere()
         # reading certificates takes long the first time
-        told = await asyncio.to_thread(self._judged, entry) if b'"caBundle"' in entry.raw else TOLD
+        told = await asyncio.to_thread(self._condition_of, entry) if b'"caBundle"' in entry.raw else TOLD
 
         def amend(document: Document) -> Document | None:
             if same_condition(find((document.get("status") or {}).get("conditions"), ESTABLISHED), told):
@@ -66,7 +66,7 @@ class Establishing:
         if await self._statuses.amend(entry, amend) is not None and told is TOLD:
             log.info("definition %s is established", name, extra=logs.fields(event="established", definition=name))
 
-    def _judged(self, entry: Entry) -> View:
+    def _condition_of(self, entry: Entry) -> View:
         conversion = self._statuses.decode(entry)["spec"].get("conversion") or {}
         bundle = ((conversion.get("webhook") or {}).get("clientConfig") or {}).get("caBundle")
         return BAD_BUNDLE if bundle and bundle_fault(bundle) else TOLD

@@ -53,7 +53,7 @@ class Events:
         if known in self._told:
             return
         if len(self._waiting) >= limits.EVENTS_WAITING:
-            log.warning("an event is lost, too many wait: %s of %s: %s", reason, about["name"], message)
+            log.warning("an event is lost, too many are queued: %s of %s: %s", reason, about["name"], message)
             return
         self._told[known] = None
         if len(self._told) > limits.EVENTS_SENT:

@@ -72,19 +72,19 @@ class Finalizing:
         if self._overlaps(facts):
             await self._release(facts, OVERLAPPING)
             return
-        await self._say_in_progress(facts)
+        await self._set_in_progress(facts)
         if not self._is_ending(facts):
             self._close(name)  # another server has let it go, and another definition may have its name by now
             return
         sweep = await self._sweep(facts, guard)
         errors = await sweep.run()
         if errors:
-            await self._say_failed(facts, f"could not issue all deletes: {aggregate(list(map(str, errors)))}")
+            await self._set_failed(facts, f"could not issue all deletes: {aggregate(list(map(str, errors)))}")
             raise errors[0]
         # Writes accepted before the change of the guard are in the cache now, and none is accepted after it.
         await self._store.fresh()
         if sweep.remaining:
-            await self._say_stuck(facts, sweep)
+            await self._set_stuck(facts, sweep)
             return
         await self._release(facts, COMPLETED if facts.established else NEVER_ESTABLISHED)
 
@@ -138,35 +138,35 @@ class Finalizing:
         metadata["finalizers"] = [one for one in metadata["finalizers"] if one != FINALIZER]
         return say(document, told, self._clock())
 
-    async def _say_in_progress(self, facts: Facts) -> None:
+    async def _set_in_progress(self, facts: Facts) -> None:
         if facts.reason(TERMINATING) in (IN_PROGRESS["reason"], STUCK["reason"], _FAILED):
             return
         try:
-            await self._say(facts, IN_PROGRESS)
+            await self._set_condition(facts, IN_PROGRESS)
         except OutOfSpace:
             return  # deleting makes space; saying so can wait
 
-    async def _say_failed(self, facts: Facts, message: str) -> None:
+    async def _set_failed(self, facts: Facts, message: str) -> None:
         try:
-            await self._say(facts, condition(TERMINATING, "True", _FAILED, message))
+            await self._set_condition(facts, condition(TERMINATING, "True", _FAILED, message))
         except StoreError:
             return  # the caller reports the first error
 
-    async def _say_stuck(self, facts: Facts, sweep: Sweep) -> None:
+    async def _set_stuck(self, facts: Facts, sweep: Sweep) -> None:
         waited = asyncio.get_running_loop().time() - self._sweeps[facts.name][1]
         unreadable = sweep.unreadable()
         if unreadable is not None:
-            await self._say_failed(facts, f"could not list instances: {unreadable}")
+            await self._set_failed(facts, f"could not list instances: {unreadable}")
             raise unreadable  # no event reports its deletion
         if waited < limits.CLEANUP_WAIT:
             now = self._definitions.get(facts.name)
             if now is not None and now.reason(TERMINATING) == _FAILED:
-                await self._say(facts, IN_PROGRESS)
+                await self._set_condition(facts, IN_PROGRESS)
             self.wake_after(facts.name, limits.CLEANUP_WAIT - waited)
         else:
-            await self._say(facts, STUCK)
+            await self._set_condition(facts, STUCK)
 
-    async def _say(self, facts: Facts, told: View) -> None:
+    async def _set_condition(self, facts: Facts, told: View) -> None:
         entry = self._definitions.entry(facts.name)
         if entry is not None and self._is_ending(facts):
             await self._statuses.amend(entry, lambda document: say(document, told, self._clock()))

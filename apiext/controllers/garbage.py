@@ -21,7 +21,7 @@ from apiext.controllers import limits
 from apiext.controllers import loop as loop_module
 from apiext.controllers.dependents import Dependents, split
 from apiext.controllers.events import Events
-from apiext.controllers.loop import Loop, lost_races
+from apiext.controllers.loop import Loop, retried_conflicts
 from apiext.controllers.references import (
     Edit,
     Reference,
@@ -131,7 +131,7 @@ class Garbage:
         if found is None:
             return
         if not found.metadata.get("deletionTimestamp"):
-            await self._judge(found)
+            await self._collect(found)
         elif ORPHAN in found.finalizers:
             await self._orphan(found)
         elif FOREGROUND in found.finalizers:
@@ -146,7 +146,7 @@ class Garbage:
         entry = collection.state.known(f"{namespace}/{name}" if namespace else name)
         return _Object(key, served, collection, entry, metadata_of(entry)) if entry is not None else None
 
-    async def _judge(self, found: _Object) -> None:
+    async def _collect(self, found: _Object) -> None:
         """Delete an object whose owners are all absent or wait for it; else drop its references to those."""
         references = references_of(found.metadata)
         owners = await self._owners(references, found.entry.namespace)
@@ -154,7 +154,7 @@ class Garbage:
         for one in references:
             await turn.give()
             if owners[one.uid] in (Owner.ABSENT, Owner.UNKNOWN) and self._is_elsewhere(one, found):
-                self._tell(found, one)
+                self._record_event(found, one)
         states = set(owners.values())
         if states <= {Owner.SOLID, Owner.UNKNOWN}:
             return
@@ -250,7 +250,7 @@ class Garbage:
         entries = (collection.state.known(f"{place}/{reference.name}") for place in places)
         return any(entry is not None and metadata_of(entry).get("uid") == reference.uid for entry in entries)
 
-    def _tell(self, found: _Object, reference: Reference) -> None:
+    def _record_event(self, found: _Object, reference: Reference) -> None:
         """Make the Event of upstream's collector about an owner in another namespace (graph_builder.go)."""
         version, namespace = _version_of(found), found.entry.namespace
         about = {
@@ -339,7 +339,7 @@ class Garbage:
         )  # the checked object in the checked state
         namespace, name = found.entry.namespace, found.entry.name
         call = Call("delete", version, found.served, version.endpoints[""], namespace or None, name, {}, USER, NAME)
-        with lost_races(404, 409):  # it changed, or its definition did: look again
+        with retried_conflicts(404, 409):  # it changed, or its definition did: look again
             await delete(self._verbs, call, options)
 
     async def _edit(self, found: _Object, edit: Edit) -> None:

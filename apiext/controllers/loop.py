@@ -27,7 +27,7 @@ Reconcile = Callable[[str], Awaitable[None]]
 
 
 @contextmanager
-def lost_races(*codes: int) -> Iterator[None]:
+def retried_conflicts(*codes: int) -> Iterator[None]:
     """Run a key again after a conflict, at first without a log line: other errors are faults.
 
     After several conflicts log them, and pause longer each time: a webhook's denial may have any code.

@@ -179,7 +179,9 @@ class Migrations:
 
         entry = self._definition(asked)
         if entry is None or await self._marks.amend(entry, mark) is not None:
-            await self._say(asked, condition("Running", "True", "MigrationRunning", "The migration is running"))
+            await self._set_condition(
+                asked, condition("Running", "True", "MigrationRunning", "The migration is running")
+            )
         else:
             self._again(asked)
 
@@ -199,7 +201,7 @@ class Migrations:
             await self._fail(asked, f"{place} does not support discovery operations: [{' '.join(_NEEDED)}]")
             return
         revision = str(await self._verbs.store.fresh())
-        await self._tell(asked, lambda document: with_status(document, resourceVersion=revision))
+        await self._amend(asked, lambda document: with_status(document, resourceVersion=revision))
 
     async def _run(self, asked: _Asked) -> None:
         """Have everything written again that is older than that."""
@@ -238,7 +240,7 @@ class Migrations:
         elif self._find(asked) is None:
             self._again(asked)  # what was not found may be there in a definition to come
         elif self._wanted(asked):
-            await self._say(asked, condition("Succeeded", "True", "StorageVersionMigrationSucceeded", ""))
+            await self._set_condition(asked, condition("Succeeded", "True", "StorageVersionMigrationSucceeded", ""))
 
     async def _finish(self, asked: _Asked) -> None:
         """Set the result in the definition; remove older versions after a success in one generation.
@@ -266,7 +268,7 @@ class Migrations:
 
         entry = self._definition(asked)
         if entry is None or await self._marks.amend(entry, settle) is not None or not marked:
-            await self._say(asked, condition("Running", "False", "MigrationCompleted", "Migration completed"))
+            await self._set_condition(asked, condition("Running", "False", "MigrationCompleted", "Migration completed"))
         else:
             self._again(asked)
 
@@ -304,7 +306,7 @@ class Migrations:
                 USER,
                 size=len(entry.raw),
             )
-            uid, gone = await threads.run(call, _judged, served, work.plan, entry)
+            uid, gone = await threads.run(call, _losses, served, work.plan, entry)
             if gone and work.plan is not None:
                 work.failed = f"{key}: apiext migrate: {loss(work.plan, gone, limits.MIGRATE_FAILURES)}"
                 return
@@ -359,13 +361,13 @@ class Migrations:
 
     async def _fail(self, asked: _Asked, message: str) -> None:
         cut = message.encode()[: limits.MIGRATE_MESSAGE].decode(errors="ignore")
-        await self._say(asked, condition("Failed", "True", "StorageVersionMigrationFailed", cut))
+        await self._set_condition(asked, condition("Failed", "True", "StorageVersionMigrationFailed", cut))
 
-    async def _say(self, asked: _Asked, told: View) -> None:
+    async def _set_condition(self, asked: _Asked, told: View) -> None:
         log.info("migration %s of %s: %s %s %s", asked.name, asked.key, told["type"], told["status"], told["message"])
-        await self._tell(asked, lambda document: say(document, told, self._verbs.clock()))
+        await self._amend(asked, lambda document: say(document, told, self._verbs.clock()))
 
-    async def _tell(self, asked: _Asked, amendment: Amendment) -> None:
+    async def _amend(self, asked: _Asked, amendment: Amendment) -> None:
         if await self._statuses.amend(asked.entry, amendment) is None:
             self._again(asked)
 
@@ -402,7 +404,7 @@ def _version(served: ServedResource) -> ServedVersion:
     return served.storage or next(iter(served.versions.values()))
 
 
-def _judged(served: ServedResource, plan: Plan | None, entry: Entry) -> tuple[str, list[str]]:
+def _losses(served: ServedResource, plan: Plan | None, entry: Entry) -> tuple[str, list[str]]:
     """Return the uid of an object, and the paths of what the storage version would lose of it."""
     document: Any = orjson.loads(entry.raw)
     version = str(document.get("apiVersion", "")).rpartition("/")[2]

@@ -133,7 +133,7 @@ class Namespaces:
         told = await conditions(sweeps, failures)
         entry = self._ending(name, uid)
         if entry is not None:
-            await self._statuses.amend(entry, lambda current: self._told(current, told))
+            await self._statuses.amend(entry, lambda current: self._with_conditions(current, told))
         for errors in failures.values():
             raise errors[0]
 
@@ -188,11 +188,13 @@ class Namespaces:
         document = self._statuses.decode(entry)
         others = [one for one in (document.get("spec") or {}).get("finalizers") or () if one != FINALIZER]
         if others or document["metadata"].get("finalizers"):
-            await self._statuses.amend(entry, lambda current: self._told(_without_finalizer(current, others), _FINE))
+            await self._statuses.amend(
+                entry, lambda current: self._with_conditions(_without_finalizer(current, others), _FINE)
+            )
         elif await self._statuses.remove(entry):
             self._close(name)
 
-    def _told(self, document: Document, told: Mapping[str, tuple[str, str, str]]) -> Document:
+    def _with_conditions(self, document: Document, told: Mapping[str, tuple[str, str, str]]) -> Document:
         now = self._clock()
         for kind, words in told.items():
             document = say(document, condition(kind, *words), now)

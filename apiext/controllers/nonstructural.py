@@ -48,7 +48,7 @@ class NonStructural:
         await self._statuses.amend(entry, amend)
 
     def _amend(self, document: Document) -> Document | None:
-        told = judgement(document)
+        told = violations(document)
         conditions = (document.get("status") or {}).get("conditions")
         before = find(conditions, NON_STRUCTURAL)
         if told is None:
@@ -57,7 +57,7 @@ class NonStructural:
         return None if same_condition(before, told) else say(document, told, self._clock())
 
 
-def judgement(document: View) -> View | None:
+def violations(document: View) -> View | None:
     """Return the condition that a definition (v1 form) deserves, None when its schemas are structural."""
     spec = document.get("spec") or {}
     errors: list[FieldError] = []

@@ -58,7 +58,7 @@ class Peers:
         self._settled = [settled]
         self._latest = 0  # of the configuration
         self._still: dict[int, int] = {}  # worker → how far it had come when it was not waited for any longer
-        self._loop = Loop("peers", lambda _: self._tell(), width=1)
+        self._loop = Loop("peers", lambda _: self._publish(), width=1)
         self._timer: asyncio.TimerHandle | None = None
 
     def follow(self) -> None:
@@ -103,7 +103,7 @@ class Peers:
                     await asyncio.sleep(WORKER_LOOK)
         except TimeoutError:
             self._still |= self._board.behind(wanted)
-            log.warning("not all workers go by the configuration of revision %d yet", wanted)
+            log.warning("not all workers use the configuration of revision %d yet", wanted)
 
     def _awaited(self, wanted: int) -> bool:
         """Tell whether a worker is behind that does not stand still, as far as is known."""
@@ -118,7 +118,7 @@ class Peers:
         self._latest = change.entry.revision  # not the highest: a store may go back in time
         self._loop.add("")
 
-    async def _tell(self) -> None:
+    async def _publish(self) -> None:
         revision = self._store.revision
         for settled in self._settled:
             await settled()

@@ -256,7 +256,7 @@ class Serving:
             facts = self._definitions.get(name)
             if facts is None:
                 if self._definitions.missing(name):
-                    await self._forget(name)
+                    await self._remove(name)
                 return
             if facts.served and not self._is_compiled(facts) and not self._is_builtin(facts):
                 await self._compile(facts)
@@ -351,7 +351,7 @@ class Serving:
             return
         if before is not None:
             self._end_watches(before, after)
-        self._tell(facts.name)
+        self._notify(facts.name)
 
     def _doubt(self, name: str, revision: int) -> None:
         """Give a deletion that changed the guard some time to mark the definition, too."""
@@ -366,7 +366,7 @@ class Serving:
             self._guards.abandon(name, revision)
             self._loop.add(name)
 
-    async def _forget(self, name: str) -> None:
+    async def _remove(self, name: str) -> None:
         """Remove the resource, cache and guard of a deleted definition (DEL-005)."""
         self._doubted.pop(name, None)
         resource = _resource_of(name)
@@ -393,7 +393,7 @@ class Serving:
         if served is None or served.builtin:
             return None
         self._live.current = self._live.current.without_resource(resource.group, resource.resource)
-        self._tell(name)
+        self._notify(name)
         return served
 
     def _end_watches(self, before: ServedResource, after: ServedResource | None) -> None:
@@ -439,7 +439,7 @@ class Serving:
         guarded = (entry.name for entry in self._guards.collection.state.readable())
         return list(dict.fromkeys((*self._definitions.names(), *guarded)))
 
-    def _tell(self, name: str) -> None:
+    def _notify(self, name: str) -> None:
         for listener in self._listeners:
             listener(name)
 

@@ -146,7 +146,7 @@ class Converter:
             try:
                 then(found)
             except Exception:  # outermost: one watch must not end the task group of all
-                log.exception("what was converted for a watch could not be used")
+                log.exception("a conversion for a watch could not be used")
 
         if self._group is not None:
             self._spawn(self._group, work())
@@ -199,10 +199,10 @@ class Converter:
         flights = [known[key] for key in keys]
         if self._group is None:
             for flight in set(flights):
-                self._forget(flight)
+                self._drop(flight)
         return flights
 
-    def _forget(self, flight: "_Flight") -> None:
+    def _drop(self, flight: "_Flight") -> None:
         known = self._flights
         for key in flight.keys:
             known.pop(key, None)
@@ -224,7 +224,7 @@ class Converter:
             log.exception("an answer of the conversion webhook of %s could not be used", hook.name)
             error = ConversionError(review.failed(first.document, failure), INVALID_OBJECT)
         finally:
-            self._forget(flight)
+            self._drop(flight)
             flight.land(error)
         versions = (_version(first.document.get("apiVersion")), _version(first.api_version))
         failed = next(iter(flight.failures.values()), flight.error)

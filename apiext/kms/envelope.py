@@ -85,11 +85,11 @@ def unpacked(raw: bytes) -> Envelope:
     )
     if not found.data and found.kind in (KEY, SEED):
         raise Unfit("encrypted data is empty")
-    judge(found.kind, found.key_id, found.source, found.annotations)
+    validate(found.kind, found.key_id, found.source, found.annotations)
     return found._replace(digest=digest_of(tail(found.kind, found.key_id, found.source, found.annotations)))
 
 
-def judge(kind: int, key_id: str, source: bytes, annotations: Mapping[str, bytes]) -> None:
+def validate(kind: int, key_id: str, source: bytes, annotations: Mapping[str, bytes]) -> None:
     """Raise Unfit for an invalid encrypted key."""
     if kind not in (KEY, SEED):
         raise Unfit(f"unknown encryptedDEKSourceType: {kind}")

@@ -85,6 +85,6 @@ def used(what: str, provider: str, key_hash: str) -> None:
     USED_AT.slot(what, provider, key_hash, _NOBODY).value = round(time.time(), 3)
 
 
-def told(provider: str, key_id: str) -> None:
+def status_seen(provider: str, key_id: str) -> None:
     """Remember when a status named a key."""
     TOLD_AT.slot(provider, hash_of(key_id), _NOBODY).value = round(time.time(), 3)

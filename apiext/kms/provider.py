@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Struct
 
 from apiext.kms import limits, metrics
-from apiext.kms.envelope import KEY, SEED, Envelope, Unfit, digest_of, judge, key_id_fault, split, tail, unpacked
+from apiext.kms.envelope import KEY, SEED, Envelope, Unfit, digest_of, key_id_fault, split, tail, unpacked, validate
 from apiext.kms.plugin import Plugin, PluginError
 from apiext.meta import fields
 
@@ -43,7 +43,7 @@ class Unusable(Exception):
         self.tried = tried
 
 
-class Asked(Protocol):
+class PluginCalls(Protocol):
     """The calls of a plug-in that a provider needs."""
 
     timeout: float
@@ -97,7 +97,7 @@ class Provider:
     def __init__(
         self,
         name: str,
-        plugin: Asked,
+        plugin: PluginCalls,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -155,7 +155,7 @@ class Provider:
             try:
                 fault = await self._ask_status()
             except Exception as error:  # outermost: the next turn comes
-                log.exception("the KMS provider %s could not be asked", self.name)
+                log.exception("the call of the KMS provider %s failed", self.name)
                 fault = str(error) or type(error).__name__
             if fault != self.fault:
                 (log.warning if fault else log.info)("KMS provider %s: %s", self.name, fault or "well")
@@ -202,7 +202,7 @@ class Provider:
             hashed = metrics.hash_of(answer.key_id)
             faults.append(f'got invalid KMSv2 KeyID hash "{hashed}": {why}')
         else:
-            metrics.told(self.name, answer.key_id)
+            metrics.status_seen(self.name, answer.key_id)
             if fault := await self._keep_up(answer.key_id):
                 faults.append(fault)
         return f"kmsv2 Provider {self.name} is not healthy, error: {fields.aggregate(faults)}" if faults else ""
@@ -225,7 +225,7 @@ class Provider:
         try:
             answer = await self._plugin.encrypt(uid, seed)
             source, annotations = bytes(answer.ciphertext), dict(answer.annotations)
-            judge(SEED, answer.key_id, source, annotations)
+            validate(SEED, answer.key_id, source, annotations)
             told = answer.key_id
         except PluginError as error:
             fault = f"failed to encrypt DEK, error: {error}"
@@ -235,7 +235,7 @@ class Provider:
             hashed, rest = metrics.hash_of(key_id), tail(SEED, key_id, source, annotations)
             self._keep(digest_of(rest), Opened(SEED, seed, key_id, hashed))
             self.current = Writing(seed, key_id, hashed, rest, until)
-            log.info("KMS provider %s seals by a new key, of the plug-in's key %s", self.name, hashed)
+            log.info("KMS provider %s encrypts with a new data key, of the plug-in's key %s", self.name, hashed)
             return ""
         return (
             f'failed to rotate DEK uid="{uid}", useSeed=true, errState={_NIL if before else _NO_STATE}, '
@@ -326,13 +326,13 @@ class Provider:
                 metrics.MISSES.slot().value += 1
                 uid = str(uuid.uuid4())
                 key = await self._plugin.decrypt(uid, envelope.source, envelope.key_id, envelope.annotations)
-            _judge_key(envelope.kind, key)
+            _validate_key(envelope.kind, key)
         except PluginError as error:
             self._refuse(digest, Unusable(f"failed to decrypt DEK, error: {error}", error.status), error.reached)
         except Unusable as error:
             self._refuse(digest, error, reached=True)
         except Exception as error:  # outermost: waiting callers continue without the key
-            log.exception("the KMS provider %s could not be asked", self.name)
+            log.exception("the call of the KMS provider %s failed", self.name)
             self._refuse(digest, Unusable(f"failed to decrypt DEK, error: {error}"), reached=True)
         else:
             self._refused.pop(digest, None)
@@ -353,7 +353,7 @@ class Provider:
         metrics.KEYS.slot(self.name).value = len(self._opened)
 
 
-def _judge_key(kind: int, key: bytes) -> None:
+def _validate_key(kind: int, key: bytes) -> None:
     if kind == SEED and len(key) < _SEED_SIZE:
         raise Unusable(f"invalid seed length {len(key)} used for key generation")
     if kind == KEY and len(key) not in _KEY_SIZES:

@@ -73,10 +73,10 @@ def judge(document: Document, duplicates: Sequence[str], mode: str = "Warn") -> 
         return Verdict([FieldError("", "", f"{cannot}: strict decoding error: {', '.join(notes)}")], told)
     if mode == "Warn":
         told += notes
-    return _judged(served, decoded, told)
+    return _validated(served, decoded, told)
 
 
-def _judged(served: ServedVersion, decoded: Document, told: list[str]) -> Verdict:
+def _validated(served: ServedVersion, decoded: Document, told: list[str]) -> Verdict:
     new = served.endpoints[""].prepare(decoded, None)
     validation = served.validation
     errors = objectmeta.validate(new["metadata"], served.names.namespaced, validation.names)

@@ -23,10 +23,10 @@ def names_of(api: Api, wanted: Sequence[str]) -> list[str]:
     listed = expect(api.get(DEFINITIONS), "the definitions")["items"]
     if not wanted:
         return [item["metadata"]["name"] for item in listed]
-    return [_meant(listed, text) for text in wanted]
+    return [_selected(listed, text) for text in wanted]
 
 
-def _meant(listed: Sequence[Mapping[str, Any]], text: str) -> str:
+def _selected(listed: Sequence[Mapping[str, Any]], text: str) -> str:
     found = [item["metadata"]["name"] for item in listed if text in _words(item)]
     if len(found) == 1:
         return str(found[0])

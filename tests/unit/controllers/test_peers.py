@@ -137,7 +137,7 @@ async def test_nobody_waits_for_ever_nor_for_who_is_gone(
     await workers.one.controllers.serving.everywhere(EVENTS)
     assert not caplog.text, "what configures nothing is not waited for"
     await workers.one.controllers.serving.everywhere(ACCOUNTS)
-    assert "not all workers go by the configuration" in caplog.text
+    assert "not all workers use the configuration" in caplog.text
     caplog.clear()
     monkeypatch.setattr(storage_limits, "FRESH_WAIT", 60.0)
     async with asyncio.timeout(20):
@@ -147,7 +147,7 @@ async def test_nobody_waits_for_ever_nor_for_who_is_gone(
     monkeypatch.setattr(storage_limits, "FRESH_WAIT", 0.05)
     workers.board.put(2, workers.board.behind(GONE)[2] + 1)
     await workers.one.controllers.serving.everywhere()
-    assert "not all workers go by the configuration" in caplog.text, "for one that moves again"
+    assert "not all workers use the configuration" in caplog.text, "for one that moves again"
     caplog.clear()
     workers.board.put(2, GONE)  # as the supervisor does
     await workers.one.controllers.serving.everywhere()

@@ -36,7 +36,7 @@ from apiext.config import (
     ConfigError,
     EtcdConfig,
 )
-from apiext.controllers import cycles, startup
+from apiext.controllers import gc_tuning, startup
 from apiext.controllers.loop_lag import LoopLag
 from apiext.conversion.webhook import Converter
 from apiext.embedded.connection import dialer
@@ -118,7 +118,7 @@ def run(config: Config, warn: cli.Warn, tell: Tell = launch.announce) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code."""
     launch.open_log(config)
     sys.setswitchinterval(SWITCH_INTERVAL)
-    cycles.hurry()
+    gc_tuning.hurry()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.get_loop().set_exception_handler(launch.caught)
         try:
@@ -323,8 +323,8 @@ class Application:
             kubeconfig = edge.write_kubeconfig(config, known, server.url)
             edge.follow_certificate(config, known, server.url)
             await self._or_stop(group, control.wait_synced())
-            cycles.keep()  # schemas and catalog live as long as the server
-            collecting = group.create_task(cycles.collect_loop())
+            gc_tuning.keep()  # schemas and catalog live as long as the server
+            collecting = group.create_task(gc_tuning.collect_loop())
             if not self._stop.is_set():
                 self._tell(config, launch.Ready(server.url, str(kubeconfig)))
             await self._stop.wait()

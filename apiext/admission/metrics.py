@@ -46,7 +46,7 @@ class Metrics:
         )
         self._rejections = _counter(
             "webhook_rejection_count",
-            "Admission webhook rejections; error_type names the failed part, rejection_code is the code of the webhook.",
+            "Admission webhook rejections; error_type names the failed part, rejection_code is its code.",
             "name", "type", "operation", "error_type", "rejection_code",
         )  # fmt: skip
         self._open = _counter("webhook_fail_open_count", "Failed admission webhooks that were ignored.", "name", "type")

@@ -140,7 +140,9 @@ class Plugin:
                     if isinstance(error.__cause__, OSError) and error.__cause__.errno:
                         why = _DIALLING.format(self._endpoint.path, os.strerror(error.__cause__.errno).lower())
                     if self._unreached != why:
-                        log.warning("the plug-in of the KMS provider %s cannot be reached: %s", self.name, error.message)
+                        log.warning(
+                            "the plug-in of the KMS provider %s cannot be reached: %s", self.name, error.message
+                        )
                     self._unreached = why
                     await asyncio.sleep(KMS_DIAL_EVERY)
             return self._connection

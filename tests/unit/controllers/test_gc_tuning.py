@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from apiext.controllers import cycles
-from apiext.controllers import cycles as cycles_module
+from apiext.controllers import gc_tuning
 
 
 @pytest.fixture(autouse=True)
@@ -39,19 +38,19 @@ def old_garbage() -> tuple[weakref.ref[Node], asyncio.Event]:
 def test_brief_looks_leave_the_old_alone() -> None:
     gc.disable()  # as while the server is loaded
     frozen = gc.get_freeze_count()
-    cycles.hurry()
+    gc_tuning.hurry()
     assert gc.isenabled()
     assert gc.get_freeze_count() > frozen
-    assert gc.get_threshold()[:2] == (cycles_module.GC_NEW, cycles_module.GC_ROUNDS)
+    assert gc.get_threshold()[:2] == (gc_tuning.GC_NEW, gc_tuning.GC_ROUNDS)
     before = gc.get_stats()[2]["collections"]
-    kept = [[number] for number in range(30 * cycles_module.GC_NEW * cycles_module.GC_ROUNDS)]
+    kept = [[number] for number in range(30 * gc_tuning.GC_NEW * gc_tuning.GC_ROUNDS)]
     assert len(kept) > 0
     assert gc.get_stats()[2]["collections"] == before
 
 
 def test_what_lives_on_is_set_aside() -> None:
     before = gc.get_freeze_count()
-    cycles.keep()
+    gc_tuning.keep()
     assert gc.get_freeze_count() > before
 
 
@@ -63,14 +62,14 @@ class Freed(list[int]):
 
 async def test_everything_is_looked_through_when_much_was_new(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Freed()
-    monkeypatch.setattr(cycles, "HEAP", told)
+    monkeypatch.setattr(gc_tuning, "HEAP", told)
     gc.disable()
     try:
         garbage, gone = old_garbage()
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(cycles.collect_loop(0.001))
+            task = group.create_task(gc_tuning.collect_loop(0.001))
             await asyncio.sleep(0)  # it has begun to count
-            for _ in range(cycles_module.GC_WORTH - 1):
+            for _ in range(gc_tuning.GC_WORTH - 1):
                 gc.collect(1)
             await asyncio.sleep(0.02)
             assert garbage() is not None

@@ -260,10 +260,24 @@ SUBJECT = re.compile(r"^(?:Who|Whom|What|Whether) ")
 GENERATED_PAGES = {"docs/FLAGS.md", "docs/LIMITS.md", "docs/METRICS.md"}
 
 
+LOGS = {"debug", "info", "warning", "error", "exception", "critical"}
+
+
+def _strings_of(node: ast.AST) -> Iterator[ast.expr]:
+    """Yield the expressions that are a log line or a help text."""
+    if isinstance(node, ast.Call):
+        yield from (it.value for it in node.keywords if it.arg == "help")
+        if isinstance(node.func, ast.Attribute) and node.func.attr in LOGS and ast.unparse(node.func.value) == "log":
+            yield from node.args[:1]
+
+
 def _said(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) of each docstring and comment of a module."""
+    """Yield (line, text) of each docstring, comment, log line and help text of a module."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
+        for written in _strings_of(node):
+            if isinstance(written, ast.Constant) and isinstance(written.value, str):
+                yield written.lineno, written.value
         for statement in getattr(node, "body", []) if not isinstance(node, ast.Lambda | ast.IfExp) else []:
             value = statement.value if isinstance(statement, ast.Expr) else None
             if isinstance(value, ast.Constant) and isinstance(value.value, str):

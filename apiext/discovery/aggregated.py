@@ -23,7 +23,7 @@ def content_type(encoding: str) -> str:
 
 
 def document(catalog: Catalog, *, core: bool, encoding: str = JSON) -> Tagged:
-    """Return the APIGroupDiscoveryList of ``/api`` (the core group) or of ``/apis`` (all others).
+    """Return the APIGroupDiscoveryList of ``/api`` (the core group) or of ``/apis`` (all other groups).
 
     ``encoding`` is JSON, YAML or protobuf; the ETag is that of the JSON form, as upstream (DIS-107).
     """

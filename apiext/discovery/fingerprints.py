@@ -1,4 +1,4 @@
-"""What documents are made from, in short: a hash that is known before a document is built (OAS-009)."""
+"""Digests of the parts of documents: an ETag that is known before a document is built (OAS-009)."""
 
 import hashlib
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from apiext.go_types.sources import digest as builtin_digest
 
 _FORMAT = "4"  # grows when the same definition is published differently
 _SCHEMAS: WeakKeyDictionary[ServedVersion, str] = WeakKeyDictionary()
-"""Digests of schemas whose definition is not known; they live as long as their version is served."""
+"""Digests of schemas without a definition; they live as long as their version is served."""
 
 
 def common() -> bytes:

@@ -1,4 +1,4 @@
-"""What the protobuf forms of OpenAPI v2 and v3 share: where messages come from, and plain keywords."""
+"""Shared parts of the protobuf forms of OpenAPI v2 and v3: messages and plain keywords."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -50,7 +50,7 @@ def set_plain(message: Any, keyword: str, value: Any) -> None:
 
 
 def set_extensions(entries: Any, values: View) -> None:
-    """Add the members whose names begin with ``x-``."""
+    """Add the fields whose names begin with ``x-``."""
     for name, value in values.items():
         if name.startswith("x-"):
             entries.add(name=name).value.yaml = yaml_in_order(value)

@@ -39,7 +39,7 @@ class Paths:
         return found
 
     def _encoded(self, key: str, kind: str) -> orjson.Fragment:
-        return self._remembered(key, kind if key == "name" else "")  # only that of the name tells the kind
+        return self._remembered(key, kind if key == "name" else "")  # only that of the name identifies the kind
 
     def _fragment(self, key: str, kind: str) -> orjson.Fragment:
         return orjson.Fragment(orjson.dumps(self._parameter(key, kind)))

@@ -19,11 +19,11 @@ from apiext.documents.document import Document
 from apiext.documents.encoding import encode_in_order
 
 PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""The Content-Type of the protobuf answer; clients ask for it also with ``@`` in place of the second dot (OAS-001)."""
+"""The Content-Type of the protobuf answer; clients also request it with ``@`` in place of the second dot (OAS-001)."""
 
 
 class _Part(Struct):
-    """What one served version adds: encoded members, and the same as protobuf when that was asked for."""
+    """The part of one served version: encoded fields, and the same as protobuf once requested."""
 
     paths: bytes
     definitions: bytes
@@ -121,7 +121,7 @@ def _part(served: ServedVersion) -> _Part:
 
 
 def _protobuf(catalog: Catalog, version: str) -> Iterable[bytes]:
-    # Serialised messages of one type merge by standing one after the other.
+    # Serialised messages of one type merge by concatenation.
     head = openapi_v2_proto.document(
         {}, _types(_models(catalog)), shared_parameters(), title=types.TITLE, version=version
     )

@@ -21,12 +21,12 @@ from apiext.documents.encoding import encode_in_order
 from apiext.go_types.tables import model_files
 
 PROTOBUF = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
-"""The Content-Type of the protobuf answer; clients ask for it also with ``@`` in place of the second dot (OAS-002)."""
+"""The Content-Type of the protobuf answer; clients also request it with ``@`` in place of the second dot (OAS-002)."""
 _CUSTOM = ("Kubernetes CRD Swagger", "v0.1.0")  # title and version of the documents of definitions (recorded)
 
 
 class _Page(Struct, frozen=True):
-    """What one document is made of: resources, the server's own paths, and its title and version."""
+    """The content of one document: resources, the server's own paths, and its title and version."""
 
     served: Sequence[Published]
     own: Sequence[PathItem]
@@ -34,7 +34,7 @@ class _Page(Struct, frozen=True):
 
 
 class _Part(Struct):
-    """What one served version adds to its document: encoded members; protobuf once it was asked for."""
+    """The part of one served version in its document: encoded fields; protobuf once requested."""
 
     paths: bytes
     schemas: bytes
@@ -173,7 +173,7 @@ def _part(served: ServedVersion) -> _Part:
 
 
 def _protobuf(page: _Page) -> list[bytes]:
-    # Serialised messages of one type merge by standing one after the other.
+    # Serialised messages of one type merge by concatenation.
     own = {item.path: PATHS.item(item) for item in page.own}
     return [
         openapi_v3_proto.head(*page.about),

@@ -1,4 +1,4 @@
-"""What the server answers itself, as OpenAPI says it: discovery, and the version of the server (OAS-002)."""
+"""OpenAPI of the server's own paths: discovery, and the version of the server (OAS-002)."""
 
 from collections.abc import Mapping
 

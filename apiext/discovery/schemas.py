@@ -1,4 +1,4 @@
-"""How the schema of a served version is published in OpenAPI v3 and v2 (OAS-003…006, OAS-010)."""
+"""The published schema of a served version in OpenAPI v3 and v2 (OAS-003…006, OAS-010)."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -148,7 +148,7 @@ def _object(schema: View, v2: bool) -> Document:
     }
     declared = found.get("properties", {})
     properties = declared | own
-    if _is_embedded(found, v2):  # a root may say so, too: then it tells what an embedded object tells
+    if _is_embedded(found, v2):  # a root may be one, too: then it is described like an embedded object
         properties |= {name: declared[name] for name in own}
     return found | {"properties": dict(sorted(properties.items()))}
 
@@ -247,7 +247,7 @@ def _below(found: Document, schema: View, v2: bool, in_junctor: bool) -> None:
         found["properties"] = {name: _published(below, v2, in_junctor) for name, below in schema["properties"].items()}
     if isinstance(schema.get("items"), dict):
         found["items"] = _published(schema["items"], v2, in_junctor)
-    values = None if in_junctor else schema.get("additionalProperties")  # false there is judged, and not published
+    values = None if in_junctor else schema.get("additionalProperties")  # false there is validated, and not published
     if isinstance(values, dict):
         found["additionalProperties"] = _published(values, v2)
     elif values is not None:

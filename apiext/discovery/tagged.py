@@ -1,4 +1,4 @@
-"""A document as it is sent: bytes in parts, and the ETag that tells whether a client has it already."""
+"""A document as it is sent: bytes in parts, and the ETag for conditional requests."""
 
 import hashlib
 from collections.abc import Iterable

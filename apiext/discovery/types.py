@@ -1,4 +1,4 @@
-"""What OpenAPI documents share: the data file of parameters and types, and the names of models (OAS-006, OAS-011)."""
+"""Shared parts of OpenAPI documents: parameters and types of the data file, names of models (OAS-006, OAS-011)."""
 
 import hashlib
 import re
@@ -95,7 +95,7 @@ def data() -> Data:
 def model_name(served: ServedVersion, kind: str) -> str:
     """Return the name of a kind's model: reversed group, version, kind (OAS-006).
 
-    Kinds with a Go type are called by their package; no other kind takes a name from there (OAS-011).
+    Kinds with a Go type are named after their package; no other kind gets a name from there (OAS-011).
     """
     if served.model.typed:
         return typed_model_name(served.names.group, served.names.version, kind)
@@ -110,12 +110,12 @@ def typed_model_name(group: str, version: str, kind: str) -> str:
 
 
 def shared_types(*, scale: bool) -> Mapping[str, View]:
-    """Return the types that every group-version needs, those of Scale only when asked for."""
+    """Return the types that every group-version needs, those of Scale only on request."""
     return {name: schema for name, schema in data().schemas.items() if scale or not name.startswith(SCALE)}
 
 
 def own_types(models: Iterable[str]) -> dict[str, Document]:
-    """Return these types of ``openapi_own.yaml`` with those that they are made of; others are passed over."""
+    """Return these types of ``openapi_own.yaml`` with the types that they contain; ignore others."""
     found: dict[str, Document] = {}
     todo = [name for name in models if name in data().own]
     while todo:

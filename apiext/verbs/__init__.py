@@ -1,1 +1,1 @@
-"""What each verb means: where admission, catalog and storage meet."""
+"""The verbs: decisions about objects, where admission, catalog and storage meet."""

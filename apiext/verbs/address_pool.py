@@ -1,4 +1,4 @@
-"""What services may be given: addresses of one or two families, and ports of the nodes."""
+"""Allocation of services' addresses of one or two families, and of node ports."""
 
 import copy
 import random
@@ -23,10 +23,11 @@ _OTHER_PORT = "provided port is not in the valid range. The range of valid ports
 
 
 class Addresses:
-    """What stored services have, by their keys, and what is free. ``clock()`` are seconds.
+    """Addresses and ports of stored services by their keys, and the free ones. ``clock()`` is in seconds.
 
-    What was given out a moment ago is not given again, since its service may not be stored yet. Two servers that give
-    at one moment may give the same. Writes of large objects are judged in threads, so all of it goes under a lock.
+    A recently allocated address is not allocated again, since its service may not be stored yet. Two servers that
+    allocate at one moment may allocate the same. Writes of large objects are validated in threads, so a lock guards
+    all of it.
     """
 
     def __init__(self, ranges: ServiceRanges | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,7 +54,7 @@ class Addresses:
         """Take note of a service as it is stored."""
         try:
             taken = tuple(_taken(orjson.loads(raw)["spec"]))
-        except (AttributeError, KeyError, TypeError, ValueError):  # others have stored it: who reads it is told
+        except (AttributeError, KeyError, TypeError, ValueError):  # invalid, by another program: readers get the error
             taken = ()
         self.drop(key)
         with self._lock:
@@ -61,7 +62,7 @@ class Addresses:
             self._used.update(taken)
 
     def drop(self, key: str) -> None:
-        """Take note that a service is gone."""
+        """Release the addresses of a deleted service."""
         with self._lock:
             for one in self._taken.pop(key, ()):
                 self._used[one] -= 1
@@ -98,7 +99,7 @@ class Addresses:
         return self._why_taken(number, TAKEN_PORT)
 
     def _why_taken(self, wanted: str | int, text: str) -> str:
-        """Return the text if a stored service has it; else nobody is given it for a moment."""
+        """Return the text if a stored service has it; else reserve it for a moment."""
         with self._lock:
             if wanted in self._used:
                 return text

@@ -1,7 +1,7 @@
-"""Addresses of services and their ports of nodes: judged, and given out where a service has none.
+"""Addresses and node ports of services: validated, and allocated where a service has none.
 
 Nothing routes to them. Clients wait for them all the same: ``helm --wait`` for an address, operators for ports.
-upstream: core/service/storage/alloc.go; all of this comes before anything else of a service is looked at.
+upstream: core/service/storage/alloc.go; all of this precedes any other check of a service.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ _POLICY = "spec.ipFamilyPolicy"
 
 
 class _Wish(NamedTuple):
-    """What a service is to have: addresses as far as they are named, families, and the policy of these."""
+    """The requested addresses of a service: those that are named, families, and the family policy."""
 
     given: list[str]
     families: list[str]
@@ -31,10 +31,10 @@ class _Wish(NamedTuple):
 
 
 def give(new: Document, old: View | None, free: Addresses, *, dry_run: bool = False) -> Document:
-    """Give a service what it lacks, in place: addresses by its families, and ports; old is None on create.
+    """Allocate the missing addresses, by families, and ports of a service, in place; old is None on create.
 
-    422 for what it cannot have, 500 when nothing is free. A dry run is not told of ports outside the range
-    (upstream: portallocator's dry run looks only at what is allocated).
+    422 for an address that it cannot have, 500 if none is free. A dry run does not report ports outside the range
+    (upstream: portallocator's dry run looks only at allocated ports).
     """
     free = free.preview if dry_run else free
     spec, before = new["spec"], (old or {}).get("spec") or {}
@@ -67,9 +67,9 @@ def _is_left_alone(spec: View, had: View) -> bool:
 
 
 def _settled(spec: View, had: View, there: Sequence[str], name: str) -> _Wish:
-    """Return what a service names, with the families of its addresses.
+    """Return the addresses that a service names, with their families.
 
-    One that is to have one family only loses the other one, unless the change is about it.
+    A service that changes to one family loses the other address, unless the change concerns it.
     """
     usual = _REQUIRE if services.is_headless(spec) and not spec.get("selector") else _SINGLE
     policy = spec.get("ipFamilyPolicy") or had.get("ipFamilyPolicy") or usual
@@ -105,7 +105,7 @@ def _families(spec: View, wish: _Wish, there: Sequence[str], name: str) -> _Wish
     """Return the wish with all families that the service gets, of those that are there."""
     given, families, policy = wish
     faults = Errors()
-    unbound = services.is_headless(spec) and not spec.get("selector")  # who gives it addresses may give any
+    unbound = services.is_headless(spec) and not spec.get("selector")  # another client sets any addresses
     if not unbound:
         if policy == _REQUIRE and len(there) < 2:
             faults.append(invalid(_POLICY, policy, "this cluster is not configured for dual-stack services"))

@@ -48,9 +48,9 @@ async def settle(verbs: Verbs) -> None:
 
 
 async def catch_up(verbs: Verbs) -> None:
-    """Wait, at most storage_limits.FRESH_WAIT, until the catalog reflects what other workers have answered.
+    """Wait, at most storage_limits.FRESH_WAIT, until the catalog reflects what other workers have confirmed.
 
-    Without etcd nobody learns anything new: the catalog stays as it is.
+    Without etcd no worker learns anything new: the catalog stays as it is.
     """
     if verbs.store.connected:
         with suppress(TimeoutError):
@@ -59,9 +59,9 @@ async def catch_up(verbs: Verbs) -> None:
 
 
 async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
-    """After a write of a definition, wait until this server serves what it says; large answers are made in a thread.
+    """After a write of a definition, wait until this server serves it; large answers are made in a thread.
 
-    What else is configured by writing a built-in kind counts for all workers behind the port, too.
+    Other configuration by built-in kinds takes effect in all workers behind the port, too.
     """
     entry, outcome.served = outcome.entry, call.served
     if call.served.codec.converts and entry is not None:
@@ -102,7 +102,7 @@ def judge_list(call: Call) -> ListOptions:
 
 
 def judge_watch(call: Call) -> None:
-    """Refuse a watch whose options or selectors are wrong."""
+    """Refuse a watch whose options or selectors are invalid."""
     read.parse_revision(judge_list(call).resource_version)
 
 

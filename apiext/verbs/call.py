@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Client(Protocol):
-    """The connection that a request came on, as far as a write that waits for other writers needs it."""
+    """The connection of a request, as far as a write that waits for other writers needs it."""
 
     waiting: asyncio.Future[None] | None  # gets an exception when the client goes away
 
@@ -37,13 +37,12 @@ class Client(Protocol):
 class Call(Struct):
     """A request decoded as far as its URL and headers go.
 
-    ``namespace`` is None when the path names none (cluster scope, or all namespaces); ``name`` is empty on
-    collections. ``query`` holds every value of every parameter. ``manager`` is the User-Agent up to the first slash.
-    ``deadline`` is loop time in seconds. ``warnings`` are added to the answer in order. ``conversions`` are what a
-    webhook made of objects on the way (verbs.ownership), ``convert`` asks it, None when nobody can be asked. ``size``
-    is what is known of the object's size in bytes. ``trail`` is what the audit log is told of the request, if anything.
-    ``exact`` tells that the stored object is known to be as normalising leaves it, so that what a patch leaves alone
-    needs no look.
+    ``namespace`` is None if the path names none (cluster scope, or all namespaces); ``name`` is empty on collections.
+    ``query`` holds every value of every parameter. ``manager`` is the User-Agent up to the first slash. ``deadline``
+    is loop time in seconds. ``warnings`` are added to the answer in order. ``conversions`` are a webhook's results for
+    this request (verbs.ownership), ``convert`` calls it, None if there is none. ``size`` is the known size of the
+    object in bytes. ``trail`` is the audit trail of the request, if any. ``exact`` if the stored object is known to be
+    normalised, so that a patch needs no check of the fields that it leaves alone.
     """
 
     verb: str
@@ -74,14 +73,14 @@ class Call(Struct):
 
     @property
     def annotations(self) -> dict[str, str]:
-        """What admission tells the audit (ADM-013): kept if it is told of this request."""
+        """Audit annotations of admission (ADM-013): kept if this request is audited."""
         return self.trail.annotations if self.trail is not None else {}
 
 
 class Body(Struct):
     """A decoded request body: the document, notes about duplicate keys, the media type, and the bytes as sent.
 
-    ``decode(raw)`` is what the document was made by. ``beyond`` tells of a number in it that no float64 holds.
+    ``decode(raw)`` made the document. ``beyond`` if it has a number that no float64 holds.
     """
 
     document: Document
@@ -126,7 +125,7 @@ class Page(Struct):
 
     @property
     def count(self) -> int:
-        """How many objects are on it."""
+        """Return the number of objects on it."""
         return self.segments.count if self.segments is not None else len(self.entries or ())
 
     def size(self) -> int:
@@ -146,10 +145,10 @@ class Page(Struct):
 
 
 class Definitions(Protocol):
-    """What the verbs need of the serving controller."""
+    """The part of the serving controller that verbs need."""
 
     async def refresh(self, group: str, resource: str) -> ServedResource | None:
-        """Bring the catalog up to the newest definition and guard, and return the resource; None when it is gone."""
+        """Bring the catalog up to the newest definition and guard; return the resource, None if it was deleted."""
 
     def holds(self, resource: ServedResource) -> bool:
         """Tell whether the guard that the cache has is the one that this value was made under."""
@@ -162,12 +161,12 @@ class Definitions(Protocol):
 
     @property
     def has_peers(self) -> bool:
-        """Whether other workers answer at the same port."""
+        """Report whether other workers serve the same port."""
 
     async def everywhere(self, written: GroupResource | None = None) -> None:
-        """Wait until the other workers, if any, go by the configuration that this one has seen.
+        """Wait until the other workers, if any, use the configuration that this one has.
 
-        ``written`` is what was written, if it may be something that configures nothing.
+        ``written`` is the written object, if it may be no configuration.
         """
 
     async def begin_deletion(self, name: str, uid: str) -> Guard:

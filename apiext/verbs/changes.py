@@ -39,7 +39,7 @@ class MalformedPatch(status.StatusError):
 def from_patch(call: Call, raw: bytes, media_type: str, validation: str) -> Change:
     """Return the change of a patch of one of the media types of ``PATCHES``. Raise MalformedPatch for no JSON.
 
-    Any other error is raised by the change: upstream reads the object before it decodes the patch.
+    The change raises any other error: upstream reads the object before it decodes the patch.
     """
     try:
         return PATCHES[media_type](call, raw, validation)
@@ -90,7 +90,7 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
 
 
 def _in_go_order(raw: bytes, duplicates: list[str], unknown: list[str]) -> list[str]:
-    """Return notes about operations as Go tells of them: in the order of the text, and nothing within the unknown."""
+    """Return notes about operations in Go's order: that of the text, and none within unknown fields."""
     if not duplicates or not unknown:
         return [*duplicates, *unknown]
     places = [note.removeprefix("unknown ")[:-1] for note in unknown]
@@ -146,9 +146,9 @@ def _unread(raw: bytes) -> tuple[object, list[str], bool]:
 
 
 def _aside(call: Call, shown: View, patch: View) -> Document:
-    """Return the metadata that a patch leaves alone and that are in form: mostly all, else who owns what, if anything.
+    """Return the normalised metadata that a patch leaves alone: mostly all, else managedFields, if any.
 
-    What is stored of a custom object is read in form.
+    Stored metadata of a custom object is normalised when it is read.
     """
     given = patch.get("metadata", {})
     if call.endpoint.model.typed or not isinstance(given, dict) or "managedFields" in given:
@@ -206,9 +206,9 @@ _GO_KINDS = {list: "array", dict: "object", str: "string", bool: "bool", int: "n
 def _decode(
     raw: bytes, prefix: str, check: Callable[[object], object], within: str = "Go value"
 ) -> tuple[object, list[str]]:
-    """Return what a patch says and notes about duplicates; ``within`` is where Go reads numbers, for its error.
+    """Return a decoded patch and notes about duplicates; ``within`` is where Go reads numbers, for its error.
 
-    ``check`` raises what is told before a number that no float64 holds.
+    ``check`` raises errors that precede one about a number that no float64 holds.
     """
     try:
         return decode_json(raw)

@@ -71,14 +71,14 @@ Renew = Callable[[GuardChanged | None], Awaitable[Decide | None]]
 
 
 class State(Struct):
-    """What is known of an object: its entry, None if there is none; ``confirmed`` if etcd said so to this request."""
+    """State of an object: its entry, None if there is none; ``confirmed`` if this request read it from the store."""
 
     entry: Entry | None = None
     confirmed: bool = True
 
 
 Read = Callable[[], Awaitable[State]]
-"""Return the state of the object on which to decide first, and again after other writers had their turns."""
+"""Return the state of the object for the first decision, and again after the turns of other writers."""
 
 
 async def nothing() -> State:

@@ -1,4 +1,4 @@
-"""Objects as the version of a call shows them when that takes a webhook: what the other verbs await (VER-008)."""
+"""Objects in the version of a call if a webhook converts it: awaited by the other verbs (VER-008)."""
 
 import asyncio
 import logging
@@ -236,7 +236,7 @@ def stage(
 def route(
     verbs: Verbs, call: Call, selection: Selection, failed: Callable[[status.StatusError], bytes]
 ) -> ConvertedRoute | None:
-    """Return the condition by which a watch is found among converted objects; None if stored ones tell as much."""
+    """Return the condition by which converted objects of a watch are indexed; None if stored ones will do."""
     term = selection.route
     if not call.served.codec.converts or verbs.converter is None or term is None or term is selection.route_unread:
         return None

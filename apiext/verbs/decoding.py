@@ -1,4 +1,4 @@
-"""From a decoded body to a normalised object, with what the client asked to be told about its fields (WRI-013)."""
+"""From a decoded body to a normalised object, with the requested reports about its fields (WRI-013)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -158,9 +158,9 @@ def normalize_patched(
 
 
 def _first_fault(call: Call, patched: View, text: str, found: str, *, beyond: bool) -> str:
-    """Return the fault of what a patch made which is told: of a Go type the first in the text that is read again.
+    """Return the reported error of a patch's result: for a Go type the first in the text that is decoded again.
 
-    Kind and version are those of ``patched``, where they are complete.
+    Kind and version are those of ``patched``, if they are complete.
     """
     if not _typed(call):
         return found
@@ -197,9 +197,9 @@ def _settle_type(call: Call, patched: Document, quoted: Callable[[], str]) -> No
 def _without_fields(
     call: Call, patched: View, patch_notes: Sequence[str], validation: str, quoted: Callable[[], str]
 ) -> status.StatusError:
-    """Return what is told of an object of a Go type that a patch left without an apiVersion.
+    """Return the error for an object of a Go type that a patch left without an apiVersion.
 
-    upstream: it is read as the internal type, which knows none of its fields in JSON, so it has no name.
+    upstream: it is decoded as the internal type, which has none of its fields in JSON, so it has no name.
     """
     unknown = [name for name in patched if name not in ("apiVersion", "kind")]
     _report(call, [*patch_notes, *_notes_of_text(call, unknown, quoted)], validation, quoted)
@@ -214,9 +214,9 @@ def restore_patched(
     quoted: Callable[[], str],
     with_floats: Document,
 ) -> Document:
-    """Normalise what a strategic merge patch made, as ``normalize_patched`` does.
+    """Normalise the result of a strategic merge patch, as ``normalize_patched`` does.
 
-    ``with_floats`` is the same with whole numbers as they were written, for what is told of them.
+    ``with_floats`` is the same with whole numbers as they were written, for errors.
     upstream: it goes from the document into the Go type without a text between, whatever kind it claims to be.
     """
     own = {name: with_floats.get(name) for name in ("apiVersion", "kind")}
@@ -241,7 +241,7 @@ def _type_of(document: View) -> Document:
 
 
 def _told_of_float(call: Call, fault: DecodeError, with_floats: Document) -> DecodeError:
-    """Return the fault of the same place of a document whose whole numbers are floats, if that has it, too."""
+    """Return the error at the same path of a document whose whole numbers are floats, if that has one, too."""
     try:
         _normalize(call, with_floats)
     except DecodeError as error:
@@ -251,7 +251,7 @@ def _told_of_float(call: Call, fault: DecodeError, with_floats: Document) -> Dec
 
 
 def no_object(quoted: str) -> status.StatusError:
-    """Return what is told of a patch that made a list."""
+    """Return the error for a patch that made a list."""
     return _bad_patch(quoted, identity.no_object([]))
 
 

@@ -107,7 +107,7 @@ class Deletion:
         return self.decide
 
     async def _pin(self, asked: Entry, now: Entry | None) -> None:
-        """Mean the object that admission saw; 409 if another writer has left one that is not meant (ERR-06)."""
+        """Delete only the object that admission saw; 409 if another writer has replaced it (ERR-06)."""
         verbs, call = self._verbs, self._call
         self._decided = None
         if self.marker is not _mark:
@@ -290,7 +290,7 @@ def _says_nothing(options: DeleteOptions) -> bool:
 
 JOBS = GroupResource("batch", "jobs")
 ORPHANING = frozenset((JOBS, GroupResource("", "replicationcontrollers")))
-"""Kinds whose dependents stay unless the client says otherwise."""
+"""Kinds whose dependents are orphaned by default."""
 PRESERVED = (
     "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
     "propagationPolicy=Orphan to suppress this warning"
@@ -303,7 +303,7 @@ def _held_by(now: Sequence[str], options: DeleteOptions) -> list[str]:
 
 
 async def _mark_definition(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
-    """Hold a definition until its objects are gone; its guard changes first (DEL-001)."""
+    """Keep a definition until its objects are deleted; its guard changes first (DEL-001)."""
     if document["metadata"].get("deletionTimestamp"):
         return await _mark(verbs, call, document, options)
     guard = None
@@ -330,12 +330,12 @@ def set_terminating(document: Document, now: str) -> Document:
 
 
 def _waits(namespace: View) -> bool:
-    """Return whether a namespace that is going is still to be emptied: another delete of it asks nobody."""
+    """Report whether a terminating namespace has content: another delete of it calls no admission plug-in."""
     return bool(namespace["metadata"].get("deletionTimestamp") and (namespace.get("spec") or {}).get("finalizers"))
 
 
 async def _mark_namespace(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
-    """Hold a namespace until its contents are gone, and until asked again if nothing is to empty it (NSP-005)."""
+    """Keep a namespace until its content is deleted, or until a second delete if no controller empties it (NSP-005)."""
     if document["metadata"].get("deletionTimestamp"):
         return await _mark(verbs, call, document, options)
     document["metadata"]["deletionTimestamp"] = verbs.clock()

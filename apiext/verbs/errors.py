@@ -1,4 +1,4 @@
-"""Storage errors as the Status that a client sees: the only place where one becomes the other."""
+"""Storage errors as the Status for the client: the only place of this translation."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -80,7 +80,7 @@ def translated() -> _Translated:
 
 
 def of_store(fault: BaseException) -> bool:
-    """Whether a Status tells of the store itself: then the write may have happened, and is not decided on anew."""
+    """Report whether a Status is about the store itself: then the write may have happened, and is not decided again."""
     return isinstance(fault.__cause__, store.StoreError)
 
 

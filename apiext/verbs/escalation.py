@@ -117,7 +117,7 @@ def _gathers(role: View) -> bool:
 
 
 def _only_marks(new: View, old: View) -> bool:
-    """Whether a change is one that only garbage collection needs."""
+    """Report whether only garbage collection needs the change."""
     return _unmarked(new) == _unmarked(old)
 
 

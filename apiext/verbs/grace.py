@@ -20,7 +20,7 @@ class Grace:
         self._left = 0  # seconds of a deletion that has begun
 
     def is_pending(self, pod: View, options: DeleteOptions) -> bool:
-        """Tell whether a pod is being deleted already, and at least as soon as it is asked for now."""
+        """Report whether a pod is being deleted already, at least as soon as requested now."""
         self._left = _seconds_left(pod)
         if not self._left:
             return False
@@ -66,7 +66,7 @@ def _period(options: DeleteOptions) -> int | None:
 
 
 def _granted(pod: View, options: DeleteOptions) -> int:
-    """Return the seconds that a pod gets: those asked for, else its own; none without a node or after its end."""
+    """Return the grace period of a pod in seconds: the requested or its own; 0 without a node or after its end."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     if not spec.get("nodeName") or status.get("phase") in _ENDED:
         return 0

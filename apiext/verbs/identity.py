@@ -66,7 +66,7 @@ def summary(raw: bytes) -> str:
 NO_VERSION = "Object 'apiVersion' is missing in 'object has no apiVersion field'"
 NULL_VERSION = ".apiVersion accessor error: <nil> is of the type <nil>, expected string"
 NO_SCALE = 'no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"'
-"""What upstream says of every Scale body that it cannot take: its scheme for errors does not know the type."""
+"""Upstream's error for every invalid Scale body: its scheme for errors lacks the type."""
 
 
 def check_segment(name: str) -> None:
@@ -92,7 +92,7 @@ def check_type(
 ) -> None:
     """Check apiVersion and kind of a body, completing those of typed resources from the URL.
 
-    ``told``: the client wants to be told about unknown fields; upstream decodes in another way when not.
+    ``told``: the client wants reports of unknown fields; upstream decodes in another way if not.
     ``strict``: as an error, else by ``warn``.
     """
     document = body.document
@@ -138,7 +138,7 @@ def check_type(
 
 
 def tells_plainly(call: Call, document: View) -> bool:
-    """Tell whether a custom object is of some kind in the version asked for, and no other member could mean that."""
+    """Report whether a custom object is of some kind in the requested version, and no other field could mean that."""
     served, kind = call.served, document.get("kind")
     if call.endpoint.model.typed or document.get("apiVersion") != served.names.api_version:
         return False
@@ -157,7 +157,7 @@ def _shown(body: Body, told: bool) -> str:
 
 
 def _members(body: Body) -> Iterable[tuple[str, Any]]:
-    """Return the members of a body, and before them those of the same name that they replaced if they tell its type."""
+    """Return the fields of a body, and before them those of the same name that they replaced if they have its type."""
     return body.document.items() if _TYPE_TWICE.isdisjoint(body.duplicates) else root_members(body.raw)
 
 
@@ -172,7 +172,7 @@ def full_version(given: str, default: str) -> str:
 def not_registered(call: Call, document: View, *, internal: bool = False) -> str:
     """Return upstream's error of a typed body of a kind, group or version that its scheme lacks, else an empty text.
 
-    ``internal`` tells that a body without an apiVersion is of the internal version of the group.
+    ``internal`` if a body without an apiVersion is of the internal version of the group.
     """
     model = call.endpoint.model
     api_version, kind = model.api_version, model.kind
@@ -235,7 +235,7 @@ def options_fault(document: View, wanted: str) -> str:
 
 
 def no_object(document: object) -> str:
-    """Return what is told of a document that is not an object."""
+    """Return the error for a document that is not an object."""
     return f"{NO_KIND}json: cannot unmarshal {json_kind(document)} into Go value of type {_TYPE_META}"
 
 

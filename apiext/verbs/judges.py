@@ -1,4 +1,4 @@
-"""How the admission plug-ins of a server are put together with namespaces, webhooks, conversions and authorization."""
+"""The admission plug-ins of a server, with namespaces, webhooks, conversion and authorization."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ def chain(
     authorizer: Authorizer,
     config: Config,
 ) -> Chain:
-    """Return the plug-ins that are not turned off, in their order; ``posters`` tells who calls webhooks for one."""
+    """Return the enabled plug-ins in their order; ``posters`` returns the webhook client of one."""
     metrics = Metrics()
     around = Surroundings(
         Namespaces(catalog, store),
@@ -99,7 +99,7 @@ def conversion(converter: Converter) -> Convert:
 
 
 def _may(authorizer: Authorizer, user: Requester, asked: "Question") -> tuple[bool, str]:
-    """Return what an expression is told about a user, or about the service account that it names."""
+    """Return the decision about a user, or about the service account that an expression names."""
     who = user if isinstance(user, User) else User(user.name, tuple(user.groups), user.uid)
     if asked.user:
         namespace = asked.user.removeprefix(ACCOUNT_PREFIX).partition(":")[0]

@@ -1,4 +1,4 @@
-"""What is wrong with an object that a write wants: kind, metadata, values, and what its resource itself says."""
+"""Validation of the object of a write: kind, metadata, values, and the rules of its resource."""
 
 from apiext.documents.document import Document, View
 from apiext.meta import fields, objectmeta, status

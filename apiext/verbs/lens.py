@@ -1,4 +1,4 @@
-"""What an update sees of an object, and how it is put back: the object itself and its status, or its scale."""
+"""The part of an object that an update sees, and how it is put back: the object and its status, or its scale."""
 
 from apiext.catalog.accessors import AccessorError
 from apiext.documents.document import Document, View

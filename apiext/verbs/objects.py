@@ -1,4 +1,4 @@
-"""What every write does with its object: where it is stored, what admission and reads see of it, what it leaves out."""
+"""Common parts of writes: the object's key, its view for admission and reads, and omitted fields."""
 
 from collections.abc import Callable
 
@@ -58,9 +58,9 @@ def with_hidden(
 ) -> Document:
     """Return a changed object with the fields of the stored one that its version does not show.
 
-    ``raw`` are the stored bytes, ``shown`` is what the version of the call shows of them. ``gone()`` are hidden paths
-    that the write removes. Strategy None only: a webhook is told of the whole object and converts all of it, and each
-    version of a built-in kind shows all of its objects.
+    ``raw`` are the stored bytes, ``shown`` is their view in the version of the call. ``gone()`` are hidden paths
+    that the write removes. Strategy None only: a webhook gets the whole object and converts all of it, and each
+    version of a built-in kind shows all fields.
     """
     versions = call.resource.all_versions
     if len(versions) < 2 or call.served.codec.converts or call.served.model.typed:
@@ -87,7 +87,7 @@ def absent(call: Call) -> status.StatusError:
 
 
 def warn_of_owners(call: Call, document: Document, admitted: bool = True) -> None:
-    """Drop owners that are named twice and tell of them; bodies are looked at before admission, too (WRI-015)."""
+    """Drop duplicate owners with a warning; bodies are checked before admission, too (WRI-015)."""
     doubles = metadata.dedup_owners(document)
     if doubles:
         after = " after mutating admission happens" if admitted else ""

@@ -1,4 +1,4 @@
-"""Field ownership of a call: server-side apply, and who owns what after any other write (SSA-001…019)."""
+"""Field ownership of a call: server-side apply, and the owners after any other write (SSA-001…019)."""
 
 from collections.abc import Callable
 
@@ -114,9 +114,9 @@ def writer(
     now: str,
     conversions: dict[tuple[bytes, str], Document] | None = None,
 ) -> Writer:
-    """Return who writes to an endpoint (empty for the object itself) at a time (RFC 3339).
+    """Return the manager of a write to an endpoint (empty for the object itself) at a time (RFC 3339).
 
-    ``conversions`` are the answers of the webhook so far; what is missing is raised as Needed.
+    ``conversions`` are the answers of the webhook so far; a missing one is raised as Needed.
     """
     versions = _Versions(resource, served, endpoint, {} if conversions is None else conversions)
     return Writer(versions, served.names.api_version, served.names.kind, name, endpoint, now)
@@ -150,7 +150,7 @@ _MAX_NAME = 128
 
 def posted(call: Call, document: Document, options: WriteOptions, now: str) -> None:
     """Forget what only the server may say of what is posted, and set its managedFields."""
-    if not call.endpoint.name:  # who asks for a token says which account is meant
+    if not call.endpoint.name:  # a token request names its account
         wipe(document)
     claim(call, document, options, now)
 
@@ -250,7 +250,7 @@ def _alike(served: ServedVersion, new: View, old: View) -> bool:
 
 
 def given_up(call: Call, options: WriteOptions, old: View, new: View) -> FieldSet:
-    """Return the paths that an apply has taken out of its manager's set and that no other manager owns."""
+    """Return the paths that an apply has removed from its manager's set and that no other manager owns."""
     name = options.field_manager or _printable(call.manager)
     applier = entries.manager_of(name, entries.APPLY, "", call.endpoint.name)
     before, after = (entries.readable(one["metadata"].get("managedFields")) for one in (old, new))
@@ -344,9 +344,9 @@ class Application:
             raise status.unknown(str(error)) from error
 
     def _scaled(self, live: View) -> Document:
-        """Return the Scale with its owners; 500 for what would change it: upstream's converter does not know the kind.
+        """Return the Scale with its owners; 500 if the apply would change it: upstream's converter lacks the kind.
 
-        It needs the converter, too, where nobody owns the replicas yet (recorded).
+        It needs the converter, too, if the replicas have no owner yet (recorded).
         """
         version, kind = self._call.endpoint.model.api_version, self._call.endpoint.model.kind
         fault = f"to proper version: request to convert CR to an invalid group/version: {version}"

@@ -1,7 +1,7 @@
-"""What upstream quotes when the result of a patch cannot be taken: the patched text in Go's order of members (WRI-007).
+"""Upstream's quotes of an invalid patch result: the patched text in Go's order of fields (WRI-007).
 
-Go keeps what a patch did not touch as it was printed, in the order of its structs, sorts the members of each object on
-the way to a change, and leaves what the patch brought as the client wrote it. Made only when there is an error.
+Go keeps untouched fields as they were printed, in the order of its structs, sorts the fields of each object on
+the path to a change, and leaves the client's fields as they were sent. Made only for an error.
 """
 
 import json

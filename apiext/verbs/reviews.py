@@ -112,7 +112,7 @@ def _judged(verbs: Verbs, user: User, spec: View) -> Document:
 
 
 def _ignored(asked: View) -> list[str]:
-    """Return what is said of selectors that cannot be read: who authorizes looks at none, as upstream's roles."""
+    """Return the error of invalid selectors: authorizers ignore selectors, as upstream's roles."""
     told: list[str] = []
     for name, (parse, fits) in _PARSERS.items():
         selector = asked.get(name) or {}
@@ -237,7 +237,7 @@ async def _self_rules(verbs: Verbs, call: Call, document: Document, permit: Perm
     return {"metadata": {}, "spec": {}, "status": shown}
 
 
-# --- who ---
+# --- users ---
 
 
 async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -> Document:
@@ -252,7 +252,7 @@ async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -
         return {"status": {"user": {}}}
     try:
         account = await _account(verbs.accounts, token, audiences) if verbs.accounts is not None else None
-    except BadToken as error:  # those who do not know it are asked first
+    except BadToken as error:  # other authenticators, which do not know the token, come first
         return _unknown(f"[{_INVALID}, {error}]")
     if account is not None:
         return _known(*account)
@@ -268,7 +268,7 @@ async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -
 
 
 async def _account(accounts: Tokens, token: str, audiences: Sequence[str]) -> tuple[User, list[str]] | None:
-    """Return whose token it is, as Tokens.user does, by what the store has by now where the cache does not help."""
+    """Return the account of a token, as Tokens.user does, by the store's newest state if the cache lacks it."""
     try:
         return accounts.user(token, audiences)
     except Unbound:
@@ -378,7 +378,7 @@ def _check_seconds(seconds: int) -> None:
 
 
 _SECONDS = "spec.expirationSeconds"
-ISSUED = "authentication.kubernetes.io/issued-credential-id"  # the annotation that tells of a new token
+ISSUED = "authentication.kubernetes.io/issued-credential-id"  # the audit annotation of a new token
 
 REVIEWS: Mapping[str, Answer] = {
     "self_access": _self_access,

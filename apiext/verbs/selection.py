@@ -24,9 +24,9 @@ _NAMESPACE = Dimension("metadata.namespace", lambda entry: entry.namespace)
 
 
 class Selection(Struct, frozen=True):
-    """What a list, watch or collection delete asks for: all ``terms`` must hold.
+    """Selection of a list, watch or collection delete: all ``terms`` must hold.
 
-    ``matches`` tests them, None when everything is asked for. ``name`` is set when metadata.name must equal it, and so
+    ``matches`` tests them, None if everything is selected. ``name`` is set if metadata.name must equal it, and so
     is ``namespace``; ``key`` is equal for equal selections.
     """
 
@@ -38,7 +38,7 @@ class Selection(Struct, frozen=True):
 
     @property
     def by_labels(self) -> bool:
-        """Whether labels are asked about, which a conversion webhook may change."""
+        """Report whether it selects by labels, which a conversion webhook may change."""
         return bool(self.key[0])
 
     @property
@@ -130,7 +130,7 @@ def _field_term(dimension: Dimension, operator: str, value: str) -> Term:
 
 
 def _label_terms(requirements: Sequence[Requirement]) -> list[Term]:
-    """Return the conditions on labels; many of them become few, since each object is asked for all of them."""
+    """Return the conditions on labels; many of them are merged, since each object is tested with all of them."""
     if len(requirements) <= limits.TERMS_APART:
         return [*map(_label_term, requirements)]
     values: dict[tuple[str, str], set[str]] = {}  # by operator and key
@@ -221,7 +221,7 @@ _METADATA = frozenset(("metadata.name", "metadata.namespace"))
 
 
 class FieldReader:
-    """Reads one field of entries as one version shows them; remembers the last limits.FIELD_VALUES answers."""
+    """Reads one field of entries in one version; caches the last limits.FIELD_VALUES answers."""
 
     __slots__ = ("_decode", "_known", "_value")
 

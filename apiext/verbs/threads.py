@@ -26,12 +26,12 @@ async def prepare(call: Call) -> None:
 
 
 async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Return what the work returns: here for a small object of a schema in use, else out of a thread.
+    """Return the result of the work: here for a small object of a schema in use, else from a thread.
 
-    Work that turns out to be long is done again in a thread, so it must not have changed anything when it raises
-    BudgetExhausted. The thread is stopped when the request ends, or at the call's deadline with a 504. A user and a
-    definition have shares of the threads, so that long work on one leaves a thread for the others. Work
-    that needs an object in another version is done again, too, once the webhook has answered (VER-004).
+    Long work is repeated in a thread, so it must not have changed anything when it raises BudgetExhausted. The thread
+    is stopped when the request ends, or at the call's deadline with a 504. A user and a definition have shares of the
+    threads, so that long work on one leaves a thread for the others. Work that needs an object in another version is
+    repeated, too, once the webhook has answered (VER-004).
     """
     for _ in range(limits.CONVERSIONS_OF_A_CALL):
         try:
@@ -49,9 +49,9 @@ async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
 
 
 async def encoded(call: Call, document: Document) -> bytes:
-    """Return what is stored of a document whose metadata are in form, as those of all objects on their way are.
+    """Return the stored form of a document with normalised metadata, as all objects of a write have.
 
-    What the answer will show of it is converted first: when the webhook cannot do that, nothing is written yet.
+    The answer is converted first: if the webhook fails, nothing is written yet.
     """
     raw = await run(call, call.served.codec.to_store, document)
     if call.served.codec.converts:

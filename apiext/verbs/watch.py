@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Frames(Protocol):
-    """How one representation looks on the wire; http makes it."""
+    """The wire form of one representation; http makes it."""
 
     @property
     def key(self) -> Hashable:
@@ -46,15 +46,15 @@ class Frames(Protocol):
 
     @property
     def failed(self) -> Callable[[StatusError], bytes]:
-        """error → the ERROR that ends a stream whose objects cannot be shown any more."""
+        """error → the ERROR that ends a stream whose objects cannot be shown."""
 
     @property
     def expired(self) -> Callable[[int, int], bytes]:
-        """(asked, oldest) → the ERROR 410 that ends a stream which fell behind."""
+        """(requested, oldest) → the ERROR 410 that ends a stream which fell behind."""
 
     @property
     def first(self) -> Callable[[Entry], bytes] | None:
-        """Entry → bytes of an initial event, where they are unlike others."""
+        """Entry → bytes of an initial event, if they differ from other events."""
 
     @property
     def stage(self) -> Stage | None:
@@ -66,9 +66,9 @@ class Frames(Protocol):
 
 
 async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Frames, sink: Sink) -> Watcher:
-    """Register the sink and send what the stream starts with; raises StatusError before anything is written.
+    """Register the sink and send the beginning of the stream; raise StatusError before anything is written.
 
-    A revision that is gone raises 410 (http sends it as the stream's only event, RV-009).
+    A compacted revision raises 410 (http sends it as the stream's only event, RV-009).
     """
     selection = await selected(call.served, options, call.name)
     collection = collection_of(verbs, call)
@@ -103,7 +103,7 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
 
 
 def _fault(frames: Frames, error: Exception) -> bytes:
-    """Return the ERROR for an object that cannot be shown, mostly stored by somebody else."""
+    """Return the ERROR for an object that cannot be shown, mostly stored by another program."""
     if isinstance(error, WrongVersion):
         return frames.failed(status.unknown(error.named))
     if isinstance(error, Unreadable):

@@ -61,7 +61,7 @@ class Update(Struct):
         call.size = max(call.size, len(entry.raw))
         new, raw = await self._admitted(lens, entry)
         key = entry.namespace, entry.name
-        if raw is None:  # the last finalizer is gone: delete instead of writing (WRI-009)
+        if raw is None:  # without its last finalizer: delete instead of writing (WRI-009)
             removed = Outcome(200, document=_at(call.endpoint.project(new), entry.revision))
             return Unconfirmed(removed) if dry_run else Remove(key, entry.revision, lambda _: removed)
         shown: View | None = None

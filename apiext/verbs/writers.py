@@ -27,12 +27,11 @@ Queues = dict[Key, Queue]
 
 
 class Writer:
-    """A write under way. It tries without a turn first, and asks for one when another writer was faster.
+    """A write in flight. It tries without a turn first, and requests one after a conflict.
 
     A turn that takes longer than limits.WRITER_TURN passes to the next writer: a webhook that is called in it may
-    write the same object, or never answer. The writer goes on without a turn. After a conflict it is the first to get
-    another one, of twice the length. Only the transaction decides which write is stored: other servers know nothing of
-    these queues.
+    write the same object, or never answer. The writer goes on without a turn. After a conflict it gets the next turn,
+    of twice the length. Only the transaction decides which write is stored: other servers have queues of their own.
     """
 
     __slots__ = ("_call", "_granted", "_key", "_queue", "_queues", "_seconds", "_timer")

@@ -115,7 +115,7 @@ async def test_an_object_of_a_successor_is_not_deleted(finalizers: tuple[str, ..
 
 
 @pytest.mark.rows("DEL-005")
-@pytest.mark.parametrize("step", ["_say_in_progress", "_say"])
+@pytest.mark.parametrize("step", ["_set_in_progress", "_set_condition"])
 async def test_a_definition_made_again_meanwhile_stays_as_it_is(step: str) -> None:
     etcd, name = FakeEtcd(), "widgets.example.com"
     async with server(etcd) as one:

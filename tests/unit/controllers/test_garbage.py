@@ -106,7 +106,7 @@ async def test_a_start_finds_what_was_left_undone() -> None:
 
 async def test_owners_of_kinds_that_are_not_served_keep_their_dependents() -> None:
     async with world() as it:
-        stranger = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "uid": "u-pod"}}
+        stranger = {"apiVersion": "other.example.org/v1", "kind": "Gadget", "metadata": {"name": "p", "uid": "u-pod"}}
         old = {**widget("old"), "apiVersion": "example.com/v0"}
         child, both = owned(widget("child"), stranger), owned(widget("both"), old, widget("never"))
         await it.put(child)

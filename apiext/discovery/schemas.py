@@ -80,7 +80,7 @@ def kinds(served: ServedVersion, *, v2: bool) -> dict[str, Document]:
         if one.partial and (schema := model.schema()) is not None:  # a Scale is published once for all
             name = types.typed_model_name(model.group, model.version, model.kind)
             found[name] = _object(schema, v2) | _named(model.group, model.version, model.kind)
-    if served.model.typed and not v2:  # v2 has all of these types once for everybody
+    if served.model.typed and not v2:  # v2 has all of these types once for all groups
         found |= types.own_types(types.referred_to(found))
     return found
 

@@ -4,6 +4,8 @@
 MAX_MUTATED = 6 * 1024 * 1024
 # Warnings that admission adds to a write. Beyond: the rest is left out.
 MAX_WARNINGS_ADDED = 64
+# Operations and resources whose candidates among webhooks or policies are cached. Beyond: the cache is emptied.
+WRITES_MATCHED = 4_096
 # Kinds and resources of admission reviews in a cache. Beyond: the oldest is evicted.
 FORMS_SEEN = 256
 # CEL cost units of an expression on the event loop. Beyond: a thread.

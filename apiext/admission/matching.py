@@ -1,14 +1,18 @@
 """Matching of writes and hooks: rules, scope, selectors, and equal resources in other versions (ADM-005)."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
+from apiext.admission import limits
 from apiext.admission.attributes import NAMESPACES, Attributes, Form, form_of
 from apiext.documents.document import View
 from apiext.meta import status
+from apiext.meta.names import GroupResource
 from apiext.meta.selectors import EVERYTHING, LabelSelector, SelectorError
+
+T = TypeVar("T")
 
 
 class Rule(Struct, frozen=True):
@@ -30,6 +34,14 @@ class Rule(Struct, frozen=True):
             and self._has_resource(attributes.resource.resource, attributes.subresource)
             and (self.scope == "*" or self._in_scope(attributes))
             and (not self.names or attributes.name in self.names)
+        )
+
+    def may_match(self, operation: str, resource: GroupResource, subresource: str) -> bool:
+        """Report whether the rule matches writes to a resource in some version, of some name."""
+        return (
+            not self.operations.isdisjoint((operation, "*"))
+            and not self.groups.isdisjoint((resource.group, "*"))
+            and self._has_resource(resource.resource, subresource)
         )
 
     def _has_resource(self, resource: str, subresource: str) -> bool:
@@ -74,6 +86,15 @@ class Criteria(Struct, frozen=True):
             return attributes.form
         return _form(self.rules, attributes, self.equivalent)
 
+    def may_match(self, attributes: Attributes) -> bool:
+        """Report whether some write of the same operation on the same resource may match; exclusions do not count."""
+        if self.any_resource and not self.rules:
+            return True
+        if self.equivalent and attributes.definition is not None and attributes.definition.equals:
+            return True
+        resource, subresource = attributes.resource, attributes.subresource
+        return any(rule.may_match(attributes.operation, resource, subresource) for rule in self.rules)
+
     def selects_object(self, new: View | None, old: View | None) -> bool:
         """Tell whether the object has the right labels, as it will be or as it was; 500 for a broken selector."""
         selector = _readable(self.by_object)
@@ -90,6 +111,37 @@ class Criteria(Struct, frozen=True):
     def selects_namespace(self, labels: Mapping[str, str]) -> bool:
         """Tell whether a namespace has the right labels; 500 for a broken selector."""
         return _readable(self.by_namespace).matches(labels)
+
+
+class Candidates(Generic[T]):
+    """The hooks that may match writes to a resource, cached until the configuration changes.
+
+    A write costs the same beside any number of hooks for other resources.
+    """
+
+    __slots__ = ("_cached", "_criteria", "_hooks")
+
+    def __init__(self, criteria: Callable[[T], Criteria]) -> None:
+        self._criteria = criteria
+        self._hooks: tuple[T, ...] = ()
+        self._cached: dict[tuple[object, ...], tuple[tuple[int, T], ...]] = {}
+
+    def among(self, hooks: tuple[T, ...], attributes: Attributes) -> tuple[tuple[int, T], ...]:
+        """Return the hooks that may match the write, each with its index among all of them."""
+        if hooks is not self._hooks:
+            self._hooks, self._cached = hooks, {}
+        definition = attributes.definition
+        equals = definition is not None and bool(definition.equals)
+        key = (attributes.operation, attributes.resource, attributes.subresource, equals)
+        found = self._cached.get(key)
+        if found is None:
+            if len(self._cached) >= limits.WRITES_MATCHED:
+                self._cached.clear()
+            found = tuple(
+                (index, hook) for index, hook in enumerate(hooks) if self._criteria(hook).may_match(attributes)
+            )
+            self._cached[key] = found
+        return found
 
 
 def selector_of(document: Mapping[str, Any] | None) -> LabelSelector | str:

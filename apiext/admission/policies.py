@@ -10,6 +10,7 @@ from apiext.admission import calls
 from apiext.admission.attributes import NAMESPACES, Attributes, Form
 from apiext.admission.configured import Live
 from apiext.admission.expressions import variables
+from apiext.admission.matching import Candidates
 from apiext.admission.params import ConfigurationError, Params, as_go
 from apiext.admission.policy import Binding, Policy
 from apiext.admission.surroundings import Surroundings
@@ -31,7 +32,7 @@ UNUSABLE = (ConfigurationError, StatusError)
 class Policies(Generic[C]):
     """A plug-in of policies: those that are configured, with their bindings and parameters."""
 
-    __slots__ = ("_around", "_bindings", "_params", "_policies")
+    __slots__ = ("_around", "_bindings", "_bound", "_bound_of", "_candidates", "_params", "_policies")
 
     def __init__(
         self, policies: Live[Policy[C]], bindings: Live[Binding], params: Params, around: Surroundings
@@ -40,6 +41,9 @@ class Policies(Generic[C]):
         self._bindings = bindings
         self._params = params
         self._around = around
+        self._candidates = Candidates[Policy[C]](lambda policy: policy.criteria)
+        self._bound_of: tuple[Binding, ...] = ()
+        self._bound: Mapping[str, Sequence[Binding]] = {}
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
         """Report whether any policy is configured."""
@@ -50,13 +54,26 @@ class Policies(Generic[C]):
         self._policies.follow(changed)
 
     async def case(self, attributes: Attributes, new: View | None) -> "Case[C] | None":
-        """Return the write for the policies; None if there are none, or the write is exempt."""
+        """Return the write for the policies; None if none may match it, or it is exempt."""
         policies = await self._policies.current()
         if not policies or attributes.served is None or calls.exempt(attributes, calls.POLICY_KINDS):
             return None
         if calls.is_question(attributes):
             return None
-        return Case(self._around, self._params, attributes, new, policies, await self._bindings.current())
+        candidates = self._candidates.among(policies, attributes)
+        if not candidates:
+            return None
+        found = [policy for _, policy in candidates]
+        return Case(self._around, self._params, attributes, new, found, await self._bindings_by_policy())
+
+    async def _bindings_by_policy(self) -> Mapping[str, Sequence[Binding]]:
+        bindings = await self._bindings.current()
+        if bindings is not self._bound_of:
+            bound: dict[str, list[Binding]] = {}
+            for binding in bindings:
+                bound.setdefault(binding.policy, []).append(binding)
+            self._bound, self._bound_of = bound, bindings
+        return self._bound
 
 
 class NoNamespace(Exception):
@@ -86,7 +103,10 @@ class Denial(Struct, frozen=True):
 
 
 class Case(Generic[C]):
-    """One write before the policies of a plug-in; ``new`` is the object as it is by now."""
+    """One write before the policies of a plug-in; ``new`` is the object as it is by now.
+
+    ``bindings`` are those of each policy, by the name of the policy.
+    """
 
     __slots__ = ("_bindings", "_namespace", "_params", "_policies", "around", "attributes", "denials", "new", "turn")
 
@@ -97,7 +117,7 @@ class Case(Generic[C]):
         attributes: Attributes,
         new: View | None,
         policies: Sequence[Policy[C]],
-        bindings: Sequence[Binding],
+        bindings: Mapping[str, Sequence[Binding]],
     ) -> None:
         self.around = around
         self.attributes = attributes
@@ -111,15 +131,13 @@ class Case(Generic[C]):
 
     async def uses(self) -> AsyncIterator[Use[C]]:
         """Yield what is to be done, by the names of policies and bindings; what cannot be put to use denies."""
-        bound: dict[str, list[Binding]] = {}
-        for binding in self._bindings:
-            bound.setdefault(binding.policy, []).append(binding)
         for policy in self._policies:
             await self.turn.give()
-            form = await self._form(policy) if policy.name in bound else None
+            bindings = self._bindings.get(policy.name, ())
+            form = await self._form(policy) if bindings else None
             if form is None:
                 continue
-            for binding in bound[policy.name]:
+            for binding in bindings:
                 if await self._applies(policy, binding):
                     yield Use(policy, binding, form)
 

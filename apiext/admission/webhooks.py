@@ -12,6 +12,7 @@ from apiext.admission.attributes import Attributes, Form
 from apiext.admission.calls import Failed, Observed, Rejected
 from apiext.admission.configured import Live
 from apiext.admission.hooks import Hook
+from apiext.admission.matching import Candidates
 from apiext.admission.reviews import Response
 from apiext.admission.surroundings import Surroundings
 from apiext.admission.versions import Shown, Versions, elsewhere, normalized, served_in
@@ -34,12 +35,13 @@ VALIDATING = "validating.webhook.admission.k8s.io/"
 class _Webhooks:
     """A plug-in of webhooks: those that are configured."""
 
-    __slots__ = ("_around", "_live")
+    __slots__ = ("_around", "_candidates", "_live")
     type: str  # in metrics
 
     def __init__(self, live: Live[Hook], around: Surroundings) -> None:
         self._live = live
         self._around = around
+        self._candidates = Candidates[Hook](lambda hook: hook.criteria)
         around.metrics.follow(self.type, lambda: (hook.name for hook in live.compiled))
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
@@ -50,11 +52,12 @@ class _Webhooks:
         """Call ``changed`` when the first webhook is configured, and after the last one was removed."""
         self._live.follow(changed)
 
-    async def _hooks(self, attributes: Attributes) -> Sequence[Hook]:
-        """Return the webhooks that a write may be about."""
+    async def _hooks(self, attributes: Attributes) -> Sequence[tuple[int, Hook]]:
+        """Return the webhooks that may match a write, each with its index among all of them."""
         hooks = await self._live.current()
-        spared = attributes.served is None or calls.exempt(attributes) or calls.is_question(attributes)
-        return () if spared else hooks
+        if attributes.served is None or calls.exempt(attributes) or calls.is_question(attributes):
+            return ()
+        return self._candidates.among(hooks, attributes)
 
 
 class MutatingWebhooks(_Webhooks):
@@ -74,7 +77,7 @@ class _Mutation:
     """One write on its way through the mutating webhooks, in one of its rounds."""
 
     def __init__(
-        self, around: Surroundings, attributes: Attributes, hooks: Sequence[Hook], new: Document | None
+        self, around: Surroundings, attributes: Attributes, hooks: Sequence[tuple[int, Hook]], new: Document | None
     ) -> None:
         self._around = around
         self._attributes = attributes
@@ -85,8 +88,8 @@ class _Mutation:
 
     async def run(self) -> Document | None:
         turn = Turn()
-        for index, hook in enumerate(self._hooks):
-            if index:
+        for index, hook in self._hooks:
+            if turn.over:
                 await turn.give()
             await self._turn(index, hook)
         self._again.leave(self._new)
@@ -219,8 +222,8 @@ class ValidatingWebhooks(_Webhooks):
         versions = Versions(attributes, self._around.convert, attributes.new)
         meant: list[tuple[Hook, Form, Shown]] = []
         turn = Turn()
-        for index, hook in enumerate(await self._hooks(attributes)):
-            if index:
+        for _, hook in await self._hooks(attributes):
+            if turn.over:
                 await turn.give()
             form = await calls.form_for(self._around, hook, attributes, versions, "validating", attributes.new)
             if form is not None:

@@ -1,0 +1,77 @@
+"""Candidates: no hook that matches a write is left out, whatever the cache holds."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from apiext.admission import limits
+from apiext.admission.attributes import Attributes
+from apiext.admission.matching import Candidates, Criteria, Rule
+from apiext.auth.user import User
+from tests.unit.catalog import samples
+
+ALICE = User("alice", ("devs",), "u1")
+WIDGETS = samples.resource(samples.version("v1", {"type": "object"}), samples.version("v2", {"type": "object"}))
+OTHERS = samples.resource(samples.version("v1", {"type": "object"}), group="other.example.com")
+EQUAL = replace(WIDGETS, equals=(OTHERS.versions["v1"],))
+
+NAMES = st.frozensets(st.sampled_from(["*", "x", "y"]), max_size=2)
+RULES = st.builds(
+    Rule,
+    operations=st.frozensets(st.sampled_from(["*", "CREATE", "UPDATE", "DELETE"]), max_size=3),
+    groups=st.frozensets(st.sampled_from(["*", "example.com", "other.example.com", "absent.io"]), max_size=2),
+    versions=st.frozensets(st.sampled_from(["*", "v1", "v2", "v3"]), max_size=2),
+    resources=st.lists(
+        st.tuples(st.sampled_from(["*", "widgets", "gadgets"]), st.sampled_from(["", "*", "status"])), max_size=2
+    ).map(tuple),
+    scope=st.sampled_from(["*", "Namespaced", "Cluster"]),
+    names=st.just(frozenset[str]()) | NAMES,
+)
+CRITERIA = st.builds(
+    Criteria,
+    rules=st.lists(RULES, max_size=2).map(tuple),
+    excluded=st.lists(RULES, max_size=1).map(tuple),
+    equivalent=st.booleans(),
+    any_resource=st.booleans(),
+)
+
+
+def write(operation: str, subresource: str, *, equals: bool) -> Attributes:
+    definition = EQUAL if equals else WIDGETS
+    served = definition.versions["v1"]
+    names = served.names
+    return Attributes(
+        operation, names.group_resource, "v1", names.group_kind, subresource, "n", "x", ALICE, dry_run=False,
+        served=served, definition=definition,
+    )  # fmt: skip
+
+
+WRITES = st.builds(
+    write, st.sampled_from(["CREATE", "UPDATE", "DELETE"]), st.sampled_from(["", "status"]), equals=st.booleans()
+)
+
+
+@given(st.lists(st.lists(CRITERIA, max_size=4).map(tuple), min_size=1, max_size=3), st.lists(WRITES, max_size=6))
+def test_no_matching_hook_is_left_out(configurations: list[tuple[Criteria, ...]], writes: list[Attributes]) -> None:
+    candidates = Candidates[Criteria](lambda criteria: criteria)
+    for hooks in configurations:
+        for attributes in writes * 2:
+            found = candidates.among(hooks, attributes)
+            assert all(hooks[index] is hook for index, hook in found)
+            matching = [index for index, hook in enumerate(hooks) if hook.form(attributes) is not None]
+            assert set(matching) <= {index for index, _ in found}
+
+
+def test_hooks_of_another_resource_are_no_candidates() -> None:
+    rule = Rule(frozenset("*"), frozenset(["example.com"]), frozenset("*"), (("gadgets", ""),))
+    attributes = write("CREATE", "", equals=False)
+    assert Candidates[Criteria](lambda it: it).among((Criteria((rule,)),), attributes) == ()
+
+
+def test_the_cache_has_a_limit() -> None:
+    candidates, hooks = Candidates[Criteria](lambda it: it), (Criteria((), any_resource=True),)
+    attributes = write("CREATE", "", equals=False)
+    for number in range(limits.WRITES_MATCHED + 10):
+        changed = replace(attributes, subresource=f"s{number}")
+        assert candidates.among(hooks, changed) == ((0, hooks[0]),)
+    assert len(candidates._cached) <= limits.WRITES_MATCHED

@@ -11,6 +11,7 @@ from apiext.documents.document import View
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.selectors import EVERYTHING, LabelSelector, SelectorError
+from apiext.turn import in_turns
 
 T = TypeVar("T")
 
@@ -124,9 +125,9 @@ class Candidates(Generic[T]):
     def __init__(self, criteria: Callable[[T], Criteria]) -> None:
         self._criteria = criteria
         self._hooks: tuple[T, ...] = ()
-        self._cached: dict[tuple[object, ...], tuple[tuple[int, T], ...]] = {}
+        self._cached: dict[tuple[object, ...], Sequence[tuple[int, T]]] = {}
 
-    def among(self, hooks: tuple[T, ...], attributes: Attributes) -> tuple[tuple[int, T], ...]:
+    async def among(self, hooks: tuple[T, ...], attributes: Attributes) -> Sequence[tuple[int, T]]:
         """Return the hooks that may match the write, each with its index among all of them."""
         if hooks is not self._hooks:
             self._hooks, self._cached = hooks, {}
@@ -135,12 +136,11 @@ class Candidates(Generic[T]):
         key = (attributes.operation, attributes.resource, attributes.subresource, equals)
         found = self._cached.get(key)
         if found is None:
-            if len(self._cached) >= limits.WRITES_MATCHED:
-                self._cached.clear()
-            found = tuple(
-                (index, hook) for index, hook in enumerate(hooks) if self._criteria(hook).may_match(attributes)
-            )
-            self._cached[key] = found
+            cached = self._cached  # a change of the configuration meanwhile replaces it
+            found = await in_turns(enumerate(hooks), lambda one: self._criteria(one[1]).may_match(attributes))
+            if len(cached) >= limits.WRITES_MATCHED:
+                cached.clear()
+            cached[key] = found
         return found
 
 

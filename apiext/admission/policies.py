@@ -60,7 +60,7 @@ class Policies(Generic[C]):
             return None
         if calls.is_question(attributes):
             return None
-        candidates = self._candidates.among(policies, attributes)
+        candidates = await self._candidates.among(policies, attributes)
         if not candidates:
             return None
         found = [policy for _, policy in candidates]

@@ -57,7 +57,7 @@ class _Webhooks:
         hooks = await self._live.current()
         if attributes.served is None or calls.exempt(attributes) or calls.is_question(attributes):
             return ()
-        return self._candidates.among(hooks, attributes)
+        return await self._candidates.among(hooks, attributes)
 
 
 class MutatingWebhooks(_Webhooks):

@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import orjson
+from msgspec.structs import replace
 
 from apiext import limits as server_limits
 from apiext.catalog.columns import OF_METADATA, Searching
@@ -66,7 +67,8 @@ async def reply(subject: Subject, page: Page) -> Reply:
         return Reply(200, PROTOBUF, await _protobuf(subject, page, entries), compressible=True)
     if make is None:
         items = [document async for document in _documents(subject, entries)]
-        whole = await asyncio.to_thread(_whole, subject, items, metadata_of(page))
+        now = subject.clock()  # one time for all ages of the answer, which a thread makes
+        whole = await asyncio.to_thread(_whole, replace(subject, clock=lambda: now), items, metadata_of(page))
         return Reply(200, wanted.encoding, (whole,), compressible=True)
     make_frame, maker = make
     finish = FINISHED.get((wanted.encoding, wanted.kind, wanted.pretty))

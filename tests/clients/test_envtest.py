@@ -96,15 +96,17 @@ def _assert_roles_count(api: Client, url: str, clients: Authority) -> None:
     refused = joe.get(path).expect(403)
     text = 'User "joe" cannot list resource "configmaps" in API group "" in the namespace "default"'
     assert refused["message"] == f"configmaps is forbidden: {text}"
-    api.post(
-        "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
-        {
-            "metadata": {"name": "devs"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
-            "subjects": [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "devs"}],
-        },
-    ).expect(201)
-    until(lambda: joe.get(path).status == 200, "the aggregated role edit is filled in", 5)
+    group = "rbac.authorization.k8s.io"
+    roles = f"/apis/{group}/v1/namespaces/default/roles"
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "create"]}
+    api.post(roles, {"metadata": {"name": "writers"}, "rules": [rule]}).expect(201)
+    binding = {
+        "metadata": {"name": "devs"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "writers"},
+        "subjects": [{"kind": "Group", "apiGroup": group, "name": "devs"}],
+    }
+    api.post(f"/apis/{group}/v1/namespaces/default/rolebindings", binding).expect(201)
+    until(lambda: joe.get(path).status == 200, "the role counts", 5)
     joe.post(path, {"metadata": {"name": "mine"}}).expect(201)
     joe.get("/api/v1/configmaps").expect(403)
 

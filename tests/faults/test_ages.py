@@ -26,6 +26,7 @@ from tests.support.processes import ROOT, running_etcd, running_server
 HOUR = 3600
 MOVES = (3 * HOUR, 0, -3 * HOUR, 0)  # seconds by which the clock is wrong, one after another
 KINDS = yaml.safe_load((ROOT / "apiext" / "conformance" / "builtin_kinds.yaml").read_text("utf-8"))
+SAMPLES = yaml.safe_load((ROOT / "tests" / "reference" / "samples.yaml").read_text("utf-8"))
 DATED = {"Age", "Since", "Last Seen", "First Seen"}
 STAMPS = {"Since": "2001-02-03T04:05:06Z", "First Seen": "2026-01-02T03:04:05Z", "Last Seen": "2026-11-20T00:00:00Z"}
 COLUMNS = [
@@ -239,6 +240,12 @@ def _fill(api: Client) -> str:
             if kind["kind"] == "Event":
                 made |= _seen(version)
             api.post(kind["path"], made).expect(201)
+    covered = {kind["path"] for kind in KINDS}
+    for sample in SAMPLES:
+        if sample["path"] not in covered:
+            names = [sample["name"]] if "name" in sample else [f"sample-{number}" for number in range(OBJECTS)]
+            for name in names:
+                api.post(sample["path"], {"metadata": {"name": name}, **sample["body"]}).expect(201)
     widgets = serve(api, additionalPrinterColumns=COLUMNS)
     gadgets = serve(api, "gadgets", scope="Cluster")
     for number in range(2 * OBJECTS):

@@ -176,12 +176,13 @@ def test_a_store_in_the_process_whose_disk_is_slow_and_then_hangs(tmp_path: Path
 
 
 def refused(*flags: str) -> str:
-    """Run a server that cannot start; return what it said last."""
+    """Run a server that cannot start; return its error."""
     ended = subprocess.run(
         [*SERVE, *flags], cwd=ROOT, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=60
     )
     assert (ended.returncode, "Traceback" in ended.stderr) == (1, False), ended.stderr
-    return ended.stderr.splitlines()[-1]
+    [error] = errors(ended.stderr)
+    return error
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ MIGRATIONS = "storagemigration.k8s.io/storageversionmigrations"
 CONFIG_MAPS = "configmaps/default"
 
 FOLLOWERS: Mapping[str, tuple[str, ...]] = {
-    "admission/hooks.py Live.__init__": HOOKS,
+    "admission/configured.py Live.__init__": HOOKS,
     "auth/roles.py Roles._follow": ROLES,
     "controllers/account_tokens.py AccountTokens.start": (SECRETS, ACCOUNTS),
     "controllers/aggregation.py Aggregation.start": (f"{RBAC}/clusterroles",),

@@ -300,7 +300,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestNamespacesEnd(t *testing.T) {
+func TestDeletedNamespacesStayTerminating(t *testing.T) {
 	ctx := context.Background()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	if err := k8s.Create(ctx, namespace); err != nil {
@@ -316,10 +316,15 @@ func TestNamespacesEnd(t *testing.T) {
 	if err := k8s.Delete(ctx, namespace); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the namespace is gone", func() (bool, error) {
-		err := k8s.Get(ctx, types.NamespacedName{Name: namespace.Name}, namespace)
-		return apierrors.IsNotFound(err), err
-	})
+	if err := k8s.Get(ctx, types.NamespacedName{Name: namespace.Name}, namespace); err != nil {
+		t.Fatal(err)
+	}
+	if namespace.Status.Phase != corev1.NamespaceTerminating {
+		t.Fatalf("phase %q: no controller of namespaces runs under envtest", namespace.Status.Phase)
+	}
+	if err := k8s.Create(ctx, crontab("late", namespace.Name)); !apierrors.IsForbidden(err) {
+		t.Fatalf("a terminating namespace takes a new object: %v", err)
+	}
 }
 
 func TestUsersByCertificateAndKubectl(t *testing.T) {

@@ -52,26 +52,28 @@ WRITES = st.builds(
 
 
 @given(st.lists(st.lists(CRITERIA, max_size=4).map(tuple), min_size=1, max_size=3), st.lists(WRITES, max_size=6))
-def test_no_matching_hook_is_left_out(configurations: list[tuple[Criteria, ...]], writes: list[Attributes]) -> None:
+async def test_no_matching_hook_is_left_out(
+    configurations: list[tuple[Criteria, ...]], writes: list[Attributes]
+) -> None:
     candidates = Candidates[Criteria](lambda criteria: criteria)
     for hooks in configurations:
         for attributes in writes * 2:
-            found = candidates.among(hooks, attributes)
+            found = await candidates.among(hooks, attributes)
             assert all(hooks[index] is hook for index, hook in found)
             matching = [index for index, hook in enumerate(hooks) if hook.form(attributes) is not None]
             assert set(matching) <= {index for index, _ in found}
 
 
-def test_hooks_of_another_resource_are_no_candidates() -> None:
+async def test_hooks_of_another_resource_are_no_candidates() -> None:
     rule = Rule(frozenset("*"), frozenset(["example.com"]), frozenset("*"), (("gadgets", ""),))
     attributes = write("CREATE", "", equals=False)
-    assert Candidates[Criteria](lambda it: it).among((Criteria((rule,)),), attributes) == ()
+    assert not await Candidates[Criteria](lambda it: it).among((Criteria((rule,)),), attributes)
 
 
-def test_the_cache_has_a_limit() -> None:
+async def test_the_cache_has_a_limit() -> None:
     candidates, hooks = Candidates[Criteria](lambda it: it), (Criteria((), any_resource=True),)
     attributes = write("CREATE", "", equals=False)
     for number in range(limits.WRITES_MATCHED + 10):
         changed = replace(attributes, subresource=f"s{number}")
-        assert candidates.among(hooks, changed) == ((0, hooks[0]),)
+        assert await candidates.among(hooks, changed) == [(0, hooks[0])]
     assert len(candidates._cached) <= limits.WRITES_MATCHED

@@ -28,6 +28,19 @@ Condition = tuple[str | None, Hashable]
 """Equal for groups that need the same stored changes: namespace (None: all), and dimension and values of a term."""
 
 
+class _Needed:
+    """A condition on stored changes that ``groups`` groups share. Changes that meet it go to ``concern``.
+
+    Each condition is routed on its own, so that the end of one takes no change from another that overlaps.
+    """
+
+    __slots__ = ("concern", "groups")
+
+    def __init__(self, concern: Callable[[int], None]) -> None:
+        self.concern = concern
+        self.groups = 0
+
+
 class ConvertedRoutes:
     """Find the groups of one version that a change concerns, once the webhook has converted both of its states.
 
@@ -39,7 +52,7 @@ class ConvertedRoutes:
         self._history = history
         self._pump = pump
         self._pending: deque[int] = deque()
-        self._needed: dict[Condition, int] = {}  # by how many groups
+        self._needed: dict[Condition, _Needed] = {}
         self._routes = Routes()
         self._staging = Staging(stage, lambda: pump.add(self), self._failed)
         self._stored = stored
@@ -60,19 +73,22 @@ class ConvertedRoutes:
         self._groups[group] = None
         self._routes.add(group, namespace, converted)
         key = _condition(namespace, stored)
-        if key not in self._needed:
-            self._stored.add(self, namespace, stored)
-        self._needed[key] = self._needed.get(key, 0) + 1
+        needed = self._needed.get(key)
+        if needed is None:
+            needed = self._needed[key] = _Needed(self.concern)
+            self._stored.add(needed, namespace, stored)
+        needed.groups += 1
 
     def remove(self, group: Routed, namespace: str | None, stored: Term | None, converted: Term) -> bool:
         """Undo ``add`` with the same arguments; return whether no group is left."""
         del self._groups[group]
         self._routes.remove(group, namespace, converted)
         key = _condition(namespace, stored)
-        self._needed[key] -= 1
-        if not self._needed[key]:
+        needed = self._needed[key]
+        needed.groups -= 1
+        if not needed.groups:
             del self._needed[key]
-            self._stored.remove(self, namespace, stored)
+            self._stored.remove(needed, namespace, stored)
         return not self._groups
 
     def concern(self, position: int) -> None:
@@ -140,4 +156,6 @@ class ConvertedRoutes:
 
 
 def _condition(namespace: str | None, term: Term | None) -> Condition:
-    return namespace, None if term is None else (term.dimension, frozenset(term.values or ()))
+    if term is None or term.values is None:
+        return namespace, None  # such a term routes nothing: all changes of the namespace come
+    return namespace, (term.dimension, frozenset(term.values))

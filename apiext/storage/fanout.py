@@ -134,6 +134,7 @@ class Group:
 
     __slots__ = (
         "_at",
+        "_attached",
         "_began",
         "_blocks",
         "_blocks_second",
@@ -155,8 +156,9 @@ class Group:
     )
 
     def __init__(self, fanout: "Fanout", spec: WatchGroup, source: History | ConvertedRoutes) -> None:
-        """``source``: up to its ``end`` all changes that concern the group were delivered to it."""
+        """``source`` delivers, up to its ``end``, all changes from now on that may concern the group."""
         self._fanout = fanout
+        self._attached = fanout.history.end  # watchers that begin before it read the history up to here themselves
         self._at = 0
         self._began = 0.0  # perf_counter at the first change that no pass has written
         self._blocks: dict[int, tuple[int, bytes]] = {}
@@ -179,15 +181,15 @@ class Group:
     @property
     def cursor(self) -> int:
         """The position up to which all synced watchers are served once the pass under way is over."""
-        return self._concerns[0] if self._concerns else self._source.end
+        return self._concerns[0] if self._concerns else max(self._source.end, self._attached)
 
     # -- called by the fan-out
 
     def concern(self, position: int) -> None:
         """Write the change at a position in a pass to come, if it is selected."""
         concerns = self._concerns
-        if concerns and concerns[-1] == position:
-            return  # both states of the change lead here
+        if position < self._attached or (concerns and concerns[-1] == position):
+            return  # older than the group; or both states of the change lead here
         concerns.append(position)
         if not self._began:
             self._began = self._fanout.now()

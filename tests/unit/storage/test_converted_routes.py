@@ -4,9 +4,11 @@ from random import Random
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from apiext import limits as server_limits
 from apiext.storage import limits
+from apiext.storage.indexes import Dimension, Term
 from apiext.storage.watching import WatchGroup
 from tests.support.converted import SlowWebhook
 from tests.support.sinks import RecordingSink
@@ -73,6 +75,42 @@ async def test_a_watcher_waits_until_the_changes_before_its_beginning_are_routed
     assert [seen.key for seen in first.seen] == ["n/a", "n/b"]
     assert [seen.key for seen in second.seen] == ["n/b"]
     assert watcher.revision == feed.revision
+
+
+@pytest.mark.parametrize("beginning", [0, 1])
+async def test_a_group_that_begins_in_the_past_gets_changes_that_no_group_needed_then(beginning: int) -> None:
+    feed, hook = Feed(), webhook(40)
+    first, second = RecordingSink(), RecordingSink()
+    feed.col.watch(hook.group("v1", "n"), None, first)
+    await turns(1)
+    start = feed.put("m/before", raw=number(1)) - 1
+    feed.put("n/a", raw=number(1))
+    await turns(1)
+    feed.put("m/a", raw=number(1))
+    watcher = feed.col.watch(hook.group("v1", "m"), start + beginning, second)
+    await turns(1)
+    feed.put("m/b", "n/b", raw=number(1))
+    await turns(400)
+    assert [seen.key for seen in first.seen] == ["n/a", "n/b"]
+    assert [seen.key for seen in second.seen] == ["m/before", "m/a", "m/b"][beginning:]
+    assert watcher.revision == feed.revision
+
+
+async def test_a_group_that_closes_takes_no_change_from_one_with_a_condition_that_overlaps() -> None:
+    feed, hook, sink = Feed(), webhook(), RecordingSink()
+    by_name = Dimension("name", lambda entry: entry.name)
+    terms = [Term(by_name, lambda _: True, frozenset(names)) for names in ("ab", "bc")]
+    terms += [Term(by_name, lambda _: True, None)] * 2
+    groups = [replace(hook.group("v1"), route=route) for route in (*terms, None)]
+    for staying in range(len(groups)):
+        watchers = [feed.col.watch(group, None, RecordingSink()) for group in groups]
+        stays = feed.col.watch(replace(groups[staying], key="stays"), None, sink)
+        for watcher in watchers:
+            watcher.close()
+        feed.put("n/b", raw=number(1))
+        await turns(200)
+        stays.close()
+    assert len(sink.seen) == len(groups)
 
 
 async def test_a_webhook_that_fails_ends_the_watches_that_the_change_may_concern() -> None:

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Generic, TypeVar
 
+from apiext import limits as server_limits
 from apiext.documents.document import View
 from apiext.meta.names import GroupResource
 from apiext.storage.collection import Collection
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 class Live(Generic[T]):
-    """Compiled values of the objects of a collection, in the order of names.
+    """Compiled values of the objects of a collection, sorted by the names of the objects.
 
-    ``empty`` is true if the collection certainly has no object.
+    ``empty`` is false if the collection has values, or may have.
     """
 
     __slots__ = (
@@ -53,7 +53,7 @@ class Live(Generic[T]):
 
     @property
     def compiled(self) -> tuple[T, ...]:
-        """Everything that was there at the last write."""
+        """The values as the last call of ``current`` returned them."""
         return self._items
 
     def follow(self, changed: Callable[[], None]) -> None:
@@ -71,7 +71,10 @@ class Live(Generic[T]):
                 changed()
 
     async def current(self) -> tuple[T, ...]:
-        """Return everything there is, compiled; waits for a cache that is not filled yet, and for what is new."""
+        """Return the values of all objects, once the cache is filled and changed objects are compiled.
+
+        Raises Malformed if an object cannot be read: no write passes without it (RV-020).
+        """
         while self._turn != self._seen:
             async with self._rebuilding:
                 if self._turn != self._seen and self._collection is not None:
@@ -82,7 +85,7 @@ class Live(Generic[T]):
     async def _rebuild(self, collection: Collection) -> None:
         turn = self._turn
         known: dict[str, tuple[Entry, Sequence[T]]] = {}
-        for entry in sorted(collection.state.entries(), key=lambda entry: entry.name):  # none is passed over (RV-020)
+        for entry in sorted(collection.state.entries(), key=lambda entry: entry.name):
             found = self._known.get(entry.name)
             if found is None or found[0] is not entry:  # in a restored store another has the same revision
                 found = (entry, await self._compiled(entry))
@@ -92,6 +95,10 @@ class Live(Generic[T]):
         self._set_empty(not self._items and self._turn == turn)
 
     async def _compiled(self, entry: Entry) -> Sequence[T]:
-        """Compile here what is small, in a thread what has expressions."""
-        work = partial(self._compile, self._decode(entry.raw, entry.revision))
-        return await asyncio.to_thread(work) if b"xpression" in entry.raw else work()
+        """Return the values of an object, compiled in a thread if it is large or has expressions."""
+
+        def work() -> Sequence[T]:
+            return self._compile(self._decode(entry.raw, entry.revision))
+
+        slow = len(entry.raw) > server_limits.WORK_INLINE or b"xpression" in entry.raw
+        return await asyncio.to_thread(work) if slow else work()

@@ -1,4 +1,4 @@
-"""Plug-ins that are imported when something is configured for them (decision 36)."""
+"""Plug-ins whose modules are imported when something is configured for them (decision 36)."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,13 +14,14 @@ P = TypeVar("P", bound=Plugin)
 
 
 class _Late(Generic[P]):
-    """A plug-in that ``make`` imports and makes, in a thread, at the first write to which it applies."""
+    """A plug-in whose modules are imported at the first write to which it applies; the write waits for it."""
 
-    def __init__(self, name: str, live: Live[object], make: Callable[[], P]) -> None:
+    def __init__(self, name: str, live: Live[object], load: Callable[[], Callable[[], P]]) -> None:
+        """``load`` is called in a thread, again if it raised; it returns the function that creates the plug-in."""
         self.name = name
         self._live = live
-        self._make = make
-        self._made: P | None = None
+        self._load = load
+        self._plugin: P | None = None
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
         """Report whether anything is configured."""
@@ -30,12 +31,12 @@ class _Late(Generic[P]):
         """Call ``changed`` when the first object is configured, and after the last one was removed."""
         self._live.follow(changed)
 
-    async def made(self) -> P:
-        """Return the plug-in."""
-        if self._made is None:
-            made = await asyncio.to_thread(self._make)
-            self._made = self._made or made  # two writes may have come at once
-        return self._made
+    async def plugin(self) -> P:
+        """Return the plug-in: the same for all writes, since it is created on the event loop."""
+        if self._plugin is None:
+            create = await asyncio.to_thread(self._load)
+            self._plugin = self._plugin or create()
+        return self._plugin
 
 
 class LateMutator(_Late[Mutator]):
@@ -43,7 +44,7 @@ class LateMutator(_Late[Mutator]):
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Return the object to go on with, None on delete; raises StatusError to deny."""
-        return await (await self.made()).mutate(attributes, new)
+        return await (await self.plugin()).mutate(attributes, new)
 
 
 class LateJudge(_Late[Judge]):
@@ -51,4 +52,4 @@ class LateJudge(_Late[Judge]):
 
     async def review(self, attributes: Attributes) -> None:
         """Validate the final object; raises StatusError to deny."""
-        await (await self.made()).review(attributes)
+        await (await self.plugin()).review(attributes)

@@ -1,13 +1,13 @@
 """The plug-ins of a server in upstream's order, by the names that flags give them (ADM-001)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
 from msgspec.structs import replace
 
-from apiext.admission.chain import Judge, Mutator, Plugin
+from apiext.admission.chain import Plugin
 from apiext.admission.configured import (
     BINDINGS,
     MUTATING,
@@ -26,6 +26,8 @@ from apiext.catalog.served import LiveCatalog
 from apiext.documents.document import View
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
+
+Late = type[LateMutator] | type[LateJudge]
 
 
 def plugins(
@@ -46,7 +48,7 @@ def plugins(
         """Return what a function of apiext.admission compiles of each object."""
 
         def compile(view: View) -> Sequence[Any]:
-            compiled: Sequence[Any] = getattr(import_module(f"apiext.admission.{module}"), function)(view)
+            compiled: Sequence[Any] = _imported(module, function)(view)
             return compiled
 
         served = catalog.current.lookup(resource.group, "v1", resource.resource)
@@ -54,47 +56,21 @@ def plugins(
             return Live(None, lambda raw, revision: {}, compile)
         return Live(store.collection(resource), served.codec.decode, compile)
 
-    def mutating_policies(name: str) -> Plugin:
-        policies = live(MUTATING_POLICIES, "mutations", "compile_policy")
-        bindings = live(MUTATING_BINDINGS, "policy", "compile_binding")
+    def policies(
+        late: Late, resource: GroupResource, compiles: str, bound: GroupResource, plugin: tuple[str, str]
+    ) -> Callable[[str], Plugin]:
+        def named(name: str) -> Plugin:
+            found, bindings = live(resource, compiles, "compile_policy"), live(bound, "policy", "compile_binding")
+            return late(name, found, lambda: partial(_imported(*plugin), found, bindings, params, around))
 
-        def make() -> Mutator:
-            from apiext.admission.mutating_policies import MutatingPolicies
+        return named
 
-            return MutatingPolicies(policies, bindings, params, around)
+    def webhooks(late: Late, resource: GroupResource, plugin: str) -> Callable[[str], Plugin]:
+        def named(name: str) -> Plugin:
+            hooks, services = live(resource, "hooks", "compile_hooks"), replace(around, poster=posters(name))
+            return late(name, hooks, lambda: partial(_imported("webhooks", plugin), hooks, services))
 
-        return LateMutator(name, policies, make)
-
-    def validating_policies(name: str) -> Plugin:
-        policies = live(POLICIES, "validations", "compile_policy")
-        bindings = live(BINDINGS, "policy", "compile_binding")
-
-        def make() -> Judge:
-            from apiext.admission.validating_policies import ValidatingPolicies
-
-            return ValidatingPolicies(policies, bindings, params, around)
-
-        return LateJudge(name, policies, make)
-
-    def mutating_webhooks(name: str) -> Plugin:
-        hooks = live(MUTATING, "hooks", "compile_hooks")
-
-        def make() -> Mutator:
-            from apiext.admission.webhooks import MutatingWebhooks
-
-            return MutatingWebhooks(hooks, replace(around, poster=posters(name)))
-
-        return LateMutator(name, hooks, make)
-
-    def validating_webhooks(name: str) -> Plugin:
-        hooks = live(VALIDATING, "hooks", "compile_hooks")
-
-        def make() -> Judge:
-            from apiext.admission.webhooks import ValidatingWebhooks
-
-            return ValidatingWebhooks(hooks, replace(around, poster=posters(name)))
-
-        return LateJudge(name, hooks, make)
+        return named
 
     def owner_permissions(name: str) -> Plugin:
         from apiext.admission.owner_permissions import OwnerPermissions
@@ -106,9 +82,18 @@ def plugins(
         NamespaceLifecycle.name: lambda _: NamespaceLifecycle(around.find_namespace),
         PodSecurity.name: lambda _: PodSecurity(),
         "OwnerReferencesPermissionEnforcement": owner_permissions,
-        "MutatingAdmissionPolicy": mutating_policies,
-        "MutatingAdmissionWebhook": mutating_webhooks,
-        "ValidatingAdmissionPolicy": validating_policies,
-        "ValidatingAdmissionWebhook": validating_webhooks,
+        "MutatingAdmissionPolicy": policies(
+            LateMutator, MUTATING_POLICIES, "mutations", MUTATING_BINDINGS, ("mutating_policies", "MutatingPolicies")
+        ),
+        "MutatingAdmissionWebhook": webhooks(LateMutator, MUTATING, "MutatingWebhooks"),
+        "ValidatingAdmissionPolicy": policies(
+            LateJudge, POLICIES, "validations", BINDINGS, ("validating_policies", "ValidatingPolicies")
+        ),
+        "ValidatingAdmissionWebhook": webhooks(LateJudge, VALIDATING, "ValidatingWebhooks"),
     }
     return [make(name) for name, make in made.items() if admits(name)]
+
+
+def _imported(module: str, name: str) -> Any:
+    """Return a function or class of a module of apiext.admission that is imported late (decision 36)."""
+    return getattr(import_module(f"apiext.admission.{module}"), name)

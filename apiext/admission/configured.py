@@ -43,8 +43,8 @@ class Live(Generic[T]):
         self._compile = compile
         self._known: dict[str, tuple[Entry, Sequence[T]]] = {}
         self._items: tuple[T, ...] = ()
-        self._turn = 1 if collection is not None else 0  # counts changes
-        self._seen = 0  # the change up to which everything is compiled
+        self._turn = 1 if collection is not None else 0  # increases with each change
+        self._seen = 0  # the turn of which all objects are compiled
         self._rebuilding = asyncio.Lock()
         self._followers: list[Callable[[], None]] = []
         self.empty = collection is None
@@ -70,6 +70,15 @@ class Live(Generic[T]):
             for changed in self._followers:
                 changed()
 
+    async def configured(self) -> bool:
+        """Report whether there is an object, once the cache is filled. Compiles none."""
+        collection = self._collection
+        if self._turn != self._seen and collection is not None:
+            await collection.wait_ready()
+            if not collection.state.count():
+                await self.current()  # sets ``empty``
+        return not self.empty
+
     async def current(self) -> tuple[T, ...]:
         """Return the values of all objects, once the cache is filled and changed objects are compiled.
 
@@ -87,7 +96,7 @@ class Live(Generic[T]):
         known: dict[str, tuple[Entry, Sequence[T]]] = {}
         for entry in sorted(collection.state.entries(), key=lambda entry: entry.name):
             found = self._known.get(entry.name)
-            if found is None or found[0] is not entry:  # in a restored store another has the same revision
+            if found is None or found[0] is not entry:  # after a restore, another object may have its revision
                 found = (entry, await self._compiled(entry))
             known[entry.name] = found
         self._known, self._seen = known, turn

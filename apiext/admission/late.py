@@ -31,9 +31,9 @@ class _Late(Generic[P]):
         """Call ``changed`` when the first object is configured, and after the last one was removed."""
         self._live.follow(changed)
 
-    async def plugin(self) -> P:
-        """Return the plug-in: the same for all writes, since it is created on the event loop."""
-        if self._plugin is None:
+    async def plugin(self) -> P | None:
+        """Return the plug-in, the same for all writes: it is created on the event loop. None until it is needed."""
+        if self._plugin is None and await self._live.configured():
             create = await asyncio.to_thread(self._load)
             self._plugin = self._plugin or create()
         return self._plugin
@@ -44,7 +44,8 @@ class LateMutator(_Late[Mutator]):
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Return the object to go on with, None on delete; raises StatusError to deny."""
-        return await (await self.plugin()).mutate(attributes, new)
+        plugin = await self.plugin()
+        return new if plugin is None else await plugin.mutate(attributes, new)
 
 
 class LateJudge(_Late[Judge]):
@@ -52,4 +53,6 @@ class LateJudge(_Late[Judge]):
 
     async def review(self, attributes: Attributes) -> None:
         """Validate the final object; raises StatusError to deny."""
-        await (await self.plugin()).review(attributes)
+        plugin = await self.plugin()
+        if plugin is not None:
+            await plugin.review(attributes)

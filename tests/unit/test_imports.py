@@ -114,6 +114,17 @@ def test_a_plain_start_imports_little(tmp_path: Path) -> None:
     assert len(own) <= MOST_OWN
 
 
+def test_a_write_imports_no_plugin_for_which_nothing_is_configured(tmp_path: Path) -> None:
+    def use(url: str) -> None:
+        for name in ("a", "b"):
+            document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            assert _post(url, "/api/v1/namespaces", document) == 201
+
+    found = _imports(tmp_path, use)
+    plugins = [f"apiext.admission.{name}" for name in ("webhooks", "mutating_policies", "validating_policies")]
+    assert not {*found["threads"], *found["loop"]}.intersection(plugins)
+
+
 def test_threads_import_what_requests_need(tmp_path: Path) -> None:
     """The loop must not import what takes long: definitions, schemas, CEL and policies are imported in threads."""
     things, policies = f"/apis/{GROUP}/v1/things", "/apis/admissionregistration.k8s.io/v1"

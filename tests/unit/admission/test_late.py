@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -40,7 +41,9 @@ class Late:
         self.imports = self.created = 0
         self.error: Exception | None = None
         self.attributes = Configured().attributes(None)
-        live = Live(collection(VALIDATING), lambda raw, _: {}, lambda view: [view])
+        self.configurations = collection(VALIDATING)
+        self.configurations.apply("x", 2, b"{}")
+        live = Live(self.configurations, lambda raw, _: {}, lambda view: [view])
         self.chain = Chain([LateJudge("Denying", cast(Any, live), self._load)])
 
     def _load(self) -> Callable[[], Denying]:
@@ -66,6 +69,20 @@ class Late:
         """End so many imports at once, when all of them have begun."""
         await self.begun(imports)
         self.imported.set()
+
+
+async def test_nothing_is_imported_before_the_first_configuration() -> None:
+    late = Late()
+    late.imported.set()
+    late.configurations.apply("x", 3, None)
+    applies = partial(late.chain.applies, "CREATE", late.attributes.resource)
+    assert applies()
+    await late.write()
+    assert (late.imports, applies()) == (0, False)
+    late.configurations.apply("y", 4, b"{}")
+    with pytest.raises(StatusError):
+        await late.write()
+    assert (late.imports, applies()) == (1, True)
 
 
 async def test_two_first_writes_are_denied_by_one_plugin() -> None:

@@ -147,3 +147,16 @@ def test_threads_import_what_requests_need(tmp_path: Path) -> None:
     for found in (first, second):
         assert "apiext.admission.validating_policies" in found["threads"]
         assert [name for name in found["loop"] if name.startswith("apiext.")] == []
+
+
+def test_kinds_without_expressions_import_no_cel() -> None:
+    """The loop imports the rules of a built-in kind at the kind's first write, but for admissionregistration.k8s.io."""
+    with_expressions = {"admissionregistration", "admission_rules", "mutations", "policies", "policy_rules"}
+    names = {path.stem for path in (ROOT / "apiext" / "catalog" / "builtin").glob("*.py")} - {"__init__"}
+    assert with_expressions < names
+    imported = ", ".join(f"apiext.catalog.builtin.{name}" for name in sorted(names - with_expressions))
+    code = f"import sys, {imported}; print(*sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    modules = set(ended.stdout.split())
+    assert "apiext.catalog.builtin.workload_rules" in modules
+    assert modules.isdisjoint({"apiext.cel.environment", "apiext.cel.parser", "apiext.cel.library.standard"})

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from apiext.catalog.admission_cel import BOOL, compiled, environment
-from apiext.catalog.builtin.requirements import label_requirement_errors
 from apiext.cel.environment import Environment, Program
 from apiext.cel.types import Type
 from apiext.documents.document import View
@@ -22,7 +21,7 @@ from apiext.meta.fields import (
     required,
     too_many,
 )
-from apiext.meta.syntax import label_value, qualified_name
+from apiext.meta.syntax import qualified_name
 
 MOST_CONDITIONS = 64
 UNPLANNED = "program instantiation failed"  # how the text of an expression starts that has right types and no program
@@ -90,18 +89,6 @@ def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError
     if "*" in resources and bare:
         text = "if '*' is present, must not specify other resources without subresources"
         yield invalid(path, list(resources), text)
-
-
-def selector_errors(selector: View | None, path: str, *, values: bool = True) -> Iterator[FieldError]:
-    """Yield what is wrong with a v1 LabelSelector; ``values`` asks for right values in expressions, too."""
-    if selector is None:
-        return
-    for key, value in sorted((selector.get("matchLabels") or {}).items()):
-        at = child(path, "matchLabels")
-        yield from (invalid(at, key, fault) for fault in qualified_name(key))
-        yield from (invalid(at, value, fault) for fault in label_value(value))
-    for index, expression in enumerate(selector.get("matchExpressions") or ()):
-        yield from label_requirement_errors(expression, item(child(path, "matchExpressions"), index), values)
 
 
 def expression(

@@ -13,8 +13,8 @@ from apiext.catalog.builtin.admission_rules import (
     condition_errors,
     one_of,
     rule_errors,
-    selector_errors,
 )
+from apiext.catalog.builtin.requirements import selector_errors
 from apiext.crd.rules_of_conversion import REVIEW_VERSIONS, address_errors, recognizes, review_errors
 from apiext.documents.document import View
 from apiext.meta.fields import FieldError, as_many_as_told, child, duplicate, invalid, item, required

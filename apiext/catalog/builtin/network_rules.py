@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-from apiext.catalog.builtin.admission_rules import selector_errors
 from apiext.catalog.builtin.pod_rules import port_name_faults
+from apiext.catalog.builtin.requirements import selector_errors
 from apiext.documents.document import View
 from apiext.meta import syntax
 from apiext.meta.fields import Errors, FieldError, invalid, not_supported, required

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from apiext.catalog.admission_cel import environment
 from apiext.catalog.builtin import admission_rules as rules
+from apiext.catalog.builtin.requirements import selector_errors
 from apiext.cel.environment import Environment
 from apiext.cel.types import DYN, Type
 from apiext.documents.document import View
@@ -149,7 +150,7 @@ def match_errors(match: View, path: str) -> Iterator[FieldError]:
     for name in ("namespaceSelector", "objectSelector"):
         if match.get(name) is None:
             yield required(child(path, name))
-        yield from rules.selector_errors(match.get(name), child(path, name))
+        yield from selector_errors(match.get(name), child(path, name))
     for name in ("resourceRules", "excludeResourceRules"):
         for index, rule in enumerate(match.get(name) or ()):
             at = item(child(path, name), index)
@@ -172,7 +173,7 @@ def _param_ref_errors(ref: View, path: str) -> Iterator[FieldError]:
         yield from (invalid(child(path, "name"), name, fault) for fault in path_segment(name))
     if name and selector is not None:
         yield forbidden(child(path, "name"), "name and selector are mutually exclusive")
-    yield from rules.selector_errors(selector, child(path, "selector"))
+    yield from selector_errors(selector, child(path, "selector"))
     if name and selector is not None:
         yield forbidden(child(path, "selector"), "name and selector are mutually exclusive")
     if not name and selector is None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from apiext.catalog.builtin.admission_rules import selector_errors
+from apiext.catalog.builtin.requirements import selector_errors
 from apiext.documents.document import Document, View
 from apiext.meta.fields import Errors, FieldError, invalid, not_supported, required
 from apiext.meta.syntax import dns1123_subdomain, path_segment

@@ -1,4 +1,4 @@
-"""Errors of the requirements of selectors of labels and fields (apimachinery pkg/apis/meta/v1/validation)."""
+"""Errors of selectors of labels and fields (apimachinery pkg/apis/meta/v1/validation)."""
 
 from collections.abc import Iterator
 
@@ -38,3 +38,15 @@ def field_requirement_errors(expression: View, path: str) -> Iterator[FieldError
     if not expression.get("key"):
         yield required(child(path, "key"), "must be specified")
     yield from _values_errors(expression, path, operators=False)
+
+
+def selector_errors(selector: View | None, path: str, *, values: bool = True) -> Iterator[FieldError]:
+    """Yield the errors of a v1 LabelSelector; ``values``: also those of the values of its expressions."""
+    if selector is None:
+        return
+    for key, value in sorted((selector.get("matchLabels") or {}).items()):
+        at = child(path, "matchLabels")
+        yield from (invalid(at, key, fault) for fault in qualified_name(key))
+        yield from (invalid(at, value, fault) for fault in label_value(value))
+    for index, expression in enumerate(selector.get("matchExpressions") or ()):
+        yield from label_requirement_errors(expression, item(child(path, "matchExpressions"), index), values)

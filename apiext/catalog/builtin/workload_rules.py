@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from apiext.catalog.builtin import pod_rules
-from apiext.catalog.builtin.admission_rules import selector_errors
 from apiext.catalog.builtin.pod_rules import at_least_zero, template_errors
+from apiext.catalog.builtin.requirements import selector_errors
 from apiext.documents.document import View
 from apiext.documents.equality import same
 from apiext.meta.fields import Errors, FieldError, forbidden, invalid, not_supported, required

@@ -128,6 +128,7 @@ class Endpoint(Struct, frozen=True):
     - ``judges``: how the kind validates the metadata of a change (see ``objectmeta.validate_update``). If it is empty,
       the metadata of a new object is validated after its values.
     - ``sign(document, name, uid, groups, extra)`` writes into a new object which user has made it.
+    - ``stamp(new, old, now)`` sets times in an update.
     """
 
     name: str
@@ -144,6 +145,7 @@ class Endpoint(Struct, frozen=True):
     judges: tuple[str, ...] = (CHANGE,)
     preview: Callable[[Document, View | None], Document] | None = None
     sign: Callable[[Document, str, str, Sequence[str], View], None] | None = None
+    stamp: Callable[[Document, View, str], None] | None = None
 
     def prepared(self, new: Document, old: View | None, dry_run: bool) -> Document:
         """Return ``prepare(new, old)``, or the result of ``preview`` for a dry run."""

@@ -149,6 +149,8 @@ class Update(Struct):
         metadata.fill_on_update(new, old)
         lens.own(call, old, shown, new)
         new = call.endpoint.prepared(new, old, self.options.dry_run)
+        if call.endpoint.stamp is not None:
+            call.endpoint.stamp(new, old, self.verbs.clock())
         ownership.settle(call.served, new, old)
         new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]  # rules compare metadata and all
         return new

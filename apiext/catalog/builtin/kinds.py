@@ -41,14 +41,14 @@ _ADMISSION, _ADMISSION_RULES = "admissionregistration.k8s.io", "apiext.catalog.b
 EVENT_TTL = 3600
 
 FIRST, LATER = "first", "later"
-"""The words of rows whose objects have the generation 1 for ever, and of those whose first has none."""
+"""Values of ``generation`` in rows: ``first`` keeps 1 in every update, ``later`` leaves it out of a new object."""
 Prepare = Callable[[Document, View | None], Document]
 Give = Callable[[Document, View | None, bool], Document]
 """Gives a service the addresses and ports that it lacks; the last argument is true for a dry run."""
 
 
 class LazyMapping(Mapping[str, Any]):
-    """A mapping that is made when somebody first looks."""
+    """A mapping that is built at its first use."""
 
     __slots__ = ("_made", "_make")
 
@@ -265,7 +265,7 @@ def _codec(row: Row, kind: _Kind) -> Codec:
 
 
 def _renaming(row: Row) -> Callable[[View], Document]:
-    """Return what stores an object in another version of the same fields."""
+    """Return the function that stores an object in another version with the same fields."""
     stored = f"{row.group}/{row.stored_version}"
     return lambda document: {**document, "apiVersion": stored}
 
@@ -280,14 +280,17 @@ def _endpoints(kind: _Kind, model: Model, verbs: tuple[str, ...]) -> Mapping[str
         main = replace(main, reset={**main.reset, **{f"f:{part}": EMPTY for part in row.resets}})
     prepare = _main(kind, main.prepare)
     preview = _main(kind, main.prepare, dry_run=True) if row.addressed else None
-    found = {"": replace(main, prepare=prepare, preview=preview, review=row.review, judges=tuple(row.judges))}
-    if row.signed:
-        found[""] = replace(found[""], sign=function(row.signed))
+    sign = function(row.signed) if row.signed else None
+    judges = tuple(row.judges)
+    found = {"": replace(main, prepare=prepare, preview=preview, review=row.review, judges=judges, sign=sign)}
     if row.status:
         status = endpoints.status(model)
-        reset = {"f:spec": EMPTY} if row.status_metadata else status.reset
         found["status"] = replace(
-            status, prepare=_status(row, status.prepare), reset=reset, judges=tuple(row.judges_status)
+            status,
+            prepare=_status(row, status.prepare),
+            reset={"f:spec": EMPTY} if row.status_metadata else status.reset,
+            judges=tuple(row.judges_status),
+            stamp=function(row.stamp_status) if row.stamp_status else None,
         )
     if row.scale:
         found["scale"] = builtin_scale(row.scale, prepare)
@@ -344,7 +347,7 @@ def _status(row: Row, inner: Prepare) -> Prepare:
 def _reset(metadata: View, kept: View) -> Document:
     """Return the metadata of a status, with what it may not change as it was.
 
-    upstream: metav1.ResetObjectMetaForStatus. What else changes is judged; the generation is kept in every update.
+    upstream: metav1.ResetObjectMetaForStatus. Other changes are validated; the generation is kept in every update.
     """
     rest = {name: value for name, value in metadata.items() if name not in _KEPT_BY_STATUS}
     return rest | {name: kept[name] for name in _KEPT_BY_STATUS if name in kept}
@@ -354,7 +357,7 @@ _KEPT_BY_STATUS = ("deletionTimestamp", "labels", "annotations", "finalizers", "
 
 
 def _counts(parts: Sequence[str], new: View, old: View) -> bool:
-    """Tell whether a part of metadata that counts for the generation has changed."""
+    """Report whether a part of metadata that counts for the generation has changed."""
     return any((new.get(part) or {}) != (old.get(part) or {}) for part in parts)
 
 

@@ -1,4 +1,4 @@
-"""The rows of built-in kinds, and how the words in them become functions."""
+"""The rows of built-in kinds, and the functions that rows name."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +49,7 @@ class Row(Struct, frozen=True):
     defaults: str = ""
     prepare: str = ""
     prepare_status: str = ""
+    stamp_status: str = ""
     keeps_status: bool = False
     resets: Sequence[str] = ()
     signed: str = ""
@@ -88,7 +89,7 @@ def rows() -> tuple[Row, ...]:
 
 @cache
 def function(name: str) -> Callable[..., Any]:
-    """Return what calls ``module.function`` of this package; the module is loaded when it is first called."""
+    """Return a function that calls ``module.function`` of this package; its first call loads the module."""
     module, _, attribute = name.partition(".")
     loaded: list[Callable[..., Any]] = []
 

@@ -1,16 +1,16 @@
-"""What the server does with workloads on their way into the store (upstream: registry strategies)."""
+"""Changes that the server makes to workloads before it stores them (upstream: registry strategies)."""
 
+import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from fractions import Fraction
 
 from apiext.documents.document import Document, View, clone
 from apiext.go_types.quantities import value_of
-from apiext.meta.time import render
 
 _CONTAINERS = ("containers", "initContainers")
-_SUPPORTED = ("cpu", "memory")  # of the resources that make a pod's quality of service
+_SUPPORTED = ("cpu", "memory")  # resources that decide the quality of service
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+_COUNT = re.compile("[0-9]{1,18}")
 _UID, _OLD_UID = "batch.kubernetes.io/controller-uid", "controller-uid"
 _NAME, _OLD_NAME = "batch.kubernetes.io/job-name", "job-name"
 
@@ -19,7 +19,7 @@ _NAME, _OLD_NAME = "batch.kubernetes.io/job-name", "job-name"
 
 
 def prepare_pod(new: Document, old: View | None) -> Document:
-    """Set the status that a pod begins with: its phase, its class of quality, what keeps it from being scheduled."""
+    """Set the status of a new pod: its phase, its quality of service, and the condition of scheduling gates."""
     if old is not None:
         return new
     status: Document = {"phase": "Pending"}
@@ -39,7 +39,7 @@ def prepare_pod(new: Document, old: View | None) -> Document:
 
 
 def quality_of(spec: View) -> str:
-    """Return the class of quality of a pod: Guaranteed, Burstable or BestEffort."""
+    """Return the quality of service of a pod: Guaranteed, Burstable or BestEffort."""
     whole = spec.get("resources") or {}
     if whole.get("requests") or whole.get("limits"):
         return _quality(whole)
@@ -48,7 +48,7 @@ def quality_of(spec: View) -> str:
 
 
 def _quality(resources: View) -> str:
-    """Return the class of what asks for these resources."""
+    """Return the quality of service of one set of resources."""
     requests, limits = _asked(resources.get("requests")), _asked(resources.get("limits"))
     if not requests and not limits:
         return "BestEffort"
@@ -61,7 +61,7 @@ def _asked(resources: Mapping[str, str] | None) -> dict[str, Fraction]:
 
 
 def prepare_pod_status(new: Document, old: View) -> Document:
-    """Keep what a writer of the status may not change, or has left out."""
+    """Keep the fields that a write of the status may not change, or has left out."""
     for name in ("deletionTimestamp", "ownerReferences"):
         new["metadata"].pop(name, None)
         if name in old["metadata"]:
@@ -77,7 +77,7 @@ def prepare_pod_status(new: Document, old: View) -> Document:
 
 
 def default_daemon_set(document: Document) -> None:
-    """Show the count of a template's changes, which upstream keeps in a field that this version does not have."""
+    """Add the annotation of template changes, which upstream keeps in a field that this version lacks."""
     annotations = document["metadata"].get("annotations") or {}
     if _TEMPLATE_GENERATION not in annotations:
         document["metadata"]["annotations"] = {**annotations, _TEMPLATE_GENERATION: "0"}
@@ -88,7 +88,7 @@ def prepare_daemon_set(new: Document, old: View | None) -> Document:
     annotations: dict[str, str] = dict(new["metadata"].get("annotations") or {})
     before: Mapping[str, str] = {} if old is None else old["metadata"].get("annotations") or {}
     given = before.get(_TEMPLATE_GENERATION) if old is not None else annotations.get(_TEMPLATE_GENERATION)
-    count = int(given) if given and given.isdecimal() else 0
+    count = int(given) if given and _COUNT.fullmatch(given) else 0
     if old is None:
         count = max(count, 1)
     elif new["spec"].get("template") != (old.get("spec") or {}).get("template"):
@@ -98,7 +98,7 @@ def prepare_daemon_set(new: Document, old: View | None) -> Document:
 
 
 def prepare_deployment_status(new: Document, old: View) -> Document:
-    """Keep the labels, which a writer of the status may not change."""
+    """Keep the labels, which a write of the status may not change."""
     new["metadata"].pop("labels", None)
     if "labels" in old["metadata"]:
         new["metadata"]["labels"] = old["metadata"]["labels"]
@@ -106,7 +106,7 @@ def prepare_deployment_status(new: Document, old: View) -> Document:
 
 
 def prepare_job(new: Document, old: View | None) -> Document:
-    """Give a job its selector, and its pods the labels that it selects."""
+    """Set the selector of a job, and the labels of its pods."""
     spec = new["spec"]
     if old is not None or spec.get("manualSelector"):
         return new
@@ -123,7 +123,7 @@ def prepare_job(new: Document, old: View | None) -> Document:
 
 
 def prepare_endpoint_slice(new: Document, old: View | None) -> Document:
-    """Drop the topology of endpoints, which clients of this version may not write."""
+    """Drop the topology of endpoints, which clients of this version cannot write."""
     if old is None or new.get("endpoints") != old.get("endpoints"):
         for endpoint in new.get("endpoints") or ():
             endpoint.pop("deprecatedTopology", None)
@@ -134,30 +134,25 @@ def prepare_endpoint_slice(new: Document, old: View | None) -> Document:
 
 
 def prepare_volume(new: Document, old: View | None) -> Document:
-    """Set the phase that a volume begins with, and its time."""
+    """Set the phase of a new volume, and its time."""
     if old is None:
-        new["status"] = {"phase": "Pending", "lastPhaseTransitionTime": _now()}
+        new["status"] = {"phase": "Pending", "lastPhaseTransitionTime": new["metadata"].get("creationTimestamp")}
     return new
 
 
-def prepare_volume_status(new: Document, old: View) -> Document:
-    """Set the time of a new phase."""
+def time_phase(new: Document, old: View, now: str) -> None:
+    """Set the time of a new phase of a volume."""
     before, status = old.get("status") or {}, new.setdefault("status", {})
     field = "lastPhaseTransitionTime"
     if before.get("phase") == status.get("phase"):
         if status.get(field) is None and before.get(field) is not None:
             status[field] = before[field]
     elif status.get(field) in (None, before.get(field)):
-        status[field] = _now()
-    return new
-
-
-def _now() -> str:
-    return render(datetime.now(UTC))
+        status[field] = now
 
 
 def prepare_claim(new: Document, old: View | None) -> Document:
-    """Set the phase that a claim begins with, and keep its two sources of data equal."""
+    """Set the phase of a new claim, and copy its data source between the two fields that hold it."""
     if old is None:
         new["status"] = {"phase": "Pending"}
     spec = new["spec"]
@@ -178,26 +173,24 @@ _SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSn
 
 
 def prepare_request(new: Document, old: View | None) -> Document:
-    """Keep what is asked for as it was, once it is asked."""
+    """Keep the spec of a stored request: it is immutable."""
     if old is not None and "spec" in old:
         new["spec"] = clone(old["spec"])
     return new
 
 
 def prepare_request_status(new: Document, old: View) -> Document:
-    """Keep the decisions, which have an endpoint of their own, and time the new conditions."""
+    """Keep the conditions Approved and Denied, which upstream's approval endpoint writes."""
     kept = [one for one in _conditions(old) if one.get("type") in DECISIONS]
-    decided = {one.get("type") for one in kept}
     others = [one for one in _conditions(new) if one.get("type") not in DECISIONS]
-    named = [one for one in _conditions(new) if one.get("type") in DECISIONS and one.get("type") in decided]
     order = {one.get("type"): index for index, one in enumerate(_conditions(new))}
-    found = [*others, *(kept if kept else named)]
+    found = [*others, *kept]
     found.sort(key=lambda one: order.get(one.get("type"), len(order)))
     if found:
         new["status"]["conditions"] = found
     else:
         new["status"].pop("conditions", None)
-    return time_conditions(new, old)
+    return new
 
 
 DECISIONS = ("Approved", "Denied")
@@ -207,22 +200,20 @@ def _conditions(document: View) -> list[Document]:
     return list((document.get("status") or {}).get("conditions") or ())
 
 
-def time_conditions(new: Document, old: View) -> Document:
-    """Set the times of conditions that have none."""
+def time_conditions(new: Document, old: View, now: str) -> None:
+    """Set the times of conditions that have none; a condition with the same status keeps its time of transition."""
     before = {one.get("type"): one for one in _conditions(old)}
-    now = _now()
     for one in _conditions(new):
         if one.get("lastUpdateTime") is None:
             one["lastUpdateTime"] = now
         if one.get("lastTransitionTime") is None:
-            was = before.get(one.get("type"))
-            same = was is not None and was.get("status") == one.get("status") and was.get("lastTransitionTime")
-            one["lastTransitionTime"] = was["lastTransitionTime"] if was is not None and same else now
-    return new
+            was = before.get(one.get("type")) or {}
+            kept = was.get("lastTransitionTime") if was.get("status") == one.get("status") else None
+            one["lastTransitionTime"] = kept or now
 
 
 def sign_request(document: Document, name: str, uid: str, groups: Sequence[str], extra: View) -> None:
-    """Tell who asks for a certificate."""
+    """Write into a certificate request which user made it."""
     given = {"username": name, "uid": uid, "groups": list(groups), "extra": {key: list(extra[key]) for key in extra}}
     for field, value in given.items():
         document["spec"].pop(field, None)
@@ -231,7 +222,7 @@ def sign_request(document: Document, name: str, uid: str, groups: Sequence[str],
 
 
 def default_node(document: Document) -> None:
-    """Keep the first range of addresses of pods and the list of them equal, as upstream's conversion does."""
+    """Copy the pod address range between the field and the list that hold it, as upstream's conversion does."""
     spec = document["spec"]
     first, every = spec.get("podCIDR"), spec.get("podCIDRs") or []
     if first and (not every or every[0] != first):

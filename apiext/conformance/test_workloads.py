@@ -1,13 +1,15 @@
-"""What a server does with workloads besides keeping them: scales, graceful deletion, labels of jobs, who asked."""
+"""Workloads: scales, graceful deletion, updates, quantities, times, and labels of jobs."""
 
 from __future__ import annotations
 
 import contextlib
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from apiext.conformance.support.http_client import MERGE, TABLE, Client
 
@@ -16,6 +18,18 @@ JOBS = "/apis/batch/v1/namespaces/default/jobs"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 REPLICATION = "/api/v1/namespaces/default/replicationcontrollers"
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+VOLUMES = "/api/v1/persistentvolumes"
+QUOTAS = "/api/v1/namespaces/default/resourcequotas"
+DAEMONS = "/apis/apps/v1/namespaces/default/daemonsets"
+WRITES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("workload_writes.yaml").read_text())
+HUGE = "9" * 5000
+REQUEST = (  # of the certificate of example.com
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIUk1IZ0NBUUF3RmpFVU1CSUdBMVVFQXd3TFpYaGhiWEJzWlM1"
+    "amIyMHdXVEFUQmdjcWhrak9QUUlCQmdncQpoa2pPUFFNQkJ3TkNBQVJ3aTM4S3lyL0FFNk1OR0ZNVFFKcTZLc09xNVBEZW45U3dM"
+    "S2RCWk93WUdSQW9WSnZDCklkWnVOc3RiaVdvdWgyZU1HSDVyN1dIZGpvQmJhWVNaUllyVW9BQXdDZ1lJS29aSXpqMEVBd0lEU1FB"
+    "d1JnSWgKQUlwbGJ5bzVSQjU5NE1ONkZabk16SUl4QWFWL244TThnOUwrUFUzL0h5Y0NBaUVBN0ZvcUJ6V0F1V0JwMS94ZworQm9p"
+    "YzJuZ2dsNG5lcmFFdlh5aVo5Q3d2OUU9Ci0tLS0tRU5EIENFUlRJRklDQVRFIFJFUVVFU1QtLS0tLQo="
+)
 CONTAINERS: list[dict[str, Any]] = [{"name": "c", "image": "registry.example.com/c:1"}]
 SELECTED: dict[str, Any] = {
     "selector": {"matchLabels": {"app": "a"}},
@@ -124,3 +138,96 @@ def test_pods_are_selected_by_their_node(api: Client) -> None:
         for selector, found in ((f"spec.nodeName={node}", 1), (f"spec.nodeName={node},status.phase=Running", 0)):
             items = api.get(f"{PODS}?fieldSelector={selector}").expect(200)["items"]
             assert [item["metadata"]["uid"] for item in items] == [made["metadata"]["uid"]] * found
+
+
+@pytest.mark.rows("ERR-09")
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["name"]) for case in WRITES])
+def test_later_writes(api: Client, case: dict[str, Any]) -> None:
+    with one(api, case["path"], case["body"]) as made:
+        for write in case["writes"]:
+            below, patch = ((), write["change"]) if "change" in write else (("status",), {"status": write["status"]})
+            answer = api.request("PATCH", at(case["path"], made, *below), patch, {"Content-Type": MERGE})
+            if "says" in write:
+                assert write["says"] in answer.expect(422)["message"]
+            else:
+                answer.expect(200)
+
+
+@pytest.mark.rows("ERR-09")
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (HUGE, "9223372036854775807"),
+        (f"0.{HUGE}", "1"),
+        (f"{HUGE}e-4999", "10"),
+        (f"0.{'0' * 5000}1Ki", "1m"),
+        (f"{'0' * 5000}2Ki", "2Ki"),
+        (f"1.{'0' * 5000}", "1"),
+        (f"1e{HUGE}", None),
+        (f"1e-{HUGE}", None),
+    ],
+    ids=lambda value: str(value)[:8],
+)
+def test_a_quantity_of_many_digits(api: Client, text: str, shown: str | None) -> None:
+    quota = {"metadata": {"name": "digits"}, "spec": {"hard": {"pods": text}}}
+    if shown is None:
+        assert "quantities must match" in api.post(QUOTAS, quota).expect(400)["message"]
+        return
+    with one(api, QUOTAS, {"spec": quota["spec"]}) as made:
+        assert made["spec"]["hard"]["pods"] == shown
+
+
+@pytest.mark.rows("ERR-09")
+def test_a_share_of_many_digits(api: Client) -> None:
+    with one(api, DEPLOYMENTS, {"spec": SELECTED}) as made:
+        rolling = {"spec": {"strategy": {"rollingUpdate": {"maxUnavailable": f"{HUGE}%"}}}}
+        refused = api.request("PATCH", at(DEPLOYMENTS, made), rolling, {"Content-Type": MERGE}).expect(422)
+        assert "must not be greater than 100%" in refused["message"]
+
+
+@pytest.mark.rows("ERR-09")
+def test_a_count_of_many_digits(api: Client) -> None:
+    counted = {"deprecated.daemonset.template.generation": HUGE}
+    with one(api, DAEMONS, {"spec": SELECTED, "metadata": {"annotations": counted}}) as made:
+        assert made["metadata"]["annotations"] == {"deprecated.daemonset.template.generation": "1"}
+
+
+@pytest.mark.rows("WRI-017")
+def test_a_pod_is_deleted_after_all_time(api: Client) -> None:
+    with one(api, PODS, {"spec": {"containers": CONTAINERS, "nodeName": "n"}}) as made:
+        longest = api.delete(f"{at(PODS, made)}?gracePeriodSeconds={2**63 - 1}").expect(200)
+        assert longest["metadata"]["deletionGracePeriodSeconds"] == 2**31 - 1
+        shorter = api.delete(f"{at(PODS, made)}?gracePeriodSeconds=5").expect(200)
+        assert shorter["metadata"]["deletionGracePeriodSeconds"] == 5
+
+
+@pytest.mark.rows("SRV-007")
+def test_the_phase_of_a_volume_has_a_time(api: Client) -> None:
+    source = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}}
+    with one(api, VOLUMES, {"spec": source}) as made:
+        assert made["status"]["lastPhaseTransitionTime"] == made["metadata"]["creationTimestamp"]
+        below, patch, early = at(VOLUMES, made, "status"), {"Content-Type": MERGE}, "2026-01-01T00:00:00Z"
+        given = {"status": {"phase": "Available", "lastPhaseTransitionTime": early}}
+        assert api.request("PATCH", below, given, patch).expect(200)["status"] == given["status"]
+        same = {"status": {"message": "m"}}
+        assert api.request("PATCH", below, same, patch).expect(200)["status"]["lastPhaseTransitionTime"] == early
+        bound = api.request("PATCH", below, {"status": {"phase": "Bound"}}, patch).expect(200)
+        assert bound["status"]["lastPhaseTransitionTime"] >= made["metadata"]["creationTimestamp"]
+
+
+@pytest.mark.rows("SRV-007")
+def test_conditions_of_a_certificate_request_have_times(api: Client) -> None:
+    spec = {"request": REQUEST, "signerName": "example.com/s", "usages": ["client auth"]}
+    with one(api, REQUESTS, {"spec": spec}) as made:
+        below, early = at(REQUESTS, made, "status"), "2026-01-01T00:00:00Z"
+
+        def written(*conditions: dict[str, str]) -> Any:
+            status = {"status": {"conditions": conditions}}
+            return api.request("PATCH", below, status, {"Content-Type": MERGE}).expect(200)["status"].get("conditions")
+
+        failed = {"type": "Failed", "status": "True"}
+        assert written({**failed, "lastTransitionTime": early, "lastUpdateTime": early})[0]["lastUpdateTime"] == early
+        again = written(failed)[0]
+        assert again["lastTransitionTime"] == early
+        assert again["lastUpdateTime"] >= made["metadata"]["creationTimestamp"]
+        assert written({"type": "Approved", "status": "True"}) is None, "only an approval approves"

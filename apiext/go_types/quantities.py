@@ -10,11 +10,16 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _SUFFIXES = {power: suffix for suffix, power in _DECIMAL.items()}
 _MAX = 2**63 - 1
 _NANO = 9
+_DIGITS = 60  # enough for the largest value in nanos, times 1024⁶
+_MAX_CACHED = 40  # characters of a quantity in the cache
 
 
-@lru_cache(1024)
 def canonical(text: str, places: int = _NANO) -> str:
     """Return a well-formed quantity as Go prints it; digits after so many decimal places are rounded up."""
+    return _cached(text, places) if len(text) <= _MAX_CACHED else _canonical(text, places)
+
+
+def _canonical(text: str, places: int) -> str:
     value, form = _parsed(text)
     value = _rounded(value, places)
     if form == "Ki" and (abs(value) < 1024 or value.denominator != 1):
@@ -22,6 +27,9 @@ def canonical(text: str, places: int = _NANO) -> str:
     if form == "Ki":
         return _binary(int(value))
     return _decimal(value, form)
+
+
+_cached = lru_cache(1024)(_canonical)
 
 
 def value_of(text: str) -> Fraction:
@@ -33,19 +41,26 @@ def _parsed(text: str) -> tuple[Fraction, str]:
     """Return value and form: ``Ki`` for powers of 1024, ``e`` for exponents, else empty."""
     found = _PARTS.fullmatch(text)
     assert found is not None, "the text is checked before"
-    sign, whole, digits, suffix = found[1], found[2] or "0", found[3] or "", found[4]
-    value = Fraction(int(whole + digits), 10 ** len(digits))
+    sign, suffix = found[1], found[4]
+    mantissa, power = _number(found[2], found[3] or "")
     if suffix in _BINARY:
-        value, form = value * 1024 ** (_BINARY.index(suffix) + 1), "Ki"
+        mantissa, form = mantissa * 1024 ** (_BINARY.index(suffix) + 1), "Ki"
     elif suffix in _DECIMAL:
-        value, form = value * Fraction(10) ** _DECIMAL[suffix], ""
+        power, form = power + _DECIMAL[suffix], ""
     else:
-        power = max(-400, min(int(suffix[1:]), 400))  # what is beyond is rounded or cut anyway
-        value, form = value * Fraction(10) ** power, "e"
+        power, form = power + int(suffix[1:]), "e"
+    value = mantissa * Fraction(10) ** max(-400, min(power, 400))  # a larger or smaller one is capped or rounded anyway
     value = min(_rounded(value, _NANO), Fraction(_MAX))
     if form == "Ki" and 0 < value < 1:
         form = ""
     return (-value if sign == "-" else value), form
+
+
+def _number(whole: str, digits: str) -> tuple[int, int]:
+    """Return a number as a mantissa and a power of ten; a long mantissa is cut, and rounded up."""
+    text, power = (whole + digits).lstrip("0"), -len(digits)
+    rest = text[_DIGITS:]
+    return int(text[:_DIGITS] or 0) + (rest.strip("0") != ""), power + len(rest)
 
 
 def _rounded(value: Fraction, places: int) -> Fraction:

@@ -59,6 +59,7 @@ _VALUE_ERROR = _regex_error(
 _IS_LABEL = re.compile(_LABEL).fullmatch
 _IS_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*").fullmatch
 _IS_LABEL_1035 = re.compile(_LABEL_1035).fullmatch
+_IS_PORT_NAME = re.compile("[-a-z0-9]+").fullmatch
 _IS_QUALIFIED = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?").fullmatch
 _IS_PLAIN = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?").fullmatch
 
@@ -141,3 +142,15 @@ def path_segment(text: str) -> list[str]:
 def _length(text: str, limit: int, unit: str = "bytes") -> list[str]:
     size = len(text) if text.isascii() else len(text.encode())
     return [too_long(limit, unit)] if size > limit else []
+
+
+def port_name(text: str) -> list[str]:
+    """Return the validation errors of the name of a port."""
+    checks = (
+        (len(text) > 15, too_long(15, "characters")),
+        (not _IS_PORT_NAME(text), "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"),
+        (not re.search("[a-z]", text), "must contain at least one letter (a-z)"),
+        ("--" in text, "must not contain consecutive hyphens"),
+        (text[:1] == "-" or text[-1:] == "-", "must not begin or end with a hyphen"),
+    )
+    return [fault for fails, fault in checks if fails]

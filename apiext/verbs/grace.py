@@ -1,4 +1,4 @@
-"""The graceful deletion of pods: a pod on a node stays until its node has stopped it (upstream: rest.BeforeDelete)."""
+"""The graceful deletion of pods: a pod on a node is kept until the node stops it (upstream: rest.BeforeDelete)."""
 
 from datetime import timedelta
 
@@ -6,13 +6,14 @@ from apiext.documents.document import Document, View
 from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
 from apiext.meta.time import parse, render
+from apiext.verbs import limits
 
 PODS = GroupResource("", "pods")
 _ENDED = ("Failed", "Succeeded")
 
 
 class Grace:
-    """The time that a pod has before it is deleted."""
+    """Decides the grace period of a delete of one pod. Call ``is_pending``, then ``marked``."""
 
     __slots__ = ("_left",)
 
@@ -20,7 +21,7 @@ class Grace:
         self._left = 0  # seconds of a deletion that has begun
 
     def is_pending(self, pod: View, options: DeleteOptions) -> bool:
-        """Report whether a pod is being deleted already, at least as soon as requested now."""
+        """Report whether a pod is already being deleted, and no later than requested now."""
         self._left = _seconds_left(pod)
         if not self._left:
             return False
@@ -28,9 +29,9 @@ class Grace:
         return asked is None or asked >= self._left
 
     def marked(self, pod: Document, kept: Document | None, options: DeleteOptions, now: str) -> Document | None:
-        """Mark a pod as being deleted; return it, or None if nothing keeps it any longer.
+        """Return the pod with the time of its deletion, or None to delete it now.
 
-        ``kept`` is the pod as its finalizers keep it, None if there are none. Call ``is_pending`` before.
+        ``kept`` is the pod with its finalizers, None without any. Call ``is_pending`` first.
         """
         metadata = pod["metadata"]
         left = self._left
@@ -56,13 +57,13 @@ class Grace:
 def _seconds_left(pod: View) -> int:
     metadata = pod["metadata"]
     seconds: int = metadata.get("deletionGracePeriodSeconds") or 0
-    return (1 if seconds < 0 else seconds) if metadata.get("deletionTimestamp") else 0
+    return _bounded(seconds) if metadata.get("deletionTimestamp") else 0
 
 
 def _period(options: DeleteOptions) -> int | None:
-    """Return the seconds that the client grants; fewer than none are one."""
+    """Return the grace period in seconds that the client requests, None for none; a negative one is 1."""
     given = options.grace_period_seconds
-    return 1 if given is not None and given < 0 else given
+    return None if given is None else _bounded(given)
 
 
 def _granted(pod: View, options: DeleteOptions) -> int:
@@ -71,5 +72,8 @@ def _granted(pod: View, options: DeleteOptions) -> int:
     if not spec.get("nodeName") or status.get("phase") in _ENDED:
         return 0
     asked = _period(options)
-    period: int = (spec.get("terminationGracePeriodSeconds") or 0) if asked is None else asked
-    return 1 if period < 0 else period
+    return _bounded(spec.get("terminationGracePeriodSeconds") or 0) if asked is None else asked
+
+
+def _bounded(seconds: int) -> int:
+    return 1 if seconds < 0 else min(seconds, limits.GRACE_PERIOD)

@@ -30,3 +30,5 @@ DECODE_INLINE = {  # bytes of a body that are decoded in a thread from here
 CONVERSIONS_OF_A_CALL = 64
 # Groups of an access review passed as they are. Beyond: those that no binding names are left out.
 REVIEWED_GROUPS = 256
+# Seconds of the grace period of a pod. Beyond: these.
+GRACE_PERIOD = 2**31 - 1

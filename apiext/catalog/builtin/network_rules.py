@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-from apiext.catalog.builtin.pod_rules import port_name_faults
 from apiext.catalog.builtin.requirements import selector_errors
 from apiext.documents.document import View
 from apiext.meta import syntax
@@ -16,7 +15,7 @@ _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 
 
 def validate_ingress(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with an ingress."""
+    """Return the validation errors of an ingress."""
     spec: View = new.get("spec") or {}
     errors = Errors()
     if not spec.get("rules") and spec.get("defaultBackend") is None:
@@ -106,7 +105,7 @@ def _service(service: View, path: str) -> Iterator[FieldError]:
     if called and number:
         yield invalid(path, "", "cannot set both port name & port number")
     elif called:
-        yield from (invalid(f"{path}.service.port.name", called, fault) for fault in port_name_faults(called))
+        yield from (invalid(f"{path}.service.port.name", called, fault) for fault in syntax.port_name(called))
     elif not number:
         yield required(path, "port name or number is required")
     elif not 1 <= number <= 65535:
@@ -114,7 +113,7 @@ def _service(service: View, path: str) -> Iterator[FieldError]:
 
 
 def validate_network_policy(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with a network policy."""
+    """Return the validation errors of a network policy."""
     spec: View = new.get("spec") or {}
     errors = Errors(selector_errors(spec.get("podSelector"), "spec.podSelector"))
     for direction, peers in (("ingress", "from"), ("egress", "to")):
@@ -136,7 +135,7 @@ def _policy_port(port: View, path: str) -> Iterator[FieldError]:
         yield not_supported(f"{path}.protocol", port["protocol"], protocols)
     number = port.get("port")
     if isinstance(number, str):
-        yield from (invalid(f"{path}.port", number, fault) for fault in port_name_faults(number))
+        yield from (invalid(f"{path}.port", number, fault) for fault in syntax.port_name(number))
     elif number is not None and not 1 <= number <= 65535:
         yield invalid(f"{path}.port", number, _PORT_RANGE)
 

@@ -1,11 +1,10 @@
-"""Validation of pods and their templates (upstream: apis/core/validation): names, ports, mounts, what may change."""
+"""Validation of pods and their templates (upstream: apis/core/validation): names, ports, mounts, updates."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from apiext.catalog.builtin.core import config_key
-from apiext.documents.document import View
+from apiext.documents.document import Document, View
 from apiext.documents.equality import same
 from apiext.meta import syntax
 from apiext.meta.fields import (
@@ -27,7 +26,6 @@ _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _COUNTS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 _INITIAL = "may not be set for init containers without restartPolicy=Always"
-_PORT_NAME = re.compile(r"[-a-z0-9]+")
 _CHANGEABLE = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -36,7 +34,7 @@ _CHANGEABLE = (
 
 
 def not_found(path: str, value: Any) -> FieldError:
-    """Return the error of a value that names nothing that is there."""
+    """Return the error of a reference to a missing value."""
     return FieldError("FieldValueNotFound", path, f'Not found: "{value}"')
 
 
@@ -48,22 +46,6 @@ def at_least_zero(value: Any, path: str) -> Iterator[FieldError]:
 
 def _label(value: str, path: str) -> Iterator[FieldError]:
     yield from (invalid(path, value, fault) for fault in syntax.dns1123_label(value))
-
-
-def port_name_faults(name: str) -> list[str]:
-    """Return what is wrong with the name of a port."""
-    found = []
-    if len(name) > 15:
-        found.append("must be no more than 15 characters")
-    if not _PORT_NAME.fullmatch(name):
-        found.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
-    if not re.search(r"[a-z]", name):
-        found.append("must contain at least one letter (a-z)")
-    if "--" in name:
-        found.append("must not contain consecutive hyphens")
-    if name[:1] == "-" or name[-1:] == "-":
-        found.append("must not begin or end with a hyphen")
-    return found
 
 
 # --- volumes ---
@@ -115,7 +97,7 @@ def _ports(ports: Sequence[View], path: str) -> Iterator[FieldError]:
     names: set[str] = set()
     for index, port in enumerate(ports):
         at, name = item(path, index), port.get("name") or ""
-        faults = port_name_faults(name) if name else []
+        faults = syntax.port_name(name) if name else []
         yield from (invalid(child(at, "name"), name, fault) for fault in faults)
         if name and not faults:
             if name in names:
@@ -201,7 +183,7 @@ def _http(action: View, path: str) -> Iterator[FieldError]:
 def _port_of(action: View, path: str) -> Iterator[FieldError]:
     port, at = action.get("port", 0), child(path, "port")
     if isinstance(port, str):
-        yield from (invalid(at, port, fault) for fault in port_name_faults(port))
+        yield from (invalid(at, port, fault) for fault in syntax.port_name(port))
     elif not 1 <= port <= 65535:
         yield invalid(at, port, _PORT_RANGE)
 
@@ -222,7 +204,7 @@ _ACTIONS: Mapping[str, Any] = {
 
 
 def _container(container: View, volumes: Mapping[str, View], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with what all containers have."""
+    """Yield the validation errors of fields that all containers have."""
     name = container.get("name") or ""
     yield from _label(name, child(path, "name")) if name else (required(child(path, "name")),)
     if not container.get("image"):
@@ -250,10 +232,7 @@ def _containers(spec: View, volumes: Mapping[str, View], path: str) -> Iterator[
         if name in names:
             yield duplicate(child(at, "name"), name)
         names.add(name)
-        yield from _lifecycle(one.get("lifecycle"), child(at, "lifecycle"))
-        for probe in _PROBES:
-            yield from _probe(one.get(probe), child(at, probe))
-            yield from _one_success(probe, one.get(probe), child(at, probe))
+        yield from _running(one, at)
     if containers:
         yield from _host_ports(containers, at_all)
     at_all = child(path, "initContainers")
@@ -265,19 +244,21 @@ def _containers(spec: View, volumes: Mapping[str, View], path: str) -> Iterator[
         elif name:
             names.add(name)
         if one.get("restartPolicy") == "Always":
-            yield from _lifecycle(one.get("lifecycle"), child(at, "lifecycle"))
-            for probe in _PROBES:
-                yield from _probe(one.get(probe), child(at, probe))
-                yield from _one_success(probe, one.get(probe), child(at, probe))
+            yield from _running(one, at)
         else:
             for field in ("lifecycle", *_PROBES):
                 if one.get(field) is not None:
                     yield forbidden(child(at, field), _INITIAL)
 
 
-def _one_success(name: str, probe: View | None, path: str) -> Iterator[FieldError]:
-    if probe is not None and name != "readinessProbe" and probe.get("successThreshold") != 1:
-        yield invalid(child(path, "successThreshold"), probe.get("successThreshold") or 0, "must be 1")
+def _running(container: View, path: str) -> Iterator[FieldError]:
+    """Yield the validation errors of the hooks and probes of a container that keeps running."""
+    yield from _lifecycle(container.get("lifecycle"), child(path, "lifecycle"))
+    for name in _PROBES:
+        probe, at = container.get(name), child(path, name)
+        yield from _probe(probe, at)
+        if probe is not None and name != "readinessProbe" and probe.get("successThreshold") != 1:
+            yield invalid(child(at, "successThreshold"), probe.get("successThreshold") or 0, "must be 1")
 
 
 def _lifecycle(lifecycle: View | None, path: str) -> Iterator[FieldError]:
@@ -304,7 +285,7 @@ def _host_ports(containers: Sequence[View], path: str) -> Iterator[FieldError]:
 
 
 def spec_errors(spec: View, path: str) -> list[FieldError]:
-    """Return what is wrong with the spec of a pod."""
+    """Return the validation errors of the spec of a pod."""
     errors: list[FieldError] = []
     volumes = _volumes(spec, child(path, "volumes"), errors)
     errors += _containers(spec, volumes, path)
@@ -341,7 +322,7 @@ def _settings(spec: View, path: str) -> Iterator[FieldError]:
 
 
 def template_errors(template: View, path: str) -> list[FieldError]:
-    """Return what is wrong with the template of a pod."""
+    """Return the validation errors of the template of a pod."""
     errors: list[FieldError] = []
     labels = (template.get("metadata") or {}).get("labels") or {}
     for key, value in sorted(labels.items()):
@@ -357,10 +338,10 @@ def template_errors(template: View, path: str) -> list[FieldError]:
 
 
 def validate_pod(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with a pod; of an update, only what it may not change."""
+    """Return the validation errors of a pod; an update of other parts does not validate the stored spec."""
     spec = new.get("spec") or {}
     if old is not None and new.get("spec") == old.get("spec"):
-        return []  # what was stored once stays
+        return []
     errors = Errors(spec_errors(spec, "spec"))
     if old is None:
         if spec.get("ephemeralContainers"):
@@ -371,6 +352,7 @@ def validate_pod(new: View, old: View | None) -> list[FieldError]:
 
 
 def _changes(spec: View, before: View) -> Iterator[FieldError]:
+    """Yield the validation errors of an update of a pod's spec; the node affinity of a gated pod may change freely."""
     for name in ("containers", "initContainers"):
         if len(spec.get(name) or ()) != len(before.get(name) or ()):
             yield forbidden(f"spec.{name}", "pod updates may not add or remove containers")
@@ -383,27 +365,35 @@ def _changes(spec: View, before: View) -> Iterator[FieldError]:
     if was is not None and deadline is None:
         yield invalid("spec.activeDeadlineSeconds", None, "must not update from a positive integer to nil value")
     elif was is not None and deadline > was:
-        text = f"must be less than or equal to previous value {was}"
-        yield invalid("spec.activeDeadlineSeconds", deadline, text)
-    gone = [one for one in before.get("tolerations") or () if one not in (spec.get("tolerations") or ())]
-    if gone:
+        yield invalid("spec.activeDeadlineSeconds", deadline, "must be less than or equal to previous value")
+    tolerated = [_without(one, "tolerationSeconds") for one in spec.get("tolerations") or ()]
+    if any(_without(one, "tolerationSeconds") not in tolerated for one in before.get("tolerations") or ()):
         yield forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
-    if not same(_fixed(spec), _fixed(before)):
+    gates = {one.get("name") for one in before.get("schedulingGates") or ()}
+    for index, gate in enumerate(spec.get("schedulingGates") or ()):
+        if gate.get("name") not in gates:
+            text = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
+            yield forbidden(f"spec.schedulingGates[{index}].name", text)
+    selector = spec.get("nodeSelector") or {}
+    if gates and any(selector.get(key) != value for key, value in (before.get("nodeSelector") or {}).items()):
+        text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        yield invalid("spec.nodeSelector", selector or None, text)
+    if not same(_fixed(spec, gated=bool(gates)), _fixed(before, gated=bool(gates))):
         yield forbidden("spec", _CHANGEABLE)
 
 
-_FREE = frozenset(("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds"))
-
-
-def _fixed(spec: View) -> View:
+def _fixed(spec: View, *, gated: bool) -> View:
     """Return the part of a pod's spec that no update may change."""
-    found = {name: value for name, value in spec.items() if name not in _FREE}
-    if spec.get("schedulingGates") is not None:  # a gated pod may be steered
-        found = {name: value for name, value in found.items() if name not in ("nodeSelector", "affinity")}
-    found.pop("schedulingGates", None)
+    found = _without(spec, "activeDeadlineSeconds", "tolerations", "schedulingGates")
     for name in ("containers", "initContainers"):
-        found[name] = [{key: value for key, value in one.items() if key != "image"} for one in spec.get(name) or ()]
+        found[name] = [_without(one, "image") for one in spec.get(name) or ()]
+    if gated:
+        found = {**_without(found, "nodeSelector"), "affinity": _without(spec.get("affinity") or {}, "nodeAffinity")}
     return found
+
+
+def _without(document: View, *names: str) -> Document:
+    return {name: value for name, value in document.items() if name not in names}
 
 
 def supported(value: Any, path: str, known: Iterable[str]) -> Iterator[FieldError]:

@@ -1,6 +1,5 @@
 """What services say besides their types (named by rows of types/*.yaml)."""
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -252,7 +251,7 @@ def _point_errors(point: View, path: str, kept: Collection[str]) -> Iterator[Fie
 
 
 def _changed_addresses(spec: View, before: View) -> Iterator[FieldError]:
-    """Yield what is wrong where a service has other addresses than it had."""
+    """Yield the validation errors of changed addresses of a service."""
     if not has_address(spec) or not has_address(before) or (is_headless(spec) and is_headless(before)):
         return
     new, old = spec.get("clusterIPs") or [], before.get("clusterIPs") or []
@@ -262,7 +261,7 @@ def _changed_addresses(spec: View, before: View) -> Iterator[FieldError]:
 
 
 def _changed_families(spec: View, before: View) -> Iterator[FieldError]:
-    """Yield what is wrong where a service has other families than it had."""
+    """Yield the validation errors of changed address families of a service."""
     if not has_address(spec) or not has_address(before) or is_headless(spec) or is_headless(before):
         return
     new, old, path = spec.get("ipFamilies") or [], before.get("ipFamilies") or [], "spec.ipFamilies[0]"
@@ -273,7 +272,7 @@ def _changed_families(spec: View, before: View) -> Iterator[FieldError]:
 
 
 def _changed_balancer(spec: View, before: View) -> Iterator[FieldError]:
-    """Yield what is wrong where a service is balanced in another way than it was."""
+    """Yield the validation errors of changed load balancing of a service."""
     changed = {name for name in ("loadBalancerClass", "healthCheckNodePort") if spec.get(name) != before.get(name)}
     if "loadBalancerClass" in changed and _is_balanced(spec) and _is_balanced(before):
         yield invalid("spec.loadBalancerClass", spec.get("loadBalancerClass"), _FIXED)
@@ -323,25 +322,12 @@ def _port(port: View, path: str, names: set[str], *, named: bool) -> Iterator[Fi
         yield not_supported(f"{path}.protocol", protocol, _PROTOCOLS)
     target: Any = port.get("targetPort")
     if isinstance(target, str):
-        yield from (invalid(f"{path}.targetPort", target, fault) for fault in _port_name(target))
+        yield from (invalid(f"{path}.targetPort", target, fault) for fault in syntax.port_name(target))
     elif not 1 <= target <= 65535:
         yield invalid(f"{path}.targetPort", target, _PORT)
     if port.get("appProtocol") is not None:
         protocol = port["appProtocol"]
         yield from (invalid(f"{path}.appProtocol", protocol, fault) for fault in syntax.qualified_name(protocol))
-
-
-def _port_name(name: str) -> Iterator[str]:
-    if len(name) > 15:
-        yield syntax.too_long(15, "characters")
-    if not re.fullmatch("[-a-z0-9]+", name):
-        yield "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"
-    if not re.search("[a-z]", name):
-        yield "must contain at least one letter (a-z)"
-    if "--" in name:
-        yield "must not contain consecutive hyphens"
-    if name.startswith("-") or name.endswith("-"):
-        yield "must not begin or end with a hyphen"
 
 
 def _affinity_errors(spec: View) -> Iterator[FieldError]:
@@ -357,7 +343,7 @@ def _affinity_errors(spec: View) -> Iterator[FieldError]:
 
 
 def _repeated(ports: list[View], *, node_ports: bool) -> Iterator[FieldError]:
-    """Yield what ports have that they may not have, or that another one has."""
+    """Yield the validation errors of forbidden and duplicate fields of ports."""
     on_nodes: set[tuple[str, int]] = set()
     for index, port in enumerate(ports):
         path, number = item("spec.ports", index), port.get("nodePort", 0)
@@ -381,7 +367,7 @@ def _shown(protocol: str, port: int) -> str:
 
 
 def _source_errors(new: View, old: View) -> Iterator[FieldError]:
-    """Yield what is wrong with the networks that may use the load balancer: of the field, else of the annotation."""
+    """Yield the validation errors of the source ranges of a load balancer: of the field, else of the annotation."""
     spec, ranges = new.get("spec") or {}, (new.get("spec") or {}).get("loadBalancerSourceRanges") or ()
     path, kept = "spec.LoadBalancerSourceRanges", list[str]()  # upstream: with a capital letter
     if ranges:

@@ -1,5 +1,6 @@
-"""Validation of what makes pods: selectors and templates, strategies, and what may not change."""
+"""Validation of workloads and volumes: selectors, templates, strategies, immutable fields."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,10 +13,11 @@ from apiext.meta.fields import Errors, FieldError, forbidden, invalid, not_suppo
 from apiext.meta.selectors import LabelSelector, SelectorError
 
 _IMMUTABLE = "field is immutable"
+_PERCENT = re.compile("[0-9]+%")
 
 
 def _selector(spec: View, of: str) -> tuple[list[FieldError], LabelSelector | None]:
-    """Return what is wrong with a selector, and the selector if it can be used."""
+    """Return the validation errors of a selector, and the selector, None if it has errors."""
     given = spec.get("selector")
     errors: list[FieldError] = []
     if given is None:
@@ -31,11 +33,11 @@ def _selector(spec: View, of: str) -> tuple[list[FieldError], LabelSelector | No
 
 
 def _template(spec: View, selector: LabelSelector | None, of: str) -> Iterator[FieldError]:
-    """Yield what is wrong with the template of pods that always run."""
+    """Yield the validation errors of the template of pods that always run."""
     template: View = spec.get("template") or {}
     labels: Mapping[str, str] = (template.get("metadata") or {}).get("labels") or {}
     if selector is None:
-        if spec.get("selector") is None:  # which selects nothing
+        if spec.get("selector") is None:  # selects nothing
             yield _mismatch(labels)
     elif not selector.empty and not selector.matches(labels):
         yield _mismatch(labels)
@@ -71,20 +73,28 @@ def _fixed(new: View, old: View | None, *names: str) -> Iterator[FieldError]:
 
 
 def _share(value: Any, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with a number or a percentage."""
+    """Yield the validation errors of a number or a percentage."""
     if isinstance(value, int):
         yield from at_least_zero(value, path)
-    elif value is not None and not (value[-1:] == "%" and value[:-1].isdecimal()):
+    elif value is not None and _percent(value) is None:
         text = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', "
         yield invalid(path, value, f"{text}regex used for validation is '[0-9]+%')")
 
 
-def _part(value: Any) -> int:
-    return value if isinstance(value, int) else int((value or "0")[:-1] or 0) if (value or "")[-1:] == "%" else 0
+def _percent(value: Any) -> int | None:
+    """Return the number before the sign of a percentage, None for any other value; from 1000 on, 1000."""
+    if not isinstance(value, str) or not _PERCENT.fullmatch(value):
+        return None
+    digits = value[:-1].lstrip("0")
+    return int(digits or 0) if len(digits) <= 3 else 1000
+
+
+def _is_zero(value: Any) -> bool:
+    return not (value if isinstance(value, int) else _percent(value))
 
 
 def validate_deployment(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with a deployment."""
+    """Return the validation errors of a deployment."""
     spec: View = new.get("spec") or {}
     errors = Errors(_counts(spec, "replicas"))
     found, selector = _selector(spec, "deployment")
@@ -110,16 +120,16 @@ def _deployment_strategy(strategy: View) -> Iterator[FieldError]:
         for name in ("maxUnavailable", "maxSurge"):
             yield from _share((rolling or {}).get(name), f"{path}.{name}")
         missing, more = (rolling or {}).get("maxUnavailable"), (rolling or {}).get("maxSurge")
-        if not _part(missing) and not _part(more):
+        if _is_zero(missing) and _is_zero(more):
             yield invalid(f"{path}.maxUnavailable", missing, "may not be 0 when `maxSurge` is 0")
-        if isinstance(missing, str) and _part(missing) > 100:
+        if (_percent(missing) or 0) > 100:
             yield invalid(f"{path}.maxUnavailable", missing, "must not be greater than 100%")
     else:
         yield not_supported("spec.strategy", strategy, ("Recreate", "RollingUpdate"))
 
 
 def validate_replica_set(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with a replica set."""
+    """Return the validation errors of a replica set."""
     spec: View = new.get("spec") or {}
     errors = Errors(_counts(spec, "replicas", "minReadySeconds"))
     found, selector = _selector(spec, "deployment")
@@ -131,7 +141,7 @@ def validate_replica_set(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_daemon_set(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with a daemon set."""
+    """Return the validation errors of a daemon set."""
     spec: View = new.get("spec") or {}
     errors = Errors(_fixed(new, old, "selector"))
     found, selector = _selector(spec, "daemonset")
@@ -142,7 +152,7 @@ def validate_daemon_set(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_stateful_set(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with a stateful set; the volumes of its claims are there for its pods."""
+    """Return the validation errors of a stateful set; its pods have the volumes of its claim templates."""
     spec: View = new.get("spec") or {}
     errors = Errors()
     policy = spec.get("podManagementPolicy")
@@ -163,7 +173,7 @@ def validate_stateful_set(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_replication_controller(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with a replication controller."""
+    """Return the validation errors of a replication controller."""
     spec: View = new.get("spec") or {}
     errors = Errors(_counts(spec, "minReadySeconds"))
     selector: Mapping[str, str] = spec.get("selector") or {}
@@ -183,7 +193,7 @@ def validate_replication_controller(new: View, old: View | None) -> list[FieldEr
 
 
 def validate_pod_template(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with a template of pods."""
+    """Return the validation errors of a pod template."""
     return Errors(template_errors(new.get("template") or {}, "template"))
 
 
@@ -219,7 +229,7 @@ def _job(spec: View, path: str) -> Iterator[FieldError]:
 
 
 def validate_job(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with a job; the template of one that is suspended and never ran may change."""
+    """Return the validation errors of a job."""
     spec: View = new.get("spec") or {}
     errors = Errors(_job(spec, "spec"))
     selector = spec.get("selector")
@@ -236,11 +246,20 @@ def validate_job(new: View, old: View | None) -> list[FieldError]:
     if old is None:
         return errors
     errors += _fixed(new, old, "selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex")
-    before: View = old.get("spec") or {}
-    waits = bool(before.get("suspend")) and (old.get("status") or {}).get("startTime") is None
-    if not waits:
+    if not _may_change_template(old):
         errors += _fixed(new, old, "template")
     return errors
+
+
+def _may_change_template(job: View) -> bool:
+    """Tell whether a job is suspended, has no active pods, and never started or is known to be suspended."""
+    spec, status = job.get("spec") or {}, job.get("status") or {}
+    if not spec.get("suspend") or status.get("active"):
+        return False
+    conditions = status.get("conditions") or ()
+    return status.get("startTime") is None or any(
+        one.get("type") == "Suspended" and one.get("status") == "True" for one in conditions
+    )
 
 
 def _parts(schedule: str) -> list[str]:
@@ -250,7 +269,7 @@ def _parts(schedule: str) -> list[str]:
 
 
 def validate_cron_job(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with a cron job."""
+    """Return the validation errors of a cron job."""
     spec: View = new.get("spec") or {}
     errors = Errors(_job((spec.get("jobTemplate") or {}).get("spec") or {}, "spec.jobTemplate.spec"))
     schedule = spec.get("schedule") or ""
@@ -276,23 +295,27 @@ def validate_cron_job(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_autoscaler(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with an autoscaler's bounds and target."""
+    """Return the validation errors of the bounds, target and metrics of an autoscaler."""
     spec: View = new.get("spec") or {}
     errors = Errors()
     least, most = spec.get("minReplicas"), spec.get("maxReplicas") or 0
-    if least is not None and least < 1:
-        errors.append(invalid("spec.minReplicas", least, "must be greater than or equal to 1"))
-    if most < 1:
-        errors.append(invalid("spec.maxReplicas", most, "must be greater than 0"))
+    errors += at_least_zero(least, "spec.minReplicas")
+    if not most:
+        errors.append(required("spec.maxReplicas", "must be set and greater than 0"))
+    elif most < 0:
+        errors.append(invalid("spec.maxReplicas", most, "must be greater than or equal to 1"))
     if least is not None and most < least:
         errors.append(invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`"))
     target = spec.get("scaleTargetRef") or {}
     errors += (required(f"spec.scaleTargetRef.{name}") for name in ("kind", "name") if not target.get(name))
+    if least == 0 and not any(one.get("type") in ("External", "Object") for one in spec.get("metrics") or ()):
+        text = "must specify at least one Object or External metric to support scaling to zero replicas"
+        errors.append(forbidden("spec.metrics", text))
     return errors
 
 
 def validate_budget(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with a budget of disruptions."""
+    """Return the validation errors of a pod disruption budget."""
     spec: View = new.get("spec") or {}
     errors = Errors()
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
@@ -304,7 +327,7 @@ def validate_budget(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_claim(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with a claim; only the size that it asks for may change once it is bound."""
+    """Return the validation errors of a claim."""
     spec: View = new.get("spec") or {}
     errors = Errors()
     modes = spec.get("accessModes") or ()
@@ -332,7 +355,7 @@ _CLASS_FIELDS = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMod
 
 
 def validate_storage_class(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with a class of storage."""
+    """Return the validation errors of a storage class."""
     errors = Errors()
     if not new.get("provisioner"):
         errors.append(required("provisioner"))
@@ -348,7 +371,7 @@ def validate_storage_class(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_volume(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with a volume; its source may not change."""
+    """Return the validation errors of a persistent volume."""
     spec: View = new.get("spec") or {}
     errors = Errors()
     known = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
@@ -365,10 +388,18 @@ def validate_volume(new: View, old: View | None) -> list[FieldError]:
     if not sources:
         errors.append(required("spec", "must specify a volume type"))
     errors += (forbidden(f"spec.{name}", "may not specify more than 1 volume type") for name in list(sources)[1:])
-    if old is not None and not same(sources, _sources(old.get("spec") or {})):
+    if old is not None and not same(*_fixed_sources(sources, _sources(old.get("spec") or {}))):
         text = "spec.persistentvolumesource is immutable after creation"
         errors.append(forbidden("spec.persistentvolumesource", text))
     return errors
+
+
+def _fixed_sources(new: View, old: View) -> tuple[View, View]:
+    """Return two sources of a volume without the secret that expands it, which one without it may get."""
+    secret, csi, before = "controllerExpandSecretRef", new.get("csi"), old.get("csi")
+    if csi is not None and before is not None and before.get(secret) is None:
+        new = {**new, "csi": {name: value for name, value in csi.items() if name != secret}}
+    return new, old
 
 
 _NO_SOURCE = frozenset(

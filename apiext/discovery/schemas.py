@@ -86,7 +86,7 @@ def kinds(served: ServedVersion, *, v2: bool) -> dict[str, Document]:
 
 
 def model_names(served: Iterable[ServedVersion]) -> tuple[str, ...]:
-    """Return the models that the schemas of served versions refer to and that are none of theirs, sorted."""
+    """Return the names of the models that served versions refer to without owning them, sorted."""
     own: set[str] = set()
     todo: set[str] = set()
     for one in served:
@@ -188,7 +188,7 @@ def _extensions(served: ServedVersion, kind: str) -> Document:
 
 
 def _merged(found: Document, keys: Mapping[str, str]) -> None:
-    """Say of the lists that strategic merge patch merges how it does: dotted path → key, empty for a set.
+    """Add the merge keys of lists for strategic merge patch: dotted path → key, empty for a set.
 
     Lists within models of their own are left out: those models say it.
     """
@@ -213,7 +213,7 @@ def _described_reference(description: str, model: str, v2: bool) -> Document:
 
 
 def _published(schema: View, v2: bool, in_junctor: bool = False) -> Document:
-    """Return what is published of a schema: known keywords only, int-or-string spelled out, embedded types added."""
+    """Return the published form of a schema: known keywords only, int-or-string in full, embedded types added."""
     if v2 and (reference := types.reference_in_v2(schema)) is not None:
         return reference
     found: Document = {key: value for key, value in schema.items() if key in _AS_IS and _counts(key, value)}
@@ -236,7 +236,7 @@ def _is_embedded(found: View, v2: bool) -> bool:
 
 
 def _counts(key: str, value: Any) -> bool:
-    """Tell whether Go would write the value: empty ones are left out, zeros of pointers are not."""
+    """Report whether Go writes a value: it leaves out empty ones, but not zeros of pointers."""
     if not value and key == "externalDocs":
         return value is not None
     return value is not None and (bool(value) or (key in _ZERO_COUNTS and value == 0 and value is not False))
@@ -263,7 +263,7 @@ def _below(found: Document, schema: View, v2: bool, in_junctor: bool) -> None:
 
 
 def _unfold(found: Document) -> None:
-    """Say what an int-or-string is in terms that every reader knows (OAS-004)."""
+    """Describe an int-or-string with standard keywords (OAS-004)."""
     branches = found.get("allOf", [])
     if any("$ref" in branch for branch in branches):  # a built-in kind's: the type says it
         found.pop(_INT_OR_STRING, None)
@@ -278,7 +278,7 @@ def _unfold(found: Document) -> None:
 
 
 def _reduce(found: Document, schema: View) -> None:
-    """Take away what OpenAPI v2, or kubectl's reading of it, cannot bear (OAS-005)."""
+    """Remove keywords that OpenAPI v2, or kubectl's reader of it, does not support (OAS-005)."""
     if found.pop("nullable", False):
         for key in ("type", "items", "properties"):
             found.pop(key, None)

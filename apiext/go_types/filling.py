@@ -1,4 +1,4 @@
-"""Defaults that depend on other fields: functions that rows of types name with ``fill`` (upstream: defaults.go).
+"""Defaults that depend on other fields; rows of types name these functions with ``fill`` (upstream: defaults.go).
 
 Each changes a decoded struct in place, before the defaults of the structs within it. Plain defaults are rows.
 """
@@ -15,19 +15,19 @@ _MAX_INT32 = 2**31 - 1
 
 
 def container(document: Document) -> None:
-    """Default the pull policy by the tag of the image: a moving tag is always pulled."""
+    """Default the pull policy of a container by the tag of its image."""
     if not document.get("imagePullPolicy"):
         document["imagePullPolicy"] = pull_policy(document.get("image") or "")
 
 
 def image_volume(document: Document) -> None:
-    """Default the pull policy of an image that is a volume."""
+    """Default the pull policy of an image volume."""
     if not document.get("pullPolicy"):
         document["pullPolicy"] = pull_policy(document.get("reference") or "")
 
 
 def pull_policy(image: str) -> str:
-    """Return Always for the tag latest, which an image without tag and digest has, too."""
+    """Return Always for the tag latest, which is also the default tag, else IfNotPresent."""
     name, _, digest = image.partition("@")
     tag = name.rpartition("/")[2].partition(":")[2]
     latest = tag == "latest" or (not tag and not digest and bool(name))
@@ -35,7 +35,7 @@ def pull_policy(image: str) -> str:
 
 
 def volume(document: Document) -> None:
-    """Make a volume without a source an empty directory."""
+    """Default the source of a volume to an empty directory."""
     if not any(value is not None for name, value in document.items() if name != "name"):
         document["emptyDir"] = {}
 
@@ -44,14 +44,14 @@ def volume(document: Document) -> None:
 
 
 def pod_spec(document: Document) -> None:
-    """Keep the two names of the service account equal."""
+    """Copy the name of the service account to both fields that hold it."""
     account = document.get("serviceAccountName") or document.get("serviceAccount")
     if account:
         document["serviceAccountName"] = document["serviceAccount"] = account
 
 
 def pod(document: Document) -> None:
-    """Default what only pods have, and not the templates of pods."""
+    """Set the defaults of pods that pod templates do not have."""
     spec = document["spec"]
     if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
         spec["terminationGracePeriodSeconds"] = 1
@@ -70,14 +70,14 @@ def _containers(spec: Document, fields: Iterable[str]) -> list[Document]:
 
 
 def _request_limits(resources: Document) -> None:
-    """Request what the limits say, where nothing is requested."""
+    """Default the requested resources to their limits."""
     limits: Mapping[str, str] = resources.get("limits") or {}
     if limits:
         resources["requests"] = {**limits, **(resources.get("requests") or {})}
 
 
 def pod_status(document: Document) -> None:
-    """Keep the address and the list of addresses of a pod equal; the address wins."""
+    """Copy the address of a pod between its field and its list; the field wins if they differ."""
     address, listed = document.get("podIP"), document.get("podIPs") or []
     if address and (not listed or listed[0].get("ip") != address):
         document["podIPs"] = [{"ip": address}]
@@ -86,7 +86,7 @@ def pod_status(document: Document) -> None:
 
 
 def replication_controller(document: Document) -> None:
-    """Take selector and labels from the template."""
+    """Default the selector and the labels of a controller to the labels of its template."""
     _labels_of_template(document, with_selector=True)
 
 
@@ -105,7 +105,7 @@ def _labels_of_template(document: Document, *, with_selector: bool = False) -> N
 
 
 def node_status(document: Document) -> None:
-    """Offer all that a node has."""
+    """Default the allocatable resources of a node to its capacity."""
     if document.get("allocatable") is None and document.get("capacity") is not None:
         document["allocatable"] = dict(document["capacity"])
 
@@ -137,7 +137,7 @@ def daemon_set_strategy(document: Document) -> None:
 
 
 def stateful_set_strategy(document: Document) -> None:
-    """Default the settings of a rolling update; a strategy that is named needs none."""
+    """Default the settings of a rolling update, which a strategy with an explicit type may leave out."""
     if not document.get("type"):
         document["type"] = "RollingUpdate"
         if document.get("rollingUpdate") is None:
@@ -156,14 +156,14 @@ def _fill(document: Document, name: str, values: Mapping[str, object]) -> None:
 
 
 def claim_template(document: Document) -> None:
-    """Tell the kind of the claims that a stateful set makes."""
+    """Default the apiVersion and kind of the claim templates of a stateful set."""
     for claim in document["spec"].get("volumeClaimTemplates") or ():
         claim["apiVersion"] = claim.get("apiVersion") or "v1"
         claim["kind"] = claim.get("kind") or "PersistentVolumeClaim"
 
 
 def job(document: Document) -> None:
-    """Default how often a job runs and fails, and its labels."""
+    """Default the counts, modes and labels of a job."""
     spec = document["spec"]
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
@@ -196,7 +196,7 @@ _SCALING: Mapping[str, Mapping[str, object]] = {
 
 
 def autoscaler(document: Document) -> None:
-    """Default the metric, and the rules of a behavior that is given."""
+    """Default the metrics of an autoscaler, and the rules of an explicit behavior."""
     spec = document["spec"]
     if not spec.get("metrics"):
         target = {"type": "Utilization", "averageUtilization": 80}
@@ -210,7 +210,7 @@ def autoscaler(document: Document) -> None:
 
 
 def network_policy(document: Document) -> None:
-    """A policy that does not say so is about what comes in, and about what goes out if it has such rules."""
+    """Default the policy types: Ingress, and Egress if the policy has egress rules."""
     spec = document["spec"]
     if not spec.get("policyTypes"):
         spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]

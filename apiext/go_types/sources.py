@@ -18,7 +18,7 @@ KIND = "kind"
 """The entry of a type with its row; empty for a kind without a resource of its own, as one of a subresource."""
 USES, PACKAGE, MODELS = "uses", "package", "models"
 MODEL_FILES = "models"
-"""The compiled file that says which file holds the types of published models: model prefix → files."""
+"""The compiled file that maps each published model to the file of its type."""
 
 _HERE = Path(__file__).parent
 

@@ -77,7 +77,7 @@ def types_of(file: str) -> "Types":
     for used in own.pop(USES, ()):
         types = types_of(used)
         table |= types.table
-        if models:  # its types are published as they are there, and need not be made twice
+        if models:  # these types have models of their own: reuse them
             others |= {**types.others, **dict.fromkeys(types.own, types)}
     others = {name: types for name, types in others.items() if name not in own}
     return Types(table | own, tuple(own), package, models, others)
@@ -128,7 +128,7 @@ class Types:
         self.package = package  # of Go, in texts of errors
         self.own = own  # names of the types that are not from another file
         self.models = models  # prefix of the names of OpenAPI models; empty: schemas hold all that they are made of
-        self.others: Mapping[str, Types] = others or {}  # types of other files that are made there
+        self.others: Mapping[str, Types] = others or {}  # types of other files, by name
         self._flat: dict[str, Mapping[str, Any]] = {}
         self.merge_types: dict[str, Any] = {}  # how fields are owned, kept for catalog.merge_types
         self._structs: dict[str, Struct] = {}
@@ -165,7 +165,7 @@ class Types:
         }
 
     def is_struct(self, name: str) -> bool:
-        """Tell whether a type is a struct of this table."""
+        """Report whether a type is a struct of this table."""
         return isinstance(self.table.get(name), Mapping)
 
     # --- Go types ---
@@ -248,7 +248,7 @@ class Types:
         return found
 
     def shape(self, name: str) -> Document:
-        """Return the OpenAPI schema of a field's type, without what is said of the field itself."""
+        """Return the OpenAPI schema of a field's type, without the attributes of the field itself."""
         if name.endswith("[]"):
             return {"type": "array", "items": self.shape(name[:-2])}
         if name.endswith("{}"):
@@ -299,7 +299,7 @@ class Types:
     # --- defaults ---
 
     def default(self, name: str, document: Document) -> None:
-        """Fill in, in place, what the tables say of fields that are absent."""
+        """Fill in the defaults of absent fields, in place."""
         fill = self._filler(name)
         if fill is not None:
             fill(document)
@@ -340,7 +340,7 @@ class Types:
 
 
 def _list_type(semantics: Mapping[str, Any]) -> Document:
-    """Return what a list's schema says of merging; kubectl makes its patches by it."""
+    """Return the keywords about merging of a list; kubectl makes its patches by them."""
     if semantics.get("keys"):
         found: Document = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(semantics["keys"])}
     else:

@@ -284,7 +284,7 @@ def _kept_by(call: Call, document: View, options: DeleteOptions) -> list[str]:
 
 
 def _says_nothing(options: DeleteOptions) -> bool:
-    """Tell whether the client leaves it to the kind what becomes of dependents."""
+    """Report whether the delete has no option about dependents, so that the default of the kind holds."""
     return not options.propagation_policy and options.orphan_dependents is None
 
 

@@ -29,7 +29,7 @@ _TIMES = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
 class Answer(NamedTuple):
-    """What a server said: its code, body and warnings."""
+    """The answer of a server: its code, body and warnings."""
 
     code: int
     body: Any
@@ -37,7 +37,7 @@ class Answer(NamedTuple):
 
 
 class Server:
-    """A server that is asked."""
+    """A client of one of the two servers."""
 
     def __init__(self, url: str, token: str) -> None:
         self._url = url
@@ -69,7 +69,7 @@ class Server:
 
 
 def settled(value: Any) -> Any:
-    """Return a value without what differs from server to server: uids, times, revisions."""
+    """Return a value without the parts that differ between servers: uids, times, revisions."""
     if isinstance(value, dict):
         return {
             _UIDS.sub("UID", key): settled(below)
@@ -84,7 +84,7 @@ def settled(value: Any) -> Any:
 
 
 def differences(wanted: Any, found: Any, path: str = "") -> Iterator[str]:
-    """Yield where two values differ."""
+    """Yield the paths where two values differ."""
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):
         for key in sorted(wanted.keys() | found.keys()):
             yield from differences(wanted.get(key), found.get(key), f"{path}.{key}")
@@ -96,7 +96,7 @@ def differences(wanted: Any, found: Any, path: str = "") -> Iterator[str]:
 
 
 class Comparison:
-    """Asks both servers, and counts the differences."""
+    """Sends requests to both servers, and counts the differences."""
 
     def __init__(self, here: Server, there: Server) -> None:
         self.here = here
@@ -106,7 +106,7 @@ class Comparison:
         self.verdicts: Counter[str] = Counter()
 
     def ask(self, step: str, method: str, path: str, *rest: Any, shown: str = "") -> Answer:
-        """Ask both, print how the answers differ, and return that of the reference."""
+        """Send a request to both, print the differences of the answers, and return that of the reference."""
         there, here = self.there.ask(method, path, *rest), self.here.ask(method, path, *rest)
         self.requests[step] += 1
         found = list(differences(settled(there._asdict()), settled(here._asdict())))
@@ -129,7 +129,7 @@ def sampled(sample: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def walk(compare: Comparison, sample: Mapping[str, Any], steps: set[str]) -> None:
-    """Take an object through its life on both servers."""
+    """Create, read, change and delete an object on both servers."""
     path = sample["path"]
     body = sampled(sample, "sample")
     name = body["metadata"]["name"]
@@ -199,7 +199,7 @@ class Drawing:
         self._chance = chance
 
     def schema(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a schema with the one that it refers to."""
+        """Return a schema merged with the one that it refers to."""
         for one in (given, *given.get("allOf", ())):
             if "$ref" in one:
                 return {**self._schemas[one["$ref"].rpartition("/")[2]], **given}
@@ -241,7 +241,7 @@ class Drawing:
         return value
 
     def vary(self, body: dict[str, Any], given: Mapping[str, Any]) -> str:
-        """Change one random place of an object; return where."""
+        """Change one random field of an object; return its path."""
         schema = self.schema(given)
         at: Any = body
         way = ""
@@ -270,7 +270,7 @@ class Drawing:
 
 
 def draw(compare: Comparison, samples: list[Mapping[str, Any]], count: int, seed: int) -> None:
-    """Send random objects as dry runs, each with one to three random places."""
+    """Send random objects as dry runs, each with one to three random changes."""
     chance = random.Random(seed)
     documents: dict[str, Any] = {}
     for index in range(count):

@@ -39,7 +39,7 @@ def one_of(owner: View, path: str, name: str, allowed: Sequence[str]) -> Iterato
 
 
 def rule_errors(rule: View, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with operations, groups, versions, resources and scope of a rule."""
+    """Yield the validation errors of operations, groups, versions, resources and scope of a rule."""
     operations = rule.get("operations") or ()
     yield from _wildcard_errors(operations, child(path, "operations"), "operations")
     for index, operation in enumerate(operations):
@@ -115,7 +115,7 @@ def expression_errors(
 def condition_errors(
     conditions: Sequence[Mapping[str, Any]] | None, path: str, known: frozenset[str], *, params: bool = False
 ) -> Iterator[FieldError]:
-    """Yield what is wrong with matchConditions; ``known`` expressions may use all of the language (ADM-006)."""
+    """Yield the validation errors of matchConditions; ``known`` expressions may use all of the language (ADM-006)."""
     conditions = conditions or ()
     if len(conditions) > MOST_CONDITIONS:
         yield too_many(path, len(conditions), MOST_CONDITIONS)

@@ -25,7 +25,7 @@ _BAD_KEY = (
 
 
 def config_key(text: str) -> list[str]:
-    """Return what is wrong with a key of a secret or a configuration."""
+    """Return the validation errors of a key of a secret or a configuration."""
     faults = [syntax.too_long(syntax.MAX_SUBDOMAIN, "characters")] if len(text) > syntax.MAX_SUBDOMAIN else []
     if not _KEY.fullmatch(text):
         faults.append(_BAD_KEY)

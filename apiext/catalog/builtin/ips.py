@@ -36,7 +36,7 @@ def address_errors(path: str, text: str, kept: Collection[str]) -> Iterator[Fiel
 
 
 def special_errors(path: str, text: str) -> Iterator[FieldError]:
-    """Yield what is wrong with an address that everybody is to reach."""
+    """Yield the validation errors of an address that all clients must reach."""
     address = address_of(text)
     if address is None:
         yield invalid(path, text, "must be a valid IP address")

@@ -14,7 +14,7 @@ REINVOCATION_POLICIES = ("IfNeeded", "Never")
 
 
 def policy_errors(new: View, old: View | None) -> Iterator[FieldError]:
-    """Yield what is wrong with a policy; old is None on create."""
+    """Yield the validation errors of a policy; old is None on create."""
     spec: View = new.get("spec") or {}
     before: View | None = None if old is None else old.get("spec") or {}
     yield from policy_rules.spec_errors(spec, before, MUTATED_OPERATIONS)
@@ -65,5 +65,5 @@ def _known(before: View) -> frozenset[str]:
 
 
 def binding_errors(new: View) -> Iterator[FieldError]:
-    """Yield what is wrong with a binding."""
+    """Yield the validation errors of a binding."""
     return policy_rules.binding_errors(new.get("spec") or {}, MUTATED_OPERATIONS)

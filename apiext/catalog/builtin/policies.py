@@ -21,7 +21,7 @@ _Known = Mapping[str, frozenset[str]]  # field → the expressions that an old p
 
 
 def policy_errors(new: View, old: View | None) -> Iterator[FieldError]:
-    """Yield what is wrong with a policy; old is None on create."""
+    """Yield the validation errors of a policy; old is None on create."""
     spec: View = new.get("spec") or {}
     before: View | None = None if old is None else old.get("spec") or {}
     yield from policy_rules.spec_errors(spec, before)
@@ -100,7 +100,7 @@ def _annotation_errors(
 
 
 def binding_errors(new: View) -> Iterator[FieldError]:
-    """Yield what is wrong with a binding."""
+    """Yield the validation errors of a binding."""
     spec: View = new.get("spec") or {}
     yield from policy_rules.binding_errors(spec)
     yield from _action_errors(spec.get("validationActions") or (), "spec.validationActions")

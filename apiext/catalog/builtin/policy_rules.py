@@ -26,7 +26,7 @@ _RESERVED = frozenset(
 
 
 def spec_errors(spec: View, before: View | None, operations: Sequence[str] = ()) -> Iterator[FieldError]:
-    """Yield what is wrong with a policy's spec up to its matchConditions.
+    """Yield the validation errors of a policy's spec up to its matchConditions.
 
     ``before`` is the old spec, None on create; ``operations`` are those that the policy may match, none for all.
     """
@@ -51,7 +51,7 @@ def spec_errors(spec: View, before: View | None, operations: Sequence[str] = ())
 
 
 def variables_errors(spec: View, known: frozenset[str], types: dict[str, Type]) -> Iterator[FieldError]:
-    """Yield what is wrong with a policy's variables, and note the types of their values in ``types``.
+    """Yield the validation errors of a policy's variables, and note the types of their values in ``types``.
 
     ``known`` expressions may use all of the language.
     """
@@ -80,7 +80,7 @@ def within_spec(
 
 
 def binding_errors(spec: View, operations: Sequence[str] = ()) -> Iterator[FieldError]:
-    """Yield what is wrong with a binding's policyName, paramRef and matchResources; operations as for spec_errors."""
+    """Yield the validation errors of the spec of a binding; ``operations`` as for spec_errors."""
     policy = spec.get("policyName") or ""
     if not policy:
         yield required("spec.policyName")
@@ -143,7 +143,7 @@ def _param_kind_errors(kind: View, path: str) -> Iterator[FieldError]:
 
 
 def match_errors(match: View, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with what a policy or a binding matches."""
+    """Yield the validation errors of the match resources of a policy or a binding."""
     if match.get("matchPolicy") is None:
         yield required(child(path, "matchPolicy"))
     yield from rules.one_of(match, path, "matchPolicy", rules.MATCH_POLICIES)

@@ -8,7 +8,7 @@ from apiext.meta.syntax import label_value, qualified_name
 
 
 def _values_errors(expression: View, path: str, operators: bool) -> Iterator[FieldError]:
-    """Yield what is wrong with the operator of an expression, unless any will do, and with how many values it has."""
+    """Yield the validation errors of an operator and its number of values; ``operators``: it must be known."""
     operator, values = expression.get("operator") or "", expression.get("values") or ()
     if operator in ("In", "NotIn"):
         if not values:
@@ -24,7 +24,7 @@ def _values_errors(expression: View, path: str, operators: bool) -> Iterator[Fie
 def label_requirement_errors(
     expression: View, path: str, values: bool = True, operators: bool = True
 ) -> Iterator[FieldError]:
-    """Yield what is wrong with a requirement of labels; ``values`` and ``operators`` tell what is judged besides."""
+    """Yield the validation errors of a label requirement; ``values``, ``operators``: validate those, too."""
     yield from _values_errors(expression, path, operators)
     key = expression.get("key") or ""
     yield from (invalid(child(path, "key"), key, fault) for fault in qualified_name(key))
@@ -34,7 +34,7 @@ def label_requirement_errors(
 
 
 def field_requirement_errors(expression: View, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with a requirement of fields, whose operator may be unknown."""
+    """Yield the validation errors of a field requirement, whose operator may be unknown."""
     if not expression.get("key"):
         yield required(child(path, "key"), "must be specified")
     yield from _values_errors(expression, path, operators=False)

@@ -73,7 +73,7 @@ def label_selector(document: View) -> str:
 
 
 def pod_selector(document: View) -> str:
-    """Return the pods that a network policy is about."""
+    """Return the pod selector of a network policy."""
     return selector_text(_spec(document).get("podSelector")) or NONE
 
 
@@ -103,7 +103,7 @@ _JOB = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
 
 
 def job_status(document: View) -> str:
-    """Return what a job is doing."""
+    """Return the state of a job: Complete, Failed, Suspended, Running …"""
     conditions = _status(document).get("conditions") or ()
     for kind in ("Complete", "Failed"):
         if _true(conditions, kind):
@@ -122,7 +122,7 @@ def job_duration(document: View) -> Aged:
 
 
 def suspended(document: View) -> str:
-    """Return whether a cron job makes no jobs, as Go prints it."""
+    """Return whether a cron job is suspended, as Go prints it."""
     value = _spec(document).get("suspend")
     return UNSET if value is None else "True" if value else "False"
 
@@ -133,7 +133,7 @@ def active(document: View) -> int:
 
 
 def last_schedule(document: View) -> Aged:
-    """Return when a cron job has made a job."""
+    """Return the time of the last job of a cron job."""
     last = _status(document).get("lastScheduleTime")
     return (NONE, None) if last is None else ("{}", last)
 
@@ -152,7 +152,7 @@ def _restartable(container: View | None) -> bool:
 
 
 class _Pod:
-    """What the containers of a pod tell of it: how many are ready, why it waits, how often they restarted."""
+    """Summary of the containers of a pod: how many are ready, the reason it waits, the restarts."""
 
     def __init__(self, document: View) -> None:
         spec, self._status = _spec(document), _status(document)
@@ -175,7 +175,7 @@ class _Pod:
         self._end()
 
     def _initialize(self, sidecars: "_Restarts") -> bool:
-        """Look at the containers that run first; return whether they still do."""
+        """Read the states of init containers; report whether the pod is still initializing."""
         every = _Restarts()
         for index, one in enumerate(self._status.get("initContainerStatuses") or ()):
             every.add(one)
@@ -199,7 +199,7 @@ class _Pod:
         return False
 
     def _run(self, conditions: Iterable[View]) -> None:
-        """Look at the containers that run then, the last first."""
+        """Read the states of the other containers, the last first."""
         running, failure = False, ""
         every = _Restarts(self.restarts, self.restarted)
         for one in reversed(self._status.get("containerStatuses") or ()):
@@ -261,7 +261,7 @@ def pod_ready(document: View) -> str:
 
 
 def pod_status(document: View) -> str:
-    """Return what a pod is doing."""
+    """Return the state of a pod as kubectl shows it: its phase, or the reason why it waits or ended."""
     return _Pod(document).reason
 
 
@@ -285,7 +285,7 @@ def node_name(document: View) -> str:
 
 
 def nominated_node(document: View) -> str:
-    """Return the node that is to take a pod."""
+    """Return the nominated node of a pod."""
     return _status(document).get("nominatedNodeName") or NONE
 
 
@@ -316,7 +316,7 @@ min_available, max_unavailable = _given("minAvailable"), _given("maxUnavailable"
 
 
 def scale_target(document: View) -> str:
-    """Return what an autoscaler scales."""
+    """Return the target of an autoscaler."""
     target = _spec(document).get("scaleTargetRef") or {}
     return f"{target.get('kind', '')}/{target.get('name', '')}"
 
@@ -411,7 +411,7 @@ def class_name(document: View) -> str:
 
 
 def class_parameters(document: View) -> str:
-    """Return what parametrizes a class of ingresses."""
+    """Return the parameters of an ingress class."""
     found = _spec(document).get("parameters")
     if found is None:
         return NONE
@@ -481,12 +481,12 @@ def volume_capacity(document: View) -> str:
 
 
 def volume_modes(document: View) -> str:
-    """Return how a volume may be used."""
+    """Return the access modes of a volume."""
     return _modes(_spec(document).get("accessModes") or ())
 
 
 def volume_claim(document: View) -> str:
-    """Return the claim that has a volume."""
+    """Return the claim that is bound to a volume."""
     reference = _spec(document).get("claimRef")
     return f"{reference.get('namespace', '')}/{reference.get('name', '')}" if reference is not None else ""
 
@@ -518,7 +518,7 @@ def claim_capacity(document: View) -> str:
 
 
 def claim_modes(document: View) -> str:
-    """Return how the volume of a claim may be used."""
+    """Return the access modes of the volume of a claim."""
     return _modes(_status(document).get("accessModes") or ()) if _spec(document).get("volumeName") else ""
 
 
@@ -531,12 +531,12 @@ def _quota(document: View, *, limits: bool) -> str:
 
 
 def quota_requests(document: View) -> str:
-    """Return what of a quota is used, but for limits."""
+    """Return the used and total amounts of a quota, without limits."""
     return _quota(document, limits=False)
 
 
 def quota_limits(document: View) -> str:
-    """Return what of a quota's limits is used."""
+    """Return the used and total amounts of the limits of a quota."""
     return _quota(document, limits=True)
 
 
@@ -601,7 +601,7 @@ def kernel(document: View) -> str:
 
 
 def runtime(document: View) -> str:
-    """Return what runs the containers of a node."""
+    """Return the container runtime of a node."""
     return _info(document, "containerRuntimeVersion")
 
 
@@ -609,18 +609,18 @@ def runtime(document: View) -> str:
 
 
 def signer(document: View) -> str:
-    """Return who is to sign a certificate."""
+    """Return the signer of a certificate request."""
     return _spec(document).get("signerName") or NONE
 
 
 def requested_duration(document: View) -> str:
-    """Return how long a certificate is to hold."""
+    """Return the requested validity of a certificate."""
     seconds = _spec(document).get("expirationSeconds")
     return NONE if seconds is None else human_duration(seconds)
 
 
 def certificate_condition(document: View) -> str:
-    """Return how far a request for a certificate has come."""
+    """Return the state of a certificate request."""
     status = _status(document)
     kinds = {one.get("type") for one in status.get("conditions") or ()}
     shown = "Denied" if "Denied" in kinds else "Approved" if "Approved" in kinds else "Pending"
@@ -644,7 +644,7 @@ def drivers(document: View) -> int:
 
 
 def driver_flag(field: str) -> Callable[[View], bool]:
-    """Return what tells a setting of a driver."""
+    """Return the cell of a setting of a driver."""
     return lambda document: bool(_spec(document).get(field))
 
 
@@ -653,7 +653,7 @@ storage_capacity, republishes = driver_flag("storageCapacity"), driver_flag("req
 
 
 def token_audiences(document: View) -> str:
-    """Return for whom a driver gets tokens."""
+    """Return the audiences of the tokens that a driver requests."""
     requests = _spec(document).get("tokenRequests")
     return UNSET if requests is None else ",".join(one.get("audience", "") for one in requests)
 

@@ -163,6 +163,7 @@ def test_later_writes(api: Client, case: dict[str, Any]) -> None:
         (f"0.{'0' * 5000}1Ki", "1m"),
         (f"{'0' * 5000}2Ki", "2Ki"),
         (f"1.{'0' * 5000}", "1"),
+        (f"1.{'0' * 5000}1", "1001m"),
         (f"1e{HUGE}", None),
         (f"1e-{HUGE}", None),
     ],

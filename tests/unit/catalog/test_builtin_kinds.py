@@ -48,7 +48,8 @@ def version_of(row: Row) -> ServedVersion:
 @EACH
 @pytest.mark.rows("DIS-102")
 def test_what_a_row_names_is_there(row: Row) -> None:
-    for name in (row.defaults, row.prepare, row.validate, row.warnings):
+    hooks = (row.prepare, row.prepare_status, row.stamp_status, row.validate, row.validate_status, row.signed)
+    for name in (row.defaults, *hooks, row.warnings, row.warnings_status):
         if name:
             module, _, attribute = name.partition(".")
             found = __import__(f"{rows_module.__package__}.{module}", fromlist=[attribute])

@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -121,7 +122,7 @@ class JsonLines(logging.Formatter):
         """Return the line of these values; ``at`` is in seconds since 1970."""
         head = {"time": _utc(at), "level": level, "logger": logger, "message": message}
         text = json.dumps({**head, **{name: more[name] for name in more if name not in head}}, ensure_ascii=False)
-        return _encodable(text)
+        return _harmless(text)
 
 
 class TextLines(logging.Formatter):
@@ -152,16 +153,19 @@ class TextLines(logging.Formatter):
             time.strftime("%H:%M:%S", time.localtime(at)) + f".{int(at % 1 * 1000):03}" if self._terminal else _utc(at)
         )
         told = "".join(f" {name}={json.dumps(value, ensure_ascii=False)}" for name, value in more.items())
-        return _encodable(f"{when} {shown} {self._worker}{message}{told}")
+        message = message.replace("\n", "\n  ")
+        return f"{when} {shown} {_harmless(f'{self._worker}{message}{told}')}"
 
 
-def _encodable(text: str) -> str:
-    """Return a text with U+FFFD for each byte of a request that was not UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
-    return text
+_HARMFUL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def _harmless(text: str) -> str:
+    """Return a text with U+FFFD for bytes of a request that were not UTF-8, and JSON's escapes of control characters.
+
+    These could control a terminal. Line feeds and tabs stay.
+    """
+    return _HARMFUL.sub(lambda found: "\ufffd" if found[0] >= "\ud800" else f"\\u{ord(found[0]):04x}", text)
 
 
 def _utc(at: float) -> str:

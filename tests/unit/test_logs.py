@@ -77,6 +77,19 @@ def test_text_names_the_worker() -> None:
     assert json.loads(logs.formatter("json", 3).format(record))["worker"] == 3
 
 
+def test_no_text_of_a_client_controls_a_terminal_or_begins_a_line() -> None:
+    text = "/a\n12:00 ERROR b\x1b[2J\x7f\x9b2J\t\xa0\u00e4"
+    record = logging.makeLogRecord({"msg": text, "levelname": "ERROR", "created": 0.25, "fields": {"agent": text}})
+    shown = logs.formatter("text").format(record)
+    assert shown.partition("   ")[2] == (
+        "/a\n  12:00 ERROR b\\u001b[2J\\u007f\\u009b2J\t\xa0\u00e4"
+        ' agent="/a\\n12:00 ERROR b\\u001b[2J\\u007f\\u009b2J\\t\xa0\u00e4"'
+    )
+    line = logs.formatter("json").format(record)
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f]", line)
+    assert (json.loads(line)["message"], json.loads(line)["agent"]) == (text, text)
+
+
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]

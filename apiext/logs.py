@@ -112,7 +112,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
-        more: dict[str, Any] = {**self._common, **getattr(record, "fields", {})}
+        more = dict(getattr(record, "fields", {}))
         if record.exc_info and record.exc_info[0] is not None:
             more["error"] = f"{record.exc_info[0].__name__}: {record.exc_info[1]}"
             more["traceback"] = self.formatException(record.exc_info)
@@ -120,7 +120,7 @@ class JsonLines(logging.Formatter):
 
     def line(self, at: float, level: str, logger: str, message: str, more: Mapping[str, Any]) -> str:
         """Return the line of these values; ``at`` is in seconds since 1970."""
-        head = {"time": _utc(at), "level": level, "logger": logger, "message": message}
+        head = {"time": _utc(at), "level": level, "logger": logger, "message": message, **self._common}
         text = json.dumps({**head, **{name: more[name] for name in more if name not in head}}, ensure_ascii=False)
         return _harmless(text)
 

@@ -71,10 +71,12 @@ def test_a_terminal_gets_coloured_text() -> None:
     assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} \x1b\[31mERROR  \x1b\[0m a fault code=3\r\n", told)
 
 
-def test_text_names_the_worker() -> None:
+def test_lines_name_the_worker() -> None:
     record = logging.makeLogRecord({"msg": "a fault", "levelname": "ERROR", "created": 0.25})
     assert logs.formatter("text", 3).format(record) == "1970-01-01T00:00:00.250000Z ERROR   worker 3: a fault"
     assert json.loads(logs.formatter("json", 3).format(record))["worker"] == 3
+    request = logs.formatter("json", 3).line(0.25, "info", "apiext.http.access", "GET /", {"event": "request"})
+    assert json.loads(request)["worker"] == 3
 
 
 def test_no_text_of_a_client_controls_a_terminal_or_begins_a_line() -> None:

@@ -155,7 +155,7 @@ def announce(config: Config, ready: Ready) -> None:
     elif config.authorization_modes[0] == ALWAYS_ALLOW:
         mode = "https, every authenticated user may do everything"
     else:
-        mode = f"https, requests are judged by {', '.join(config.authorization_modes)}"
+        mode = f"https, requests are authorized by {', '.join(config.authorization_modes)}"
     if config.workers > 1:
         mode += f"; {config.workers} workers"
     lines = (

@@ -46,7 +46,7 @@ class Rule(Struct, frozen=True):
         )
 
     def _has_resource(self, resource: str, subresource: str) -> bool:
-        for res, sub in self.resources:  # noqa: SIM110 (each write asks, and any is twice as long)
+        for res, sub in self.resources:  # noqa: SIM110 (for each write, and any() takes twice as long)
             if res in ("*", resource) and sub in ("*", subresource):
                 return True
         return False
@@ -80,7 +80,7 @@ class Criteria(Struct, frozen=True):
     any_resource: bool = False
 
     def form(self, attributes: Attributes) -> Form | None:
-        """Return how the hook wants to see the write, None when it is not about it."""
+        """Return the version of the write that the hook matches, None if it matches none."""
         if self.excluded and _form(self.excluded, attributes, self.equivalent) is not None:
             return None
         if self.any_resource and not self.rules:
@@ -97,20 +97,20 @@ class Criteria(Struct, frozen=True):
         return any(rule.may_match(attributes.operation, resource, subresource) for rule in self.rules)
 
     def selects_object(self, new: View | None, old: View | None) -> bool:
-        """Tell whether the object has the right labels, as it will be or as it was; 500 for a broken selector."""
+        """Report whether the object selector accepts the new or the old labels; raise 500 for an invalid selector."""
         selector = _readable(self.by_object)
         if selector.empty:
             return True
         return any(selector.matches(labels_of(document)) for document in (new, old) if document is not None)
 
     def needs_namespace(self, attributes: Attributes) -> bool:
-        """Tell whether the labels of the write's namespace decide."""
+        """Report whether the namespace selector has to be tested."""
         if not attributes.namespace and attributes.resource.resource != NAMESPACES.resource:
             return False  # upstream: what is in no namespace is never left out, unless it is called namespaces
         return isinstance(self.by_namespace, str) or not self.by_namespace.empty
 
     def selects_namespace(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether a namespace has the right labels; 500 for a broken selector."""
+        """Report whether the namespace selector accepts labels; raise 500 for an invalid selector."""
         return _readable(self.by_namespace).matches(labels)
 
 
@@ -136,7 +136,7 @@ class Candidates(Generic[T]):
         key = (attributes.operation, attributes.resource, attributes.subresource, equals)
         found = self._cached.get(key)
         if found is None:
-            cached = self._cached  # a change of the configuration meanwhile replaces it
+            cached = self._cached  # that of these hooks: a change of the configuration replaces it
             found = await in_turns(enumerate(hooks), lambda one: self._criteria(one[1]).may_match(attributes))
             if len(cached) >= limits.WRITES_MATCHED:
                 cached.clear()
@@ -145,7 +145,7 @@ class Candidates(Generic[T]):
 
 
 def selector_of(document: Mapping[str, Any] | None) -> LabelSelector | str:
-    """Return a v1 LabelSelector, or what is wrong with it."""
+    """Return a v1 LabelSelector, or the text of its error."""
     try:
         return LabelSelector.from_document(document or {})
     except SelectorError as error:

@@ -1,4 +1,4 @@
-"""The parameters of policies: objects of any served kind, found by what a binding says of them."""
+"""The parameters of policies: objects of any served kind, to which bindings refer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from apiext.turn import Turn
 
 
 class ConfigurationError(Exception):
-    """A policy or a binding that cannot be put to use; the failure policy decides."""
+    """An unusable policy or binding; the failure policy decides."""
 
 
 class UnknownKind(ConfigurationError):
@@ -35,7 +35,7 @@ class Params:
     async def find(
         self, kind: tuple[str, str] | None, ref: Mapping[str, Any] | None, namespace: str, turn: Turn
     ) -> list[View | None]:
-        """Return the objects that a binding means, one None when it uses none; raises ConfigurationError.
+        """Return the objects to which a binding refers, one None if to none; raise ConfigurationError.
 
         Those of built-in kinds are as ``as_go`` has them. ``kind`` are apiVersion and kind of the policy, ``namespace``
         is that of the write, empty when it has none.
@@ -73,7 +73,7 @@ class Params:
             return []
         await collection.wait_ready()
         try:
-            if self._around.workers:  # their clients know what they wrote
+            if self._around.workers:  # a client may have written the object through another worker
                 await self._store.fresh(collection)
             if name := ref.get("name"):
                 one = collection.state.get(namespace or "", name) or await self._store.current(
@@ -118,7 +118,7 @@ def _by_kind(catalog: Catalog) -> dict[tuple[str, str], tuple[ServedResource, Se
 
 
 def _place(served: ServedVersion, ref: Mapping[str, Any], namespace: str) -> str | None:
-    """Return the namespace to look in, None for a kind that has none; raises ConfigurationError."""
+    """Return the namespace of the parameters, None for a cluster-scoped kind; raise ConfigurationError."""
     given = ref.get("namespace") or ""
     if not served.names.namespaced:
         if given:

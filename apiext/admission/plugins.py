@@ -37,7 +37,7 @@ def plugins(
     admits: Callable[[str], bool],
     posters: Callable[[str], Poster],
 ) -> list[Plugin]:
-    """Return the enabled plug-ins, for whose names ``admits`` is true; they read configurations from the store's cache.
+    """Return the plug-ins for whose names ``admits`` is true; they read configurations from the store's cache.
 
     ``posters`` returns the webhook client of a plug-in. Webhooks, policies and CEL are imported when the first of them
     is configured.
@@ -45,7 +45,7 @@ def plugins(
 
     @cache
     def live(resource: GroupResource, module: str, function: str) -> Live[Any]:
-        """Return what a function of apiext.admission compiles of each object."""
+        """Return the values that a function of apiext.admission compiles of each object."""
 
         def compile(view: View) -> Sequence[Any]:
             compiled: Sequence[Any] = _imported(module, function)(view)

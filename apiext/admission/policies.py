@@ -86,7 +86,7 @@ class NoNamespace(Exception):
 
 
 class Use(Struct, Generic[C], frozen=True):
-    """A policy about the write, a binding that puts it to use there, and how the policy wants to see the write."""
+    """A policy that matches the write, one of its bindings, and the matched version of the write."""
 
     policy: Policy[C]
     binding: Binding
@@ -103,7 +103,7 @@ class Denial(Struct, frozen=True):
 
 
 class Case(Generic[C]):
-    """One write before the policies of a plug-in; ``new`` is the object as it is by now.
+    """One write and the policies that may match it; ``new`` is the object after earlier plug-ins.
 
     ``bindings`` are those of each policy, by the name of the policy.
     """
@@ -130,7 +130,7 @@ class Case(Generic[C]):
         self._namespace: View | None = None
 
     async def uses(self) -> AsyncIterator[Use[C]]:
-        """Yield what is to be done, by the names of policies and bindings; what cannot be put to use denies."""
+        """Yield policies with their bindings, in the order of names; an unusable one denies."""
         for policy in self._policies:
             await self.turn.give()
             bindings = self._bindings.get(policy.name, ())
@@ -142,7 +142,7 @@ class Case(Generic[C]):
                     yield Use(policy, binding, form)
 
     async def _form(self, policy: Policy[C]) -> Form | None:
-        """Return how a policy wants to see the write, None when it is not about it."""
+        """Return the version of the write that a policy matches, None if it matches none or is unusable."""
         try:
             form = await calls.meant(self.around, policy.criteria, self.attributes, self.new)
             if form is not None and policy.param_kind is not None:
@@ -162,23 +162,23 @@ class Case(Generic[C]):
             return False
 
     async def params(self, use: Use[C]) -> list[View | None]:
-        """Return the parameters of a binding, one None when it uses none; raises what UNUSABLE names."""
+        """Return the parameters of a binding, one None if it has none; raise an error of UNUSABLE."""
         namespace = self.attributes.shown_namespace
         return await self._params.find(use.policy.param_kind, use.binding.param, namespace, self.turn)
 
     def unusable(self, policy: Policy[C], binding: Binding | None, error: Exception) -> None:
-        """Deny for a policy that cannot be put to use, or for one of its bindings."""
+        """Deny the write for an unusable policy or binding."""
         self.deny(policy, binding, f"failed to configure {'policy' if binding is None else 'binding'}: {error}")
 
     def deny(self, policy: Policy[C], binding: Binding | None, message: str, reason: str = "") -> None:
-        """Note a failure, unless the policy ignores them."""
+        """Add a denial, unless the policy ignores failures."""
         if policy.ignore:
             note("policy failed and is ignored", policy=policy.name, error=message)
         else:
             self.denials.append(Denial(policy.name, binding.name if binding is not None else None, message, reason))
 
     async def known(self, form: Form, shown: Shown) -> dict[str, Any]:
-        """Return what expressions see of the write besides parameters; raises NoNamespace."""
+        """Return the variables of expressions except parameters; raise NoNamespace."""
         attributes = self.attributes
         known = variables(attributes, form, shown.new, shown.old, partial(self.around.authorize, attributes.user))
         namespace = await self.namespace()
@@ -186,7 +186,7 @@ class Case(Generic[C]):
         return known
 
     async def namespace(self) -> View | None:
-        """Return the namespace that the object is in; a namespace is in none. Raises NoNamespace."""
+        """Return the namespace of the object, None for a namespace; raise NoNamespace."""
         attributes = self.attributes
         if not attributes.namespace or attributes.resource == NAMESPACES:
             return None
@@ -197,11 +197,11 @@ class Case(Generic[C]):
         return self._namespace
 
     def denied(self, messages: Sequence[str]) -> StatusError:
-        """Return a denial with these causes; its own message, code and reason are the plug-in's to set."""
+        """Return a denial with these causes; the plug-in sets its message, code and reason."""
         causes = [{"message": message} for message in messages]
         return status.forbidden(self.attributes.resource, self.attributes.told_name, messages[0], causes)
 
 
 def with_param(known: Mapping[str, Any], policy: Policy[Any], param: View | None) -> dict[str, Any]:
-    """Return what expressions see with a parameter."""
+    """Return the variables of expressions with a parameter."""
     return {**known, "params": dynamic(param)} if policy.param_kind is not None else {**known}

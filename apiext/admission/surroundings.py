@@ -16,14 +16,14 @@ if TYPE_CHECKING:  # CEL is imported when it is first used (decision 36)
 
 
 class FindNamespace(Protocol):
-    """Finds a namespace as the cache has it, else the store; as the store has it where the newest is wanted."""
+    """Finds a namespace in the cache, else in the store; with ``newest`` in the store only."""
 
     def __call__(self, name: str, newest: bool = False, /) -> Awaitable[View | None]:
-        """Return it, None when it is not there."""
+        """Return the namespace, None if it does not exist."""
 
 
 Authorizer = Callable[[Requester, "Question"], tuple[bool, str]]
-"""(user, question) → whether it is allowed, and the reason."""
+"""(user, question) → (allowed, reason)."""
 
 
 class Poster(Protocol):
@@ -41,7 +41,7 @@ def allow_all(_: Requester, __: "Question") -> tuple[bool, str]:
 class Surroundings(Struct, frozen=True):
     """Services for plug-ins: namespaces, the webhook client, conversion, the authorizer, metrics.
 
-    ``workers`` if other workers serve the same port.
+    ``workers`` is true if other workers serve the same port.
     """
 
     find_namespace: FindNamespace

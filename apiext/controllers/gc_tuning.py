@@ -10,13 +10,13 @@ from time import thread_time
 from apiext.controllers import limits
 from apiext.storage.heap import HEAP
 
-# New objects after which the garbage collector looks at them.
+# New objects that start a collection of the newest objects.
 GC_NEW = 2_000
-# Such looks after which all new objects are looked at, 1 millisecond.
+# Collections of the newest objects before one of all new objects, 1 millisecond.
 GC_ROUNDS = 4
 # Seconds between full collections.
 GC_EVERY = 2.0
-# Such rounds that make a full collection worthwhile.
+# Collections of all new objects that make a full collection worthwhile.
 GC_WORTH = 8
 
 _NEVER = 1_000_000
@@ -25,22 +25,22 @@ _SIZE = 200  # bytes of an object and of what it alone holds, about
 
 
 def hurry() -> None:
-    """Look only briefly from now on, and never at what is there already: code lives as long as the server."""
+    """Collect only new objects from now on: those that exist already, such as code, live as long as the server."""
     gc.freeze()
     gc.set_threshold(GC_NEW, GC_ROUNDS, _NEVER)
     gc.enable()
 
 
 def keep() -> None:
-    """Look through what came since, once; what is left of it lives as long as the server and is not looked at again."""
+    """Collect all new objects once, and exempt the remaining ones: they live as long as the server."""
     gc.collect()
     gc.freeze()
 
 
 async def collect_loop(every: float = GC_EVERY) -> None:
-    """Look through everything every so many seconds if much was new meanwhile, until cancelled.
+    """Run a full collection every so many seconds after many collections of new objects, until cancelled.
 
-    Everybody waits meanwhile: what takes long is done less often, so that few requests meet it.
+    All requests wait for a full collection: the longer one takes, the longer is the pause before the next.
     """
     seen, pause = _looked(), every
     while True:
@@ -53,6 +53,6 @@ async def collect_loop(every: float = GC_EVERY) -> None:
 
 
 def _looked() -> int:
-    """Return how often new objects were looked through."""
+    """Return the number of collections of all new objects."""
     found: int = gc.get_stats()[_NEW]["collections"]
     return found

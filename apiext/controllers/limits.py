@@ -1,6 +1,6 @@
 """Limits of controllers."""
 
-# Such timers that count for one delay. Beyond: the delay of a stopped process counts no more.
+# Timers that count for one delay of the event loop. Beyond: the delay of a stopped process counts no more.
 LAG_MISSED = 120
 # Seconds between repeats of a failed run. Beyond: the pause grows no more.
 RETRY_LAST = 30.0

@@ -1,4 +1,4 @@
-"""The cached objects of one resource: their state, what follows it, and how their stored values are read."""
+"""One cached resource: its objects, its changes and watches, and its stored values."""
 
 import asyncio
 import logging
@@ -97,7 +97,7 @@ class Collection:
                 return
 
     def unchanged_since(self, revision: int) -> bool:
-        """Tell whether the state is also that of the earlier revision."""
+        """Report whether the state is also that of the earlier revision."""
         state = self.state
         return state.ready and revision <= state.revision and self.following.unchanged_since(revision)
 
@@ -161,12 +161,15 @@ class Collection:
         self.state.progress = self.following.fanout.progress = self.waiting or progress
 
     def new_waiting(self, home: Filler) -> Waiting:
-        """Return what buffers changes of this collection until their data keys are decrypted."""
+        """Return a buffer of changes whose data keys are not decrypted yet."""
         fill_again = partial(home.read_again, self)
         return Waiting(home, self.arrivals, self.state, self.values, self.take_waited, fill_again)
 
     def switch_encryption(self, sealing: Sealing | None, home: Filler, progress: Reached) -> bool:
-        """Encrypt by another configuration; return whether all must be read again, as other values can be decrypted."""
+        """Encrypt by another configuration. Return whether the caller must fill the collection again.
+
+        It must if values that could not be decrypted may be readable now, or the other way round.
+        """
         before, held = self.values.sealing, self.state.ready and not self.arrivals.open
         self.set_encryption(sealing, home, progress)
         if not self.state.ready or (before is None and sealing is None):
@@ -219,7 +222,7 @@ class Collection:
             if previous is not None:
                 following.publish(Change("DELETED", previous.with_revision(revision), previous, revision))
             else:
-                following.untold = revision
+                following.undelivered = revision
             return
         ours = values.pending.get(key)
         try:
@@ -232,7 +235,7 @@ class Collection:
             if isinstance(error, Lacking) and not error.tried and not waited and self.waiting is not None:
                 self.waiting.hold((key, revision, value))
             else:
-                following.untold = revision
+                following.undelivered = revision
                 self._break(key, values.broken(revision, value, error, previous))
             return
         if broken is not None:
@@ -286,7 +289,7 @@ class Collection:
             self.waiting.release()
 
     def unload(self) -> None:
-        """Drop the collection: end its watches, release all who wait for it."""
+        """Drop the collection: end its watches, wake all tasks that wait for it."""
         self.dropped = True
         self.state.indexes.clear()
         self.state.clear_broken()

@@ -158,7 +158,7 @@ class Group:
     def __init__(self, fanout: "Fanout", spec: WatchGroup, source: History | ConvertedRoutes) -> None:
         """``source`` delivers, up to its ``end``, all changes from now on that may concern the group."""
         self._fanout = fanout
-        self._attached = fanout.history.end  # watchers that begin before it read the history up to here themselves
+        self._attached = fanout.history.end  # a watcher reads the history up to here itself
         self._at = 0
         self._began = 0.0  # perf_counter at the first change that no pass has written
         self._blocks: dict[int, tuple[int, bytes]] = {}
@@ -231,7 +231,7 @@ class Group:
             watcher.sink.write(self._data)
 
     def _owed(self, watcher: Watcher) -> int:
-        """Return the place of a watcher that the pass under way still owes its frames; -1 for others."""
+        """Return the index of a watcher that the pass under way has not written to yet; -1 for another watcher."""
         todo = self._todo
         if not self._places and todo:  # of many that end in one pass each is found at once
             self._places = {one: place for place, one in enumerate(todo) if one is not None}
@@ -275,13 +275,13 @@ class Group:
         return 1
 
     def rest(self) -> None:
-        """Keep no frames while nobody catches up."""
+        """Drop frames: no watcher catches up."""
         self._blocks.clear()
         if self._staging is not None:
             self._staging.rest()
 
     def fail(self, error: Exception) -> bool:
-        """End all watches with what the group has to say of the error, if anything."""
+        """End all watches with the group's ERROR for an exception, if it has one."""
         self._over()
         told = self._told(error)
         self.end(told)
@@ -302,7 +302,7 @@ class Group:
             self._finish(watcher, data, oldest)
 
     def bookmark_soon(self) -> None:
-        """Write a bookmark to those who want one, when the pass under way is over."""
+        """Write a bookmark to watchers that requested them, after the pass under way."""
         self._due = True
         self._initial.clear()
         oldest = self._fanout.history.first
@@ -403,7 +403,7 @@ class Group:
                 watcher.sink.write(data)
         if watcher.cursor < self.cursor:
             return True
-        if watcher.cursor > self.cursor:  # changes before it are still being converted, and would come to it
+        if watcher.cursor > self.cursor:  # older changes are still being converted, and the group would deliver them
             assert isinstance(self._source, ConvertedRoutes)
             self._source.when_further(partial(self.want, watcher))
             return False

@@ -1,4 +1,4 @@
-"""What follows one resource: the history of its changes, the watches and listeners that they are delivered to."""
+"""The recent changes of one resource, and the watches and listeners that they are delivered to."""
 
 import asyncio
 import logging
@@ -19,8 +19,8 @@ Listener = Callable[[Change], None]
 class Following:
     """The recent changes of one resource, its watches, and its listeners in this server.
 
-    ``floor`` is the revision of the last load, ``untold`` that of the last change that no watcher saw, since its value
-    cannot be read. ``outdated`` are called with the stored bytes of each state that a change replaced.
+    ``floor`` is the revision of the last load, ``undelivered`` that of the last change whose value cannot be read: no
+    watcher gets it. ``outdated`` are called with the stored bytes of each state that a change replaced.
     """
 
     def __init__(self, resource: GroupResource, progress: Reached, pump: Pump) -> None:
@@ -29,17 +29,17 @@ class Following:
         self.fanout = Fanout(self.history, progress, pump, DISPATCH.slot(*names, "total"), LEFT_BEHIND.slot(*names))
         self.backfilling = asyncio.Lock()
         self.floor = 0
-        self.untold = 0
+        self.undelivered = 0
         self.outdated: list[Callable[[bytes], None]] = []
         self.listeners: list[Listener] = []
         self._resource = resource
 
     def unchanged_since(self, revision: int) -> bool:
-        """Tell whether no change after the revision is known."""
-        return max(self.floor, self.untold) <= revision and self.history.unchanged_since(revision)
+        """Report whether no change after the revision is known."""
+        return max(self.floor, self.undelivered) <= revision and self.history.unchanged_since(revision)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call the listener with every change, in order; return what ends it.
+        """Call the listener with every change, in order; return a function that ends this.
 
         A fill and a re-fill bring their differences as changes, a first fill one ADDED per object.
         """

@@ -4,9 +4,9 @@
 FRESH_WAIT = 3.0
 # Events of one resource that resumed watches can read from memory. Beyond: the oldest are dropped.
 EVENT_RING = 4_096
-# Bytes of those events. Beyond: the oldest are dropped.
+# Bytes of events of one resource for resumed watches. Beyond: the oldest are dropped.
 EVENT_RING_BYTES = 32 * 1024 * 1024
-# Bytes of those events of all resources. Beyond: the resource that is idle longest drops its own.
+# Bytes of events of all resources for resumed watches. Beyond: the resource that is idle longest drops its own.
 HISTORIES_BYTES = 64 * 1024 * 1024
 # Bytes of events that are kept at any age. Beyond: events older than two bookmark periods are dropped.
 EVENTS_KEPT_BYTES = 1024 * 1024
@@ -15,7 +15,7 @@ EVENTS_KEPT_BYTES = 1024 * 1024
 EVENTS_KEPT = 100
 # Bytes of converted objects whose labels a watch read, in a cache. Beyond: the oldest is evicted.
 SHOWN_BYTES = 8 * 1024 * 1024
-# Seconds that such an object is cached. Beyond: it is evicted.
+# Seconds that a converted object for its labels is cached. Beyond: it is evicted.
 SHOWN_KEPT = 1.0
 # Bytes of encoded answers about single objects, in a cache. Beyond: the oldest is evicted.
 VIEW_BYTES = 12 * 1024 * 1024
@@ -81,13 +81,13 @@ PART_BYTES = 4 * 1024 * 1024
 CONVERTED_AT_ONCE = 16 * 1024 * 1024
 # Share of its time to live within which objects share an etcd lease. Beyond: another lease. Upstream: the same.
 LEASE_SHARE = 0.05
-# Seconds of that share. Beyond: another lease. Upstream: the same.
+# Seconds within which objects share an etcd lease. Beyond: another lease. Upstream: the same.
 LEASE_SHARED = 60
 # Objects of one etcd lease. Beyond: another lease. Upstream: the same.
 LEASE_OBJECTS = 1_000
-# Seconds of the longest pause before such values are decrypted again. Beyond: the pause grows no more.
+# Seconds of the longest pause before values without a data key are decrypted again. Beyond: it grows no more.
 KMS_AGAIN_LAST = 10.0
-# Values of a resource tried then. Beyond: the rest waits until one of these can be decrypted.
+# Values without a data key tried after each pause. Beyond: the rest waits until one of these can be decrypted.
 KMS_AGAIN_TRIES = 4
 # Delayed watch events delivered in one turn of the event loop. Beyond: the next turn.
 KMS_HELD_SLICE = 64

@@ -1,4 +1,4 @@
-"""The watch groups of one collection by what a change must have to concern them: a namespace, the value of one term."""
+"""The watch groups of one collection, by the namespace or the value of a term that a change must have for them."""
 
 from collections.abc import Hashable, Iterable
 from typing import Protocol, TypeVar
@@ -12,7 +12,7 @@ K = TypeVar("K")
 
 
 class Routed(Protocol):
-    """What a change is delivered to."""
+    """A watch group, to which changes are delivered."""
 
     def concern(self, position: int) -> None:
         """Take note that the change at a position may be selected; called again for the same position."""
@@ -23,14 +23,14 @@ Place = tuple[str | None, str | None]
 
 
 class _Row:
-    """Those that ask one dimension for one of a few values, by namespace and value."""
+    """The groups that select a few values of one dimension, by namespace and value."""
 
     __slots__ = ("_namespaces", "_places", "dimension")
 
     def __init__(self, dimension: Dimension) -> None:
         self.dimension = dimension
         self._places: dict[Place, dict[Routed, None]] = {}
-        self._namespaces: dict[str | None, int] = {}  # how many ask in each
+        self._namespaces: dict[str | None, int] = {}  # the number of groups in each
 
     def add(self, one: Routed, namespace: str | None, values: Iterable[str]) -> None:
         self._namespaces[namespace] = self._namespaces.get(namespace, 0) + 1
@@ -38,7 +38,7 @@ class _Row:
             self._places.setdefault((namespace, value), {})[one] = None
 
     def remove(self, one: Routed, namespace: str | None, values: Iterable[str]) -> bool:
-        """Forget one; tell whether none is left."""
+        """Remove a group; return whether none is left."""
         self._namespaces[namespace] -= 1
         if not self._namespaces[namespace]:
             del self._namespaces[namespace]
@@ -47,14 +47,14 @@ class _Row:
         return not self._namespaces
 
     def deliver(self, position: int, entry: Entry) -> None:
-        """Deliver the change at a position to those that one of its states may concern."""
+        """Deliver the change at a position to the groups that one of its states may concern."""
         within = [place for place in (None, entry.namespace) if place in self._namespaces]
         if not within:
             return  # reading a field takes as long as reading the object
         try:
             value = self.dimension.read(entry)
             found = [self._places.get((namespace, value), ()) for namespace in within]
-        except Exception:  # outermost: those that ask for what cannot be read end when they are served
+        except Exception:  # outermost: groups with an unreadable value end when they are served
             found = [those for (namespace, _), those in self._places.items() if namespace in within]
         for those in found:
             for one in those:
@@ -62,7 +62,7 @@ class _Row:
 
 
 class Routes:
-    """Finds those that a change may concern without a look at the others (decisions/0032)."""
+    """Finds the groups that a change may concern, at a cost that does not depend on the others (decisions/0032)."""
 
     __slots__ = ("_everywhere", "_fields", "_inside", "_labels")
 

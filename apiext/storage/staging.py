@@ -1,4 +1,4 @@
-"""Entries that a watch cannot show at once: who is asked to make them ready, and what a group holds meanwhile."""
+"""Entries that a watch cannot show at once: the stage that prepares them, and the buffer of a group."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -12,7 +12,7 @@ class Stage(Protocol):
     """Makes entries ready for the frames of a group."""
 
     def concerns(self, entry: Entry) -> bool:
-        """Tell whether an object may be selected, by what never changes of it."""
+        """Report whether an object may be selected, by its immutable fields."""
 
     def now(self, entry: Entry) -> Entry | None:
         """Return the entry as it is shown if that takes no waiting."""
@@ -25,7 +25,7 @@ class Stage(Protocol):
 
 
 class Staging:
-    """What one group waits for. ``wake()`` is called when it can go on, ``fail(data)`` when it has to end."""
+    """The entries that a group waits for. ``wake()`` is called when it can go on, ``fail(data)`` when it has to end."""
 
     __slots__ = ("_fail", "_ready", "_stage", "_wake", "waiting")
 
@@ -37,7 +37,7 @@ class Staging:
         self.waiting = False
 
     def concerns(self, entry: Entry) -> bool:
-        """Tell whether an object may be selected."""
+        """Report whether an object may be selected."""
         return self._stage.concerns(entry)
 
     def shown(self, entries: Iterable[Entry]) -> list[Entry | None] | None:

@@ -73,12 +73,12 @@ class CachedState:
         return self.snapshot.entries(*bounds(namespace))
 
     def count(self, namespace: str | None = None) -> int:
-        """Return how many objects there are, the unreadable among them."""
+        """Return the number of objects, including unreadable ones."""
         low, high = bounds(namespace)
         return self.snapshot.count(low, high) + sum(low <= key and (not high or key < high) for key in self.broken)
 
     def page(self, namespace: str | None, start: str, limit: int) -> Slice:
-        """Return at most ``limit`` (0: all) objects from ``start`` on, as it stands in a token (RV-005).
+        """Return at most ``limit`` (0: all) objects from ``start`` on, a key of a continue token (RV-005).
 
         Raises Malformed for a page that begins, contains or ends with an object that cannot be read.
         """
@@ -116,7 +116,7 @@ class CachedState:
             last = relative(found[-1].namespace, found[-1].name)
             following = f"{last[len(low) :]}\0" if last < max(end, *unreadable, "") else ""
         if unreadable and (met := {key: it for key, it in unreadable.items() if not last or key < last}):
-            raise self.faults(met)  # upstream: those behind the last object of a page are for the next one
+            raise self.faults(met)  # upstream: the next page reports those after the last object
         return Slice(found, revision, 0, following)
 
     def segments(self, viewer: Viewer, namespace: str | None = None, start: str = "", limit: int = 0) -> Segments:
@@ -144,6 +144,7 @@ class CachedState:
         return {key: it for key, it in self.broken.items() if low <= key and (not high or key < high)}
 
     def require_readable(self, low: str, high: str, start: str = "") -> None:
+        """Raise Malformed if a value between two keys cannot be read, NotReady before the first fill."""
         if not self.ready:
             raise NotReady(f"{self.resource} is not in the cache")
         if self.broken and (broken := self._broken_between(low + start, high)):
@@ -184,22 +185,23 @@ class CachedState:
         return self.snapshot.index.get(key)
 
     def lacking(self) -> list[str]:
-        """Return the keys of values that cannot be read because a plug-in does not open their keys."""
+        """Return the keys of values whose data keys no plug-in has decrypted."""
         return [key for key, broken in self.broken.items() if broken.lacking]
 
     def count_unreadable(self) -> None:
+        """Set the metric of unreadable values."""
         metrics.UNREADABLE.slot(self.resource.group, self.resource.resource).value = len(self.broken)
 
     # -- changed by the collection
 
     def load(self, snapshot: Snapshot) -> None:
-        """Replace all objects; no value is unreadable any more."""
+        """Replace all objects, and delete all unreadable values."""
         self.snapshot = snapshot
         self.indexes.clear()
         self.clear_broken()
 
     def clear_broken(self) -> None:
-        """Forget the unreadable values."""
+        """Delete all unreadable values."""
         if self.broken:
             self.broken = {}
             self.count_unreadable()

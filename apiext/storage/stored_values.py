@@ -24,10 +24,11 @@ Decoder = Callable[[bytes], bytes]
 
 
 class StoredValues:
-    """Decode the values of one resource, and encrypt them where ``sealing`` says so.
+    """Decode the values of one resource, and encrypt them if ``sealing`` is set.
 
     ``pending`` has the JSON of writes under way by key, and ``sealed`` their encrypted values and the key of these:
-    their events need not be decoded again. ``ahead`` has values that were decrypted in a thread, by identity.
+    their events need not be decoded again. ``ahead`` has values that were decrypted in a thread, by the ``id`` of the
+    bytes.
     """
 
     def __init__(self, prefix: str, decoder: Decoder | None) -> None:
@@ -41,7 +42,7 @@ class StoredValues:
     def switch(self, sealing: Sealing | None) -> None:
         """Encrypt and decrypt by another configuration."""
         self.sealing = sealing
-        self.ahead.clear()  # what the configuration before has decrypted counts no more
+        self.ahead.clear()  # decrypted by the old configuration
 
     def entry_of(self, key: str, revision: int, value: bytes, cached: Entry | None) -> Entry:
         """Return the entry of a stored value; the cached one if it is the same. Raises ValueError."""
@@ -52,7 +53,7 @@ class StoredValues:
         return entry_of(key, revision, value if self.pending.get(key) == value else self.decode(value))
 
     async def encrypt(self, sealing: Sealing, key: str, raw: bytes) -> bytes:
-        """Return what is to be stored of an object, and keep it in ``sealed``; raises NotSealed."""
+        """Return the encrypted value of an object, and keep it in ``sealed``; raise NotSealed."""
         inline = len(raw) <= limits.ENCRYPT_INLINE
         place, secret = self._prefix + key, sealing.secret
         try:
@@ -63,7 +64,7 @@ class StoredValues:
         return stored
 
     async def prepare(self, values: Sequence[tuple[str, bytes]]) -> None:
-        """Fetch the data keys of values from plug-ins if they can be had, then ``decrypt_ahead``."""
+        """Have plug-ins decrypt the data keys of values, then decrypt large values in a thread."""
         if self.sealing is not None and self.sealing.waits:
             await self.sealing.fetch([value for _, value in values])
         await self.decrypt_ahead(values)
@@ -105,7 +106,7 @@ class StoredValues:
         return self.sealing is not None and secret_of(entry) != self.sealing.secret
 
     def broken(self, revision: int, value: bytes, error: ValueError, last: Entry | None = None) -> Broken:
-        """Return what is known of a value for which ``entry_of`` raised an error."""
+        """Return the record of a value for which ``entry_of`` raised an error."""
         if isinstance(error, Unsealable):
             return Broken(revision, str(error), last, sealed=True, lacking=isinstance(error, Lacking))
         if self.sealing is None and value.startswith(ENCRYPTED):

@@ -1,6 +1,6 @@
 """Changes of one resource that are buffered until a KMS plug-in has decrypted their data key, with all later ones.
 
-Other resources go on. This one is shown as it was before the first buffered change; consistent reads of it wait, too.
+Other resources go on. Reads show this one as of before the first buffered change; consistent reads wait.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class Arrivals:
         self.early: list[EarlyChange] = []
 
     def take_all(self) -> list[EarlyChange]:
-        """Return the buffered changes, and buffer them no more."""
+        """Return the buffered changes, and empty the buffer."""
         early, self.early = self.early, []
         return early
 
@@ -99,7 +99,7 @@ class Waiting:
         self._home.spawn(self._catch_up(turn))
 
     def release(self) -> None:
-        """End the waiting: a fill brings the buffered changes, or they were applied."""
+        """Wake waiting readers: the buffered changes were applied, or a fill brings them."""
         self.held = 0
         self._turn = None
         self._home.behind.discard(self)
@@ -107,7 +107,7 @@ class Waiting:
             self._done.set()
 
     def close(self) -> None:
-        """End for good: no plug-in has keys of the collection any more, or it was dropped."""
+        """Stop: no plug-in has data keys of the collection any more, or it was dropped."""
         self.release()
         self._closed = True
 
@@ -148,10 +148,10 @@ class Waiting:
         if early:
             self.held = early[0][1]
 
-    # -- values whose key could not be had
+    # -- values without a data key
 
     def lack(self, key: str, reason: str) -> None:
-        """Try values again from time to time, since one could not be decrypted for want of its key."""
+        """Decrypt values again from time to time, since a plug-in could not decrypt the data key of one."""
         if not self._reviving:
             self._reviving = True
             log.warning(

@@ -1,4 +1,4 @@
-"""The words of watching: what a group of equal watchers shares, what a sink is, and what a change means to a group."""
+"""Types of watching: a group of equal watchers, a sink, and the event of a change for a group."""
 
 from collections.abc import Callable, Hashable
 from typing import Protocol
@@ -32,7 +32,7 @@ class WatchGroup(Struct, frozen=True):
     BOOKMARK, ``expired(asked, oldest)`` those of the ERROR 410 that ends a watch which fell behind. ``version`` names
     those that end together. ``route`` is a condition without which nothing is selected, if there is a simple one;
     ``converted`` is a narrower one, of objects that have to be converted before it can be tested.
-    ``first`` makes the frames of initial events where they are unlike others.
+    ``first`` makes the frames of initial events if they differ from other frames.
     ``stage`` makes entries ready that cannot be shown at once, None when all can. ``fault`` makes the ERROR for what
     ``frame`` raised, empty if that was a bug. ``second`` returns the second of the wall clock where frames show ages:
     those made in another second are made again. None: frames show none.

@@ -1,9 +1,13 @@
 """Candidates: no hook that matches a write is left out, whatever the cache holds."""
 
-from hypothesis import given
+import asyncio
+
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from apiext import limits as server_limits
 from apiext.admission import limits
 from apiext.admission.attributes import Attributes
 from apiext.admission.matching import Candidates, Criteria, Rule
@@ -50,8 +54,13 @@ WRITES = st.builds(
     write, st.sampled_from(["CREATE", "UPDATE", "DELETE"]), st.sampled_from(["", "status"]), equals=st.booleans()
 )
 
+OTHER_GROUP = Criteria(
+    (Rule(frozenset("*"), frozenset(["other.example.com"]), frozenset("*"), (("widgets", ""),)),), equivalent=True
+)
+
 
 @given(st.lists(st.lists(CRITERIA, max_size=4).map(tuple), min_size=1, max_size=3), st.lists(WRITES, max_size=6))
+@example([(OTHER_GROUP,)], [write("CREATE", "", equals=False), write("CREATE", "", equals=True)])
 async def test_no_matching_hook_is_left_out(
     configurations: list[tuple[Criteria, ...]], writes: list[Attributes]
 ) -> None:
@@ -68,6 +77,17 @@ async def test_hooks_of_another_resource_are_no_candidates() -> None:
     rule = Rule(frozenset("*"), frozenset(["example.com"]), frozenset("*"), (("gadgets", ""),))
     attributes = write("CREATE", "", equals=False)
     assert not await Candidates[Criteria](lambda it: it).among((Criteria((rule,)),), attributes)
+
+
+async def test_a_configuration_that_changes_during_a_search_has_its_own_candidates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_limits, "LOOP_BUDGET", 0.0)  # each hook is a turn
+    candidates, attributes = Candidates[Criteria](lambda it: it), write("CREATE", "", equals=False)
+    old, new = ((Criteria((), any_resource=True),) * number for number in (5, 3))
+    found = await asyncio.gather(candidates.among(old, attributes), candidates.among(new, attributes))
+    assert [len(each) for each in found] == [5, 3]
+    assert len(await candidates.among(new, attributes)) == 3
 
 
 async def test_the_cache_has_a_limit() -> None:

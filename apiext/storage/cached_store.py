@@ -451,6 +451,8 @@ class CachedStore:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE)
         self._inlet.forget()
+        for col in filled:
+            col.drop_early()  # a restored store may never have had the changes that wait for a data key
         changes = [
             (col, col.load(state, broken, head))
             for col, (state, broken, _) in zip(filled, states, strict=True)

@@ -152,6 +152,25 @@ async def test_changes_wait_for_their_key_in_order_and_alone(world: KmsWorld) ->
     assert world.plugin.count("Decrypt") == 1
 
 
+async def test_changes_that_wait_are_dropped_if_the_store_is_restored_to_a_time_before_them(world: KmsWorld) -> None:
+    col = await world.start()
+    made = await world.store.create(col, "d", "a", body(n=1))
+    stored = world.etcd.state(PREFIX)[f"{PREFIX}d/a"][1]
+    other = await world.other()
+    world.plugin.gate.clear()
+    for name in ("b", "c"):
+        world.write(other, f"d/{name}", n=1)
+    await asyncio.sleep(0.1)
+    assert col.state.revision == made.revision, "they wait"
+    world.etcd.replace(made.revision, {f"{PREFIX}d/a".encode(): stored})
+    await asyncio.sleep(1)
+    world.plugin.gate.set()
+    await world.store.fresh(col)
+    assert names(col) == ["a"]
+    await world.store.create(col, "d", "b", body(n=1))
+    assert names(col) == ["a", "b"]
+
+
 async def test_who_waits_for_a_slow_plugin_is_told_to_come_again(world: KmsWorld) -> None:
     col = await world.start()
     other = await world.other()

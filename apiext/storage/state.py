@@ -116,7 +116,7 @@ class CachedState:
             last = relative(found[-1].namespace, found[-1].name)
             following = f"{last[len(low) :]}\0" if last < max(end, *unreadable, "") else ""
         if unreadable and (met := {key: it for key, it in unreadable.items() if not last or key < last}):
-            raise self.faults(met)  # upstream: the next page reports those after the last object
+            raise self.faults(met)  # upstream: those behind the last object of a page are for the next one
         return Slice(found, revision, 0, following)
 
     def segments(self, viewer: Viewer, namespace: str | None = None, start: str = "", limit: int = 0) -> Segments:

@@ -120,24 +120,25 @@ class Candidates(Generic[T]):
     A write costs the same beside any number of hooks for other resources.
     """
 
-    __slots__ = ("_cached", "_criteria", "_hooks")
+    __slots__ = ("_cached", "_criteria", "_hooks", "_numbered")
 
     def __init__(self, criteria: Callable[[T], Criteria]) -> None:
         self._criteria = criteria
         self._hooks: tuple[T, ...] = ()
+        self._numbered: tuple[tuple[int, T], ...] = ()  # shared by all that is cached
         self._cached: dict[tuple[object, ...], Sequence[tuple[int, T]]] = {}
 
     async def among(self, hooks: tuple[T, ...], attributes: Attributes) -> Sequence[tuple[int, T]]:
         """Return the hooks that may match the write, each with its index among all of them."""
         if hooks is not self._hooks:
-            self._hooks, self._cached = hooks, {}
+            self._hooks, self._numbered, self._cached = hooks, tuple(enumerate(hooks)), {}
         definition = attributes.definition
         equals = definition is not None and bool(definition.equals)
         key = (attributes.operation, attributes.resource, attributes.subresource, equals)
         found = self._cached.get(key)
         if found is None:
             cached = self._cached  # that of these hooks: a change of the configuration replaces it
-            found = await in_turns(enumerate(hooks), lambda one: self._criteria(one[1]).may_match(attributes))
+            found = await in_turns(self._numbered, lambda one: self._criteria(one[1]).may_match(attributes))
             if len(cached) >= limits.WRITES_MATCHED:
                 cached.clear()
             cached[key] = found

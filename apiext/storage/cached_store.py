@@ -70,7 +70,7 @@ class CachedStore:
         self._backfills = Backfills(etcd, keys.root, self._touch)
         self._collections: dict[str, Collection] = {}
         self.behind: set[Waiting] = set()
-        """Those of all collections that have changes which wait for a data key."""
+        """The buffers, of all collections, with changes that wait for a data key."""
         self._inlet = Inlet(keys.root, self._collections, self._progress, self.spawn)
         self._root: WatchHandle | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -167,7 +167,7 @@ class CachedStore:
             col.unload()
 
     def reseal(self, sealings: Sealings) -> None:
-        """Keep values in other ways from now on; where others can be opened now, all are read again (RV-019)."""
+        """Switch to a new encryption configuration; fill collections again where that changes what is readable (RV-019)."""
         self._sealings = sealings
         for col in self._collections.values():
             sealing = sealings.of(col.resource)
@@ -180,7 +180,7 @@ class CachedStore:
     # -- reading
 
     async def fresh(self, reading: Collection | None = None) -> int:
-        """Wait until the cache shows everything that was written before this call; returns its revision then.
+        """Wait until the cache has all writes before this call; return its revision then.
 
         ``reading`` is the collection that this is about, None: all. Raises Unavailable when etcd does not answer, or
         the cache does not follow within limits.FRESH_WAIT.
@@ -233,7 +233,7 @@ class CachedStore:
             raise col.state.fault(key, col.values.broken(kv.mod_revision, kv.value, error)) from error
 
     async def unchanged(self, col: Collection, revision: int) -> bool:
-        """Tell whether the cache shows a collection as it was at a revision, which etcd still has; as at_revision."""
+        """Report whether the cache has the state of a revision that etcd still has; waits and raises as at_revision."""
         await self.at_least(revision, col)
         if col.unchanged_since(revision):
             await self._store.get(self.keys.nobody, revision)  # the cache would not know that it was compacted
@@ -406,9 +406,9 @@ class CachedStore:
             self._seconds.observe(perf_counter() - began, col.resource.group, operation, col.resource.resource)
 
     def _shows(self, col: Collection, key: str, revision: int, value: bytes | None) -> bool:
-        """Let the cache show a write of ours at once, if it lacks nothing else; tell whether it does by now.
+        """Apply a write of this server to the cache at once, if it is the next change; report whether the cache has it.
 
-        Otherwise the watch will tell it. A cache that does not follow must not turn a write that happened into a
+        Otherwise the watch brings it. A cache that does not follow must not turn a write that happened into a
         failure.
         """
         progress, root = self._progress, self._root

@@ -46,7 +46,7 @@ class Home(Protocol):
 
     @property
     def behind(self) -> "set[Waiting]":
-        """Those of all collections that have buffered changes."""
+        """The buffers, of all collections, with buffered changes."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a task."""

@@ -93,7 +93,10 @@ async def test_a_configuration_that_changes_during_a_search_has_its_own_candidat
 async def test_the_cache_has_a_limit() -> None:
     candidates, hooks = Candidates[Criteria](lambda it: it), (Criteria((), any_resource=True),)
     attributes = write("CREATE", "", equals=False)
-    for number in range(limits.WRITES_MATCHED + 10):
-        changed = replace(attributes, subresource=f"s{number}")
-        assert await candidates.among(hooks, changed) == [(0, hooks[0])]
+    found = [
+        await candidates.among(hooks, replace(attributes, subresource=f"s{number}"))
+        for number in range(limits.WRITES_MATCHED + 10)
+    ]
+    assert all(each == [(0, hooks[0])] for each in found)
+    assert len({id(each[0]) for each in found}) == 1, "a list of many hooks takes eight bytes a hook"
     assert len(candidates._cached) <= limits.WRITES_MATCHED

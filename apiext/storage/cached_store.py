@@ -167,7 +167,7 @@ class CachedStore:
             col.unload()
 
     def reseal(self, sealings: Sealings) -> None:
-        """Switch to a new encryption configuration; fill collections again where that changes what is readable (RV-019)."""
+        """Use a new encryption configuration; fill each collection again of which it can read other values (RV-019)."""
         self._sealings = sealings
         for col in self._collections.values():
             sealing = sealings.of(col.resource)

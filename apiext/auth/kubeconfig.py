@@ -26,21 +26,20 @@ class Access(Struct, frozen=True):
 
 
 def document(access: Access) -> Document:
-    """Return a kubeconfig with one cluster, one context and one user, who may have no credentials.
-
-    Some clients, such as kopf, cannot read a context without a user.
-    """
+    """Return a kubeconfig with one cluster, one context, and a user if there is a credential."""
     name = NAME
     cluster: Document = {"server": access.server}
     if access.ca:
         cluster["certificate-authority-data"] = _base64(access.ca)
+    user = _user(access)
+    context: Document = {"cluster": name, "namespace": "default"} | ({"user": name} if user else {})
     return {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": name, "cluster": cluster}],
-        "contexts": [{"name": name, "context": {"cluster": name, "namespace": "default", "user": name}}],
+        "contexts": [{"name": name, "context": context}],
         "current-context": name,
-        "users": [{"name": name, "user": _user(access)}],
+        "users": [{"name": name, "user": user}] if user else [],
     }
 
 

@@ -44,7 +44,7 @@ def test_the_wrong_object_is_refused_as_the_tutorial_says(tmp_path: Path) -> Non
 def test_the_pytest_of_the_tutorial_passes(tmp_path: Path) -> None:
     needed("kopf")
     written(tmp_path)
-    for library in ("kubernetes", "kubernetes_asyncio", "pykube"):  # the tutorial installs none of them
+    for library in ("kubernetes_asyncio", "pykube"):  # the tutorial installs neither of them
         (tmp_path / f"{library}.py").write_text("raise ImportError\n", encoding="utf-8")
     toolchain.succeed(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_greeter.py"],

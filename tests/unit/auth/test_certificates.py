@@ -327,10 +327,10 @@ def test_kubeconfig(tmp_path: Path) -> None:
     assert document["contexts"][0]["context"] == {"cluster": "apiext", "namespace": "default", "user": "apiext"}
 
 
-def test_kubeconfig_without_credentials() -> None:
+def test_kubeconfig_without_a_user(tmp_path: Path) -> None:
     document = kubeconfig.document(kubeconfig.Access("http://127.0.0.1:8080"))
-    assert document["users"] == [{"name": "apiext", "user": {}}]
-    assert document["contexts"][0]["context"]["user"] == "apiext"
+    assert document["users"] == []
+    assert "user" not in document["contexts"][0]["context"]
     certificate = kubeconfig.document(kubeconfig.Access("https://x", b"", "", b"C", b"K"))
     assert certificate["users"][0]["user"] == {"client-certificate-data": "Qw==", "client-key-data": "Sw=="}
 

@@ -20,6 +20,7 @@ from apiext.auth.user import SUPERUSER
 from apiext.config import Config, ConfigError, EtcdConfig, ProxyConfig, Worker
 from apiext.etcd.transport import TLS
 from apiext.http import access
+from apiext.http.handshakes import HANDSHAKE_ERRORS
 from apiext.http.health import ENDPOINTS, Check, Health
 from apiext.http.openid import Issuer
 from apiext.http.operations import VerbOperations
@@ -179,7 +180,7 @@ async def listen(
         telemetry.add(family)
     for family in verbs.admission.metrics.families:
         telemetry.add(family)
-    for told in (timing.COMPILATION, timing.EVALUATION, timing.RATCHETING, *metrics.FAMILIES):
+    for told in (timing.COMPILATION, timing.EVALUATION, timing.RATCHETING, HANDSHAKE_ERRORS, *metrics.FAMILIES):
         telemetry.add(told)
     if config.encryption_config:
         from apiext.controllers import resealing

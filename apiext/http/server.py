@@ -22,11 +22,11 @@ from apiext.http.exchange import Handler
 from apiext.http.filters import compose, filters
 from apiext.http.forgetting import Forgetting
 from apiext.http.gate import Gate
+from apiext.http.handshakes import Telling
 from apiext.http.health import Health, version_document
 from apiext.http.memory import Memory
 from apiext.http.openid import Issuer
 from apiext.http.operations import Operations
-from apiext.http.plain import Telling
 from apiext.http.protocol import Listener, has_fast_parser
 from apiext.http.renewal import Renewal
 from apiext.http.resources import Resources

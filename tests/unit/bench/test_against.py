@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,7 @@ def git(root: Path, *arguments: str) -> str:
     return run.stdout.decode().strip()
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not on this machine")
 def test_a_revision_is_checked_out_and_removed_again(tmp_path: Path) -> None:
     tree = package(tmp_path / "repository", "old = True\n")
     git(tree.root, "init", "--quiet")

@@ -255,26 +255,33 @@ def _warn(text: str) -> None:
 
 def completion(arguments: Sequence[str]) -> int:
     """Print a script for a shell."""
+    import argparse
+
     from apiext import cli
     from apiext.conformance.command import parser as conformance_parser
     from apiext.tools import completion as command
     from apiext.tools import envtest, lint, migrate
     from apiext.tools import kubeconfig as kubeconfigs
 
-    serving = command.words_of(cli.serve_parser(), cli.values())
-    words = {
-        "serve": serving,
-        "config": command.Words({"print": serving}, (), ("-h", "--help"), {}),
-        "migrate": command.words_of(migrate.parser()),
-        "crd": command.words_of(lint.parser()),
-        "envtest-assets": command.words_of(envtest.parser()),
-        "kubeconfig": command.words_of(kubeconfigs.parser()),
-        "completion": command.words_of(command.parser()),
-        "check": command.words_of(_check_parser()),
-        "conformance": command.words_of(conformance_parser()),
-        "version": command.words_of(_version_parser()),
+    def serving(name: str) -> argparse.ArgumentParser:
+        found = cli.serve_parser(whole=True)
+        found.prog = name
+        return found
+
+    printing = {"print": serving("apiext config print")}
+    commands = {
+        "serve": serving("apiext serve"),
+        "config": command.with_commands(argparse.ArgumentParser("apiext config", description=config.__doc__), printing),
+        "migrate": migrate.parser(),
+        "crd": lint.parser(),
+        "envtest-assets": envtest.parser(),
+        "kubeconfig": kubeconfigs.parser(),
+        "completion": command.parser(),
+        "check": _check_parser(),
+        "conformance": conformance_parser(),
+        "version": _version_parser(),
     }
-    return command.run(arguments, {name: words[name] for name in sorted(COMMANDS)})
+    return command.run(arguments, command.with_commands(serving("apiext"), commands), cli.values())
 
 
 def conformance(arguments: Sequence[str]) -> int:

@@ -164,18 +164,25 @@ def test_a_shell_completes_commands_and_flags(capsys: pytest.CaptureFixture[str]
         (("serve", "--store", "me"), "memory"),
         (("serve", "--store", "=", "me"), "memory"),
         (("serve", "--store", "="), "sqlite memory"),
-        (("serve", "--store=s"), "sqlite"),
         (("--logging-format", ""), "text json"),
         (("serve", "--quiet", "=", "t"), "true"),
         (("serve", "--audit-log-mode", "blocking-"), "blocking-strict"),
         (("config", "print", "--tls-min-version", "VersionTLS13"), "VersionTLS13"),
         (("crd", "lint", "--field-validation", "St"), "Strict"),
         (("version", "-o", "j"), "json"),
+        (("crd", "lint", "docker"), "docker-compose.yml"),
+        (("serve", "--data-dir", "doc"), "docs"),
+        (("serve", "--config", "=", "pypro"), "pyproject.toml"),
     ):
         line = " ".join(f"'{word}'" for word in ("apiext", *words))
         asked = f'{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}; _apiext; echo "${{COMPREPLY[@]}}"'
         done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, timeout=20, check=True)
         assert done.stdout.split() == expected.split(), words
+
+
+def test_zsh_takes_its_script_by_source_and_by_eval(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["completion", "zsh"]) == 0
+    assert "if [[ $zsh_eval_context[-1] == (eval|file) ]]; then\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -18,7 +18,7 @@ from apiext.catalog.served import Codec
 from apiext.catalog.splices import Splices, splice
 from apiext.catalog.stored import Storage, Unreadable
 from apiext.documents.document import Document, View, clone
-from apiext.documents.encoding import decode_json, encode_telling
+from apiext.documents.encoding import decode_json, encode_with_float_flag
 from apiext.documents.encoding import encode as encode_json
 from apiext.documents.errors import DecodeError
 from apiext.documents.json_errors import check_depth
@@ -142,7 +142,7 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
             if answers is not None:
                 return answers.write(stored)
             stored = _accepted(clone(stored), storage, storage.written)
-        text, floats = encode_telling(stored)
+        text, floats = encode_with_float_flag(stored)
         raw = text + b"\n"
         if exact and not (answers is not None and answers.lacking):
             splices.note(raw, stored["metadata"].get("uid"), floats=floats)
@@ -238,7 +238,7 @@ def _renamed(storage: Storage, version: str, raw: bytes, revision: int) -> bytes
     written = storage.splices.get(storage.written)
     place = written.place(raw) if written is not None else None
     head = f'{{"apiVersion":"{storage.group}/{storage.written}"'.encode()
-    if place is None or not raw.startswith(head) or not storage.shapes[version]().settled(orjson.loads(raw)):
+    if place is None or not raw.startswith(head) or not storage.shapes[version]().is_normal(orjson.loads(raw)):
         return None
     return f'{{"apiVersion":"{storage.group}/{version}"'.encode() + splice(raw, place, revision)[len(head) :]
 

@@ -1,1 +1,1 @@
-"""JSON documents: decoding, encoding, patches, paths."""
+"""Decode, encode, patch and compare JSON documents."""

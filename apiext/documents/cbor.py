@@ -1,4 +1,4 @@
-"""Reads the CBOR that other servers may have stored objects in (NEG-009): RFC 8949 as far as Kubernetes writes it."""
+"""Decode the CBOR in which other servers may have stored objects: RFC 8949 as Kubernetes writes it (NEG-009)."""
 
 import math
 import struct
@@ -8,23 +8,26 @@ from typing import Any
 
 from apiext.documents import limits
 
-SELF_DESCRIBED = b"\xd9\xd9\xf7"  # tag 55799, which stored values begin with
+SELF_DESCRIBED = b"\xd9\xd9\xf7"  # tag 55799, the first bytes of stored values
 _SIMPLE = {20: False, 21: True, 22: None}
 _TEXT_OF_BYTES: dict[int, Callable[[bytes], bytes]] = {
     21: lambda data: urlsafe_b64encode(data).rstrip(b"="),
     22: b64encode,
     23: b16encode,
 }
-"""Tag of a byte string → how it is written as text."""
+"""Tag of a byte string → the function that encodes the bytes as text."""
 _FLOATS = {25: ">e", 26: ">f", 27: ">d"}
 
 
 class CborError(ValueError):
-    """Bytes that are no CBOR of an object."""
+    """The bytes are not the CBOR of an object."""
 
 
 def decode(data: bytes) -> Any:
-    """Return the value that CBOR holds; raises CborError. Byte strings are text, as Kubernetes writes its strings."""
+    """Return the decoded value. Raise CborError.
+
+    Byte strings become strings, since Kubernetes writes its strings as such.
+    """
     reader = _Reader(data)
     value = reader.value(0)
     if reader.at != len(data):
@@ -33,7 +36,7 @@ def decode(data: bytes) -> Any:
 
 
 class _Reader:
-    """A place in the bytes."""
+    """A position in the bytes."""
 
     __slots__ = ("at", "data")
 
@@ -115,7 +118,7 @@ class _Reader:
 _READERS: tuple[Callable[[_Reader, int, int], Any], ...] = (
     _Reader.number, _Reader.negative, _Reader.text, _Reader.text, _Reader.array, _Reader.map, _Reader.tagged,
 )  # fmt: skip
-"""Major type → how its value is read."""
+"""Major type → the function that reads a value of it."""
 
 
 def _int64(number: int) -> int:

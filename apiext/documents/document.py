@@ -1,13 +1,13 @@
-"""The two types of decoded JSON: a document you own, and a view you share."""
+"""The two types of decoded JSON: a document that its holder owns, and a view that is shared."""
 
 from collections.abc import Mapping
 from typing import Any
 
 Document = dict[str, Any]
-"""Decoded JSON object that its holder may change."""
+"""A decoded JSON object that its holder may change."""
 
 View = Mapping[str, Any]
-"""Decoded JSON object that is shared: never changed, only cloned."""
+"""A decoded JSON object that is shared: never changed, only cloned."""
 
 
 def clone(value: Any) -> Any:
@@ -25,4 +25,4 @@ def clone(value: Any) -> Any:
 
 
 _CONTAINERS = frozenset((dict, list))
-_FEW = 8  # members that are as quickly looked at one by one
+_FEW = 8  # fields up to which a loop is as fast as set operations

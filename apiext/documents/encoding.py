@@ -1,4 +1,4 @@
-"""JSON texts and documents: exact integers, Go's floats, duplicate keys noticed, depth bounded (DEC-001…004)."""
+"""Decode and encode JSON: exact integers, Go's floats, notes on duplicate keys, bounded depth (DEC-001…004)."""
 
 import codecs
 import json
@@ -21,15 +21,15 @@ from apiext.documents.yaml_scalars import integral
 __all__ = [
     "DecodeError",
     "Nulled",
-    "decode_beyond",
     "decode_json",
     "decode_nulled",
+    "decode_overflowing",
     "decode_yaml",
     "encode",
     "encode_in_order",
-    "encode_telling",
+    "encode_with_float_flag",
     "encode_yaml",
-    "holds_beyond",
+    "has_overflow",
     "json_kind",
     "pretty",
     "resolved",
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
-_BEYOND = 10**400  # stands for a number that no float64 holds
+_BEYOND = 10**400  # stands for a number over the range of float64
 _COLONS = (b":", b"\\u003a", b"\\u003A")
 _SORTED = orjson.OPT_SORT_KEYS
 _STRICT = orjson.OPT_STRICT_INTEGER
@@ -49,10 +49,10 @@ _FLOAT = re.compile(rb"[:,\[]-?[0-9]+[.e]|^-?[0-9]+[.e]")
 
 
 def decode_json(raw: bytes) -> tuple[Any, list[str]]:
-    """Return the document of a JSON text and notes about duplicate keys (``duplicate field "spec.x"``).
+    """Return the document of a JSON text, and notes about duplicate keys (``duplicate field "spec.x"``).
 
-    Integers are exact within int64 and floats beyond, the last duplicate wins, invalid UTF-8 and lone surrogates
-    become U+FFFD as in Go. Raises DecodeError with Go's text; nesting over ``limits.MAX_DEPTH`` is one (DEC-001).
+    Integers are exact within int64 and floats beyond. The last duplicate wins. Invalid UTF-8 and lone surrogates become
+    U+FFFD, as in Go. Raise DecodeError with Go's text, also for nesting over ``limits.MAX_DEPTH`` (DEC-001).
     """
     containers = raw.count(b"{") + raw.count(b"[")
     if containers > limits.MAX_DEPTH:
@@ -68,35 +68,35 @@ def decode_json(raw: bytes) -> tuple[Any, list[str]]:
     except orjson.JSONEncodeError:
         document = _int64(document)
         again = orjson.dumps(document)
-    if again == raw:  # what programs write mostly has no spaces either: then nothing was lost
+    if again == raw:  # compact JSON, as most programs write it: nothing was lost
         return document, []
     if (raw.count(b":") != again.count(b":") or b"\\u003" in raw) and _lost_colons(raw, again):
         return _decode_slowly(raw)
     return document, []
 
 
-def decode_beyond(raw: bytes) -> tuple[Any, list[str]]:
-    """Return what ``decode_json`` does of a text in which it met an OverflowingNumber, of which there may be many.
+def decode_overflowing(raw: bytes) -> tuple[Any, list[str]]:
+    """Decode like ``decode_json``, but accept any number of numbers over the range of float64.
 
-    Integers that are as large as no other stand for them; ``holds_beyond`` tells whether any is left.
+    The integer _BEYOND stands for each; ``has_overflow`` finds one.
     """
     return _decode_slowly(raw, _parse_beyond)
 
 
-def holds_beyond(value: Any) -> bool:
-    """Tell whether there is a number in a document that no float64 holds."""
+def has_overflow(value: Any) -> bool:
+    """Return whether a document contains a number over the range of float64."""
     if value.__class__ is int:
         return abs(value) == _BEYOND
     if isinstance(value, dict):
-        return any(map(holds_beyond, value.values()))
-    return isinstance(value, list) and any(map(holds_beyond, value))
+        return any(map(has_overflow, value.values()))
+    return isinstance(value, list) and any(map(has_overflow, value))
 
 
 def _lost_colons(raw: bytes, again: bytes) -> bool:
-    """Tell whether a text has more colons, escaped ones included, than its document when it is encoded again.
+    """Return whether a text has more colons, escaped ones included, than its document when encoded again.
 
-    They are lost only with the members that a duplicate key replaced: each has one of its own. What looks like an
-    escaped colon in the encoded text is a backslash and letters, and stands in both.
+    Colons are lost only with fields that a duplicate key replaced: each field has one. An apparent escaped colon in the
+    encoded text is a backslash and letters; it is in both texts.
     """
     return sum(map(raw.count, _COLONS)) != sum(map(again.count, _COLONS))
 
@@ -104,7 +104,7 @@ def _lost_colons(raw: bytes, again: bytes) -> bool:
 def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
     """Return the first document of a YAML text, and a note with a line for each duplicate key (WRI-013).
 
-    JSON is YAML, and what clients call YAML is mostly JSON, which is read much faster. Raises DecodeError.
+    Raise DecodeError. JSON is YAML, and most clients send JSON as YAML, so JSON is tried first: it decodes much faster.
     """
     if _like_json(raw):
         try:
@@ -117,7 +117,10 @@ def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
 
 
 def _like_json(raw: bytes) -> bool:
-    """Tell whether a text may be JSON without what YAML reads otherwise: some breaks, controls and tabs around it."""
+    """Return whether JSON and YAML would read a text alike, if it is JSON.
+
+    They differ in some line breaks, control characters, and tabs around the text.
+    """
     bare = raw.strip(b" \r\n")
     return bare[:1] == b"{" and bare[-1:] == b"}" and _NO_YAML.search(raw) is None
 
@@ -133,8 +136,11 @@ def encode(document: View | list[Any]) -> bytes:
     return orjson.dumps(_go_floats(document), option=_SORTED) if _has_floats(raw) else raw
 
 
-def encode_telling(document: View) -> tuple[bytes, bool]:
-    """Return what ``encode`` does, and whether it may hold a float: nothing else is written as a negative zero."""
+def encode_with_float_flag(document: View) -> tuple[bytes, bool]:
+    """Return (the JSON of ``encode``, whether it may contain a float).
+
+    Only a float is written as a negative zero.
+    """
     raw = orjson.dumps(document, option=_SORTED)
     if not _has_floats(raw):
         return raw, False
@@ -142,15 +148,16 @@ def encode_telling(document: View) -> tuple[bytes, bool]:
 
 
 def encode_in_order(document: View | list[Any]) -> bytes:
-    """Return compact JSON with the keys in the document's own order and Go's floats (typed upstream objects)."""
+    """Return compact JSON with Go's floats and the document's own order of keys, as typed objects have."""
     raw = orjson.dumps(document)
     return orjson.dumps(_go_floats(document)) if _has_floats(raw) else raw
 
 
 def _has_floats(raw: bytes) -> bool:
-    """Tell whether compact JSON holds a float; it may err on the side of yes."""
-    if raw[:1] in _CONTAINERS:  # quick looks first: translated bytes are searched ten times as fast as by a pattern
-        if raw.translate(_PLACES, _DIGITS).find(b":.") < 0:  # of a float without its digits, point and sign are left
+    """Return whether compact JSON may contain a float; False is certain."""
+    if raw[:1] in _CONTAINERS:  # fast path: searching translated bytes is ten times as fast as a pattern
+        # a float without its digits is reduced to its point and sign
+        if raw.translate(_PLACES, _DIGITS).find(b":.") < 0:
             return False  # "in" would take twice as long: it tries bytes as a number first
         flat = raw.translate(_FLATTENED, b"-")
         if flat.find(b"0.0") < 0 and flat.find(b":0e") < 0:
@@ -159,14 +166,14 @@ def _has_floats(raw: bytes) -> bool:
 
 
 def pretty(raw: bytes) -> bytes:
-    """Return a JSON text indented by two spaces, keys in the order they have (NEG-005)."""
+    """Return a JSON text indented by two spaces, in the order of its keys (NEG-005)."""
     document = orjson.loads(raw)
-    compact = orjson.dumps(document)  # not the text given: what is read of an integer of many digits is a float
+    compact = orjson.dumps(document)  # not ``raw``: an integer of many digits was decoded as a float
     return orjson.dumps(_go_floats(document) if _has_floats(compact) else document, option=orjson.OPT_INDENT_2)
 
 
 def json_kind(value: Any) -> str:
-    """Return the name Go's decoder gives to a value of the wrong type: object, array, string, number or bool."""
+    """Return Go's name of a JSON type in errors of its decoder: object, array, string, number or bool."""
     return _KINDS.get(value.__class__, "object")
 
 
@@ -192,7 +199,7 @@ def _go_floats(value: Any) -> Any:
 
 
 def _integral(value: Any) -> Any:
-    """Return the value with floats as YAML leaves them: integral ones are integers."""
+    """Return the value as YAML leaves it: integral floats become integers."""
     if value.__class__ is float:
         return integral(value)
     if isinstance(value, dict):
@@ -213,11 +220,11 @@ def _int64(value: Any) -> Any:
     return value
 
 
-# --- the slow way: duplicates with their paths, what orjson refuses, and errors in Go's words ---
+# --- slow path: duplicates with their paths, texts that orjson refuses, and Go's error texts ---
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The members of an object, duplicates included."""
+    """The fields of an object in their order, duplicates included."""
 
 
 def _parse_float(text: str) -> float:
@@ -253,19 +260,19 @@ def _decode_slowly(raw: bytes, real: Callable[[str], float] = _parse_float) -> t
             raise
         raise DecodeError(fault or "invalid JSON") from error
     notes: dict[str, None] = {}
-    if doubles or "\\u" in text:  # paths of duplicates, and lone surrogates, need a walk
+    if doubles or "\\u" in text:  # the paths of duplicates, and lone surrogates, need a walk
         document = _assemble(_loads(text, _Pairs, real), None, notes)
     return document, [f"duplicate field {go_quote(path)}" for path in notes]
 
 
 def root_members(raw: bytes) -> Sequence[tuple[str, Any]]:
-    """Return the members of the object of a JSON text without faults, duplicates included."""
+    """Return the fields of a JSON object in their order, duplicates included; the text must be valid."""
     members: _Pairs = _loads(raw.decode(errors="apiext.go"), _Pairs, _parse_beyond)
     return members
 
 
 class Nulled:
-    """A null that stands where an object of a JSON text had a value before, and that value."""
+    """A null that replaced an earlier value of the same key, and that value."""
 
     __slots__ = ("before",)
 
@@ -274,27 +281,27 @@ class Nulled:
 
 
 def decode_nulled(raw: bytes) -> Any:
-    """Return the document of a JSON text without faults, Nulled where a later null replaces what a key had."""
-    return _telling_nulled(_loads(raw.decode(errors="apiext.go"), _Pairs, _parse_beyond))
+    """Return the document of a valid JSON text, with a Nulled for each null that replaced an earlier value."""
+    return _with_nulled(_loads(raw.decode(errors="apiext.go"), _Pairs, _parse_beyond))
 
 
-def _telling_nulled(value: Any) -> Any:
+def _with_nulled(value: Any) -> Any:
     if isinstance(value, _Pairs):
         document: dict[str, Any] = {}
         for key, item in value:
-            name, read = _repaired(key), _telling_nulled(item)
+            name, read = _repaired(key), _with_nulled(item)
             before = document.get(name)
             if read is None and before is not None:
                 read = before if before.__class__ is Nulled else Nulled(before)
             document[name] = read
         return document
     if isinstance(value, list):
-        return [_telling_nulled(item) for item in value]
+        return [_with_nulled(item) for item in value]
     return _repaired(value) if isinstance(value, str) else value
 
 
 def resolved(value: Any, kept: Collection[str] = ()) -> Any:
-    """Return a document with null for what is Nulled in it, or with what was before in members that are ``kept``."""
+    """Return a document with null for each Nulled; fields in ``kept`` get their earlier value instead."""
     if isinstance(value, dict):
         return {
             name: resolved((item.before if name in kept else None) if item.__class__ is Nulled else item, kept)
@@ -342,7 +349,7 @@ def _assemble(value: Any, path: Path, notes: dict[str, None]) -> Any:
 
 
 def _repaired(text: str) -> str:
-    """Return the text with lone surrogates replaced."""
+    """Return the text with U+FFFD for each lone surrogate."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

@@ -1,4 +1,4 @@
-"""Whether two JSON values are the same as Go sees them: 1, 1.0 and true are three, which are one to Python."""
+"""Compare JSON values as Go does: 1, 1.0 and true are three values, which are equal in Python."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,25 +1,28 @@
-"""What is wrong with a text that should be JSON or YAML."""
+"""Errors of decoding JSON and YAML."""
 
 from typing import Any
 
 from apiext.documents.floats import go_float
 
-MAX_NOTES = 100  # unknown fields, and as many duplicate ones, of a text that are told (upstream: strict errors kept)
+MAX_NOTES = 100  # notes on unknown fields of a text, and on duplicate ones (upstream: the strict errors that are kept)
 _KINDS = {dict: "map", list: "slice", str: "string", bool: "bool", int: "int64", float: "float64"}
 _RESTORED = {"map": "map from", "slice": "slice from", "struct": "struct from:"}
 
 
 class DecodeError(ValueError):
-    """A text that is no document; the message is Go's inner error, without any prefix.
+    """A text cannot be decoded; the message is Go's inner error, without any prefix.
 
-    ``restored`` is the message where Go fills its types from a document instead of a text, as it does with strategic
-    merge patches; empty when it is the same (upstream: runtime.DefaultUnstructuredConverter).
+    ``restored`` is the message where Go converts a decoded document to its types, as for strategic merge patches
+    (upstream: runtime.DefaultUnstructuredConverter). It is empty if it is the same.
     """
 
     restored = ""
 
     def misfit(self, value: Any, go: str, form: str) -> "DecodeError":
-        """Set ``restored`` for a value that a Go type of that form (map, slice, struct or a scalar) cannot hold."""
+        """Set ``restored`` for a value of a wrong type; return self.
+
+        ``form`` is the form of the Go type ``go``: map, slice, struct, or the name of a scalar.
+        """
         kind = _KINDS.get(value.__class__, "map")
         if form in _RESTORED:
             self.restored = f"cannot restore {_RESTORED[form]} {kind}"
@@ -34,15 +37,21 @@ class DecodeError(ValueError):
 
 
 class BoundExceeded(DecodeError):
-    """The text may be valid JSON, but it is nested too deeply, or has too many objects, for this server."""
+    """The text may be valid JSON, but is nested too deeply, or has too many objects, for this server."""
 
 
 class OverflowingNumber(DecodeError):
-    """A number that no float64 holds, in a text whose syntax is right (upstream: found after kind and version)."""
+    """A number exceeds the range of float64, in a text of valid syntax.
+
+    Upstream finds this after it has read kind and version.
+    """
 
 
-class UnfitMessage(DecodeError):
-    """A message that says what it is, and that cannot be read as that (upstream: found after kind and version)."""
+class UndecodableMessage(DecodeError):
+    """A message states its kind and version, but cannot be decoded as such.
+
+    Upstream finds this after it has read kind and version.
+    """
 
     def __init__(self, text: str, kind: str, version: str) -> None:
         super().__init__(text)

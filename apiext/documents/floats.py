@@ -1,10 +1,10 @@
-"""Floats as Go prints them: in JSON, with %v, and in YAML, which are three ways."""
+"""Print floats as Go does: in JSON, with %v, and in YAML. The three differ."""
 
 import math
 from decimal import Decimal
 
 _INT_MIN, _UINT64_END = -(2**63), 2**64
-_EXPONENTS_FROM = 6  # as of %g with the fewest digits
+_EXPONENTS_FROM = 6  # of %g with the fewest digits
 
 
 def json_float(value: float) -> str:
@@ -27,7 +27,7 @@ def go_float(value: float) -> str:
 
 
 def yaml_float(value: float) -> str:
-    """Return a float as Go writes it in YAML: as an integer where it is one, else in the form of %g."""
+    """Return a float as Go writes it in YAML: as an integer if it is integral, else like %g."""
     number = Decimal(repr(value)).normalize()
     if _INT_MIN <= number < _UINT64_END and value.is_integer():
         return str(int(number))
@@ -35,7 +35,7 @@ def yaml_float(value: float) -> str:
 
 
 def shortest(number: Decimal) -> str:
-    """Return a normalised number as Go's %g prints it with the fewest digits."""
+    """Return a normalized number as Go's %g prints it with the fewest digits."""
     exponent = number.adjusted()
     if -5 < exponent < _EXPONENTS_FROM:
         return format(number, "f")

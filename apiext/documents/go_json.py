@@ -1,4 +1,4 @@
-"""Values as upstream's internal types print in errors: JSON with Go's field names and zero values (DIS-04)."""
+"""Print values as upstream's internal types do in errors: JSON with Go's field names and zero values (DIS-04)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ def _plain(zero: Any) -> Render:
 
 
 def in_order(value: Any) -> Any:
-    """Return a JSON value with the keys of its maps in order, as Go writes them."""
+    """Return a JSON value with sorted keys, as Go writes maps."""
     if isinstance(value, Mapping):
         return {name: in_order(value[name]) for name in sorted(value)}
     return [in_order(item) for item in value] if isinstance(value, list) else value
@@ -32,17 +32,17 @@ NUMBER: Render = _plain(0)
 
 
 def many(render: Render) -> Render:
-    """Return how a list prints whose items print so: null when there is none."""
+    """Return the printer of a list whose items ``render`` prints; an absent list prints null."""
     return lambda value: None if value is None else [render(item) for item in value]
 
 
 def by_name(render: Render) -> Render:
-    """Return how a map prints whose values print so."""
+    """Return the printer of a map whose values ``render`` prints."""
     return lambda value: None if value is None else {name: render(value[name]) for name in sorted(value)}
 
 
 def struct(*members: tuple[str, str, Render]) -> Render:
-    """Return how a struct prints: Go name, JSON name and printing of each field."""
+    """Return the printer of a struct, given (Go name, JSON name, printer) of each field."""
 
     def render(value: Any) -> Any:
         return {go: show(value.get(name)) for go, name, show in members}
@@ -51,5 +51,5 @@ def struct(*members: tuple[str, str, Render]) -> Render:
 
 
 def optional(render: Render) -> Render:
-    """Return how a pointer prints to what prints so."""
+    """Return the printer of a pointer to a value that ``render`` prints."""
     return lambda value: None if value is None else render(value)

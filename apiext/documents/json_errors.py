@@ -1,4 +1,7 @@
-"""Why a text is no JSON, in the words of Go's scanner; only read when decoding has failed (ERR-11)."""
+"""Find the first syntax error of a text that is no JSON, with the message of Go's scanner (ERR-11).
+
+This is the slow path: it runs only after decoding has failed.
+"""
 
 import re
 from itertools import accumulate
@@ -7,20 +10,21 @@ from apiext.documents.errors import BoundExceeded, DecodeError
 
 END = "unexpected end of JSON input"
 _SPACE = re.compile(rb"[ \t\r\n]*")
-_RUN = 1000  # repetitions of a group at once: what a greedy one remembers of each is kept until its end
+_RUN = 1000  # repetitions of a group in one match; the regex engine keeps state for each until the match ends
 _STRING_START = re.compile(rb'"[^"\\\x00-\x1f]*+')
 _ESCAPES = re.compile(rb'(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+){1,%d}' % _RUN)
 _PLAIN = rb'(?:"[^"\\\x00-\x1f]*+"|-?(?:0|[1-9][0-9]*+)(?=[,\]}\s])|true|false|null|\[\]|\{\})'
-_PLAIN_ELEMENTS = re.compile(rb"(?:,[ \t\r\n]*+%b[ \t\r\n]*+){1,%d}" % (_PLAIN, _RUN))  # runs of them at the speed of C
+# many plain elements in one match, at the speed of C
+_PLAIN_ELEMENTS = re.compile(rb"(?:,[ \t\r\n]*+%b[ \t\r\n]*+){1,%d}" % (_PLAIN, _RUN))
 _PLAIN_MEMBERS = re.compile(rb'(?:,[ \t\r\n]*+"[^"\\\x00-\x1f]*+":[ \t\r\n]*+%b[ \t\r\n]*+){1,%d}' % (_PLAIN, _RUN))
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _SCALAR = re.compile(rb'"[^"]*+"|(?P<number>%b)' % _NUMBER.pattern)
-_TOLD = re.compile(r"\Ajson: cannot unmarshal number (-?[0-9]\S*) into Go ")
+_NUMBER_MESSAGE = re.compile(r"\Ajson: cannot unmarshal number (-?[0-9]\S*) into Go ")
 _LITERALS = {ord("t"): b"true", ord("f"): b"false", ord("n"): b"null"}
 _NUMBER_STARTS = frozenset(b"-0123456789")
 _HEX = re.compile(rb"[0-9a-fA-F]{0,4}")
-_FIRST = 4096  # brackets and quotes looked at before all others
-_PASSES = 32  # each takes away one level at the speed of C; most texts are gone by then
+_FIRST = 4096  # brackets and quotes that are checked before the whole text
+_PASSES = 32  # each removes one level of brackets at the speed of C; few texts have more levels
 _NO_BRACKETS = bytes(code for code in range(256) if code not in b'[]{}"')
 _STEPS = bytes(2 if code in b"[{" else 0 for code in range(256))
 _QUOTED = {
@@ -38,9 +42,12 @@ _QUOTED = {
 
 
 def check_depth(raw: bytes, limit: int) -> None:
-    """Raise DecodeError when brackets outside strings nest deeper than the limit (DEC-001); linear, no recursion."""
+    """Raise DecodeError if brackets outside strings nest deeper than the limit (DEC-001).
+
+    It is linear, without recursion.
+    """
     marks = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _NO_BRACKETS)
-    _check_marks(marks[:_FIRST], limit)  # who means harm mostly begins at once
+    _check_marks(marks[:_FIRST], limit)  # a hostile text mostly begins with its brackets
     if len(marks) > _FIRST:
         _check_marks(marks, limit)
 
@@ -57,7 +64,7 @@ def _check_marks(marks: bytes, limit: int) -> None:
 
 
 def syntax_error(raw: bytes) -> str | None:
-    """Return Go's message about the first fault of a text, or None when its syntax is right."""
+    """Return Go's message about the first syntax error of a text, or None if there is none."""
     try:
         _scan(raw)
     except DecodeError as error:
@@ -66,13 +73,13 @@ def syntax_error(raw: bytes) -> str | None:
 
 
 def without_escaped_quotes(raw: bytes) -> bytes:
-    """Return a JSON text, as long as it was, in which quotes only stand around texts."""
+    """Return a JSON text of the same length in which quotes only delimit strings."""
     return raw.replace(b"\\\\", b"__").replace(b'\\"', b"__")
 
 
 def as_written(raw: bytes, text: str) -> str:
-    """Return Go's message about a number that does not fit, with the number as a JSON text has it."""
-    told = _TOLD.search(text)
+    """Return Go's message about a number that does not fit, with the number as the JSON text has it."""
+    told = _NUMBER_MESSAGE.search(text)
     if told is None:
         return text
     value = float(told[1])
@@ -94,7 +101,10 @@ def _scan(raw: bytes) -> None:
 
 
 def _member(raw: bytes, at: int, stack: list[int]) -> int:
-    """Read what follows the first or a later member of an object, up to the start of the next."""
+    """Read the fields of an object up to the next value.
+
+    It starts before the first field, or after the value of a field.
+    """
     char = _char(raw, at)
     if char == ord("}"):
         stack.pop()
@@ -137,7 +147,7 @@ def _value(raw: bytes, at: int, stack: list[int]) -> int:
         if char not in b"[{":
             raise DecodeError(f"{_invalid(char)} looking for beginning of value")
         inner = _skip(raw, at + 1)
-        if _char(raw, inner) == char + 2:  # ']' and '}' come two after their openers
+        if _char(raw, inner) == char + 2:  # the codes of ']' and '}' are two above their openers
             return inner + 1
         stack.append(char)
         if char == ord("{"):
@@ -186,7 +196,7 @@ def _literal(raw: bytes, at: int, word: bytes) -> int:
 
 
 def _runs(pattern: re.Pattern[bytes], raw: bytes, at: int) -> int:
-    """Return where the last of the runs that begin here ends."""
+    """Return the end of the last of the consecutive matches that begin here."""
     while (run := pattern.match(raw, at)) is not None:
         at = run.end()
     return at
@@ -205,7 +215,7 @@ def _char(raw: bytes, at: int) -> int:
 
 
 def _char_inside(raw: bytes, at: int) -> int:
-    """Return a byte of a literal, a number or an escape; upstream takes the end of a text for a space."""
+    """Return a byte inside a literal, a number or an escape; as upstream, the end of the text counts as a space."""
     return raw[at] if at < len(raw) else 0x20
 
 

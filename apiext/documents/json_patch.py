@@ -1,4 +1,4 @@
-"""RFC 6902 patches, with the leniency of the library that Kubernetes uses (WRI-007)."""
+"""Apply JSON patches (RFC 6902) as leniently as the library that Kubernetes uses (WRI-007)."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from apiext.documents.quotes import go_quote
 
 
 class PatchMalformed(ValueError):
-    """The patch is not a list of operations (400)."""
+    """The patch is not an array of operations (400)."""
 
 
 class PatchInvalid(ValueError):
@@ -21,11 +21,11 @@ class PatchInvalid(ValueError):
 
 
 class MadeAList(PatchInvalid):
-    """What the patch made is no object."""
+    """The patched document is an array, not an object."""
 
 
 class TestFailed(PatchInvalid):
-    """A test in the patch that this document does not pass."""
+    """A test operation of the patch fails on this document."""
 
 
 class PatchTooBig(ValueError):
@@ -38,10 +38,10 @@ Container = dict[str, Any] | list[Any]
 
 
 def check(operations: Sequence[Any], *, strictly: bool = False, bounded: bool = True) -> list[str]:
-    """Return notes about members that operations do not have (``unknown field "[0].foo"``).
+    """Return notes about unknown fields of operations (``unknown field "[0].foo"``).
 
-    Raises PatchMalformed, as ``apply`` does, and PatchTooBig if their number is ``bounded``. ``strictly``: also for a
-    member of the wrong type, which ``apply`` may have no use for.
+    Raise PatchMalformed as ``apply`` does, and PatchTooBig if their number is ``bounded``. With ``strictly``, raise
+    PatchMalformed also for a field of a wrong type that ``apply`` may not need.
     """
     notes: list[str] = []
     for index, operation in enumerate(operations):
@@ -52,8 +52,8 @@ def check(operations: Sequence[Any], *, strictly: bool = False, bounded: bool = 
             if name not in _MEMBERS:
                 notes.append(f"unknown field {go_quote(f'[{index}].{name}')}")
             elif strictly and name != "value" and value is not None and value.__class__ is not str:
-                place = f"Go struct field jsonPatchOp.{name} of type string"
-                raise PatchMalformed(f"json: cannot unmarshal {json_kind(value)} into {place}")
+                locate = f"Go struct field jsonPatchOp.{name} of type string"
+                raise PatchMalformed(f"json: cannot unmarshal {json_kind(value)} into {locate}")
     if bounded and len(operations) > limits.MAX_JSON_PATCH_OPERATIONS:
         raise PatchTooBig(
             f"The allowed maximum operations in a JSON patch is {limits.MAX_JSON_PATCH_OPERATIONS}, "
@@ -63,15 +63,16 @@ def check(operations: Sequence[Any], *, strictly: bool = False, bounded: bool = 
 
 
 def copies(operations: Sequence[Any]) -> bool:
-    """Tell whether a patch may make much of little: copies of copies double."""
+    """Return whether a patch may expand a document: copies of copies double it."""
     return any(operation and operation.get("op") == "copy" for operation in operations)
 
 
 def apply(document: View, operations: Sequence[Any]) -> Document:
     """Return the patched document; it shares nothing with the arguments.
 
-    Raises PatchMalformed, or PatchInvalid when an operation fails or they make a list; copies are bounded together by
-    ``limits.MAX_JSON_PATCH_COPY`` bytes, and what moves in lists by ``limits.MAX_JSON_PATCH_MOVED`` elements.
+    Raise PatchMalformed, or PatchInvalid if an operation fails or the result is an array. All copies together are
+    limited to ``limits.MAX_JSON_PATCH_COPY`` bytes. All shifts of array elements together are limited to
+    ``limits.MAX_JSON_PATCH_MOVED``.
     """
     check(operations, bounded=False)
     patching = _Patching(clone(document))
@@ -91,7 +92,10 @@ def apply(document: View, operations: Sequence[Any]) -> Document:
 
 
 def perform(document: Document, operation: View) -> Document:
-    """Return the caller's own document after one operation of a patch that ``apply`` could apply."""
+    """Apply one operation to the caller's own document, and return it.
+
+    The operation must be one of a patch that ``apply`` has applied before.
+    """
     patching = _Patching(document)
     _OPERATIONS[operation["op"]](patching, operation)
     found: Document = patching.root
@@ -99,7 +103,7 @@ def perform(document: Document, operation: View) -> Document:
 
 
 class _Patching:
-    """The document being patched, the bytes that were copied, and the elements that moved in lists."""
+    """The document being patched, the bytes copied, and the array elements shifted so far."""
 
     def __init__(self, root: Document) -> None:
         self.root: Any = root
@@ -107,7 +111,10 @@ class _Patching:
         self.moved = 0
 
     def move(self, at: Container, key: str) -> None:
-        """Count the elements that give way at a place of a list; raises PatchInvalid when they are too many in all."""
+        """Count the elements that an insert or a removal at ``key`` shifts.
+
+        Raise PatchInvalid if they exceed the limit of the whole patch.
+        """
         if not isinstance(at, list) or not _INDEX.match(key):
             return
         index = int(key)
@@ -118,8 +125,8 @@ class _Patching:
                 f"{limits.MAX_JSON_PATCH_MOVED}"
             )
 
-    def place(self, operation: Mapping[str, Any], member: str = "path") -> tuple[Container, str]:
-        """Return the container that a pointer leads into and the last part of the pointer."""
+    def locate(self, operation: Mapping[str, Any], member: str = "path") -> tuple[Container, str]:
+        """Return the container that a pointer leads into, and the last part of the pointer."""
         path = _pointer(operation, member)
         way = parts(path)
         at: Any = self.root if way else None
@@ -129,16 +136,19 @@ class _Patching:
         except _Refused:
             at = None
         if not isinstance(at, dict | list):
-            raise PatchInvalid(_lost(operation["op"], member, path))
+            raise PatchInvalid(_no_such_path(operation["op"], member, path))
         return at, way[-1]
 
 
 class _Refused(ValueError):
-    """What a container has against an operation."""
+    """A container refuses an operation; the text is its reason."""
 
 
-def _doing(what: str, work: Callable[..., Any], *args: Any) -> Any:
-    """Return what the work returns; what is refused is told with what was done, in the library's words."""
+def _with_context(what: str, work: Callable[..., Any], *args: Any) -> Any:
+    """Return the result of ``work``.
+
+    A refusal is raised as PatchInvalid, with the name of the operation, in the library's words.
+    """
     try:
         return work(*args)
     except _Refused as error:
@@ -146,7 +156,10 @@ def _doing(what: str, work: Callable[..., Any], *args: Any) -> Any:
 
 
 def parts(pointer: str) -> list[str]:
-    """Return the names and indices of a pointer; upstream: what stands before the first slash is ignored."""
+    """Return the names and indices of a pointer.
+
+    As upstream, the text before the first slash is ignored.
+    """
     return [_unescape(part) for part in pointer.split("/")[1:]]
 
 
@@ -163,8 +176,8 @@ def _pointer(operation: Mapping[str, Any], member: str) -> str:
     raise PatchInvalid(f"{op} operation failed to decode {member}: {why}")
 
 
-def _lost(op: str, member: str, path: str) -> str:
-    """Return the text about a pointer that leads nowhere."""
+def _no_such_path(op: str, member: str, path: str) -> str:
+    """Return the text about a pointer that refers to nothing."""
     if op in ("add", "remove"):
         return f'{op} operation does not apply: doc is missing path: "{path}": missing value'
     end = "from path" if member == "from" else "path" if op in ("replace", "test") else "destination path"
@@ -176,7 +189,7 @@ def _unescape(part: str) -> str:
 
 
 def _index(key: str, size: int) -> int:
-    """Return an index below ``size``; upstream: negative ones count from the end."""
+    """Return an index below ``size``; as upstream, a negative one counts from the end."""
     if not _INDEX.match(key):
         raise _Refused(_no_number(key))
     index = int(key)
@@ -191,7 +204,7 @@ def _no_number(key: str) -> str:
 
 def _get(at: Container, key: str) -> Any:
     if isinstance(at, dict):
-        return at.get(key)  # upstream: a missing member reads as null
+        return at.get(key)  # as upstream: a missing field reads as null
     return at[_index(key, len(at))]
 
 
@@ -206,7 +219,7 @@ def _put_new(at: Container, key: str, value: Any) -> None:
         raise _Refused(f"value was not a proper array index: '{key}': {_no_number(key)}")
 
 
-def _take(at: Container, key: str) -> Any:
+def _pop(at: Container, key: str) -> Any:
     if isinstance(at, dict):
         if key not in at:
             raise _Refused(f"Unable to remove nonexistent key: {key}: missing value")
@@ -215,15 +228,15 @@ def _take(at: Container, key: str) -> Any:
 
 
 def _add(patching: _Patching, operation: Mapping[str, Any]) -> None:
-    at, key = patching.place(operation)
+    at, key = patching.locate(operation)
     patching.move(at, key)
-    _doing(f"error in add for path: '{operation['path']}'", _put_new, at, key, clone(operation.get("value")))
+    _with_context(f"error in add for path: '{operation['path']}'", _put_new, at, key, clone(operation.get("value")))
 
 
 def _remove(patching: _Patching, operation: Mapping[str, Any]) -> None:
-    at, key = patching.place(operation)
+    at, key = patching.locate(operation)
     patching.move(at, key)
-    _doing(f"error in remove for path: '{operation['path']}'", _take, at, key)
+    _with_context(f"error in remove for path: '{operation['path']}'", _pop, at, key)
 
 
 def _replace(patching: _Patching, operation: Mapping[str, Any]) -> None:
@@ -233,9 +246,9 @@ def _replace(patching: _Patching, operation: Mapping[str, Any]) -> None:
             raise PatchInvalid("replace operation value must be object or array: %!w(<nil>)")
         patching.root = value
         return
-    at, key = patching.place(operation)
+    at, key = patching.locate(operation)
     if isinstance(at, dict):
-        at[key] = value  # upstream: replacing a missing member adds it
+        at[key] = value  # as upstream: replacing a missing field adds it
         return
     try:
         at[_index(key, len(at))] = value
@@ -245,18 +258,18 @@ def _replace(patching: _Patching, operation: Mapping[str, Any]) -> None:
 
 
 def _move(patching: _Patching, operation: Mapping[str, Any]) -> None:
-    at, key = patching.place(operation, "from")
+    at, key = patching.locate(operation, "from")
     patching.move(at, key)
-    value = _doing(f"error in move for path: '{key}'", _take, at, key)
-    at, key = patching.place(operation)
+    value = _with_context(f"error in move for path: '{key}'", _pop, at, key)
+    at, key = patching.locate(operation)
     patching.move(at, key)
-    _doing(f"error in move for path: '{operation['path']}'", _put_new, at, key, value)
+    _with_context(f"error in move for path: '{operation['path']}'", _put_new, at, key, value)
 
 
 def _copy(patching: _Patching, operation: Mapping[str, Any]) -> None:
-    at, key = patching.place(operation, "from")
-    value = _doing(f"error in copy for from: '{operation['from']}'", _get, at, key)
-    at, key = patching.place(operation)
+    at, key = patching.locate(operation, "from")
+    value = _with_context(f"error in copy for from: '{operation['from']}'", _get, at, key)
+    at, key = patching.locate(operation)
     patching.copied += len(orjson.dumps(value))
     if patching.copied > limits.MAX_JSON_PATCH_COPY:
         raise PatchInvalid(
@@ -264,20 +277,20 @@ def _copy(patching: _Patching, operation: Mapping[str, Any]) -> None:
             f"exceeding the limit {limits.MAX_JSON_PATCH_COPY}"
         )
     patching.move(at, key)
-    _doing("error while adding value during copy", _put_new, at, key, clone(value))
+    _with_context("error while adding value during copy", _put_new, at, key, clone(value))
 
 
 def _test(patching: _Patching, operation: Mapping[str, Any]) -> None:
     expected, path = operation.get("value"), _pointer(operation, "path")
     found = patching.root
     if path:
-        found = _doing(f"error in test for path: '{path}'", _get, *patching.place(operation))
+        found = _with_context(f"error in test for path: '{path}'", _get, *patching.locate(operation))
     if not _same(found, expected):
         raise TestFailed(f"testing value {path} failed: test failed")
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Compare as JSON: 1 is not true, and not 1.5; the order of members does not count."""
+    """Compare as JSON: 1 is neither true nor 1.5; the order of fields does not count."""
     if one is other:
         return True
     return orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS)

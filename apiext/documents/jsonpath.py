@@ -9,8 +9,8 @@ from apiext.documents import limits
 from apiext.documents.document import View
 
 Find = Callable[[View], list[Any]]
-Left = list[int]  # the values that may still be looked at, as the one item
-Step = Callable[[list[Any], Left], list[Any]]
+Budget = list[int]  # the number of values that may still be visited, as the only item of a list
+Step = Callable[[list[Any], Budget], list[Any]]
 
 _SIMPLE = re.compile(r"(?:\.[A-Za-z0-9_/-]+)+\Z")
 _QUOTED_KEY = re.compile(r"'([^']*)'\Z")
@@ -29,33 +29,34 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class JSONPathError(ValueError):
-    """A path that cannot be parsed."""
+    """The path cannot be parsed."""
 
 
 class _NoResult(Exception):
-    """Finding failed where upstream reports an error; the path then finds nothing.
+    """A step fails where upstream reports an error; the path then finds nothing.
 
-    ``kept`` tells that the step had values to show for it all the same: to ``[?(…)]`` without an operator, that is one.
+    ``kept`` is true if the step had found values before it failed. The filter ``[?(…)]`` without an operator counts
+    that as found.
     """
 
     def __init__(self, kept: bool = True) -> None:
         self.kept = kept
 
 
-class _TooMuch(Exception):
-    """Finding takes too long, or finds too much; the path then finds nothing."""
+class _OverBudget(Exception):
+    """The path exceeds its work or its number of values; it then finds nothing."""
 
 
 def is_simple(path: str) -> bool:
-    """Tell whether a path does nothing but name fields, so that finding takes the same in every document."""
+    """Return whether a path only names fields, so that its work is the same for every document."""
     return _SIMPLE.match(path) is not None
 
 
 def compile(path: str, work: int = limits.JSONPATH_WORK) -> Find:
     """Return a function that finds the values of a path like ``.spec.items[0].name`` in a document.
 
-    ``work`` is how many values its steps may look at. Raises JSONPathError. What upstream calls an error while finding
-    (an index out of bounds) finds nothing, and so does what takes more work.
+    ``work`` is the number of values that its steps may visit. Raise JSONPathError. A path finds nothing if upstream
+    reports an error while finding (an index out of bounds), or if it exceeds ``work``.
     """
     if is_simple(path):
         return _simple(path.split(".")[1:])
@@ -64,7 +65,7 @@ def compile(path: str, work: int = limits.JSONPATH_WORK) -> Find:
     def find(document: View) -> list[Any]:
         try:
             return _run(steps, [document], [work])
-        except (_NoResult, _TooMuch):
+        except (_NoResult, _OverBudget):
             return []
 
     return find
@@ -84,30 +85,30 @@ def _simple(names: Sequence[str]) -> Find:
     return find
 
 
-def _run(steps: Sequence[Step], values: list[Any], left: Left) -> list[Any]:
+def _run(steps: Sequence[Step], values: list[Any], left: Budget) -> list[Any]:
     for step in steps:
         values = step(values, left)
         size = len(values)
         left[0] -= size + 1
         if size > limits.JSONPATH_VALUES or left[0] < 0:
-            raise _TooMuch
+            raise _OverBudget
     return values
 
 
-def _spend(left: Left, count: int) -> None:
+def _spend(left: Budget, count: int) -> None:
     left[0] -= count
     if left[0] < 0:
-        raise _TooMuch
+        raise _OverBudget
 
 
 def _bounded(found: list[Any]) -> None:
-    """Stop a step that finds too much before it has found all: its values multiply."""
+    """Stop a step before its list of values grows without limit: the values of steps multiply."""
     if len(found) > limits.JSONPATH_VALUES:
-        raise _TooMuch
+        raise _OverBudget
 
 
 class _Parser:
-    """Reads one path; each step maps the values found so far to the next ones."""
+    """Parse one path; each step maps the values found so far to the next ones."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -142,18 +143,18 @@ class _Parser:
                 self._at += 1
                 continue
             elif char == "}":
-                return  # it ends the path; what follows is text
+                return  # the path ends here; the rest is text
             else:
                 yield self._literal()
             recursive = False
 
     def _field(self) -> Step:
-        """Read a field name up to the next terminator; a backslash takes the next character as it is."""
+        """Read a field name up to the next terminator; a backslash escapes the next character."""
         start = self._at
         while self._at < len(self._text) and self._text[self._at] not in _TERMINATORS:
             self._at += 2 if self._text[self._at] == "\\" else 1
         name = self._text[start : self._at]
-        return _all if name == "*" else _named(name.replace("\\", ""))
+        return _all if name == "*" else _field_step(name.replace("\\", ""))
 
     def _quoted(self, quote: str) -> str:
         end = self._at + 1
@@ -191,7 +192,7 @@ class _Parser:
         elif key := _QUOTED_KEY.match(inner):
             yield from _Parser(f".{key.group(1)}").steps()
         else:
-            yield _part(inner)
+            yield _index_or_slice(inner)
 
     def _filter(self) -> Step:
         start = self._at = self._at + 3
@@ -219,13 +220,13 @@ class _Parser:
 def _condition(text: str) -> Step:
     comparison = _COMPARISON.match(text)
     if comparison is None:
-        return _having(list(_Parser(text).steps()))
+        return _existence_filter(list(_Parser(text).steps()))
     left, sign, right = comparison.groups()
-    return _comparing(list(_Parser(left).steps()), _OPERATORS.get(sign), list(_Parser(right).steps()))
+    return _comparison_filter(list(_Parser(left).steps()), _OPERATORS.get(sign), list(_Parser(right).steps()))
 
 
-def _named(name: str) -> Step:
-    def step(values: list[Any], left: Left) -> list[Any]:
+def _field_step(name: str) -> Step:
+    def step(values: list[Any], left: Budget) -> list[Any]:
         return [value[name] for value in values if isinstance(value, dict) and name in value]
 
     return step
@@ -239,12 +240,12 @@ def _for_each(value: Any) -> Step:
     return lambda values, _: [value] * len(values)
 
 
-def _unknown(values: list[Any], left: Left) -> list[Any]:
-    """Fail as upstream does at a word that it does not know: when it runs, not when it is read."""
+def _unknown(values: list[Any], left: Budget) -> list[Any]:
+    """Fail when an unknown word is evaluated, as upstream does, not when it is parsed."""
     raise _NoResult(bool(values))
 
 
-def _all(values: list[Any], left: Left) -> list[Any]:
+def _all(values: list[Any], left: Budget) -> list[Any]:
     found: list[Any] = []
     for value in values:
         found += _children(value)
@@ -258,10 +259,10 @@ def _children(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _descend(values: list[Any], left: Left) -> list[Any]:
+def _descend(values: list[Any], left: Budget) -> list[Any]:
     """Return the containers among the values and below them, parents first.
 
-    A text contains its bytes, as Go has it: it is found where it is a value, and where nothing else is asked of it.
+    As in Go, a string contains its bytes. So a string is found if it is a value itself, and if no further step follows.
     """
     found: list[Any] = []
     waiting = values[::-1]
@@ -273,12 +274,12 @@ def _descend(values: list[Any], left: Left) -> list[Any]:
             left[0] -= len(children)
             waiting += children[::-1]
             if len(found) > limits.JSONPATH_VALUES or left[0] < 0:
-                raise _TooMuch
+                raise _OverBudget
     return found
 
 
 def _union(paths: Sequence[Sequence[Step]]) -> Step:
-    def step(values: list[Any], left: Left) -> list[Any]:
+    def step(values: list[Any], left: Budget) -> list[Any]:
         found: list[Any] = []
         for steps in paths:
             _spend(left, len(values))
@@ -298,7 +299,7 @@ def _lists(values: list[Any], *, nulls: bool = False) -> Iterator[list[Any]]:
         yield value
 
 
-def _part(text: str) -> Step:
+def _index_or_slice(text: str) -> Step:
     """Return the step of an index or slice."""
     match = _SLICE.match(":" if text == "*" else text)
     if match is None:
@@ -317,7 +318,7 @@ def _bound(text: str) -> int | None:
 
 
 def _element(index: int) -> Step:
-    def step(values: list[Any], left: Left) -> list[Any]:
+    def step(values: list[Any], left: Budget) -> list[Any]:
         found = []
         for items in _lists(values):
             if not -len(items) <= index < len(items):
@@ -329,14 +330,14 @@ def _element(index: int) -> Step:
 
 
 def _slice(start: int, stop: int | None, stride: int | None) -> Step:
-    def step(values: list[Any], left: Left) -> list[Any]:
+    def step(values: list[Any], left: Budget) -> list[Any]:
         found: list[Any] = []
         for items in _lists(values):
             size = len(items)
             low = start + size if start < 0 else start
             high = size if stop is None else stop + size if stop < 0 else stop
             if low == high:
-                return found  # upstream: an empty slice ends the step
+                return found  # as upstream: an empty slice ends the step
             if not 0 <= low < size or not 0 <= high <= size or low > high or (stride is not None and stride <= 0):
                 raise _NoResult
             found += items[low : high : stride or 1]
@@ -346,14 +347,14 @@ def _slice(start: int, stop: int | None, stride: int | None) -> Step:
     return step
 
 
-def _having(steps: Sequence[Step]) -> Step:
-    def exists(item: Any, left: Left) -> bool:
+def _existence_filter(steps: Sequence[Step]) -> Step:
+    def exists(item: Any, left: Budget) -> bool:
         try:
             return bool(_run(steps, [item], left))
         except _NoResult as failed:
             return failed.kept
 
-    def step(values: list[Any], left: Left) -> list[Any]:
+    def step(values: list[Any], left: Budget) -> list[Any]:
         found: list[Any] = []
         for items in _lists(values, nulls=True):
             _spend(left, len(items))
@@ -364,10 +365,13 @@ def _having(steps: Sequence[Step]) -> Step:
     return step
 
 
-def _comparing(left: Sequence[Step], compare: Callable[[Any, Any], bool] | None, right: Sequence[Step]) -> Step:
-    """Return the step that keeps the items of lists that compare so; without a ``compare`` it fails at the first."""
+def _comparison_filter(left: Sequence[Step], compare: Callable[[Any, Any], bool] | None, right: Sequence[Step]) -> Step:
+    """Return the step that keeps the array items for which a comparison holds.
 
-    def passes(item: Any, found: list[Any], work: Left) -> bool:
+    Without ``compare`` it fails at the first item.
+    """
+
+    def passes(item: Any, found: list[Any], work: Budget) -> bool:
         lefts = _side(left, item, work)
         rights = _side(right, item, work) if lefts else []
         if not lefts or not rights:
@@ -379,7 +383,7 @@ def _comparing(left: Sequence[Step], compare: Callable[[Any, Any], bool] | None,
             raise _NoResult(bool(found))
         return compare(one, other)
 
-    def step(values: list[Any], work: Left) -> list[Any]:
+    def step(values: list[Any], work: Budget) -> list[Any]:
         found: list[Any] = []
         for items in _lists(values, nulls=True):
             _spend(work, len(items))
@@ -392,8 +396,11 @@ def _comparing(left: Sequence[Step], compare: Callable[[Any, Any], bool] | None,
     return step
 
 
-def _side(steps: Sequence[Step], item: Any, left: Left) -> list[Any]:
-    """Return the one value of a side of a comparison, if there is one; a second is a failure."""
+def _side(steps: Sequence[Step], item: Any, left: Budget) -> list[Any]:
+    """Return the value of one side of a comparison, in a list, or an empty list.
+
+    Raise _NoResult for more than one value.
+    """
     try:
         found = _run(steps, [item], left)
     except _NoResult:

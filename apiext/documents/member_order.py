@@ -1,4 +1,4 @@
-"""The members of a JSON text in the order of the text, those that stand there twice, too."""
+"""List the fields of a JSON text in the order of the text, duplicates included."""
 
 import re
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ from apiext.documents.quotes import go_quote
 _TOKEN = re.compile(rb'"[^"]*+"|[\[\]{},]')
 
 
-# Of sums that stand for paths, since texts of all of them would grow with the square of a body. Modulo a prime like
-# 2**127 - 1 bytes that stand 127 apart could change places.
+# Paths are compared by numbers, since the texts of all paths could grow with the square of a body. With a prime like
+# 2**127 - 1, bytes 127 positions apart could be exchanged without a change of the number.
 _PRIME = 2**256 - 189
 
 
 def in_order_of_members(raw: bytes, notes: list[str]) -> list[str]:
-    """Return notes about unknown and duplicate fields in the order in which a text, which is JSON, gives cause."""
+    """Sort notes about unknown and duplicate fields by the position of their fields in the JSON text."""
     wanted: dict[tuple[str, int], str] = {}
     for note in notes:
         word, _, path = note.partition(" field ")
@@ -35,7 +35,10 @@ def in_order_of_members(raw: bytes, notes: list[str]) -> list[str]:
 
 
 class _Path:
-    """A path as notes quote it: the remainder of its text, taken for one number, by a prime; and whether it is any."""
+    """A path as notes print it, reduced to a number: its text as an integer, modulo a prime.
+
+    ``any`` is false for an empty path.
+    """
 
     __slots__ = ("any", "sum")
 
@@ -44,7 +47,7 @@ class _Path:
         self.any = any_text
 
     def and_then(self, quoted: str) -> "_Path":
-        """Return the path with a text behind it."""
+        """Return the path with a text appended."""
         text = quoted.encode(errors="surrogatepass")
         total = (self.sum * _shift(len(text)) + int.from_bytes(text)) % _PRIME
         return _Path(total, self.any or bool(text))
@@ -56,8 +59,9 @@ def _shift(length: int) -> int:
 
 
 def _paths(raw: bytes) -> Iterator[int]:
-    """Yield the sum of the path of each member."""
-    here, holders, keys = _Path(), list[_Path](), list[int]()  # of each open bracket: its path, how many items it had
+    """Yield the number of the path of each field."""
+    # of each open bracket: its path, its number of items so far
+    here, holders, keys = _Path(), list[_Path](), list[int]()
     key_next = False
     for token in _TOKEN.finditer(without_escaped_quotes(raw)):
         text = raw[token.start() : token.end()]

@@ -1,4 +1,4 @@
-"""RFC 7386 merge patches (WRI-007)."""
+"""Apply JSON merge patches, RFC 7386 (WRI-007)."""
 
 from typing import Any
 
@@ -6,9 +6,10 @@ from apiext.documents.document import Document, View, clone
 
 
 def apply(document: View, patch: View, *, shared: bool = False) -> Document:
-    """Return the document with the patch merged in; with ``shared`` it has its other values from the document.
+    """Return the document with the patch merged in.
 
-    Else it shares nothing with the arguments.
+    With ``shared``, unchanged values are shared with the document. Otherwise the result shares nothing with the
+    arguments.
     """
     left: Document = {**document}
     for key in patch:
@@ -29,7 +30,7 @@ def _merged(old: Any, new: Any, shared: bool) -> Any:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Return a copy without null members; upstream: also inside lists, where only elements may be null."""
+    """Return a copy without null fields, also in objects inside arrays, as upstream; null elements stay."""
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):

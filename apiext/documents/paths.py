@@ -1,4 +1,4 @@
-"""Path of a value in a document, as a linked list: most values have no error, so few paths become a string."""
+"""Path of a value in a document, as a linked list; it becomes a string only if an error needs it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,20 +7,20 @@ from apiext.documents import limits
 
 
 class Key(str):
-    """A key of a map in a path, where the path must tell it from the field of a type."""
+    """A key of a map in a path, where it must differ from a field of a struct."""
 
     __slots__ = ()
 
 
 Path = tuple[Any, str | int] | None
-"""The path of the object or array that holds a value, and the value's name or index there; None is the root.
+"""(path of the container, name or index of the value in it), or None for the root.
 
-Paths share their beginnings: a string for each value would grow with the square of a body.
+Paths share their prefixes: strings for all values could grow with the square of a body.
 """
 
 
 def steps(path: Path) -> Iterator[str | int]:
-    """Return the names and indexes of a path from the root on."""
+    """Yield the names and indexes of a path, from the root on."""
     found: list[str | int] = []
     while path is not None:
         path, step = path
@@ -29,7 +29,7 @@ def steps(path: Path) -> Iterator[str | int]:
 
 
 def written(path: Path, *, keys: bool = True) -> str:
-    """Return a path as Go's decoders write it, ``spec.items[0].name``, with or without the keys of maps."""
+    """Return a path as Go's decoders print it: ``spec.items[0].name``; ``keys`` false leaves out keys of maps."""
     parts = (
         f"[{step}]" if isinstance(step, int) else f".{short(step)}"
         for step in steps(path)

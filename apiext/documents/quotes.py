@@ -1,4 +1,4 @@
-"""Texts in double quotes, and what is escaped in them, as Go writes them."""
+"""Quote strings as Go does."""
 
 from apiext.characters import all_print, is_print
 
@@ -21,7 +21,7 @@ def _escape(code: int) -> str:
 
 
 def time_quote(text: str) -> str:
-    """Return the text as errors of Go's time package quote it: byte by byte where it is not plain ASCII."""
+    """Return the text as errors of Go's time package quote it: all but plain ASCII is escaped byte by byte."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(map(_time_character, text)) + '"'
@@ -36,7 +36,7 @@ def _time_character(char: str) -> str:
 
 
 def html_escaped(text: str) -> str:
-    """Return a JSON text with the characters escaped that Go's encoder escapes besides the rest."""
+    """Return a JSON text with ``<``, ``>``, ``&``, U+2028 and U+2029 escaped, as Go's encoder does."""
     return text.translate(_HTML)
 
 

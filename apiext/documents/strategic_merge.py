@@ -1,7 +1,7 @@
-"""Strategic merge patch: a merge patch whose lists may merge by key (KUB-003).
+"""Apply strategic merge patches: merge patches whose arrays may merge by key (KUB-003).
 
-Which lists merge is data: ``lists`` maps the dotted path of a list (without indices) to its merge key, or to the empty
-string for a list of scalars that merges as a set. Every other list is replaced whole.
+``lists`` maps the dotted path of an array (without indices) to its merge key. An empty key is an array of scalars that
+merges as a set. Every other array is replaced as a whole.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ RETAIN = "$retainKeys"
 ORDER = "$setElementOrder"
 DELETE_SCALARS = "$deleteFromPrimitiveList"
 
-_DROPPED = object()  # what remains of a value that is a directive
+_DROPPED = object()  # the result of merging a value that is a directive
 _GO_TYPES = {
     dict: "map[string]interface {}", list: "[]interface {}", str: "string", bool: "bool", int: "int64",
     float: "float64", type(None): "%!s(<nil>)",
@@ -25,14 +25,14 @@ _NO_TEXT = {kind: f"%!s({_GO_TYPES[kind]}={{}})" for kind in (bool, int, float)}
 
 
 class StrategicPatchError(ValueError):
-    """A patch that contradicts itself; the text is upstream's, with {} for each JSON value if there are any."""
+    """The patch contradicts itself; the text is upstream's, with {} for each JSON value if there are any."""
 
     def __init__(self, text: str, *values: Any) -> None:
         super().__init__(text)
         self._values = values
 
-    def told(self, show: Callable[[Any], str]) -> str:
-        """Return the text with its values, each as ``show`` prints it."""
+    def text_with(self, show: Callable[[Any], str]) -> str:
+        """Return the text with its values printed by ``show``."""
         text = str(self)
         return text.format(*map(show, self._values)) if self._values else text
 
@@ -42,15 +42,18 @@ def apply(document: View, patch: View, lists: Mapping[str, str]) -> Document:
     return _merge_map(document, clone(patch), lists, "")
 
 
-def left_over(document: View, patch: View, lists: Mapping[str, str]) -> Document:
-    """Return what upstream's merge leaves of a patch that can be applied, which errors of the result quote."""
+def remainder(document: View, patch: View, lists: Mapping[str, str]) -> Document:
+    """Return the rest of a patch after upstream's merge has applied it; errors of the result quote the rest."""
     used: Document = clone(patch)
     _merge_map(document, used, lists, "")
     return used
 
 
 def _merge_map(live: View, patch: Document, lists: Mapping[str, str], path: str) -> Document:
-    """Return the merged map; orders, what maps retain and nulls of what is new are taken out of the patch."""
+    """Return the merged map.
+
+    Orders, ``$retainKeys`` and nulls of new fields are deleted from the patch.
+    """
     if DIRECTIVE in patch:
         return _directed(patch)
     result = _retained(live, patch)
@@ -60,7 +63,7 @@ def _merge_map(live: View, patch: Document, lists: Mapping[str, str], path: str)
             _set_order(result, patch, key, order, lists, path)
     for key, value in patch.items():
         if key.startswith(DELETE_SCALARS):
-            _delete_scalars(result, _named(key, DELETE_SCALARS, "primitive list"), value, lists, path)
+            _delete_scalars(result, _list_named(key, DELETE_SCALARS, "primitive list"), value, lists, path)
         else:
             _merge_member(result, key, value, lists, f"{path}.{key}" if path else key)
     return result
@@ -82,7 +85,7 @@ def _unknown_directive(directive: Any, given: View) -> StrategicPatchError:
 
 
 def _retained(live: View, patch: View) -> Document:
-    """Return what the patch lets stay of a map."""
+    """Return the fields of a map that ``$retainKeys`` of the patch lets stay."""
     kept = patch.get(RETAIN)
     if RETAIN not in patch:
         return dict(live)
@@ -124,7 +127,7 @@ def _discard_nulls(value: Any) -> None:
 
 
 def _without_directives(value: Any) -> Any:
-    """Return a value that nothing was there to merge with: no nulls in maps, no items and maps that are directives."""
+    """Return a new value without null fields, and without items and maps that are directives."""
     if isinstance(value, dict):
         if DIRECTIVE in value:
             return _DROPPED
@@ -135,11 +138,11 @@ def _without_directives(value: Any) -> Any:
     return value
 
 
-# --- directives that name a list beside them ---
+# --- directives that name an array beside them ---
 
 
-def _named(key: str, prefix: str, what: str) -> str:
-    """Return the list that a directive names."""
+def _list_named(key: str, prefix: str, what: str) -> str:
+    """Return the name of the array that a directive names."""
     found, slash, name = key.partition("/")
     if found != prefix or not slash:
         raise StrategicPatchError(f"invalid patch format of {what}")
@@ -152,7 +155,7 @@ def _delete_scalars(result: Document, name: str, gone: Any, lists: Mapping[str, 
         result.pop(name, None)
     elif not isinstance(current, list) or not isinstance(gone, list) or not (current or gone):
         return
-    elif _element_type(current, gone) is dict:  # upstream: items that are maps are merged
+    elif _element_type(current, gone) is dict:  # as upstream: items that are maps are merged
         result[name] = _merge_list(current, gone, lists, f"{path}.{name}" if path else name)
     else:
         named = {_hashable(item) for item in gone}
@@ -160,11 +163,11 @@ def _delete_scalars(result: Document, name: str, gone: Any, lists: Mapping[str, 
 
 
 def _set_order(result: Document, rest: Document, key: str, order: Any, lists: Mapping[str, str], path: str) -> None:
-    """Merge the list that an order names, and put it in that order; the patch's own list is used up."""
+    """Merge the array that an order names, and sort it by the order; delete the patch's own array."""
     del rest[key]
     if not isinstance(order, list):
         raise _wrong_type(list, order)
-    name = _named(key, ORDER, "setElementOrder list")
+    name = _list_named(key, ORDER, "setElementOrder list")
     where = f"{path}.{name}" if path else name
     for one in (result, rest):
         if name in one and not isinstance(one[name], list):
@@ -185,17 +188,18 @@ def _set_order(result: Document, rest: Document, key: str, order: Any, lists: Ma
 
 
 def _check_order(patch: Sequence[Any], order: Sequence[Any], merge_key: str) -> None:
-    """Refuse a list whose items do not come in the order that the patch itself sets."""
+    """Raise an error if the patch's items are not in the order that the patch itself sets."""
     if not patch or not order:
         return
     wanted = [item for item in patch if not (isinstance(item, dict) and DIRECTIVE in item)]
     places = iter([_identity(item, merge_key) for item in order])
-    if not all(_identity(item, merge_key) in places for item in wanted):  # each search goes on where the last ended
+    # each search continues where the last one ended
+    if not all(_identity(item, merge_key) in places for item in wanted):
         text = f"The order in patch list:\n{{}}\n doesn't match {ORDER} list:\n{{}}\n"
         raise StrategicPatchError(text, list(patch), list(order))
 
 
-# --- lists ---
+# --- arrays ---
 
 
 def _merge_list(live: Sequence[Any], patch: Sequence[Any], lists: Mapping[str, str], where: str) -> list[Any]:
@@ -211,7 +215,7 @@ def _merge_list(live: Sequence[Any], patch: Sequence[Any], lists: Mapping[str, s
         raise StrategicPatchError("cannot merge lists without merge key for struct")
     live, items = _special_items(live, patch, key)
     result = list(live)
-    places = _places(_hashable(item.get(key, _DROPPED)) for item in result)
+    places = _positions(_hashable(item.get(key, _DROPPED)) for item in result)
     for item in items:
         place = places.setdefault(_identity(item, key), len(result))
         if place == len(result):
@@ -222,7 +226,7 @@ def _merge_list(live: Sequence[Any], patch: Sequence[Any], lists: Mapping[str, s
 
 
 def _special_items(live: Sequence[Any], patch: Sequence[Any], key: str) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Return the live items that stay and the patch's items without directives."""
+    """Return (live items that stay, items of the patch without directives)."""
     items = [item for item in patch if DIRECTIVE not in item]
     gone: set[Hashable] = set()
     for item in patch:
@@ -239,9 +243,9 @@ def _special_items(live: Sequence[Any], patch: Sequence[Any], key: str) -> tuple
 
 
 def _ordered(merged: Sequence[Any], order: Sequence[Any], live: Sequence[Any], key: str) -> list[Any]:
-    """Return the items that ``order`` names in its order, and the others where they stood among the live ones."""
-    wanted = _places(_identity(item, key) for item in order)
-    before = _places(_identity(item, key) for item in live)
+    """Return the items that ``order`` names, in its order, and the other items at their live positions."""
+    wanted = _positions(_identity(item, key) for item in order)
+    before = _positions(_identity(item, key) for item in live)
     last = len(live)
     named = [(_identity(item, key), item) for item in merged]
     ours = sorted((pair for pair in named if pair[0] in wanted), key=lambda pair: wanted[pair[0]])
@@ -255,8 +259,8 @@ def _ordered(merged: Sequence[Any], order: Sequence[Any], live: Sequence[Any], k
     return found + [clone(item) for _, item in theirs]
 
 
-def _places(identities: Iterable[Hashable]) -> dict[Hashable, int]:
-    """Return where each identity stands first."""
+def _positions(identities: Iterable[Hashable]) -> dict[Hashable, int]:
+    """Return the first position of each identity."""
     found: dict[Hashable, int] = {}
     for place, identity in enumerate(identities):
         found.setdefault(identity, place)
@@ -264,7 +268,7 @@ def _places(identities: Iterable[Hashable]) -> dict[Hashable, int]:
 
 
 def _element_type(*lists: Sequence[Any]) -> type:
-    """Return the one type of the items of some lists."""
+    """Return the common type of the items of some arrays."""
     types = list(dict.fromkeys(item.__class__ for items in lists for item in items))
     if not types:
         raise StrategicPatchError("no elements in any of the given slices")
@@ -277,12 +281,12 @@ def _element_type(*lists: Sequence[Any]) -> type:
 
 
 def _identity(item: Any, key: str) -> Hashable:
-    """Return what an item is known by: the value of the merge key, or the item itself."""
+    """Return the identity of an item: the value of its merge key, or the item itself."""
     if not isinstance(item, dict):
         if not key:
             return _hashable(item)
         raise _wrong_type(dict, item)
-    if not key or key not in item:  # upstream: an order of maps without a key panics
+    if not key or key not in item:  # upstream panics on an order of maps without a key
         raise StrategicPatchError(f"map: {{}} does not contain declared merge key: {key}", item)
     return _hashable(item[key])
 

@@ -1,4 +1,4 @@
-"""Scalars of YAML texts: what they mean, and how they stand as keys, in the dialect of sigs.k8s.io/yaml (DEC-001)."""
+"""Resolve YAML scalars to values and keys, in the dialect of sigs.k8s.io/yaml (DEC-001)."""
 
 import base64
 import binascii
@@ -41,16 +41,19 @@ _NOT_FINITE = {
 _BASES = {"x": 16, "o": 8, "b": 2}
 _RESOLVABLE = frozenset(("bool", "int", "float", "null", "timestamp"))
 _NAMES = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str"}
-_LONGEST = 400  # digits of a number that a float may hold
+_LONGEST = 400  # digits of a number within the range of floats
 _INT_MIN, _INT_MAX, _UINT64_END = -(2**63), 2**63 - 1, 2**64
 
 
 class Unsupported(DecodeError):
-    """A value or key that YAML knows and JSON does not (upstream: found when all of the text has been read)."""
+    """A value or key of YAML that JSON does not have; upstream reports it after it has read the whole text."""
 
 
 def resolve(text: str) -> Any:
-    """Return what a plain scalar means: integers are exact below 2**64, numbers that nothing holds stay text."""
+    """Return the value of a plain scalar.
+
+    Integers are exact below 2**64. Numbers over the range of float64 stay strings.
+    """
     if text in NULLS:
         return None
     if text[0].isalpha():
@@ -74,11 +77,11 @@ def _integer(text: str) -> int:
     return -number if text[0] == "-" else number
 
 
-_NO_BREAKS = {ord("\n"): None, ord("\r"): None}  # what Go's decoder of base64 skips
+_NO_BREAKS = {ord("\n"): None, ord("\r"): None}  # characters that Go's base64 decoder skips
 
 
 def tagged(tag: str, text: str) -> Any:
-    """Return a scalar with an explicit tag; tags that are not YAML's own say nothing about the value."""
+    """Return the value of a scalar with an explicit tag; tags that are not YAML's own are ignored."""
     name = tag.removeprefix(TAG)
     if name == "binary" and tag != name:
         try:
@@ -99,40 +102,40 @@ def tagged(tag: str, text: str) -> Any:
 
 
 def as_value(native: Any) -> Any:
-    """Return a number as it is after YAML became JSON: integral floats are integers; raises Unsupported."""
+    """Return a number as it is after converting YAML to JSON: integral floats are integers. Raise Unsupported."""
     if native.__class__ is int:
         return native if _INT_MIN <= native <= _INT_MAX else float(native)
     return integral(native) if native.__class__ is float else native
 
 
 def integral(number: float) -> int | float:
-    """Return a float as it is after YAML became JSON, where integral ones print without a fraction.
+    """Return a float as it is after converting YAML to JSON, which prints integral ones without a fraction.
 
-    Raises Unsupported for what is not finite.
+    Raise Unsupported for NaN and infinity.
     """
     if not math.isfinite(number):
         sign = "" if math.isnan(number) else "+" if number > 0 else "-"
         raise Unsupported(f"json: unsupported value: {sign}{'NaN' if math.isnan(number) else 'Inf'}")
     if not number.is_integer():
         return number
-    whole = int(Decimal(repr(number)))  # the shortest digits that mean the float, then zeros: that is what is printed
+    whole = int(Decimal(repr(number)))  # as printed: the shortest digits that denote the float, then zeros
     return whole if _INT_MIN <= whole <= _INT_MAX else number
 
 
 def as_key(native: Any) -> str | None:
-    """Return a scalar as a key of JSON; None for one that cannot be."""
+    """Return a scalar as a key of JSON, or None if it cannot be one."""
     if native.__class__ is str:
         key: str = native
         return key
     if native.__class__ is bool:
         return "true" if native else "false"
     if native.__class__ is float:
-        return _short_float(native)  # upstream: with the digits of a float32
+        return _short_float(native)  # as upstream: with the digits of a float32
     return str(native) if native.__class__ is int and native <= _INT_MAX else None
 
 
 def unsupported_key(native: Any, shown: str) -> Unsupported:
-    """Return the error of a key that JSON cannot have, ``shown`` being its value."""
+    """Return the error of a key that JSON cannot have; ``shown`` is its printed value."""
     kind, key = ("%!s(<nil>)", "<nil>") if native is None else ("uint64", f"{native:#x}")
     return Unsupported(f"unsupported map key of type: {kind}, key: {key}, value: {shown}")
 
@@ -143,18 +146,18 @@ def shown_key(native: Any) -> str:
 
 
 def _short_float(value: float) -> str:
-    """Return a float as Go's %g prints it with the digits of a float32, and what is not finite as YAML writes it."""
+    """Return a float as Go's %g prints it with the digits of a float32; NaN and infinity as YAML writes them."""
     short = _single(value)
     if not math.isfinite(short):
         return ".nan" if math.isnan(short) else ".inf" if short > 0 else "-.inf"
     if short == 0:
         return "-0" if math.copysign(1, value) < 0 else "0"
-    shown = (f"{short:.{digits}e}" for digits in range(9))  # nine digits tell all of them apart
+    shown = (f"{short:.{digits}e}" for digits in range(9))  # nine digits distinguish all float32 values
     return shortest(Decimal(next(text for text in shown if _single(float(text)) == short)).normalize())
 
 
 def _single(value: float) -> float:
-    """Return the float32 that is next to a float."""
+    """Return the float32 nearest to a float."""
     try:
         return float(struct.unpack("f", struct.pack("f", value))[0])
     except OverflowError:
@@ -162,5 +165,5 @@ def _single(value: float) -> float:
 
 
 def is_ambiguous(text: str) -> bool:
-    """Tell whether a text must be quoted to be read as one, by old readers, too."""
+    """Return whether a string must be quoted to be read as a string, also by YAML 1.1 readers."""
     return resolve(text).__class__ is not str or bool(_NO_TEXT.match(text))

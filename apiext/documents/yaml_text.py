@@ -1,4 +1,4 @@
-"""YAML texts and documents: the first document of a text, in the dialect of sigs.k8s.io/yaml (DEC-001, WRI-013)."""
+"""Decode the first document of a YAML text, and encode, in the dialect of sigs.k8s.io/yaml (DEC-001, WRI-013)."""
 
 import re
 from collections.abc import Iterator
@@ -27,42 +27,43 @@ from apiext.documents.yaml_scalars import (
 )
 
 _Parser: Any = cyaml.CParser  # type: ignore[attr-defined]  # not in the stubs
-_FIRST_DIGITS: Any = re.compile(r"[0-9]*")  # match always, so nobody asks for None
+_FIRST_DIGITS: Any = re.compile(r"[0-9]*")  # always matches, so callers need not check for None
 _DIGITS = "0123456789"
 _UINT64_END = 2**64
-_UNFOLDED = 2**31 - 1  # characters of a line
+_UNFOLDED = 2**31 - 1  # characters of a line: no line is folded
 _INT_MAX = 2**63 - 1
 _MERGE: Any = object()  # the key << of a mapping
-_NO_KEY = "\ud800"  # begins what stands for a key that JSON cannot have
+_NO_KEY = "\ud800"  # prefix of a key that JSON cannot have
 _NULL_KEY = f"{_NO_KEY}{None}"
-_COLON, _BOM = "\ue000", "\ue001"  # stand for a colon and a mark that the parser minds and upstream takes for letters
+# stand for a colon and a byte order mark that the parser treats specially, but upstream as letters
+_COLON, _BOM = "\ue000", "\ue001"
 _COLON_BEFORE_SIGN = re.compile(r":[,\[\]{}?]")
-# not behind a colon that ends a key: one before a blank, or after a quote or bracket
+# not after a colon that ends a key: one before a blank, or after a quote or bracket
 _COLON_IN_FLOW = re.compile(
     r"((?:[\[{,?]|:(?=\s))\s*(?:(?:[&*][\w-]++|!\S{0,64}+)\s*+){0,2}:)"  # ends an empty key
     r"|([^\s\"'\[\]{},:][ \t]*|(?<![\"'\]}])(?<![\"'\]}][ \t]):):(?=[,\[\]{}?])"
 )
-_STRETCH = 16 * 1024  # characters that one regular expression looks at: 3 ms
+_PIECE = 16 * 1024  # characters that one regular expression scans: 3 ms
 _CONTEXT = 1_024
-_WIDEST = 4  # bytes of a character
-_MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))  # first bytes of what is no UTF-8
-_UNREADABLE_16 = {  # what Python says of broken texts, in Go's words
+_MAX_CHARACTER = 4  # maximal bytes of a character
+_MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))  # byte order marks of UTF-16
+_UNREADABLE_16 = {  # Python's errors of decoding UTF-16 → Go's texts
     "truncated data": "incomplete UTF-16 character",
     "unexpected end of data": "incomplete UTF-16 surrogate pair",
     "illegal encoding": "unexpected low surrogate area",
     "illegal UTF-16 surrogate": "expected low surrogate area",
 }
 _TRAILING = bytes(range(0x80, 0xC0))
-_FIRST_TRAILING = {0xE0: 0xA0, 0xF0: 0x90}  # below these, after these leading octets, fewer octets would do
-_CONVERTED, _WRITTEN = range(2)  # what upstream does with a text when it has been decoded, one after another
+_FIRST_TRAILING = {0xE0: 0xA0, 0xF0: 0x90}  # a smaller second byte, after these first bytes, is an overlong encoding
+_CONVERTED, _WRITTEN = range(2)  # upstream's two stages after decoding a text, in their order
 
 
 def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
-    """Return the first document of a YAML text, and one note with a line per duplicate key if there are any.
+    """Return the first document of a YAML text, and at most one note, with a line per duplicate key.
 
-    The note reads ``yaml: unmarshal errors:\\n  line 3: key "a" already set in map``, as strict errors show it.
-    Scalars are resolved as YAML 1.1 without timestamps; keys become text. Raises DecodeError with Go's text, also for
-    aliases and nesting over their limits.
+    The note reads ``yaml: unmarshal errors:\\n  line 3: key "a" already set in map``, as strict errors show it. Scalars
+    are resolved as YAML 1.1 without timestamps; keys become strings. Raise DecodeError with Go's text, also if aliases
+    or nesting exceed their limits.
     """
     reader = _Reader(raw)
     try:
@@ -72,7 +73,7 @@ def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
     except yaml.YAMLError as error:
         raise DecodeError("yaml: control characters are not allowed") from error
     except UnicodeDecodeError as error:
-        raise DecodeError(f"yaml: {_unreadable(error)}") from error
+        raise DecodeError(f"yaml: {_decoding_error(error)}") from error
     except RecursionError as error:
         raise DecodeError("yaml: exceeded max depth") from error
     return document, [
@@ -81,15 +82,15 @@ def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
 
 
 def _text(raw: bytes) -> str:
-    """Return a YAML text as its first bytes say that it is written."""
+    """Decode the bytes of a YAML text by its byte order mark."""
     for mark, encoding in _MARKS:
         if raw.startswith(mark):
             return raw[len(mark) :].decode(encoding)
     return raw.decode()
 
 
-def _unreadable(error: UnicodeDecodeError) -> str:
-    """Return what is wrong with a broken text in Go's words."""
+def _decoding_error(error: UnicodeDecodeError) -> str:
+    """Return Go's error text of bytes that cannot be decoded."""
     if error.encoding != "utf-8":
         return _UNREADABLE_16[error.reason]
     broken = error.object[error.start : error.start + 4]
@@ -105,23 +106,27 @@ def _unreadable(error: UnicodeDecodeError) -> str:
     return "invalid length of a UTF-8 sequence" if short else "invalid Unicode character"
 
 
-def _disguised(text: str) -> str:
-    """Return a text with signs for letters that the parser does not take for letters; the same if there are none."""
+def _with_placeholders(text: str) -> str:
+    """Return a text with placeholders for characters that the parser, unlike upstream, treats specially.
+
+    Return the same string if there are none.
+    """
     if _COLON in text or _BOM in text:
         return text
     found = text
     if text.find("\ufeff", 1) > 0 and not text.startswith("\ufeff\ufeff"):
         found = text[0] + text[1:].replace("\ufeff", _BOM)
     parts: list[str] = []
-    for at in range(0, len(found), _STRETCH):  # a regular expression lets no other thread run until it ends
-        parts += _without_colons(found, at, at + _STRETCH)
+    # short pieces, since a regular expression blocks all other threads until it ends
+    for at in range(0, len(found), _PIECE):
+        parts += _without_colons(found, at, at + _PIECE)
     return "".join(parts)
 
 
 def _without_colons(text: str, begin: int, end: int) -> Iterator[str]:
-    """Yield a stretch of a text with signs for colons that the parser does not take for letters.
+    """Yield a piece of a text with placeholders for colons that the parser treats specially.
 
-    Names and blanks before a colon are seen up to _CONTEXT characters.
+    Names and blanks before a colon are recognised up to _CONTEXT characters.
     """
     if _COLON_BEFORE_SIGN.search(text, begin, end + 1) is not None:
         for match in _COLON_IN_FLOW.finditer(text, max(0, begin - _CONTEXT), end + 1):
@@ -134,7 +139,7 @@ def _without_colons(text: str, begin: int, end: int) -> Iterator[str]:
 
 
 class _Stream:
-    """A text that the parser reads piece by piece, so that other threads run meanwhile."""
+    """A text that the parser reads piece by piece, so that other threads can run in between."""
 
     __slots__ = ("_at", "_text")
 
@@ -143,8 +148,8 @@ class _Stream:
         self._at = 0
 
     def read(self, size: int) -> str:
-        """Return the next characters, which the parser takes in at most as many bytes."""
-        begin, self._at = self._at, self._at + size // _WIDEST
+        """Return the next characters, at most ``size`` bytes as the parser encodes them."""
+        begin, self._at = self._at, self._at + size // _MAX_CHARACTER
         return self._text[begin : self._at]
 
 
@@ -154,19 +159,20 @@ def encode_yaml(document: View | list[Any]) -> bytes:
 
 
 def yaml_in_order(value: Any) -> str:
-    """Return a value as YAML, its members in their order and its lines as long as they are."""
+    """Return a value as YAML, with its own order of keys, and without folding lines."""
     return _dumped(value, _UNFOLDED)
 
 
 def _dumped(value: Any, width: int) -> str:
     text = yaml.dump(value, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, width=width, sort_keys=False)
     assert isinstance(text, str)
-    # a mark after a text that ends with empty lines, and after a plain one; dots of a text itself are indented
+    # the dumper ends a string that ends with empty lines, and a plain scalar, with "..."; dots inside a string are
+    # indented
     return text[:-4] if text.endswith("\n...\n") else text
 
 
-class _Odd:
-    """A value that YAML knows and JSON does not, and at which stage it is told of."""
+class _NotJson:
+    """A value of YAML that JSON does not have, and the stage at which upstream reports it."""
 
     __slots__ = ("fault", "stage")
 
@@ -175,20 +181,20 @@ class _Odd:
         self.fault = fault
 
 
-def _odd_values(value: Any) -> Iterator[_Odd]:
-    """Yield what is odd in a document, in the order of its keys."""
-    if isinstance(value, _Odd):
+def _not_json_values(value: Any) -> Iterator[_NotJson]:
+    """Yield the odd values of a document, in the order of its keys."""
+    if isinstance(value, _NotJson):
         yield value
     elif isinstance(value, dict):
         for key in sorted(value):
-            yield from _odd_values(value[key])
+            yield from _not_json_values(value[key])
     elif isinstance(value, list):
         for item in value:
-            yield from _odd_values(item)
+            yield from _not_json_values(item)
 
 
 class _Anchored(NamedTuple):
-    """What has an anchor: how many nodes and letters it has, how it was made, and the duplicates in it."""
+    """An anchored value: its nodes and letters, its construction steps, and the duplicate keys in it."""
 
     value: Any
     nodes: int
@@ -198,7 +204,7 @@ class _Anchored(NamedTuple):
 
 
 class _Reader:
-    """Builds a document from parser events with its own stack: no recursion, bounded aliases and nodes."""
+    """Build a document from parser events, without recursion and with bounded aliases and nodes."""
 
     def __init__(self, raw: bytes) -> None:
         self.duplicates: list[str] = []
@@ -209,12 +215,12 @@ class _Reader:
         self._letters = 0
         self._fault: DecodeError | None = None
         self._odd = False
-        self._steps: Any = []  # of the mapping that was read last, or of those in the list read last
+        self._steps: Any = []  # of the last mapping, or of the mappings in the last list
 
     @staticmethod
     def _parse(raw: bytes) -> Iterator[Any]:
         text = _text(raw)
-        disguised = _disguised(text)
+        disguised = _with_placeholders(text)
         parser = _Parser(_Stream(disguised))
         flow: list[Any] = []
         try:
@@ -234,7 +240,7 @@ class _Reader:
             parser.dispose()
 
     def read(self) -> Any:
-        """Return the first document; nothing but comments is null."""
+        """Return the first document; a text of nothing but comments is null."""
         next(self._events)  # stream start
         start = next(self._events)
         if isinstance(start, yaml.StreamEndEvent):
@@ -242,23 +248,23 @@ class _Reader:
         if start.version not in (None, (1, 1)):
             raise DecodeError("yaml: found incompatible YAML document")
         document = self._value(next(self._events), 0)
-        next(self._events)  # document end, or what should not be there
+        next(self._events)  # document end, or an unexpected event
         if self._fault is not None:
             raise self._fault
         if self._odd:
-            left = min(_odd_values(document), key=lambda odd: odd.stage, default=None)
+            left = min(_not_json_values(document), key=lambda odd: odd.stage, default=None)
             if left is not None:
                 raise left.fault
         return document
 
-    def _wrong(self, text: str) -> None:
-        """Keep the first fault of decoding, to be told if the text can be parsed."""
+    def _keep_error(self, text: str) -> None:
+        """Keep the first decoding error; it is raised if the whole text can be parsed."""
         self._fault = self._fault or DecodeError(text)
 
-    def _no_json(self, stage: int, fault: DecodeError) -> "_Odd":
-        """Return what stands for a value that is only told of if nothing replaces it."""
+    def _placeholder(self, stage: int, fault: DecodeError) -> "_NotJson":
+        """Return the placeholder of a value that is reported only if nothing replaces it."""
         self._odd = True
-        return _Odd(stage, fault)
+        return _NotJson(stage, fault)
 
     def _value(self, event: Any, depth: int) -> Any:
         before, letters, told = self._nodes, self._letters, len(self.duplicates)
@@ -273,7 +279,7 @@ class _Reader:
             try:
                 value = as_value(self._native(event))
             except Unsupported as fault:
-                value = self._no_json(_WRITTEN, fault)
+                value = self._placeholder(_WRITTEN, fault)
         elif isinstance(event, yaml.SequenceStartEvent):
             value = self._sequence(depth + 1)
         else:
@@ -284,7 +290,7 @@ class _Reader:
         return value
 
     def _native(self, event: Any) -> Any:
-        """Return what a scalar means to YAML."""
+        """Return the YAML value of a scalar."""
         text: str = event.value
         self._letters += len(text)
         if event.tag is None or event.tag == "!":
@@ -292,7 +298,7 @@ class _Reader:
         try:
             return tagged(event.tag, text)
         except DecodeError as fault:
-            self._wrong(str(fault))
+            self._keep_error(str(fault))
             return text
 
     def _alias(self, event: Any) -> Any:
@@ -303,14 +309,14 @@ class _Reader:
             raise DecodeError(f"yaml: unknown anchor '{event.anchor}' referenced")
         found = self._anchors[event.anchor]
         if found is None:
-            self._wrong(f"yaml: anchor '{event.anchor}' value contains itself")
+            self._keep_error(f"yaml: anchor '{event.anchor}' value contains itself")
             return None
         self._steps = found.steps
         self._letters += found.letters
         if self._letters > limits.MAX_BODY:
             raise DecodeError("yaml: document contains excessive aliasing")
         self._count(found.nodes)
-        self.duplicates += found.duplicates  # upstream: decoded again at each use
+        self.duplicates += found.duplicates  # as upstream: decoded again at each use
         return clone(found.value)
 
     def _count(self, nodes: int) -> None:
@@ -329,7 +335,7 @@ class _Reader:
 
     def _mapping(self, depth: int) -> dict[str, Any]:
         own: dict[str, Any] = {}
-        making = _Making()
+        construction = _Construction()
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             name = self._key(event, depth)
             event = next(self._events)
@@ -338,24 +344,24 @@ class _Reader:
             value = self._value(event, depth)
             if name is _MERGE:
                 del self.duplicates[told:]
-                self._merge(own, making, value)
+                self._merge(own, construction, value)
                 continue
             key = as_key(name)
             if key is None:
                 key = f"{_NO_KEY}{name}"
-                value = self._no_json(_CONVERTED, unsupported_key(name, _go_syntax(value)))
+                value = self._placeholder(_CONVERTED, unsupported_key(name, _go_syntax(value)))
             if told < len(self.duplicates):
-                making.steps += self.duplicates[told:]
-            self._mark(making, name, line)
+                construction.steps += self.duplicates[told:]
+            self._mark(construction, name, line)
             own[key] = value
-        self._steps = making.steps
+        self._steps = construction.steps
         return own
 
     def _key(self, event: Any, depth: int) -> Any:
         if not isinstance(event, yaml.ScalarEvent):
             key = self._value(event, depth)
             if isinstance(key, dict | list):
-                self._wrong(f"yaml: invalid map key: {_go_syntax(key)}")
+                self._keep_error(f"yaml: invalid map key: {_go_syntax(key)}")
                 return ""
             return key
         if event.value == "<<" and (event.implicit[0] or event.tag == f"{TAG}merge"):
@@ -365,35 +371,35 @@ class _Reader:
         self._count(1)
         return self._native(event)
 
-    def _mark(self, making: "_Making", name: Any, line: int) -> None:
-        """Keep the line of a member, and note it if there is one of the same key (upstream: 1 is not "1")."""
+    def _mark(self, construction: "_Construction", name: Any, line: int) -> None:
+        """Record the line of a field, and add a note if the key exists (as upstream, 1 is not "1")."""
         mark = name if name.__class__ is str else (name.__class__, name)
-        if mark in making.marks:
+        if mark in construction.marks:
             self.duplicates.append(f"  line {line}: key {shown_key(name)} already set in map")
-        making.marks.add(mark)
-        making.steps.append((name, line))
+        construction.marks.add(mark)
+        construction.steps.append((name, line))
 
-    def _merge(self, own: dict[str, Any], making: "_Making", value: Any) -> None:
-        """Add the members of a merged mapping, or of a list of them of which the first counts most.
+    def _merge(self, own: dict[str, Any], construction: "_Construction", value: Any) -> None:
+        """Add the fields of a merged mapping, or of an array of mappings of which the first has precedence.
 
-        upstream: members are set in the order of the text, so a merge replaces what stands before it
+        As upstream, fields are set in the order of the text, so a merge replaces fields before it.
         """
         pairs = zip(value, self._steps, strict=True) if isinstance(value, list) else ((value, self._steps),)
         for source, steps in reversed(tuple(pairs)):
             if not isinstance(source, dict):
-                self._wrong("yaml: map merge requires map or sequence of maps as the value")
+                self._keep_error("yaml: map merge requires map or sequence of maps as the value")
                 return
             for step in steps:
                 if step.__class__ is str:
                     self.duplicates.append(step)
-                    making.steps.append(step)
+                    construction.steps.append(step)
                 else:
-                    self._mark(making, *step)
+                    self._mark(construction, *step)
             own.update(source)
 
 
-class _Making:
-    """How a mapping is made: the keys that it has, and in turn its members with their lines, and duplicates below."""
+class _Construction:
+    """The construction of a mapping: its keys, its steps (fields with lines), and the duplicates below."""
 
     __slots__ = ("marks", "steps")
 
@@ -412,7 +418,7 @@ def _go_syntax(value: Any) -> str:
         return f"[]interface {{}}{{{', '.join(map(_go_member, value))}}}"
     if isinstance(value, str):
         return go_quote(value)
-    if isinstance(value, _Odd):
+    if isinstance(value, _NotJson):
         return str(value.fault).rpartition(" ")[2]
     return "<nil>" if value is None else orjson.dumps(value).decode()
 
@@ -426,7 +432,10 @@ def _go_member(value: Any) -> str:
 
 
 def _unexpected_key(start: Any, place: Any, text: str) -> yaml.MarkedYAMLError:
-    """Return the fault of a plain text with a question mark: upstream, one always begins a key between brackets."""
+    """Return the error of a plain scalar that starts with a question mark inside brackets.
+
+    Upstream always takes it for the start of a key.
+    """
     line = place.line + text.count("\n", place.index, text.find("?", place.index))
     mark = yaml.Mark(place.name, place.index, line, 0, None, 0)
     kind, end = ("sequence", "]") if isinstance(start, yaml.SequenceStartEvent) else ("mapping", "}")
@@ -459,8 +468,8 @@ def _in_order(value: Any) -> Any:
 
 
 def _compare(left: str, right: str) -> int:
-    """Compare keys: letters after all else, numbers in them by value (upstream: keyList)."""
-    place = _parting(left, right)
+    """Compare keys: letters after all else, numbers in keys by value (upstream: keyList)."""
+    place = _first_difference(left, right)
     if place == min(len(left), len(right)):
         return len(left) - len(right)
     a, b = left[place], right[place]
@@ -472,8 +481,8 @@ def _compare(left: str, right: str) -> int:
     return (m - n) or (m_size - n_size) or (ord(a) - ord(b))
 
 
-def _parting(left: str, right: str) -> int:
-    """Return where two texts part; halves are compared, since that is quick."""
+def _first_difference(left: str, right: str) -> int:
+    """Return the first index at which two texts differ, found by bisection."""
     place, end = 0, min(len(left), len(right))
     while place < end:
         middle = (place + end + 1) // 2
@@ -485,9 +494,10 @@ def _parting(left: str, right: str) -> int:
 
 
 def _number(text: str, inside: bool) -> tuple[int, int]:
-    """Return the number that a text begins with, 0 for none, and its length; ``inside``: digits stand before it.
+    """Return the number at the start of a text, 0 for none, and its length.
 
-    upstream: an int64 that runs over, so only its last 64 digits count.
+    ``inside`` means that digits stand before it. As upstream, the number is an int64 that overflows, so only its last
+    64 bits count.
     """
     digits = _FIRST_DIGITS.match(text)[0]
     value = int(f"{'1' if inside else '0'}{digits}"[-64:]) % _UINT64_END
@@ -495,7 +505,7 @@ def _number(text: str, inside: bool) -> tuple[int, int]:
 
 
 class _Dumper(yaml.CSafeDumper):
-    """Writes what reads back the same with YAML 1.1 and 1.2, without aliases."""
+    """Write YAML that YAML 1.1 and 1.2 read back as the same value, without aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         """Write shared values each time they occur."""
@@ -507,12 +517,12 @@ def _represent_str(dumper: Any, text: str) -> Any:
         return dumper.represent_scalar(TAG + "str", text, style="|")
     if is_ambiguous(text):
         return dumper.represent_scalar(TAG + "str", text, style='"')
-    if text[0] in _LIKE_NUMBERS:  # what the library takes for one is told to it as that, so that it is not quoted
+    if text[0] in _LIKE_NUMBERS:  # the dumper gets such a string as a number, so that it does not quote it
         return dumper.represent_scalar(dumper.resolve(yaml.ScalarNode, text, (True, False)), text)
     return dumper.represent_scalar(TAG + "str", text)
 
 
-_LIKE_NUMBERS = frozenset("0123456789.+-=")  # what such texts begin with
+_LIKE_NUMBERS = frozenset("0123456789.+-=")  # first characters of such strings
 
 
 def _represent_float(dumper: Any, value: float) -> Any:

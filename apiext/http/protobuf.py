@@ -9,7 +9,7 @@ import orjson
 from apiext.catalog.builtin.rows import rows
 from apiext.documents import limits as documents_limits
 from apiext.documents.document import Document, View
-from apiext.documents.errors import DecodeError, UnfitMessage
+from apiext.documents.errors import DecodeError, UndecodableMessage
 from apiext.documents.json_errors import check_depth
 from apiext.documents.quotes import go_quote
 from apiext.http import prototexts
@@ -77,7 +77,7 @@ def decode(raw: bytes, wanted: tuple[str, str] = ("", "")) -> Document:
         found = parse(_LIST, unknown.raw)
         items = [_read(item, one) for one in found.items]
     except DecodeError as error:
-        raise UnfitMessage(str(error), kind, version) from error
+        raise UndecodableMessage(str(error), kind, version) from error
     return {"apiVersion": api_version, "kind": kind, "metadata": document(found.metadata), "items": items}
 
 

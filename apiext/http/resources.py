@@ -16,7 +16,7 @@ from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
 from apiext.catalog.stored import Unreadable
 from apiext.documents import limits as documents_limits
 from apiext.documents.document import Document
-from apiext.documents.encoding import DecodeError, decode_beyond, decode_json, decode_yaml, root_members
+from apiext.documents.encoding import DecodeError, decode_json, decode_overflowing, decode_yaml, root_members
 from apiext.documents.errors import OverflowingNumber
 from apiext.http import eventstream, limits, lists, negotiation, protobuf, representations, streams, websocket
 from apiext.http.exchange import Answer, Exchange, Reply, StreamReply
@@ -479,7 +479,7 @@ def _from_json(raw: bytes) -> tuple[Document, list[str]]:
 
 
 def _from_json_beyond(raw: bytes) -> tuple[Document, list[str]]:
-    document, duplicates = decode_beyond(raw)
+    document, duplicates = decode_overflowing(raw)
     return _object(document), duplicates
 
 

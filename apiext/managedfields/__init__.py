@@ -1,1 +1,1 @@
-"""Field ownership: paths, sets, typed values, the apply updater."""
+"""Track field ownership: paths, sets, merge types, updates and applies."""

@@ -1,4 +1,4 @@
-"""metadata.managedFields: its entries as sets by manager, read and written in upstream's order (SSA-002…005)."""
+"""Decode and encode metadata.managedFields: sets of fields by manager, in upstream's order (SSA-002…005)."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,11 +16,14 @@ _ANCIENT = "ancient-changes"
 
 
 class Manager(NamedTuple):
-    """Who owns: appliers are told apart by name only, updaters by version too. Sorts as upstream sorts."""
+    """The identity of a manager: appliers differ by name only, updaters also by version.
+
+    It sorts as in upstream.
+    """
 
     name: str
     operation: str
-    api_version: str = ""  # of updaters
+    api_version: str = ""  # empty for appliers
     subresource: str = ""
 
     def __str__(self) -> str:
@@ -31,14 +34,17 @@ class Manager(NamedTuple):
 
 
 class Owned(Struct, frozen=True):
-    """What a manager owns, by the paths of one version, since when (RFC 3339, empty when nobody noted it)."""
+    """The fields that a manager owns, as paths of one version, and the time of its last change.
+
+    The time is RFC 3339, or empty if none is recorded.
+    """
 
     api_version: str
     fields: FieldSet
     time: str = ""
 
     def having(self, fields: FieldSet) -> "Owned":
-        """Return the same with other fields."""
+        """Return a copy with other fields."""
         return Owned(self.api_version, fields, self.time)
 
 
@@ -46,16 +52,16 @@ Managers = dict[Manager, Owned]
 
 
 class EntryError(ValueError):
-    """managedFields that cannot be read."""
+    """managedFields that cannot be decoded."""
 
 
 def manager_of(name: str, operation: str, api_version: str, subresource: str) -> Manager:
-    """Return the manager of a request; without a name it is ``unknown``."""
+    """Return the manager of a request; its name is ``unknown`` if the request has none."""
     return Manager(name or "unknown", operation, "" if operation == APPLY else api_version, subresource)
 
 
 def decode(entries: Sequence[View] | None) -> Managers:
-    """Return what each manager owns; EntryError with upstream's text for what cannot be read."""
+    """Return the owned fields by manager. Raise EntryError with upstream's text."""
     found: Managers = {}
     for index, entry in enumerate(entries or ()):
         operation, api_version = entry.get("operation", ""), entry.get("apiVersion", "")
@@ -78,7 +84,7 @@ def decode(entries: Sequence[View] | None) -> Managers:
 
 
 def readable(entries: Sequence[View] | None) -> Managers:
-    """Return what each manager owns, nobody anything when that cannot be read."""
+    """Return the owned fields by manager; no managers if the entries cannot be decoded."""
     try:
         return decode(entries)
     except EntryError:
@@ -86,7 +92,7 @@ def readable(entries: Sequence[View] | None) -> Managers:
 
 
 def is_reset(entries: Any) -> bool:
-    """Tell whether somebody asks to forget all managers: an empty list, or one empty entry (SSA-007)."""
+    """Return whether a client asks to delete all managers: by an empty list, or one empty entry (SSA-007)."""
     return entries in ([], [{}])
 
 
@@ -115,14 +121,14 @@ def entry(manager: Manager, owned: Owned) -> Document:
 
 
 def capped(managers: Managers) -> Managers:
-    """Return the managers with the oldest updaters merged by version, so that there are at most ten (SSA-006)."""
+    """Merge the oldest updaters by version until there are at most ten (SSA-006)."""
     updaters = [item for item in managers.items() if item[0].operation == UPDATE]
     left = len(updaters)
     if left <= MAX_UPDATERS:
         return managers
     found = dict(managers)
     first: dict[str, Manager] = {}
-    merged: dict[Manager, list[FieldSet]] = {}  # what each bucket owns, the oldest first
+    merged: dict[Manager, list[FieldSet]] = {}  # the sets of each bucket, the oldest first
     for manager, owned in sorted(updaters, key=lambda item: (item[1].time, item[0])):
         if left <= MAX_UPDATERS:
             break
@@ -144,7 +150,7 @@ def capped(managers: Managers) -> Managers:
 
 
 def same_but_for_times(left: Sequence[View], right: Sequence[View]) -> bool:
-    """Tell whether two lists of entries differ in their times only (SSA-015)."""
+    """Return whether two lists of entries differ only in their times (SSA-015)."""
     if len(left) != len(right):
         return False
     return all({**one, "time": ""} == {**other, "time": ""} for one, other in zip(left, right, strict=True))

@@ -1,7 +1,7 @@
-"""Sets of field paths with their algebra; the representation is FieldsV1 itself, a tree of dictionaries.
+"""Sets of field paths and their algebra; a set is FieldsV1 itself, a tree of dictionaries.
 
-A node is a dictionary: ``{}`` is a member without children, ``{".": {}, …}`` a member with children, anything else
-only leads to members below. The root is no member; the empty set is ``{}``. Sets are values: no function changes one.
+A node is a dictionary: ``{}`` is a member without children, ``{".": {}, …}`` is a member with children. Any other node
+is not a member, but has members below. The root is no member; the empty set is ``{}``. Sets are immutable values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ EMPTY: FieldSet = {}
 
 
 def is_member(node: Node) -> bool:
-    """Tell whether the path that leads to a node is in the set."""
+    """Return whether the path of a node is in the set."""
     return not node or SELF in node
 
 
@@ -25,7 +25,7 @@ def _children(node: Node) -> dict[str, Any]:
 
 
 def _node(member: bool, children: Node) -> Node | None:
-    """Return a node, None when neither it nor anything below is a member."""
+    """Return a node, or None if neither it nor any node below is a member."""
     if not children:
         return {} if member else None
     return {SELF: {}, **children} if member else children
@@ -47,7 +47,10 @@ def union(left: FieldSet, right: FieldSet) -> FieldSet:
 
 
 def union_of(sets: Sequence[FieldSet]) -> FieldSet:
-    """Return the paths in any of the sets, in pairs again and again: one after the other copies the first each time."""
+    """Return the paths in any of the sets.
+
+    Sets are united in pairs, repeatedly: uniting them one after another would copy the first each time.
+    """
     while len(sets) > 1:
         pairs = [union(right, left) for left, right in zip(sets[::2], sets[1::2], strict=False)]
         sets = [*pairs, sets[-1]] if len(sets) % 2 else pairs
@@ -85,8 +88,8 @@ def difference(left: FieldSet, right: FieldSet) -> FieldSet:
             continue
         node = None
         if a:
-            left_over = difference(a, b)
-            node = _node(SELF in a and not taken, _children(left_over) if SELF in left_over else left_over)
+            remainder = difference(a, b)
+            node = _node(SELF in a and not taken, _children(remainder) if SELF in remainder else remainder)
         if node is None:
             del result[element]
         else:
@@ -114,7 +117,7 @@ def recursive_difference(left: FieldSet, right: FieldSet) -> FieldSet:
 
 
 def contains(paths: FieldSet, path: Sequence[str]) -> bool:
-    """Tell whether a path is in the set."""
+    """Return whether a path is in the set."""
     node: Node = paths
     for element in path:
         found = node.get(element)
@@ -130,7 +133,7 @@ def size(paths: FieldSet) -> int:
 
 
 def includes(paths: FieldSet, others: FieldSet) -> bool:
-    """Tell whether all paths of another set are in the set."""
+    """Return whether the set contains all paths of another set."""
     for element, node in others.items():
         if element == SELF:
             continue

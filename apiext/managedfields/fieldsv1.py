@@ -1,4 +1,7 @@
-"""FieldsV1 on the wire: reads what clients send, with bounds; a set is written as it is (SSA-002)."""
+"""Decode FieldsV1 of clients, with bounds (SSA-002).
+
+A set needs no encoding: it is FieldsV1.
+"""
 
 from typing import Any
 
@@ -6,40 +9,40 @@ from apiext.managedfields import limits
 from apiext.managedfields.fieldset import FieldSet
 from apiext.managedfields.path import SELF, ElementError, check
 
-MAX_DEPTH = 240  # levels of a set: with what is around it, JSON writers end at 254 (upstream has no bound)
+MAX_DEPTH = 240  # levels of a set; with the levels around it, it stays below the 254 of orjson (upstream has no limit)
 
 
-_SEEN = {SELF}
-"""Elements of fields that were met before, and were in canonical form."""
+_CANONICAL = {SELF}
+"""Cache of field elements that are known to be in canonical form."""
 
 
 class FieldsError(ValueError):
-    """A fieldsV1 that cannot be read."""
+    """A fieldsV1 that cannot be decoded."""
 
 
 def decode(tree: Any, depth: int = 0) -> FieldSet:
-    """Return the set of a decoded fieldsV1, elements in canonical form; FieldsError otherwise."""
+    """Return the set of a decoded fieldsV1, with elements in canonical form. Raise FieldsError."""
     if tree is None:
         return {}
     if not isinstance(tree, dict):
         raise FieldsError("fieldsV1 must be an object")
     if depth > MAX_DEPTH:
         raise FieldsError(f"fieldsV1 is nested deeper than {MAX_DEPTH} levels")
-    if depth and len(tree) > 1 and _SEEN.issuperset(tree) and [*tree.values()].count({}) == len(tree):
-        return tree  # leaves only, by names that need not be looked at one by one again
+    if depth and len(tree) > 1 and _CANONICAL.issuperset(tree) and [*tree.values()].count({}) == len(tree):
+        return tree  # only leaves with cached elements
     result: dict[str, Any] = {}
     for element, below in tree.items():
-        if element[:2] == "f:" and below.__class__ is dict:  # most of all elements, and in canonical form as they are
+        if element[:2] == "f:" and below.__class__ is dict:  # the usual element, which is in canonical form
             result[element] = decode(below, depth + 1) if below else {}
-            if len(_SEEN) < limits.FIELD_ELEMENTS:
-                _SEEN.add(element)
+            if len(_CANONICAL) < limits.FIELD_ELEMENTS:
+                _CANONICAL.add(element)
             continue
         if element == SELF:
             if depth:
                 result[SELF] = {}
             continue
         if element[1:2] == ":" and element[0] not in "fkvi":
-            continue  # as upstream: a later version may know what it is
+            continue  # as upstream: a later version may know this kind of element
         try:
             result[check(element)] = decode(below, depth + 1)
         except ElementError as error:
@@ -50,7 +53,7 @@ def decode(tree: Any, depth: int = 0) -> FieldSet:
 
 
 def is_too_deep(paths: FieldSet, levels: int = MAX_DEPTH) -> bool:
-    """Tell whether a set has more levels than can be stored."""
+    """Return whether a set has more levels than can be stored."""
     for below in filter(None, paths.values()):  # noqa: SIM110 (any would be one more frame for each level)
         if levels < 1 or is_too_deep(below, levels - 1):
             return True

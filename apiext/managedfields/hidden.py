@@ -13,49 +13,49 @@ _OF_THE_SERVER = frozenset(("apiVersion", "kind", "metadata"))
 _NONE: dict[str, Any] = {}
 
 
-def restore(of: Type, stored: View, shown: View, new: View, gone: FieldSet) -> Document:
+def restore(type_: Type, stored: View, shown: View, new: View, deleted: FieldSet) -> Document:
     """Return the new object with the fields of the stored one that ``shown`` lacks.
 
-    ``shown`` is what a version shows of the stored object, ``new`` is the object that a client made of that, ``of`` is
-    the type of the stored object. A hidden field is kept as long as the field around it is. Metadata stay as they are.
-    ``gone`` are paths of hidden fields that are removed all the same. No argument is changed.
+    ``shown`` is the stored object as a version shows it. ``new`` is the object that a client made of it. ``type_`` is
+    the type of the stored object. A hidden field is kept as long as the field around it is. Metadata is not changed.
+    ``deleted`` are paths of hidden fields to delete nevertheless. No argument is changed.
     """
     before, seen, wanted = (
         {name: item for name, item in document.items() if name not in _OF_THE_SERVER}
         for document in (stored, shown, new)
     )
-    return {**new, **_members(of, before, seen, wanted, gone)}
+    return {**new, **_members(type_, before, seen, wanted, deleted)}
 
 
-def _value(of: Type, stored: Any, shown: Any, new: Any, gone: Node) -> Any:
+def _value(type_: Type, stored: Any, shown: Any, new: Any, deleted: Node) -> Any:
     """Return a new value with the hidden fields of the stored one."""
     kind = stored.__class__
     if kind is not shown.__class__ or kind is not new.__class__ or stored == shown:
         return new
     if kind is dict:
-        return _members(of, stored, shown, new, gone)
+        return _members(type_, stored, shown, new, deleted)
     if kind is list and len(stored) == len(shown):
-        return _items(of, stored, shown, new, gone)
+        return _items(type_, stored, shown, new, deleted)
     return new
 
 
 def _members(
-    of: Type, stored: dict[str, Any], shown: dict[str, Any], new: dict[str, Any], gone: Node
+    type_: Type, stored: dict[str, Any], shown: dict[str, Any], new: dict[str, Any], deleted: Node
 ) -> dict[str, Any]:
     found = {**new}
     for name, item in stored.items():
-        node = gone.get(f"f:{name}")
-        below = (of.map.member(name) if of.map is not None else None) or NOTHING
+        node = deleted.get(f"f:{name}")
+        below = (type_.map.member(name) if type_.map is not None else None) or NOTHING
         if name in new:
             seen = shown.get(name, _NONE if item.__class__ is dict else None)
             found[name] = _value(below, item, seen, new[name], node or EMPTY)
         elif name not in shown:
-            kept = _left(below, item, node)
+            kept = _kept(below, item, node)
             if kept is not _NOTHING_LEFT:
                 found[name] = kept
-        elif shown[name] == {} and of.map is not None and name in of.map.fields:
-            # many clients leave an empty object out, and this one is not empty
-            kept = _left(below, item, node)
+        elif shown[name] == {} and type_.map is not None and name in type_.map.fields:
+            # many clients omit an empty object, but the stored one has hidden fields
+            kept = _kept(below, item, node)
             if kept is not _NOTHING_LEFT and kept != {}:
                 found[name] = kept
     return found
@@ -64,36 +64,37 @@ def _members(
 _NOTHING_LEFT: Any = object()
 
 
-def _left(of: Type, value: Any, gone: Node | None) -> Any:
-    """Return what is left of a hidden value, _NOTHING_LEFT when it or all of it is gone.
+def _kept(type_: Type, value: Any, deleted: Node | None) -> Any:
+    """Return the rest of a hidden value, or _NOTHING_LEFT if all of it is deleted.
 
-    A container that is gone keeps what other writers have put into it.
+    A deleted container keeps the fields that other writers own.
     """
-    if gone is None:
+    if deleted is None:
         return value
     kept: Any
-    if is_granular_map(of, value):
-        assert of.map is not None
+    if is_granular_map(type_, value):
+        assert type_.map is not None
         members = {
-            name: _left(of.map.member(name) or NOTHING, item, gone.get(f"f:{name}")) for name, item in value.items()
+            name: _kept(type_.map.member(name) or NOTHING, item, deleted.get(f"f:{name}"))
+            for name, item in value.items()
         }
         kept = {name: item for name, item in members.items() if item is not _NOTHING_LEFT}
-    elif is_granular_list(of, value):
-        assert of.list is not None
-        items = [_left(of.list.item, item, gone.get(element_unchecked(of.list, item))) for item in value]
+    elif is_granular_list(type_, value):
+        assert type_.list is not None
+        items = [_kept(type_.list.item, item, deleted.get(element_unchecked(type_.list, item))) for item in value]
         kept = [item for item in items if item is not _NOTHING_LEFT]
     else:
-        return _NOTHING_LEFT if is_member(gone) else value
+        return _NOTHING_LEFT if is_member(deleted) else value
     return kept or _NOTHING_LEFT
 
 
-def _items(of: Type, stored: list[Any], shown: list[Any], new: list[Any], gone: Node) -> list[Any]:
-    """Return the items of a new list with hidden fields: each has those of the stored item that it was made of.
+def _items(type_: Type, stored: list[Any], shown: list[Any], new: list[Any], deleted: Node) -> list[Any]:
+    """Return the items of a new list with their hidden fields, taken from the corresponding stored items.
 
-    That is the one with the same keys in an associative list. In another list it is an equal one, best in the same
-    place, else the one in the same place of a list that has as many items as before.
+    In an associative list, the stored item with the same keys corresponds. In another list, it is an equal item,
+    preferably at the same index. Otherwise it is the item at the same index, if the length of the list is unchanged.
     """
-    of_list = of.list
+    of_list = type_.list
     named = of_list is not None and of_list.granular and bool(of_list.keys)
     item_type = of_list.item if of_list is not None else NOTHING
 
@@ -103,13 +104,13 @@ def _items(of: Type, stored: list[Any], shown: list[Any], new: list[Any], gone: 
     origins = _origins([*map(name_of, shown)], [*map(name_of, new)], by_place=not named)
     result = []
     for item, place in zip(new, origins, strict=True):
-        node = gone.get(element_unchecked(of_list, item)) if named and of_list is not None else None
+        node = deleted.get(element_unchecked(of_list, item)) if named and of_list is not None else None
         result.append(item if place < 0 else _value(item_type, stored[place], shown[place], item, node or EMPTY))
     return result
 
 
 def _origins(before: Sequence[str | bytes], after: Sequence[str | bytes], *, by_place: bool) -> list[int]:
-    """Return for each name its place among the names of before, -1 for a new one; no place twice."""
+    """Return for each name its index in ``before``, or -1 for a new one; no index occurs twice."""
     found = [index if index < len(before) and before[index] == name else -1 for index, name in enumerate(after)]
     left: dict[str | bytes, deque[int]] = defaultdict(deque)
     for index in sorted({*range(len(before))}.difference(found)):

@@ -1,4 +1,4 @@
-"""Field ownership of one write: from what is stored and what is wanted to the managedFields to store (SSA-001…016)."""
+"""Compute the managedFields of one write from the stored and the requested object (SSA-001…016)."""
 
 from typing import Any
 
@@ -37,22 +37,22 @@ _TOO_DEEP = f"fields are nested deeper than {MAX_DEPTH} levels"
 
 
 class ApplyError(Exception):
-    """An apply that cannot be; the text is that of upstream's 500."""
+    """An apply that fails; the text is that of upstream's 500."""
 
 
 class BadApply(Exception):
-    """An apply whose body is wrong by itself: of another kind, or with values that its types cannot hold.
+    """The body of an apply is invalid: of another kind, or with values that its types cannot hold.
 
-    The text is upstream's, where the latter is a 500.
+    The text is upstream's, which answers the latter with a 500.
     """
 
 
 class _TooDeep(ValueError):
-    """An update of fields that are nested more deeply than can be stored."""
+    """The fields of an update are nested deeper than can be stored."""
 
 
 class Writer(Struct, frozen=True):
-    """Who writes, to which endpoint of which versions, and when (RFC 3339 in seconds)."""
+    """The client of a write, the endpoint and its versions, and the time (RFC 3339 in seconds)."""
 
     versions: Versions
     api_version: str
@@ -62,33 +62,33 @@ class Writer(Struct, frozen=True):
     now: str
 
     def of(self, operation: str) -> Manager:
-        """Return the writer as a manager."""
+        """Return the manager of the writer for an operation."""
         return manager_of(self.name, operation, self.api_version, self.subresource)
 
 
 def track(writer: Writer, live: View, new: View, *, creating: bool) -> list[Document]:
-    """Return the managedFields of a write that is no apply, empty for none.
+    """Return the managedFields of a write that is not an apply; empty for none.
 
-    ``live`` is the empty object of the kind when creating. An update of an object without managers is not tracked.
-    The managedFields of the live object are returned where a write cannot be tracked, as when an object does not fit
-    its types or cannot be converted (upstream: UpdateNoErrors). Unchanged entries are shared with the arguments.
+    ``live`` is the empty object of the kind if the write creates. An update of an object without managers is not
+    tracked. If a write cannot be tracked, return the managedFields of the live object: an object may not fit its types,
+    or may not be convertible (upstream: UpdateNoErrors). Unchanged entries are shared with the arguments.
     """
     given = _entries_of(new) if not writer.subresource else None
     given = [] if entries.is_reset(given) else given or _entries_of(live) or []
     try:
         if not given:
             return _created(writer, live, new) if creating else []
-        write, before, after, seen = _compared(writer, live, new)
-        managers = _before(writer, live, new)
+        write, before, after, changes = _compared(writer, live, new)
+        managers = _managers_before(writer, live, new)
         if not managers:
-            return _first_entry(write, seen, writer.now) if creating else []
-        return entries.encode(_updated(write, before, after, managers, seen, writer.now))
+            return _first_entry(write, changes, writer.now) if creating else []
+        return entries.encode(_updated(write, before, after, managers, changes, writer.now))
     except (ApplyError, TypeFault, MissingVersion, ValueError):
         return _entries_of(live) or []
 
 
 def _created(writer: Writer, live: View, new: View) -> list[Document]:
-    """Return the managedFields of a new object that has no managers yet; raises as `_compared` and `_first_entry`."""
+    """Return the managedFields of a new object without managers; raise as `_compared` and `_first_entry`."""
     version, new = writer.api_version, _bare(new)
     of_type, reset = writer.versions.type_of(version), writer.versions.reset(version)
     room = [schema_limits.SHAPE_MEMBERS]
@@ -97,8 +97,8 @@ def _created(writer: Writer, live: View, new: View) -> list[Document]:
     if cached is not None and cached[0] is reset and _TYPE_META.issuperset(live):
         entry = cached[1]
         return [{**entry, "time": writer.now, "fieldsV1": {**entry["fieldsV1"]}}]
-    write, _, _, seen = _compared(writer, live, new)
-    found = _first_entry(write, seen, writer.now)
+    write, _, _, changes = _compared(writer, live, new)
+    found = _first_entry(write, changes, writer.now)
     small = found and room[0] >= 0 and len(repr(key[-1])) <= limits.OWNERSHIP_BYTES
     if small and _TYPE_META.issuperset(live) and _is_owned_by_shape(of_type, new):
         if len(_CREATED) >= limits.OWNERSHIPS_SEEN:
@@ -108,14 +108,14 @@ def _created(writer: Writer, live: View, new: View) -> list[Document]:
 
 
 _CREATED: dict[Any, tuple[FieldSet, Document]] = {}
-"""Cache of the entry of a new object, by manager, type, and the names and classes of its fields: 7 % of a create."""
+"""Cache of the entry of a new object, by manager, type, and the names and classes of its fields."""
 
 _TYPE_META = frozenset(("apiVersion", "kind"))
 _CONTAINERS = frozenset((dict, list))
 
 
 def _shape(value: Any, room: list[int]) -> Any:
-    """Return the names and classes of all fields and items, cut off after as many as there is ``room`` for."""
+    """Return the names and classes of all fields and items; stop after ``room`` of them."""
     room[0] -= len(value) + 1
     if room[0] < 0:
         return ()
@@ -127,7 +127,7 @@ def _shape(value: Any, room: list[int]) -> Any:
 
 
 def _is_owned_by_shape(of_type: Type, value: Any) -> bool:
-    """Tell whether the ownership of a value depends on names and classes only, not on the values of list items."""
+    """Return whether the ownership of a value depends on names and classes only, not on the values of items."""
     if value.__class__ is list:
         return not value or of_type.list is None or not of_type.list.granular
     if value.__class__ is not dict or of_type.map is None or not of_type.map.granular:
@@ -136,17 +136,17 @@ def _is_owned_by_shape(of_type: Type, value: Any) -> bool:
     return all(_is_owned_by_shape(member(name) or NOTHING, item) for name, item in value.items())
 
 
-def _first_entry(write: Write, seen: Comparison, now: str) -> list[Document]:
-    """Return the entry of the manager that creates an object without other managers; raises _TooDeep."""
-    own = seen.without(write.versions.reset(write.api_version))
+def _first_entry(write: Write, changes: Comparison, now: str) -> list[Document]:
+    """Return the entry of the manager that creates an object without other managers. Raise _TooDeep."""
+    own = changes.without(write.versions.reset(write.api_version))
     fields = difference(union(own.modified, own.added), NEVER_OWNED)
     if is_too_deep(fields):
         raise _TooDeep(_TOO_DEEP)
     return [entries.entry(write.manager, Owned(write.api_version, fields, now))] if fields else []
 
 
-def _before(writer: Writer, live: View, new: View) -> Managers:
-    """Return the managers to start from: those the request gives, else those of the live object (SSA-007)."""
+def _managers_before(writer: Writer, live: View, new: View) -> Managers:
+    """Return the managers before the write: those of the request, else those of the live object (SSA-007)."""
     if not writer.subresource:
         given = _entries_of(new)
         if entries.is_reset(given):
@@ -173,7 +173,10 @@ def _bare(document: View) -> Document:
 
 
 def _compared(writer: Writer, live: View, new: View) -> tuple[Write, View, View, Comparison]:
-    """Return a write, both objects without their managers, and what it changes; ApplyError with upstream's text."""
+    """Return the write, both objects without managedFields, and their comparison.
+
+    Raise ApplyError with upstream's text.
+    """
     before, after = _bare(live), _bare(new)
     of_type = writer.versions.type_of(writer.api_version)
     try:
@@ -187,24 +190,24 @@ def _compared(writer: Writer, live: View, new: View) -> tuple[Write, View, View,
         raise _not_updated(new, fault) from fault
 
 
-def _updated(write: Write, live: View, new: View, managers: Managers, seen: Comparison, now: str) -> Managers:
-    """Return the managers after an update that changes what was seen; raises ApplyError with upstream's text."""
+def _updated(write: Write, live: View, new: View, managers: Managers, changes: Comparison, now: str) -> Managers:
+    """Return the managers after an update with these changes. Raise ApplyError with upstream's text."""
     try:
-        managers, losses = updater.after(write, live, new, managers, seen)
+        managers, losses = updater.after(write, live, new, managers, changes)
         return _claimed(write, managers, losses, now)
     except ValueError as fault:
         raise _not_updated(new, fault) from fault
 
 
 def _claimed(write: Write, managers: Managers, losses: Losses, now: str) -> Managers:
-    """Return the managers with the writer owning what it changed; raises _TooDeep."""
+    """Return the managers after the writer has taken ownership of its changes. Raise _TooDeep."""
     changed, gone = losses
     fields = difference(changed, NEVER_OWNED)
     if is_too_deep(fields):
         raise _TooDeep(_TOO_DEEP)
     own = managers.pop(write.manager, None) or Owned(write.api_version, EMPTY)
     kept = difference(own.fields if fields is changed else difference(own.fields, changed), gone)
-    if not includes(kept, fields):  # mostly a writer owns already what it changes
+    if not includes(kept, fields):  # a writer mostly owns already the fields that it changes
         kept = union(fields, kept)
     if kept:
         managers[write.manager] = Owned(write.api_version, kept, now if fields else own.time)
@@ -218,9 +221,10 @@ def _not_updated(new: View, fault: ValueError) -> ApplyError:
 
 
 def apply(writer: Writer, live: View, patch: View, empty: View, *, force: bool) -> tuple[Document, bool]:
-    """Return the live object with a configuration applied, managedFields included, and whether that changed a field.
+    """Apply a configuration; return the merged object with managedFields, and whether a field changed.
 
-    ``live`` is the empty object when there is none, ``empty`` always is. Raises Conflicts, BadApply and ApplyError.
+    ``live`` is the empty object if there is none; ``empty`` is the empty object in any case. Raise Conflicts, BadApply
+    and ApplyError.
     """
     try:
         managers = entries.decode(_entries_of(live))
@@ -230,7 +234,7 @@ def apply(writer: Writer, live: View, patch: View, empty: View, *, force: bool) 
         raise BadApply(f"invalid object type: {go_kind(patch)}")
     live = _bare(live)
     if not managers:
-        managers = _first(writer, live, empty)
+        managers = _initial_managers(writer, live, empty)
     try:
         new, managers = _applied(writer, live, patch, managers, force=force)
     except Conflicts as conflicts:
@@ -248,18 +252,18 @@ def apply(writer: Writer, live: View, patch: View, empty: View, *, force: bool) 
     return found, new is not None
 
 
-def _first(writer: Writer, live: View, empty: View) -> Managers:
-    """Return the managers of an object nobody has managed: all it has is owned by one updater (SSA-006)."""
+def _initial_managers(writer: Writer, live: View, empty: View) -> Managers:
+    """Return the managers of an object without managers: one updater owns all its fields (SSA-006)."""
     writer = replace(writer, name=_BEFORE_APPLY)
     try:
-        write, before, after, seen = _compared(writer, empty, live)
-        return _updated(write, before, after, _before(writer, empty, live), seen, writer.now)
+        write, before, after, changes = _compared(writer, empty, live)
+        return _updated(write, before, after, _managers_before(writer, empty, live), changes, writer.now)
     except ApplyError as error:
         raise ApplyError(f"failed to create manager for existing fields: {error}") from error
 
 
-def _brings_entries(given: Any) -> bool:
-    """Tell whether these are managedFields that can be read; upstream takes others for none."""
+def _are_readable(given: Any) -> bool:
+    """Return whether these are managedFields that can be decoded; as upstream, others count as none."""
     if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
         return False
     try:
@@ -272,8 +276,8 @@ def _brings_entries(given: Any) -> bool:
 def _applied(
     writer: Writer, live: View, patch: View, managers: Managers, *, force: bool
 ) -> tuple[Document | None, Managers]:
-    """Return the merged object, None when it is the live one, and the managers."""
-    if _brings_entries(_entries_of(patch)):
+    """Return (the merged object, or None if it equals the live one; the managers)."""
+    if _are_readable(_entries_of(patch)):
         raise BadApply("metadata.managedFields must be nil")
     of_type = writer.versions.type_of(writer.api_version)
     try:
@@ -300,7 +304,7 @@ def _applied(
 
 
 def _allow_own(writer: Writer, live: View, conflicts: Conflicts) -> None:
-    """Raise the conflicts that are not with kubectl's own client-side apply of before (SSA-016)."""
+    """Raise the conflicts, except those with kubectl's own earlier client-side apply (SSA-016)."""
     allowed = _last_applied_fields(writer, live)
     if allowed is None:
         raise conflicts
@@ -310,7 +314,10 @@ def _allow_own(writer: Writer, live: View, conflicts: Conflicts) -> None:
 
 
 def _last_applied_fields(writer: Writer, live: View) -> FieldSet | None:
-    """Return the fields of the last-applied annotation that the live object still has, None without a usable one."""
+    """Return the fields of the last-applied annotation that the live object still has.
+
+    Return None without a usable annotation.
+    """
     text = ((live.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED)
     of_type = writer.versions.type_of(writer.api_version)
     try:
@@ -329,7 +336,7 @@ def _last_applied_fields(writer: Writer, live: View) -> FieldSet | None:
 
 
 def _with_last_applied(annotations: View, patch: View) -> Document:
-    """Return the annotations with kubectl's own brought up to date, left out when they would be too long."""
+    """Return the annotations with kubectl's own one updated, or deleted if it would be too long."""
     metadata = dict(patch.get("metadata") or {})
     if isinstance(metadata.get("annotations"), dict):
         metadata["annotations"] = {name: item for name, item in metadata["annotations"].items() if name != LAST_APPLIED}

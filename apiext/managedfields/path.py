@@ -1,7 +1,7 @@
-"""Path elements: how one step into an object is written in FieldsV1, and how error texts show it (SSA-002, SSA-008).
+"""Path elements: one step into an object, as FieldsV1 and as error texts write it (SSA-002, SSA-008).
 
-An element is its wire text: ``f:name`` a field, ``k:{"name":"a"}`` a list item by keys, ``v:"a"`` an item of a set,
-``i:0`` an item by index. The text is the identity, so sets of paths are plain dictionaries of strings.
+An element is a string of FieldsV1. ``f:name`` is a field, ``k:{"name":"a"}`` an item by its keys, ``v:"a"`` an item of
+a set, and ``i:0`` an item by its index. The string is the identity, so sets of paths are plain dictionaries of strings.
 """
 
 import re
@@ -19,12 +19,12 @@ SELF = "."
 
 
 def field(name: str) -> str:
-    """Return the element of a named field."""
+    """Return the element of a field."""
     return f"f:{name}"
 
 
 def key(values: Mapping[str, Any]) -> str:
-    """Return the element of the item whose keys have these values; keys are sorted."""
+    """Return the element of the item with these key values; keys are sorted."""
     return "k:" + _json(values)
 
 
@@ -37,12 +37,12 @@ _UNDEFINED = {"{{undefined}}": None}
 
 
 def _undefined(_: Any) -> dict[str, Any]:
-    """Return what stands for a value that no JSON has: apply configurations of policies may hold such."""
+    """Return the placeholder of a value without JSON; apply configurations of policies may contain such."""
     return _UNDEFINED
 
 
 def _json(item: Any) -> str:
-    """Return JSON as upstream's library writes it: keys sorted, whole floats as integers, HTML escaped, ``1e-07``."""
+    """Return JSON as upstream's library writes it: sorted keys, whole floats as integers, HTML escaped, ``1e-07``."""
     text = orjson.dumps(item, _undefined, orjson.OPT_SORT_KEYS).decode()
     if _UNLIKE.search(text):
         text = html_escaped(encode(orjson.loads(text)).decode())
@@ -51,21 +51,22 @@ def _json(item: Any) -> str:
     return text
 
 
-_UNLIKE = re.compile("[0-9][.eE]|[<>&\u2028\u2029]")  # where Go's JSON may look otherwise
-_SMALL = re.compile(r'("(?:[^"\\]|\\.)*")|([0-9]e-)([0-9])(?![0-9])')  # a text, or a number with a short exponent
+_UNLIKE = re.compile("[0-9][.eE]|[<>&\u2028\u2029]")  # where orjson and Go may write different JSON
+# a string, or a number with an exponent of one digit
+_SMALL = re.compile(r'("(?:[^"\\]|\\.)*")|([0-9]e-)([0-9])(?![0-9])')
 
 
 def index(position: int) -> str:
-    """Return the element of an item by its place."""
+    """Return the element of an item by its index."""
     return f"i:{position}"
 
 
 class ElementError(ValueError):
-    """A text that is no path element."""
+    """A string that is no path element."""
 
 
 def check(element: str) -> str:
-    """Return the element in its canonical form; ElementError for anything else."""
+    """Return the element in its canonical form. Raise ElementError for an invalid one."""
     kind, text = element[:2], element[2:]
     if kind == "f:":
         return element
@@ -78,7 +79,7 @@ def check(element: str) -> str:
                 return value(decoded)
             if isinstance(decoded, dict):
                 return key(decoded)
-        except (ValueError, TypeError) as error:  # no JSON, or nested deeper than orjson writes
+        except (ValueError, TypeError) as error:  # not JSON, or nested deeper than orjson supports
             raise ElementError(f"invalid path element {element!r}") from error
     raise ElementError(f"unsupported element: {element!r}")
 
@@ -89,7 +90,10 @@ _ORDER = {"f:": 0, "k:": 1, "v:": 2, "i:": 3}
 
 
 def order(element: str) -> tuple[Any, ...]:
-    """Return the sort key of an element: fields, keys, values, indices, each by what it says (PathElement.Compare)."""
+    """Return the sort key of an element: fields, keys, values, indices, each by its content.
+
+    It equals upstream's PathElement.Compare.
+    """
     kind, text = element[:2], element[2:]
     rank = _ORDER.get(kind, -1)
     if kind == "k:":
@@ -100,7 +104,7 @@ def order(element: str) -> tuple[Any, ...]:
 
 
 def _value_order(item: Any) -> tuple[Any, ...]:
-    """Return the sort key of a value: numbers, texts, truths, lists, maps, and null last."""
+    """Return the sort key of a value: numbers, strings, booleans, arrays, objects, and null last."""
     if isinstance(item, bool):
         return (2, item)
     if isinstance(item, (int, float)):
@@ -115,11 +119,10 @@ def _value_order(item: Any) -> tuple[Any, ...]:
 
 
 def shown(path: Sequence[str], *, owned: bool = False) -> str:
-    """Return a path as error texts show it: ``.spec.list[name="a"].v``; ``owned`` is one of a manager's.
+    """Return a path as error texts show it: ``.spec.list[name="a"].v``.
 
-    Names are cut as ``short`` does.
-
-    upstream: what managers own was read as JSON, in which all numbers are floats
+    Names are cut by ``short``. ``owned`` marks a path of a manager: upstream decodes those from JSON, so all its
+    numbers are floats.
     """
     return "".join(_shown(element, owned) for element in path)
 
@@ -146,6 +149,6 @@ def _literal(item: Any, owned: bool) -> str:
         return f"[{','.join(_literal(one, owned) for one in item)}]"
     if item == _UNDEFINED:
         return "{{undefined}}"
-    if isinstance(item, dict):  # upstream: nothing parts the members of a map, and nothing is around them
+    if isinstance(item, dict):  # as upstream: without separators and braces
         return "".join(f"{name}={_literal(item[name], owned)}" for name in sorted(item))
     return orjson.dumps(item, option=orjson.OPT_SORT_KEYS).decode()

@@ -1,4 +1,4 @@
-"""Ownership of the field that a scale endpoint writes, as a Scale shows it and as its object keeps it (SRV-010)."""
+"""Convert the ownership of the replicas field between a Scale and its object (SRV-010)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,50 +9,50 @@ from apiext.managedfields.entries import UPDATE, Manager, Managers, Owned
 from apiext.managedfields.fieldset import contains, difference, of
 
 Paths = Mapping[str, Sequence[str]]
-"""apiVersion → the names that lead to the replicas in it, none where there is no scale endpoint."""
+"""apiVersion → the field names of the path to replicas; empty without a scale endpoint."""
 
 API_VERSION = "autoscaling/v1"
 _REPLICAS = ("f:spec", "f:replicas")
 
 
 def shown(given: Any, paths: Paths) -> list[Document]:
-    """Return the managedFields of the Scale of an object that has these (upstream: ScaleHandler.ToSubresource)."""
-    owners = {who: owned for who, owned in entries.readable(given).items() if _has_replicas(owned, paths)}
+    """Return the managedFields of the Scale of an object with these entries (upstream: ScaleHandler.ToSubresource)."""
+    owners = {manager: owned for manager, owned in entries.readable(given).items() if _has_replicas(owned, paths)}
     return entries.encode(
-        {_in_scale(who): Owned(API_VERSION, of([_REPLICAS]), owned.time) for who, owned in owners.items()}
+        {_in_scale(manager): Owned(API_VERSION, of([_REPLICAS]), owned.time) for manager, owned in owners.items()}
     )
 
 
-def put_back(given: Any, of_scale: Any, paths: Paths, api_version: str) -> list[Document]:
-    """Return the managedFields of an object that had ``given`` after its Scale got ``of_scale``.
+def object_entries(given: Any, of_scale: Any, paths: Paths, api_version: str) -> list[Document]:
+    """Return the managedFields of an object with entries ``given`` after a write of its Scale left ``of_scale``.
 
-    Entries of unknown versions are gone; those of the Scale are put in ``api_version``, without a time unless their
+    Entries of unknown versions are deleted. Those of the Scale get ``api_version``. They have a time only if their
     manager had one in the object (upstream: ScaleHandler.ToParent).
     """
     above, owners = entries.readable(given), entries.readable(of_scale)
     kept: Managers = {}
-    for who, owned in above.items():
+    for manager, owned in above.items():
         if owned.api_version not in paths:
             continue
-        if not _has_replicas(owned, paths) or owners.pop(who, None) is not None:
-            kept[who] = owned
+        if not _has_replicas(owned, paths) or owners.pop(manager, None) is not None:
+            kept[manager] = owned
             continue
         fields = difference(owned.fields, of([_elements(paths[owned.api_version])]))
         if fields:
-            kept[who] = owned.having(fields)
-    for who, owned in owners.items():
+            kept[manager] = owned.having(fields)
+    for manager, owned in owners.items():
         if contains(owned.fields, _REPLICAS):
-            since = above[who].time if who in above else ""
-            kept[who] = Owned(api_version, of([_elements(paths[api_version])]), since)
+            since = above[manager].time if manager in above else ""
+            kept[manager] = Owned(api_version, of([_elements(paths[api_version])]), since)
     return entries.encode(kept)
 
 
-def _in_scale(who: Manager) -> Manager:
-    """Return a manager as the scale knows it.
+def _in_scale(manager: Manager) -> Manager:
+    """Return the identity of a manager in the Scale.
 
-    upstream: an updater is somebody else there, since a version is part of who it is; an applier stays who it was.
+    As upstream, an updater has another identity there, since its version is part of it; an applier has the same.
     """
-    return who._replace(api_version=API_VERSION) if who.operation == UPDATE else who
+    return manager._replace(api_version=API_VERSION) if manager.operation == UPDATE else manager
 
 
 def _has_replicas(owned: Owned, paths: Paths) -> bool:

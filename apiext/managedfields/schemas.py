@@ -1,4 +1,4 @@
-"""From OpenAPI schemas to merge types (SSA-010; upstream: kube-openapi's schemaconv)."""
+"""Convert OpenAPI schemas to merge types (SSA-010; upstream: kube-openapi's schemaconv)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,17 +8,17 @@ from apiext.managedfields.types import ATOMIC, BOOLEAN, DEDUCED, NUMERIC, STRING
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 _SCALARS = {"integer": NUMERIC, "number": NUMERIC, "boolean": BOOLEAN}
-_PLAIN_FORMATS = ("", "byte")  # upstream: texts of any other format are not told from other scalars
+_PLAIN_FORMATS = ("", "byte")  # as upstream: strings of any other format merge like untyped scalars
 _TEXT, _NUMBER, _TRUTH, _ANY = Type(STRING), Type(NUMERIC), Type(BOOLEAN), Type(UNTYPED)
 
 
 def record(fields: Mapping[str, Type], *, granular: bool = True, element: Type | None = None) -> Type:
-    """Return the type of an object with these members."""
+    """Return the type of an object with these fields."""
     return Type(map=MapType(fields, element, granular))
 
 
 def list_of(item: Type, *keys: str, is_set: bool = False) -> Type:
-    """Return the type of a list: owned as one, or by items when there are keys or it is a set."""
+    """Return the type of a list: atomic, or granular if there are keys or it is a set."""
     return Type(list=ListType(item, bool(keys) or is_set, keys))
 
 
@@ -43,7 +43,7 @@ OBJECT_META = record(
         **dict.fromkeys(("generation", "deletionGracePeriodSeconds"), _NUMBER),
         **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), _ANY),
         **dict.fromkeys(("labels", "annotations"), _STRINGS),
-        # upstream: the uid of an owner has a default, the empty one
+        # as upstream: the uid of an owner defaults to the empty string
         "ownerReferences": Type(list=ListType(_OWNER, True, ("uid",), {"uid": ""})),
         "finalizers": list_of(_TEXT, is_set=True),
         "managedFields": list_of(_ENTRY),
@@ -53,33 +53,33 @@ _TYPE_META = {"apiVersion": _TEXT, "kind": _TEXT}
 
 
 class _UnknownType(ValueError):
-    """A schema names a type that does not exist, as old definitions may."""
+    """A schema has an unknown type, as old definitions may."""
 
 
 def merge_type(schema: View | None, *, preserve_unknown_fields: bool = False) -> Type:
-    """Return the type of a custom object with this OpenAPI schema; None is no schema, where all is deduced."""
+    """Return the type of a custom object with this schema; without one, all types are deduced."""
     if schema is None:
         return Type(map=DEDUCED.map)
     properties = {
         "metadata": {},
         **(schema.get("properties") or {}),
-    }  # upstream: there is always one, so never any field
+    }  # as upstream: ``properties`` is never absent there, so it declares no field
     try:
         found = convert({**schema, "properties": properties}, preserve_unknown_fields)
     except _UnknownType:
-        return Type(map=DEDUCED.map)  # upstream: as without a schema
+        return Type(map=DEDUCED.map)  # as upstream: like no schema
     if found.map is not None:
         found.map = with_meta(found.map)
     return found
 
 
-def with_meta(of: MapType) -> MapType:
+def with_meta(type_: MapType) -> MapType:
     """Return the type of an object with apiVersion, kind and metadata."""
-    return MapType({**of.fields, **_TYPE_META, "metadata": OBJECT_META}, of.element, of.granular)
+    return MapType({**type_.fields, **_TYPE_META, "metadata": OBJECT_META}, type_.element, type_.granular)
 
 
 def convert(schema: View, preserve: bool = False) -> Type:
-    """Return the type of the values of a schema; ``preserve`` is what the schemas above say of unknown fields."""
+    """Return the type of a schema's values; ``preserve``: the schemas above preserve unknown fields."""
     preserve = preserve or bool(schema.get(PRESERVE))
     kind = schema.get("type") or ""
     if kind == "object":
@@ -106,10 +106,10 @@ def _map(schema: View, preserve: bool) -> MapType:
     else:
         element = DEDUCED if additional else None
     granular = schema.get("x-kubernetes-map-type") != "atomic"
-    of = MapType(fields, element, granular, deduced=bool(not fields and element and element.scalar == UNTYPED))
+    type_ = MapType(fields, element, granular, deduced=bool(not fields and element and element.scalar == UNTYPED))
     if schema.get("x-kubernetes-embedded-resource"):
-        of = with_meta(of)
-    return of
+        type_ = with_meta(type_)
+    return type_
 
 
 def _list(schema: View, preserve: bool) -> ListType:
@@ -123,7 +123,7 @@ def _list(schema: View, preserve: bool) -> ListType:
 
 
 def lazily(make: Callable[[], Type]) -> Callable[[], Type]:
-    """Return a function that makes the type at its first call and gives the same value from then on."""
+    """Return a function that makes the type at its first call and returns the same one from then on."""
     made: list[Type] = []
 
     def get() -> Type:

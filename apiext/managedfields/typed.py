@@ -1,4 +1,4 @@
-"""Values against their merge types: what does not fit, and which fields a value mentions (SSA-009…012)."""
+"""Validate values against merge types, and collect the fields of applied objects (SSA-009…012)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -19,23 +19,23 @@ from apiext.managedfields.types import (
     ListType,
     MapType,
     Type,
-    alike,
     element_unchecked,
     is_granular_map,
     item_element,
+    same_json,
 )
 from apiext.meta import limits as meta_limits
 from apiext.meta.fields import go_print, has_room
 
 _PLAIN = frozenset((str, int, float, bool))
 _NOTHING_SIMPLE: frozenset[type] = frozenset()
-FEW = 8  # members that are as quickly looked at one by one
+FEW = 8  # fields up to which a loop is as fast as set operations
 
 
 class Faults:
-    """What does not fit at and below a place: the steps to it with the text, or with what does not fit below them.
+    """The errors at and below a value: a text for the value, or the Faults of its parts by step.
 
-    Paths are put together in the end, for as many as are told: each is as long as all the names on its way.
+    Paths are joined only for errors that are reported: a path is as long as all its names.
     """
 
     __slots__ = ("count", "parts")
@@ -45,25 +45,25 @@ class Faults:
         self.parts: list[tuple[str, Faults | str]] = [("", text)] if text else []
 
     def add(self, step: str, wrong: "Faults | str") -> bool:
-        """Add what is wrong below a step; return whether that is enough."""
+        """Add the errors of a part; return whether the limit is reached."""
         self.count += 1 if isinstance(wrong, str) else wrong.count
         self.parts.append((step, wrong))
         return self.count > meta_limits.MAX_FIELD_ERRORS
 
-    def lines(self, way: list[str]) -> Iterator[str]:
-        """Yield what is told of each fault; ``way`` are the steps to here."""
+    def lines(self, steps: list[str]) -> Iterator[str]:
+        """Yield the text of each error; ``steps`` is the path of this value."""
         for step, wrong in self.parts:
-            way.append(step)
+            steps.append(step)
             if isinstance(wrong, str):
-                where = "".join(way)
+                where = "".join(steps)
                 yield f"{where}: {wrong}" if where else wrong
             else:
-                yield from wrong.lines(way)
-            way.pop()
+                yield from wrong.lines(steps)
+            steps.pop()
 
 
 class TypeFault(ValueError):
-    """A value that its type does not allow; the text is upstream's, as far as there is room for it."""
+    """A value does not fit its type; the text is upstream's, cut to its limit."""
 
     def __init__(self, faults: Faults) -> None:
         told: list[str] = []
@@ -77,68 +77,70 @@ class TypeFault(ValueError):
         super().__init__(told[0] if len(told) == 1 else "\n  ".join(["errors:", *told]))
 
 
-def check(of: Type, value: Any, *, duplicates: bool = True, checked: Any = None) -> None:
-    """Raise TypeFault when the value does not fit.
+def check(type_: Type, value: Any, *, duplicates: bool = True, checked: Any = None) -> None:
+    """Raise TypeFault if the value does not fit the type.
 
-    ``duplicates`` allows items of the same name in granular lists. ``checked`` is a value that is known to fit: what is
-    the same in it needs no look.
+    ``duplicates`` allows items of equal keys in granular lists. ``checked`` is a value that is known to fit: equal
+    parts are skipped.
     """
-    faults = _faults(of, value, duplicates, checked)
+    faults = _faults(type_, value, duplicates, checked)
     if faults is not None:
         raise TypeFault(faults)
 
 
-def leaves_fit(of: MapType | None, value: Any, paths: FieldSet) -> bool:
-    """Tell whether what a value has at these paths are leaves that fit; False means that one has to look closer."""
-    if of is None or not of.granular or value.__class__ is not dict or is_member(paths):
+def leaves_fit(type_: MapType | None, value: Any, paths: FieldSet) -> bool:
+    """Return whether the parts of a value at these paths are leaves that fit; False means unknown."""
+    if type_ is None or not type_.granular or value.__class__ is not dict or is_member(paths):
         return False
     for element, below in paths.items():
         name = element[2:]
-        item, member = value.get(name), of.fields.get(name, of.element)
+        item, member = value.get(name), type_.fields.get(name, type_.element)
         if member is None or (item.__class__ not in member.simple and not leaves_fit(member.map, item, below)):
             return False
     return True
 
 
-def part_at(of: Type, value: Any, paths: FieldSet) -> Any:
-    """Return what a value has at or below these paths; lists, and maps that are owned as one, are whole."""
-    if of.map is None or not is_granular_map(of, value) or is_member(paths):
+def part_at(type_: Type, value: Any, paths: FieldSet) -> Any:
+    """Return the parts of a value at or below these paths; lists, and atomic maps, are whole."""
+    if type_.map is None or not is_granular_map(type_, value) or is_member(paths):
         return value
     found = {}
     for element, below in paths.items():
         name = element[2:]
         if name in value:
             item = value[name]
-            found[name] = part_at(of.map.member(name) or NOTHING, item, below) if below else item
+            found[name] = part_at(type_.map.member(name) or NOTHING, item, below) if below else item
     return found
 
 
-def _faults(of: Type, value: Any, duplicates: bool, checked: Any = None) -> Faults | None:
+def _faults(type_: Type, value: Any, duplicates: bool, checked: Any = None) -> Faults | None:
     kind = value.__class__
-    if kind in of.simple:
+    if kind in type_.simple:
         return None
-    if kind is dict and of.map is not None:
-        return _map_faults(of.map, value, duplicates, checked if checked.__class__ is dict else None)
-    if kind is list and of.list is not None:
-        return _list_faults(of.list, value, duplicates)
-    return Faults(_unexpected(of, value))
+    if kind is dict and type_.map is not None:
+        return _map_faults(type_.map, value, duplicates, checked if checked.__class__ is dict else None)
+    if kind is list and type_.list is not None:
+        return _list_faults(type_.list, value, duplicates)
+    return Faults(_unexpected(type_, value))
 
 
-def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool, checked: dict[str, Any] | None) -> Faults | None:
+def _map_faults(
+    type_: MapType, value: dict[str, Any], duplicates: bool, checked: dict[str, Any] | None
+) -> Faults | None:
     found: Faults | None = None
-    fields, element = of.fields, of.element
-    for name in value if len(value) <= FEW else _to_look_at(of, value):
+    fields, element = type_.fields, type_.element
+    for name in value if len(value) <= FEW else _unchecked_fields(type_, value):
         item, member = value[name], fields.get(name, element)
         if member is None:
             found = found or Faults()
             found.add(f".{short(name)}", "field not declared in schema")
-            return found  # upstream stops at the first such
+            return found  # as upstream: stop at the first error
         if item.__class__ in member.simple:
             continue
         other = checked.get(name) if checked is not None else None
-        if other is not None and item.__class__ is list and alike(item, other):  # maps are as quickly walked
+        if other is not None and item.__class__ is list and same_json(item, other):  # maps are as fast to walk
             continue
-        if item.__class__ is dict and member.map is not None:  # what _faults does
+        if item.__class__ is dict and member.map is not None:  # inlined from _faults
             faults = _map_faults(member.map, item, duplicates, other if other.__class__ is dict else None)
         else:
             faults = _faults(member, item, duplicates, other)
@@ -149,36 +151,36 @@ def _map_faults(of: MapType, value: dict[str, Any], duplicates: bool, checked: d
     return found
 
 
-def _to_look_at(of: MapType, value: dict[str, Any]) -> Iterable[str]:
-    """Return the names of members of a large map that may not fit: those that are no leaves that fit."""
-    if of.element is not None:
+def _unchecked_fields(type_: MapType, value: dict[str, Any]) -> Iterable[str]:
+    """Return the names of fields of a large map that may not fit: all but leaves that fit."""
+    if type_.element is not None:
         return value
     try:
-        return _no_leaves(of, (*value,), (*map(type, value.values()),))
+        return _not_leaves(type_, (*value,), (*map(type, value.values()),))
     except KeyError:
         return value
 
 
 @lru_cache(limits.SHAPES_SEEN)
-def _no_leaves(of: MapType, names: Sequence[str], kinds: Sequence[type]) -> Sequence[str]:
-    """Return the names of values of other classes than leaves have here; KeyError for one that is not declared.
+def _not_leaves(type_: MapType, names: Sequence[str], kinds: Sequence[type]) -> Sequence[str]:
+    """Return the names of values whose classes are not those of leaves here. Raise KeyError for an undeclared one.
 
-    Remembered: most objects of a resource have the same members, and to look at these takes long.
+    It is cached, since most objects of a resource have the same fields.
     """
-    return [name for name, kind in zip(names, kinds, strict=True) if kind not in of.fields[name].simple]
+    return [name for name, kind in zip(names, kinds, strict=True) if kind not in type_.fields[name].simple]
 
 
-def _list_faults(of: ListType, value: list[Any], duplicates: bool) -> Faults | None:
+def _list_faults(type_: ListType, value: list[Any], duplicates: bool) -> Faults | None:
     found: Faults | None = None
     seen: set[str] = set()
-    simple = of.item.simple if not of.granular else _NOTHING_SIMPLE
+    simple = type_.item.simple if not type_.granular else _NOTHING_SIMPLE
     for position, item in enumerate(value):
         if item.__class__ in simple:
             continue
         element = f"i:{position}"
-        if of.granular:
+        if type_.granular:
             try:
-                element = item_element(of, item)
+                element = item_element(type_, item)
             except ItemError as error:
                 found = found or Faults()
                 found.add("", f"element {position}: {error}")
@@ -187,7 +189,7 @@ def _list_faults(of: ListType, value: list[Any], duplicates: bool) -> Faults | N
                 found = found or Faults()
                 found.add("", f"duplicate entries for key {path.shown((element,))}")
             seen.add(element)
-        faults = _faults(of.item, item, duplicates)
+        faults = _faults(type_.item, item, duplicates)
         if faults is not None:
             found = found or Faults()
             found.add(path.shown((element,)), faults)
@@ -196,17 +198,17 @@ def _list_faults(of: ListType, value: list[Any], duplicates: bool) -> Faults | N
     return found
 
 
-def _unexpected(of: Type, value: Any) -> str:
-    if of.map is not None:
+def _unexpected(type_: Type, value: Any) -> str:
+    if type_.map is not None:
         return f"expected map, got &{{{go_print(value)}}}"
-    if of.scalar == NUMERIC:
+    if type_.scalar == NUMERIC:
         return f"expected numeric (int or float), got {_go_type(value)}"
-    if of.scalar == STRING:
+    if type_.scalar == STRING:
         return f"expected string, got &value.valueUnstructured{{Value:{go_syntax(value)}}}"
-    if of.scalar:
-        wanted = "boolean" if of.scalar == BOOLEAN else "any scalar"
+    if type_.scalar:
+        wanted = "boolean" if type_.scalar == BOOLEAN else "any scalar"
         return f"expected {wanted}, got &{{{go_print(value)}}}"
-    if of.list is not None:
+    if type_.list is not None:
         return f"expected list, got &{{{go_print(value)}}}"
     return "schema error: invalid atom: inlined"
 
@@ -217,7 +219,7 @@ def _go_type(value: Any) -> str:
 
 
 def go_syntax(value: Any) -> str:
-    """Return a JSON value as Go's %#v prints it; other values tell that themselves."""
+    """Return a JSON value as Go's %#v prints it; other values print themselves."""
     if isinstance(value, dict):
         members = ", ".join(f"{go_quote(name)}:{go_syntax(value[name])}" for name in sorted(value))
         return f"map[string]interface {{}}{{{members}}}"
@@ -228,35 +230,35 @@ def go_syntax(value: Any) -> str:
     return "interface {}(nil)" if value is None else getattr(value, "go_syntax", None) or go_print(value)
 
 
-def fields_of(of: Type, value: Any) -> FieldSet:
-    """Return the paths that an applied object mentions (upstream: ToFieldSet); the object fits its type."""
-    return _mentioned(of, value)[1]
+def fields_of(type_: Type, value: Any) -> FieldSet:
+    """Return the paths that an applied object sets (upstream: ToFieldSet); the object must fit its type."""
+    return _mentioned(type_, value)[1]
 
 
-def _mentioned(of: Type, value: Any) -> tuple[bool, dict[str, Any]]:
-    """Return whether the value is a member itself, and what is below."""
+def _mentioned(type_: Type, value: Any) -> tuple[bool, dict[str, Any]]:
+    """Return whether the value itself is a member of the set, and the paths below."""
     kind = value.__class__
-    if kind is dict and of.map is not None:
-        return (False, _of_map(of.map, value)) if of.map.granular else (True, {})
-    if kind is list and of.list is not None:
-        return (False, _of_list(of.list, value)) if of.list.granular else (True, {})
-    if value is None and of.map is not None:
-        return not of.map.granular, {}
-    if value is None and not of.scalar and of.list is not None:
-        return not of.list.granular, {}
+    if kind is dict and type_.map is not None:
+        return (False, _of_map(type_.map, value)) if type_.map.granular else (True, {})
+    if kind is list and type_.list is not None:
+        return (False, _of_list(type_.list, value)) if type_.list.granular else (True, {})
+    if value is None and type_.map is not None:
+        return not type_.map.granular, {}
+    if value is None and not type_.scalar and type_.list is not None:
+        return not type_.list.granular, {}
     return True, {}
 
 
-def _of_map(of: MapType, value: dict[str, Any]) -> dict[str, Any]:
+def _of_map(type_: MapType, value: dict[str, Any]) -> dict[str, Any]:
     if _PLAIN.issuperset(map(type, value.values())):
-        return of.leaves(value)
+        return type_.leaves(value)
     found: dict[str, Any] = {}
     for name, item in value.items():
         if item.__class__ in _PLAIN:
             found[f"f:{name}"] = LEAF
             continue
-        declared = of.fields.get(name)
-        member, below = _mentioned(declared or of.element or NOTHING, item)
+        declared = type_.fields.get(name)
+        member, below = _mentioned(declared or type_.element or NOTHING, item)
         if declared is None or item is None or item == {}:
             member = True
         if below:
@@ -266,23 +268,23 @@ def _of_map(of: MapType, value: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _of_list(of: ListType, value: list[Any]) -> dict[str, Any]:
+def _of_list(type_: ListType, value: list[Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     repeated: set[str] = set()
     for item in value:
-        element = element_unchecked(of, item)
+        element = element_unchecked(type_, item)
         if element in found:
             repeated.add(element)
             continue
-        below = _mentioned(of.item, item)[1]
+        below = _mentioned(type_.item, item)[1]
         found[element] = {SELF: LEAF, **below} if below else LEAF
     for element in repeated:
         found[element] = LEAF
     return found
 
 
-def with_named_fields(tree: FieldSet, of: Type) -> FieldSet:
-    """Return the set with every declared field on the way to a member a member, too."""
+def with_named_fields(tree: FieldSet, type_: Type) -> FieldSet:
+    """Return the set with every declared field on the path to a member added as a member."""
     found: dict[str, Any] = {}
     for element, node in tree.items():
         if element == SELF or not node:
@@ -290,26 +292,28 @@ def with_named_fields(tree: FieldSet, of: Type) -> FieldSet:
             continue
         declared = False
         below = NOTHING
-        if of.map is not None and element.startswith("f:"):
-            declared = element[2:] in of.map.fields
-            below = of.map.member(element[2:]) or NOTHING
-        elif of.list is not None and element.startswith("k:"):
-            below = of.list.item
+        if type_.map is not None and element.startswith("f:"):
+            declared = element[2:] in type_.map.fields
+            below = type_.map.member(element[2:]) or NOTHING
+        elif type_.list is not None and element.startswith("k:"):
+            below = type_.list.item
         inner = with_named_fields(node, below)
         found[element] = {**inner, SELF: LEAF} if declared and not is_member(node) else inner
     return found
 
 
-def reconciled(tree: FieldSet, of: Type) -> FieldSet:
-    """Return the set as the type of today would have it: what became atomic is owned as one (upstream: SSA schema
-    changes). A whole object that did stays as it is: nothing owns the root."""
+def reconciled(tree: FieldSet, type_: Type) -> FieldSet:
+    """Return the set as today's type would have it: a member that became atomic is owned as one.
+
+    Upstream calls these SSA schema changes. A root that became atomic is not changed: the root has no owner.
+    """
     found: dict[str, Any] | None = None
-    if of.map is not None and not of.map.granular:
+    if type_.map is not None and not type_.map.granular:
         return tree
     for element, node in tree.items() if any(tree.values()) else ():
         if element == SELF or not node:
             continue
-        below = _below(of, element)
+        below = _below(type_, element)
         if below is None:
             continue
         atomic = below.list is not None and not below.list.granular
@@ -327,12 +331,12 @@ def reconciled(tree: FieldSet, of: Type) -> FieldSet:
     return tree if found is None else found
 
 
-def _below(of: Type, element: str) -> Type | None:
-    if of.map is not None:
-        return of.map.member(element[2:]) if element.startswith("f:") else of.map.element
-    return of.list.item if of.list is not None and not of.scalar else None
+def _below(type_: Type, element: str) -> Type | None:
+    if type_.map is not None:
+        return type_.map.member(element[2:]) if element.startswith("f:") else type_.map.element
+    return type_.list.item if type_.list is not None and not type_.scalar else None
 
 
-def elements_of(of: ListType, values: Iterable[Any]) -> list[str]:
+def elements_of(type_: ListType, values: Iterable[Any]) -> list[str]:
     """Return the path element of each item of a granular list that fits its type."""
-    return [item_element(of, item) for item in values]
+    return [item_element(type_, item) for item in values]

@@ -1,4 +1,4 @@
-"""Merge types: how the values at a place may look, who owns them as one and who piece by piece (SSA-010)."""
+"""Merge types: which values a field may have, and which of them have one owner (SSA-010)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,9 +11,9 @@ from apiext.managedfields import path
 
 STRING, NUMERIC, BOOLEAN, UNTYPED = "string", "numeric", "boolean", "untyped"
 MISSING: Any = object()
-"""The value of a member that is not there, which is not null."""
+"""The value of an absent field, which differs from null."""
 LEAF: dict[str, Any] = {}
-"""The node of a member with nothing below; shared, as sets are never changed."""
+"""The node of a member without children; it is shared, since sets never change."""
 
 
 _CLASSES: Mapping[str, frozenset[type]] = {
@@ -26,9 +26,9 @@ _CLASSES: Mapping[str, frozenset[type]] = {
 
 
 class Type(Struct, eq=False):
-    """What may be at a place: a scalar, a list, a map, or any of several; which one a value is shows in the value.
+    """The type of a field: a scalar, a list, a map, or several of these; the value selects one.
 
-    ``simple`` are the classes of the values that are a leaf here and fit.
+    ``simple`` are the classes of values that fit and are leaves.
     """
 
     scalar: str = ""
@@ -41,7 +41,10 @@ class Type(Struct, eq=False):
 
 
 class ListType(Struct, eq=False):
-    """A list: owned as one, or item by item. Items without ``keys`` are their own names (sets)."""
+    """A list: atomic (one owner), or granular (owners by item).
+
+    Items of a list without ``keys`` are identified by their values (sets).
+    """
 
     item: Type
     granular: bool = False
@@ -50,7 +53,7 @@ class ListType(Struct, eq=False):
 
 
 class _Elements(dict[str, str]):
-    """Path elements by the names of fields; those of declared fields are made once, at their first use."""
+    """Path elements by field name; those of declared fields are made at first use and kept."""
 
     __slots__ = ("_declared",)
 
@@ -66,23 +69,26 @@ class _Elements(dict[str, str]):
 
 
 class MapType(Struct, eq=False):
-    """A map or an object: owned as one, or member by member. ``element`` is the type of undeclared members, if any."""
+    """A map or an object: atomic (one owner), or granular (owners by field).
+
+    ``element`` is the type of undeclared fields, if they are allowed.
+    """
 
     fields: Mapping[str, Type] = field(default_factory=dict)
     element: Type | None = None
     granular: bool = True
-    deduced: bool = False  # no member is declared, and any scalar may be one: its type is never reconciled
+    deduced: bool = False  # no field is declared, any scalar is allowed, and the type is never reconciled
     elements: Mapping[str, str] = field(default_factory=dict)  # computed from ``fields``
 
     def __post_init__(self) -> None:
         self.elements = _Elements(self.fields)
 
     def leaves(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return the set of these members with nothing below them; no code of ours runs for each."""
+        """Return the set of these fields without children; it runs no Python code per field."""
         return dict.fromkeys(map(self.elements.__getitem__, names), LEAF)
 
     def member(self, name: str) -> Type | None:
-        """Return the type of a member, None when it may not be there."""
+        """Return the type of a field, or None if it is not allowed."""
         return self.fields.get(name) or self.element
 
 
@@ -99,32 +105,32 @@ def _deduced() -> Type:
 
 
 ATOMIC = _untyped()
-"""Anything, owned as one."""
+"""Any value, with one owner."""
 DEDUCED = _deduced()
-"""Anything: maps member by member, lists as one (upstream: __untyped_deduced_)."""
+"""Any value: maps are granular, lists atomic (upstream: __untyped_deduced_)."""
 NOTHING = Type()
-"""The type of what no schema declares."""
+"""The type of a value that no schema declares."""
 
 
 class ItemError(ValueError):
-    """An item of a granular list that has no name."""
+    """An item of a granular list lacks its keys."""
 
 
-def item_element(of: ListType, item: Any) -> str:
-    """Return the path element of an item of a granular list; ItemError with upstream's text."""
-    if not of.keys:
+def item_element(type_: ListType, item: Any) -> str:
+    """Return the path element of an item of a granular list. Raise ItemError with upstream's text."""
+    if not type_.keys:
         return _set_element(item)
     if item.__class__ is not dict:
         text = "a null element" if item is None else "non-map elements"
         raise ItemError(f"associative list with keys may not have {text}")
     found = {}
-    for name in of.keys:
+    for name in type_.keys:
         if name in item:
             found[name] = item[name]
-        elif of.defaults.get(name) is not None:
-            found[name] = of.defaults[name]
+        elif type_.defaults.get(name) is not None:
+            found[name] = type_.defaults[name]
     if not found:
-        names = "[" + " ".join(go_quote(name) for name in of.keys) + "]"
+        names = "[" + " ".join(go_quote(name) for name in type_.keys) + "]"
         raise ItemError(
             f"associative list with keys has an element that omits all key fields {names} "
             "(and doesn't have default values for any key fields)"
@@ -132,10 +138,13 @@ def item_element(of: ListType, item: Any) -> str:
     return path.key(found)
 
 
-def element_unchecked(of: ListType, item: Any) -> str:
-    """Return the path element of an item, empty for one without a name: pruning leaves null where keys are defaults."""
+def element_unchecked(type_: ListType, item: Any) -> str:
+    """Return the path element of an item, or an empty text if it lacks its keys.
+
+    Pruning leaves null where keys are defaults.
+    """
     try:
-        return item_element(of, item)
+        return item_element(type_, item)
     except ItemError:
         return ""
 
@@ -152,23 +161,23 @@ def _set_element(item: Any) -> str:
     return path.value(item)
 
 
-def is_granular_map(of: Type, value: Any) -> bool:
-    """Tell whether a value is a map that is owned member by member, and has any."""
-    return value.__class__ is dict and bool(value) and of.map is not None and of.map.granular
+def is_granular_map(type_: Type, value: Any) -> bool:
+    """Return whether a value is a granular map, and is not empty."""
+    return value.__class__ is dict and bool(value) and type_.map is not None and type_.map.granular
 
 
-def is_granular_list(of: Type, value: Any) -> bool:
-    """Tell whether a value is a list that is owned item by item, and has any."""
-    return value.__class__ is list and bool(value) and of.list is not None and of.list.granular
+def is_granular_list(type_: Type, value: Any) -> bool:
+    """Return whether a value is a granular list, and is not empty."""
+    return value.__class__ is list and bool(value) and type_.list is not None and type_.list.granular
 
 
-def alike(left: Any, right: Any) -> bool:
-    """Tell whether two containers are written alike, which is quick; equal ones may be written differently."""
+def same_json(left: Any, right: Any) -> bool:
+    """Return whether two containers have the same JSON: a fast test, but equal ones may have different JSON."""
     return left is right or (left.__class__ is right.__class__ and orjson.dumps(left) == orjson.dumps(right))
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Tell whether two JSON values are equal as upstream sees them: 1 is 1.0, and neither is true."""
+    """Return whether two JSON values are equal as upstream sees them: 1 is 1.0, and neither is true."""
     if left is right:
         return True
     if left.__class__ is not right.__class__:

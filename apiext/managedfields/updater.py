@@ -1,4 +1,4 @@
-"""Who owns what after a write: the rules of update and apply over sets of paths (SSA-008, SSA-009, SSA-014)."""
+"""Compute owners after a write: upstream's rules of update and apply over sets (SSA-008, SSA-009, SSA-014)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
@@ -28,15 +28,18 @@ _LAST = " to last applied version: "
 
 
 class MissingVersion(Exception):
-    """A manager's version is one that the resource does not have any more."""
+    """The version of a manager is no longer one of the resource."""
 
 
 Losses = tuple[FieldSet, FieldSet]
-"""What others lose by a change if they own it: what has another value now, and what is gone."""
+"""(fields whose values changed, fields that were deleted): other managers lose them by a change."""
 
 
 class Conflicts(Exception):
-    """Somebody else owns fields that an apply would change: ``count`` paths, those of each manager in ``owned``."""
+    """Other managers own fields that an apply would change.
+
+    ``count`` is the number of paths; ``owned`` maps each manager to its paths.
+    """
 
     def __init__(self, owned: Mapping[Manager, FieldSet]) -> None:
         self.owned = owned
@@ -44,105 +47,115 @@ class Conflicts(Exception):
         super().__init__(f"{self.count} conflicts")
 
     def paths(self) -> Iterator[tuple[Manager, tuple[str, ...]]]:
-        """Yield pairs of manager and path, by manager; all of them may take much more memory than the sets."""
+        """Yield (manager, path), by manager.
+
+        It is an iterator, since all paths may take much more memory than the sets.
+        """
         for manager in sorted(self.owned):
             for path in in_order(self.owned[manager]):
                 yield manager, path
 
 
 class Versions(Protocol):
-    """The versions of a resource, as seen by one endpoint."""
+    """The versions of a resource, as one endpoint sees them."""
 
     def type_of(self, api_version: str) -> Type:
-        """Return the merge type of a version; raises MissingVersion."""
+        """Return the merge type of a version. Raise MissingVersion."""
 
     def reset(self, api_version: str) -> FieldSet:
-        """Return the paths that the endpoint does not let anybody own in a version (SSA-013)."""
+        """Return the paths of a version that the endpoint lets no manager own (SSA-013)."""
 
     def convert(self, document: View, api_version: str, doing: str) -> Document:
-        """Return the object in another version; raises MissingVersion, or ValueError with the text of a 500.
+        """Return the object in another version.
 
-        ``doing`` begins the text where another exception tells of what went wrong.
+        Raise MissingVersion, or ValueError with the text of a 500. Some texts begin with ``doing``.
         """
 
 
 class Write(Struct, frozen=True):
-    """One write: of whom, in which version, among which versions."""
+    """One write: its manager, its version, and the versions of the resource."""
 
     versions: Versions
     api_version: str
-    type: Type  # the merge type of that version
+    type: Type  # the merge type of ``api_version``
     manager: Manager
 
 
 def converted(versions: Versions, document: View | None, api_version: str, doing: str = "") -> View:
-    """Return the object in a version, checked unless it is in that version already; ``doing`` begins what is told.
+    """Return the object in a version; validate it unless it is in that version already.
 
-    None is what pruning leaves of an object that is owned as one.
+    ``doing`` is the beginning of an error's text. None is an object with one owner that pruning has deleted.
     """
     if document is None:
         raise ValueError(f"{doing}failed to convert value to unstructured for type <nil>")
     if document.get("apiVersion") == api_version:
         return document
-    of = versions.type_of(api_version)
+    type_ = versions.type_of(api_version)
     try:
         found = versions.convert(document, api_version, doing)
-        check(of, found, duplicates=False)
+        check(type_, found, duplicates=False)
     except ValueError as fault:
         raise ValueError(f"{doing}{fault}") from fault
     return found
 
 
 def compared(write: Write, live: View, new: View) -> Comparison:
-    """Return what a write changes; the new object fits its type, TypeFault when the live one does not."""
-    seen = compare(write.type, live, new)
-    before = union(seen.removed, seen.modified)
-    if before and not leaves_fit(write.type.map, live, before):  # all else of the live object is as in the new one
-        check(write.type, part_at(write.type, live, before))
-    return seen
+    """Return the changes of a write.
 
-
-def after(write: Write, live: View, new: View, managers: Managers, seen: Comparison) -> tuple[Managers, Losses]:
-    """Return the managers after a write that is no apply, the writer as it was, and what all others have lost.
-
-    ``seen`` is what ``compared`` says of the write.
+    The new object must fit its type. Raise TypeFault if the live one does not.
     """
-    losses = _losses(_ownable(write, seen))
+    changes = compare(write.type, live, new)
+    before = union(changes.removed, changes.modified)
+    # all other fields of the live object equal those of the new one
+    if before and not leaves_fit(write.type.map, live, before):
+        check(write.type, part_at(write.type, live, before))
+    return changes
+
+
+def after(write: Write, live: View, new: View, managers: Managers, changes: Comparison) -> tuple[Managers, Losses]:
+    """Return the managers after a write that is not an apply, and the losses of other managers.
+
+    The writer's own entry is not changed. ``changes`` is the result of ``compared``.
+    """
+    losses = _losses(_ownable(write, changes))
     if managers:  # a new object has none
-        managers = _taken(write, live, new, _reconciled(write.versions, live, managers), losses)
+        managers = _without_taken(write, live, new, _reconciled(write.versions, live, managers), losses)
     return managers, losses
 
 
 def apply(
     write: Write, live: View, config: View, managers: Managers, *, force: bool
 ) -> tuple[Document | None, Managers]:
-    """Return the object with the configuration applied, None when that changes nothing, and the managers after it.
+    """Apply a configuration; return the merged object, or None if it equals the live one, and the managers.
 
-    Raises Conflicts unless ``force``.
+    Raise Conflicts unless ``force``.
     """
-    of = write.type
+    type_ = write.type
     managers = _reconciled(write.versions, live, managers)
-    merged = merge(of, live, config)
+    merged = merge(type_, live, config)
     last = managers.get(write.manager)
-    fields = recursive_difference(fields_of(of, config), write.versions.reset(write.api_version))
+    fields = recursive_difference(fields_of(type_, config), write.versions.reset(write.api_version))
     managers[write.manager] = Owned(write.api_version, fields, last.time if last else "")
     new: Document = merged
-    if last is not None and (_abroad(write, managers, last) or _gone(last.fields, fields)):
-        new = with_emptied(of, config, _pruned(write, merged, managers, last))
-    changes = _ownable(write, compare(of, live, new))
-    managers = _taken(write, live, new, managers, _losses(changes), force=force)
-    same = live == new and equal(live, new)  # most differ, and the first of the two sees it soonest
+    if last is not None and (_owned_in_other_version(write, managers, last) or _has_lost(last.fields, fields)):
+        new = with_emptied(type_, config, _pruned(write, merged, managers, last))
+    changes = _ownable(write, compare(type_, live, new))
+    managers = _without_taken(write, live, new, managers, _losses(changes), force=force)
+    same = live == new and equal(live, new)  # most differ, and ``==`` finds a difference first
     return (None if same else new), managers
 
 
-def _abroad(write: Write, managers: Managers, last: Owned) -> bool:
-    """Tell whether anybody owns in another version: upstream finds there what the object has and that version lacks."""
+def _owned_in_other_version(write: Write, managers: Managers, last: Owned) -> bool:
+    """Return whether a manager owns fields in another version.
+
+    In that version, upstream finds fields of the object that the version of the write lacks.
+    """
     own = write.api_version
     return last.api_version != own or any(one.api_version != own for one in managers.values())
 
 
-def _gone(before: FieldSet, now: FieldSet) -> bool:
-    """Tell whether a set has lost a path; most are the same, which is seen sooner."""
+def _has_lost(before: FieldSet, now: FieldSet) -> bool:
+    """Return whether a set has lost a path; the usual equal sets are the fast path."""
     return before != now and bool(difference(before, now))
 
 
@@ -160,14 +173,16 @@ def _reconciled(versions: Versions, live: View, managers: Managers) -> Managers:
 
 
 def _ownable(write: Write, changes: Comparison) -> Comparison:
-    """Return what changed in the version written in, without what nobody may own."""
+    """Return the changes in the version of the write, without paths that no manager may own."""
     return changes.without(write.versions.reset(write.api_version))
 
 
-def _taken(write: Write, live: View, new: View, managers: Managers, losses: Losses, *, force: bool = True) -> Managers:
-    """Return the managers without what the change takes from all but the writer; raises Conflicts unless forced.
+def _without_taken(
+    write: Write, live: View, new: View, managers: Managers, losses: Losses, *, force: bool = True
+) -> Managers:
+    """Return the managers without the paths that the writer takes from them.
 
-    ``losses`` are those in the version written in.
+    Raise Conflicts unless ``force``. ``losses`` are those in the version of the write.
     """
     versions = write.versions
     by_version = {write.api_version: losses}
@@ -199,8 +214,8 @@ def _taken(write: Write, live: View, new: View, managers: Managers, losses: Loss
     return {manager: owned for manager, owned in found.items() if owned.fields}
 
 
-def _losses(seen: Comparison) -> Losses:
-    return union(seen.modified, seen.added), seen.removed
+def _losses(changes: Comparison) -> Losses:
+    return union(changes.modified, changes.added), changes.removed
 
 
 def _compared_in(versions: Versions, live: View, new: View, api_version: str) -> Comparison:
@@ -210,7 +225,7 @@ def _compared_in(versions: Versions, live: View, new: View, api_version: str) ->
 
 
 def in_order(paths: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of a set as upstream walks it: at each place its members, then what is below each."""
+    """Yield the paths of a set in upstream's order: the members of a node, then the paths below each."""
     elements = sorted((name for name in paths if name != SELF), key=order)
     for element in elements:
         if fieldset.is_member(paths[element]):
@@ -221,49 +236,52 @@ def in_order(paths: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[st
 
 
 def _pruned(write: Write, merged: View, managers: Managers, last: Owned) -> View:
-    """Return the merged object without what the applier applied last time, not now, and nobody else owns."""
+    """Delete the fields that the applier applied last time, not now, and that no other manager owns.
+
+    Return the pruned object.
+    """
     versions = write.versions
     try:
         whole = converted(versions, merged, last.api_version, f"{_PRUNING}failed to convert merged object{_LAST}")
     except MissingVersion:
         return merged
-    of = versions.type_of(last.api_version)
-    ours = with_named_fields(last.fields, of)
-    pruned = remove(of, whole, ours)
+    type_ = versions.type_of(last.api_version)
+    ours = with_named_fields(last.fields, type_)
+    pruned = remove(type_, whole, ours)
     pruned = _with_owned(versions, whole, pruned, last.api_version, managers)
     pruned = _with_dangling(versions, whole, pruned, last.api_version, ours)
     return converted(versions, pruned, write.api_version, _PRUNING)
 
 
 def _with_owned(versions: Versions, merged: View, pruned: View, first: str, managers: Managers) -> View:
-    """Return the pruned object with what any manager owns put back, version by version."""
+    """Return the pruned object with the fields that any manager owns restored, version by version."""
     sets: dict[str, list[FieldSet]] = {}
     for one in managers.values():
         sets.setdefault(one.api_version, []).append(one.fields)
     owned = {api_version: union_of(of_version) for api_version, of_version in sets.items()}
     doing = f"{_PRUNING}failed add back owned items: failed to convert "
-    # upstream: all but the first in no order
-    # who owns metadata comes first: no webhook's answer without them is taken
+    # Upstream takes all but the first version in no order. Versions in which metadata has an owner come first: an
+    # answer of a conversion webhook without metadata is refused.
     for api_version in sorted(owned, key=lambda version: (version != first, _METADATA not in owned[version], version)):
         try:
             merged = converted(versions, merged, api_version, f"{doing}merged object at version {api_version}: ")
             pruned = converted(versions, pruned, api_version, f"{doing}pruned object at version {api_version}: ")
         except MissingVersion:
             continue
-        of = versions.type_of(api_version)
-        kept = union(_named(of, pruned), with_named_fields(owned[api_version], of))
-        pruned = remove(of, merged, difference(_named(of, merged), kept))
+        type_ = versions.type_of(api_version)
+        kept = union(_named(type_, pruned), with_named_fields(owned[api_version], type_))
+        pruned = remove(type_, merged, difference(_named(type_, merged), kept))
     return pruned
 
 
 def _with_dangling(versions: Versions, merged: View, pruned: View, api_version: str, last: FieldSet) -> View:
-    """Return the pruned object with what the applier did not own last time put back."""
+    """Return the pruned object with the fields restored that the applier did not own last time."""
     doing = f"{_PRUNING}failed add back dangling items: failed to convert pruned object{_LAST}"
     pruned = converted(versions, pruned, api_version, doing)
-    of = versions.type_of(api_version)
-    gone = intersection(difference(_named(of, merged), _named(of, pruned)), last)
-    return remove(of, merged, gone)  # type: ignore[no-any-return]
+    type_ = versions.type_of(api_version)
+    gone = intersection(difference(_named(type_, merged), _named(type_, pruned)), last)
+    return remove(type_, merged, gone)  # type: ignore[no-any-return]
 
 
-def _named(of: Type, value: Any) -> FieldSet:
-    return with_named_fields(fields_of(of, value), of)
+def _named(type_: Type, value: Any) -> FieldSet:
+    return with_named_fields(fields_of(type_, value), type_)

@@ -7,7 +7,7 @@ from typing import Any
 from apiext import limits as server_limits
 from apiext.documents import json_patch, merge_patch, strategic_merge
 from apiext.documents.document import Document, View, clone
-from apiext.documents.encoding import DecodeError, decode_beyond, decode_json
+from apiext.documents.encoding import DecodeError, decode_json, decode_overflowing
 from apiext.documents.errors import BoundExceeded, OverflowingNumber
 from apiext.documents.member_order import in_order_of_members
 from apiext.meta import status
@@ -138,7 +138,7 @@ def _unread(raw: bytes) -> tuple[object, list[str], bool]:
     try:
         return *decode_json(raw), False
     except OverflowingNumber:
-        return *decode_beyond(raw), True
+        return *decode_overflowing(raw), True
     except BoundExceeded as error:
         raise status.bad_request(f"{_DECODING}{error}") from error
     except DecodeError as error:
@@ -180,10 +180,10 @@ def strategic_change(call: Call, raw: bytes, validation: str) -> Change:
         try:
             patched = strategic_merge.apply(shown, patch, lists)
         except strategic_merge.StrategicPatchError as error:
-            raise status.bad_request(error.told(go_print)) from error
+            raise status.bad_request(error.text_with(go_print)) from error
 
         def quoted() -> str:
-            return go_print(strategic_merge.left_over(shown, patch, lists))
+            return go_print(strategic_merge.remainder(shown, patch, lists))
 
         whole = _with_whole_numbers(patched) if has_whole else patched
         return restore_patched(call, whole, duplicates, validation, quoted, patched)
@@ -213,7 +213,7 @@ def _decode(
     try:
         return decode_json(raw)
     except OverflowingNumber as error:
-        check(decode_beyond(raw)[0])
+        check(decode_overflowing(raw)[0])
         raise status.bad_request(f"{prefix}{error}".replace("Go value", within)) from error
     except BoundExceeded as error:
         raise status.bad_request(f"{prefix}{error}") from error

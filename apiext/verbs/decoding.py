@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from apiext.documents.document import Document, View
-from apiext.documents.encoding import Nulled, decode_beyond, decode_json, decode_nulled, holds_beyond, resolved
+from apiext.documents.encoding import Nulled, decode_json, decode_nulled, decode_overflowing, has_overflow, resolved
 from apiext.documents.errors import MAX_NOTES, DecodeError
 from apiext.documents.go_json import in_order
 from apiext.documents.json_errors import as_written
@@ -70,7 +70,7 @@ def _normalize_body(call: Call, body: Body) -> tuple[Document, list[str]]:
     document, unknown = _normalize(call, _with_nulled(body) if nulled else _in_go_order(call, body))
     if nulled:
         document = resolved(document)
-    if body.beyond and holds_beyond(document):
+    if body.beyond and has_overflow(document):
         raise DecodeError(body.beyond)
     return document, unknown
 
@@ -142,7 +142,7 @@ def normalize_patched(
         if beyond and not _typed(call):  # upstream: the text is read before anything of it is looked at
             decode_json(quoted().encode(errors="replace"))
         document, unknown = _normalize(call, patched)
-        if beyond and holds_beyond(document):
+        if beyond and has_overflow(document):
             decode_json(quoted().encode(errors="replace"))
     except ValueError as error:
         text = quoted()
@@ -166,7 +166,7 @@ def _first_fault(call: Call, patched: View, text: str, found: str, *, beyond: bo
         return found
     raw = text.encode(errors="replace")
     try:
-        document, _ = decode_beyond(raw) if beyond else decode_json(raw)
+        document, _ = decode_overflowing(raw) if beyond else decode_json(raw)
         _normalize(call, {**document, **_type_of(patched)})
     except ValueError as error:
         return as_written(raw, str(error))

@@ -8,7 +8,7 @@ from apiext.catalog.served import Endpoint, Model, ServedVersion
 from apiext.crd.definition import GROUP
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, decode_yaml, json_kind, root_members
-from apiext.documents.errors import UnfitMessage
+from apiext.documents.errors import UndecodableMessage
 from apiext.documents.quotes import go_quote
 from apiext.meta import fields, objectmeta, options, status
 from apiext.meta.names import GroupKind, parse_group_version
@@ -81,7 +81,7 @@ def unreadable_body(model: Model, error: DecodeError, raw: bytes) -> status.Stat
     kind = model.kind
     if model is SCALE_MODEL:
         return status.bad_request(NO_SCALE)
-    if isinstance(error, UnfitMessage) and error.kind:
+    if isinstance(error, UndecodableMessage) and error.kind:
         text = f"{error.kind} in version {go_quote(error.version)} cannot be handled as a {kind}: {error}"
         return status.bad_request(text)
     return status.bad_request(f"the object provided is unrecognized (must be of type {kind}): {error} ({summary(raw)})")

@@ -69,7 +69,7 @@ class ScaleLens(Lens):
         return super().embed(call, stored, shown)
 
     def own(self, call: Call, stored: View, shown: View, new: Document) -> None:
-        ownership.put_back(call, stored, shown, new)
+        ownership.object_entries(call, stored, shown, new)
 
     def complete(self, call: Call, new: Document) -> Document:
         return call.served.shaping.complete(new) if call.served is call.resource.storage else new

@@ -18,7 +18,7 @@ from apiext.managedfields.path import shown as shown_path
 from apiext.managedfields.types import Type
 from apiext.managedfields.updater import Conflicts, MissingVersion
 from apiext.meta import status
-from apiext.meta.fields import FieldError, first_told
+from apiext.meta.fields import FieldError, first_shown
 from apiext.meta.options import WriteOptions
 from apiext.verbs import decoding, identity
 from apiext.verbs.call import Call
@@ -188,10 +188,10 @@ def with_owners(call: Call, shown: View, stored: View) -> Document:
     return found
 
 
-def put_back(call: Call, stored: View, shown: View, new: Document) -> None:
+def object_entries(call: Call, stored: View, shown: View, new: Document) -> None:
     """Set managedFields of an object that is about to be changed through its scale (SRV-010)."""
     before, of_scale = (document["metadata"].get("managedFields") for document in (stored, shown))
-    _set(new, scale.put_back(before, of_scale, _replicas(call), call.served.names.api_version))
+    _set(new, scale.object_entries(before, of_scale, _replicas(call), call.served.names.api_version))
 
 
 def _replicas(call: Call) -> scale.Paths:
@@ -384,7 +384,7 @@ class Application:
 def conflict(conflicts: Conflicts) -> status.StatusError:
     """Return the 409 of an apply: each field with its owner as a cause (SSA-008), as far as an answer has room."""
     errors = (FieldError(_CONFLICT, shown_path(path, owned=True), str(owner)) for owner, path in conflicts.paths())
-    found, complete = first_told(errors)
+    found, complete = first_shown(errors)
     causes = [
         {"reason": error.reason, "message": f"conflict with {error.body}", "field": error.field} for error in found
     ]

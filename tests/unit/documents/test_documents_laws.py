@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from apiext.conformance.support.waiting import PATIENCE, pause, prompt
 from apiext.documents import json_patch, merge_patch, yaml_text
 from apiext.documents.document import clone
-from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, encode, encode_telling, encode_yaml
+from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, encode, encode_with_float_flag, encode_yaml
 from apiext.documents.json_errors import syntax_error
 
 KEYS = st.sampled_from(["a", "b", "c/d", "e~f", "", "0", "ü", "é:"])
@@ -44,7 +44,7 @@ def test_encoding_is_read_back(document: dict[str, Any]) -> None:
 
 @given(OBJECTS | st.dictionaries(KEYS, st.floats(allow_nan=False, allow_infinity=False), max_size=3))
 def test_a_float_is_told_of(document: dict[str, Any]) -> None:
-    raw, floats = encode_telling(document)
+    raw, floats = encode_with_float_flag(document)
     assert raw == encode(document)
     assert floats or not any(isinstance(number, float) for number in numbers(document))
 
@@ -100,10 +100,10 @@ PLAIN_VALUES = st.recursive(
 def test_a_text_is_read_in_stretches_as_at_once(parts: list[str], stretch: int) -> None:
     """One regular expression over 2.8 MB kept all other threads waiting for 0.5 s."""
     text = "".join(parts)
-    whole = yaml_text._disguised(text)
+    whole = yaml_text._with_placeholders(text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(yaml_text, "_STRETCH", stretch)
-        assert yaml_text._disguised(text) == whole
+        patch.setattr(yaml_text, "_PIECE", stretch)
+        assert yaml_text._with_placeholders(text) == whole
 
 
 @pytest.mark.parametrize("text", ["{" + "a:" * 700_000 + "}", '"' + "a " * 700_000 + '"'], ids=["flow", "quoted"])

@@ -11,13 +11,13 @@ from apiext.conformance.support.waiting import prompt
 from apiext.documents import limits
 from apiext.documents.encoding import (
     DecodeError,
-    decode_beyond,
     decode_json,
+    decode_overflowing,
     decode_yaml,
     encode,
     encode_in_order,
     encode_yaml,
-    holds_beyond,
+    has_overflow,
     json_kind,
     pretty,
 )
@@ -33,11 +33,11 @@ def test_json_errors(case: Case) -> None:
 
 @pytest.mark.rows("DEC-001", "DEC-003")
 def test_numbers_that_no_float_holds_are_stood_for() -> None:
-    document, notes = decode_beyond(b'{"a": [1e400, {"b": -1e400}], "c": %s, "c": 1e308, "d": 7}' % (b"9" * 400))
+    document, notes = decode_overflowing(b'{"a": [1e400, {"b": -1e400}], "c": %s, "c": 1e308, "d": 7}' % (b"9" * 400))
     (beyond, inner), end = document["a"], document["c"]
     assert (beyond, inner["b"], end, document["d"]) == (10**400, -(10**400), 1e308, 7)
     assert notes == ['duplicate field "c"']
-    assert [holds_beyond(value) for value in (document, document["a"], inner, end, [7, 2**64])] == [
+    assert [has_overflow(value) for value in (document, document["a"], inner, end, [7, 2**64])] == [
         True,
         True,
         True,

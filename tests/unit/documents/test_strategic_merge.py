@@ -6,7 +6,7 @@ import pytest
 
 from apiext.conformance.support.cases import Case, case_name, load
 from apiext.documents.document import clone
-from apiext.documents.strategic_merge import StrategicPatchError, apply, left_over
+from apiext.documents.strategic_merge import StrategicPatchError, apply, remainder
 
 pytestmark = pytest.mark.rows("KUB-003")
 
@@ -134,7 +134,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
 def test_contradictions_are_refused(patch: dict[str, Any], says: str) -> None:
     with pytest.raises(StrategicPatchError) as refused:
         apply(LIVE, patch, LISTS)
-    assert refused.value.told(lambda value: "V") == says
+    assert refused.value.text_with(lambda value: "V") == says
 
 
 GIVEN = {"l": [1, 2]}
@@ -146,7 +146,7 @@ def test_strategic_merge(case: Case) -> None:
     if case.invalid:
         with pytest.raises(StrategicPatchError) as refused:
             apply(given, case.patch, LISTS)
-        assert refused.value.told(lambda value: "V") == case.invalid
+        assert refused.value.text_with(lambda value: "V") == case.invalid
     else:
         assert apply(given, case.patch, LISTS) == case.then
 
@@ -223,6 +223,6 @@ LEFT_OVER: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 def test_what_is_left_of_a_patch(case: tuple[dict[str, Any], dict[str, Any], dict[str, Any]]) -> None:
     document, patch, expected = case
     before = clone(document), clone(patch)
-    assert left_over(document, patch, LISTS) == expected
+    assert remainder(document, patch, LISTS) == expected
     apply(document, patch, LISTS)
     assert (document, patch) == before, "neither is changed"

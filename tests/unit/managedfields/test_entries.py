@@ -223,4 +223,4 @@ def test_who_owns_the_replicas_after_a_scale_was_written(before: Any, count: int
 
     new = of(count, None)
     ownership.record(ownership.kind_writer(SCALE, "k", "now"), of(1, scale.shown(before, paths)), new)
-    assert scale.put_back(before, new["metadata"].get("managedFields"), paths, "g/v1") == after
+    assert scale.object_entries(before, new["metadata"].get("managedFields"), paths, "g/v1") == after

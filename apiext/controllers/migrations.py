@@ -32,9 +32,9 @@ from apiext.crd.migration import (
     GONE,
     Plan,
     Turns,
-    loss,
-    lost,
-    may_pass,
+    is_temporary,
+    loss_text,
+    lost_fields,
     outcome,
     plan_of,
     remaining,
@@ -308,12 +308,12 @@ class Migrations:
             )
             uid, gone = await threads.run(call, _losses, served, work.plan, entry)
             if gone and work.plan is not None:
-                work.failed = f"{key}: apiext migrate: {loss(work.plan, gone, limits.MIGRATE_FAILURES)}"
+                work.failed = f"{key}: apiext migrate: {loss_text(work.plan, gone, limits.MIGRATE_FAILURES)}"
                 return
             code, message = await self._touch(call, uid, entry)
             said = outcome(code, "", "")
             now = await self._now(work, entry) if said in (GONE, CHANGED) else None
-            if may_pass(code) or (said == GONE and now is not None):
+            if is_temporary(code) or (said == GONE and now is not None):
                 work.passing.append(f"{key}: {message}")
             elif said == FAILED or (now is not None and now.revision == entry.revision):  # a webhook denied
                 work.failed = message
@@ -412,4 +412,4 @@ def _losses(served: ServedResource, plan: Plan | None, entry: Entry) -> tuple[st
     old, new = served.all_versions.get(version), served.all_versions.get(served.storage_version)
     if plan is None or version not in plan.compared or old is None or new is None:
         return uid, []
-    return uid, lost(old.codec.decode(entry.raw, entry.revision), new.codec.decode(entry.raw, entry.revision))
+    return uid, lost_fields(old.codec.decode(entry.raw, entry.revision), new.codec.decode(entry.raw, entry.revision))

@@ -1,1 +1,1 @@
-"""The CustomResourceDefinition: parsing, defaults, validation, naming, conditions."""
+"""CustomResourceDefinitions: decode, default, validate, name, and set conditions."""

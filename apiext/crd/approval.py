@@ -1,4 +1,4 @@
-"""Definitions in protected groups need an approval (CRD-038, CND-008)."""
+"""Require an approval for definitions in protected groups (CRD-038, CND-008)."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ def is_protected(group: str) -> bool:
 
 
 def approval_state(annotations: View | None) -> tuple[str, str]:
-    """Return the state of approval (missing, bypassed, approved, invalid) and its reason in words."""
+    """Return (state, reason): the state is missing, bypassed, approved or invalid."""
     annotation = (annotations or {}).get(ANNOTATION) or ""
     if not annotation:
         return MISSING, f"{_NEEDED}, {_SEE}"
@@ -35,7 +35,7 @@ def approval_state(annotations: View | None) -> tuple[str, str]:
 
 
 def _has_host(annotation: str) -> bool:
-    from apiext.cel.library import urls  # with its types (decision 36)
+    from apiext.cel.library import urls  # late, since it imports CEL's types (decision 36)
 
     try:
         url = urls.parse(annotation)
@@ -51,7 +51,7 @@ _ERRORS: dict[str, Callable[[str, str], FieldError]] = {
 
 
 def approval_errors(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with the approval; a state that did not change is never wrong (CRD-038)."""
+    """Return the errors of the approval; a state that does not change has none (CRD-038)."""
     if not is_protected((new.get("spec") or {}).get("group") or ""):
         return []
     annotations = (new.get("metadata") or {}).get("annotations") or {}
@@ -71,7 +71,7 @@ _CONDITIONS = {
 
 
 def approval_condition(document: View) -> Document | None:
-    """Return the condition that a definition in a protected group has, None for other groups (CND-008)."""
+    """Return the condition of a definition in a protected group, or None for other groups (CND-008)."""
     if not is_protected((document.get("spec") or {}).get("group") or ""):
         return None
     state, reason = approval_state((document.get("metadata") or {}).get("annotations"))

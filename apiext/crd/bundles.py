@@ -1,4 +1,4 @@
-"""CA bundles of webhooks: whether Go can read one of the certificates in them, and in which words it says that not."""
+"""Validate the CA bundles of webhooks as Go does, with its error texts."""
 
 import base64
 import re
@@ -12,7 +12,7 @@ _PEM = re.compile(
 
 
 def is_blank(bundle: str) -> bool:
-    """Return whether a CA bundle (base64) holds nothing but white space."""
+    """Return whether a CA bundle (base64) contains only white space."""
     try:
         return not base64.b64decode(bundle).strip()
     except ValueError:
@@ -20,18 +20,21 @@ def is_blank(bundle: str) -> bool:
 
 
 def bundle_fault(bundle: str) -> str:
-    """Return why a CA bundle (base64 of PEM) cannot be used, empty when one of its certificates can (CRD-037)."""
+    """Return the reason why a CA bundle (base64 of PEM) is unusable, or an empty text (CRD-037).
+
+    It is usable if Go can parse one of its certificates.
+    """
     try:
         data = base64.b64decode(bundle)
     except ValueError:
-        return "illegal base64 data"  # no server stores it so
+        return "illegal base64 data"  # no server stores such a bundle
     fault, end = "", 0
     for block in _PEM.finditer(data):
         with_headers = b":" in block["body"].partition(b"\n")[0]
         try:
             body = b"" if with_headers else base64.b64decode(b"".join(block["body"].split()), validate=True)
         except ValueError:
-            continue  # no block for Go: it goes on behind it
+            continue  # not a PEM block for Go, which continues after it
         end = block.end()
         if with_headers or block["type"] != b"CERTIFICATE":
             continue
@@ -41,7 +44,7 @@ def bundle_fault(bundle: str) -> str:
             fault = fault or f"failed to parse certificate: x509: {error}"
         else:
             return ""
-    rest = data[end:].partition(b"\n")[2] if end else data  # of a block's last line Go takes the end, too
+    rest = data[end:].partition(b"\n")[2] if end else data  # Go also skips the rest of a block's last line
     if not fault:
         fault = "unable to parse bytes as PEM block" if rest else "no valid certificate authority data seen"
     return fault if data else ""

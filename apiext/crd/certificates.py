@@ -1,6 +1,6 @@
-"""Certificates (X.509 in DER) as Go's crypto/x509 reads them, in its order and with its error texts.
+"""Parse certificates (X.509 in DER) as Go's crypto/x509 does, in its order and with its error texts.
 
-A library for certificates is stricter in some places and more lenient in others, and its next release may differ.
+A library for certificates is stricter in some checks, more lenient in others, and may change with each release.
 """
 
 import re
@@ -17,7 +17,7 @@ _WITHOUT_PARAMETERS = {"1.3.101.112": "Ed25519", "1.3.101.110": "X25519"}
 _CURVES = frozenset(("1.3.132.0.33", "1.2.840.10045.3.1.7", "1.3.132.0.34", "1.3.132.0.35"))  # P-224, 256, 384, 521
 _ED25519_SIZE = 32
 
-_READ_EXTENSIONS: Mapping[str, tuple[int, str]] = {  # the tag of the value, and its name in errors
+_READ_EXTENSIONS: Mapping[str, tuple[int, str]] = {  # tag of the value, and its name in errors
     "2.5.29.14": (_OCTETS, "subject key identifier"),
     "2.5.29.15": (_BITS, "key usage"),
     "2.5.29.17": (_SEQUENCE, "subject alternative names"),
@@ -35,11 +35,11 @@ _READ_EXTENSIONS: Mapping[str, tuple[int, str]] = {  # the tag of the value, and
 
 
 class Malformed(Exception):
-    """A certificate that Go refuses; the text is Go's, without the prefix ``x509: ``."""
+    """Go refuses the certificate; the text is Go's, without the prefix ``x509: ``."""
 
 
 class _Der:
-    """The DER elements of a text, one after the other."""
+    """A sequence of DER elements."""
 
     __slots__ = ("at", "data")
 
@@ -49,17 +49,17 @@ class _Der:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is left."""
+        """Return whether no element is left."""
         return self.at >= len(self.data)
 
     def peek(self) -> int:
-        """Return the tag of the next element, -1 at the end."""
+        """Return the tag of the next element, or -1 at the end."""
         return -1 if self.empty else self.data[self.at]
 
     def any(self, fault: str) -> tuple[int, bytes]:
-        """Return tag and content of the next element; raise Malformed with the fault if there is none."""
+        """Return tag and content of the next element. Raise Malformed(fault) if there is none."""
         data, at = self.data, self.at
-        if len(data) < at + 2 or data[at] & 0x1F == 0x1F:  # Go: no tag of several bytes
+        if len(data) < at + 2 or data[at] & 0x1F == 0x1F:  # Go refuses tags of several bytes
             raise Malformed(fault)
         size, begin = data[at + 1], at + 2
         if size & 0x80:
@@ -74,21 +74,21 @@ class _Der:
         return data[at], data[begin : begin + size]
 
     def take(self, tag: int, fault: str) -> bytes:
-        """Return the content of the next element; raise Malformed with the fault unless it has this tag."""
+        """Return the content of the next element. Raise Malformed(fault) unless it has this tag."""
         if self.peek() != tag:
             raise Malformed(fault)
         return self.any(fault)[1]
 
     def inside(self, tag: int, fault: str) -> "_Der":
-        """Return the elements inside the next one, as ``take``."""
+        """Return the elements inside the next one. Raise Malformed(fault) unless it has this tag."""
         return _Der(self.take(tag, fault))
 
     def optional(self, tag: int, fault: str) -> "_Der | None":
-        """Return the elements inside the next one if it has this tag, None otherwise."""
+        """Return the elements inside the next one if it has this tag, else None."""
         return self.inside(tag, fault) if self.peek() == tag else None
 
     def integer(self, fault: str) -> int:
-        """Return an INTEGER, which must be as short as it can be."""
+        """Return an INTEGER, which must have the shortest encoding."""
         content = self.take(_INTEGER, fault)
         padded = len(content) > 1 and content[0] in (0, 0xFF) and (content[0] ^ content[1]) < 0x80
         if not content or padded:
@@ -122,9 +122,10 @@ class _Der:
 
 
 def check_certificate(der: bytes) -> None:
-    """Raise Malformed for a certificate that Go cannot read.
+    """Raise Malformed for a certificate that Go refuses.
 
-    More lenient than Go: of extensions only the outermost element is read, and of elliptic keys only the curve.
+    It is more lenient than Go in two checks. Only the outermost element of an extension is parsed, and only the curve
+    of an elliptic key.
     """
     whole = _Der(der)
     certificate = whole.inside(_SEQUENCE, "malformed certificate")
@@ -140,7 +141,7 @@ def check_certificate(der: bytes) -> None:
     validity = body.inside(_SEQUENCE, "malformed validity")
     _check_time(validity)
     _check_time(validity)
-    _check_name(body.inside(_SEQUENCE, "malformed issuer"))  # Go: the subject's fault has that text, too
+    _check_name(body.inside(_SEQUENCE, "malformed issuer"))  # Go reports the same text for the subject
     _check_key(body.inside(_SEQUENCE, "malformed spki"))
     if version > 1:
         body.optional(_ISSUER_ID, "malformed issuerUniqueID")
@@ -155,7 +156,7 @@ def check_certificate(der: bytes) -> None:
 
 
 def _version(body: _Der) -> int:
-    """Return 1 to 3."""
+    """Return the version: 1, 2 or 3."""
     fault = "malformed version"
     given = body.optional(_VERSION, fault)
     number = given.integer(fault) if given is not None else 0
@@ -167,7 +168,7 @@ def _version(body: _Der) -> int:
 
 
 def _algorithm(element: _Der) -> tuple[str, bytes]:
-    """Return the identifier of an algorithm, and its parameters as they stand."""
+    """Return (identifier of an algorithm, its undecoded parameters)."""
     identifier, begin = element.identifier("malformed OID"), element.at
     if not element.empty:
         element.any("malformed parameters")
@@ -207,7 +208,8 @@ def _pattern(allowed: bytes, name: str) -> Callable[[bytes], str]:
     return lambda value: "" if matches(value) else f"invalid {name}"
 
 
-_STRINGS: Mapping[int, Callable[[bytes], str]] = {  # tag → what is wrong with such a string, empty for nothing
+# tag → function that returns the error of such a string, or an empty text
+_STRINGS: Mapping[int, Callable[[bytes], str]] = {
     0x0C: _is_no_utf8,
     0x12: _pattern(rb"[0-9 ]*", "NumericString"),
     0x13: _pattern(rb"[A-Za-z0-9 '()+,\-./:=?*&]*", "PrintableString"),
@@ -215,7 +217,7 @@ _STRINGS: Mapping[int, Callable[[bytes], str]] = {  # tag → what is wrong with
     0x16: _pattern(rb"[\x00-\x7f]*", "IA5String"),
     0x1E: _is_no_bmp,
 }
-_TIMES: Mapping[int, tuple[str, int, str]] = {  # tag → pattern, digits of the year, and the name in errors
+_TIMES: Mapping[int, tuple[str, int, str]] = {  # tag → pattern, digits of the year, name in errors
     _UTC_TIME: (r"\d{10}(\d\d)?(Z|[+-](?!0000)[01]\d[0-5]\d)", 2, "UTCTime"),
     _GENERAL_TIME: (r"\d{14}(Z|[+-](?!0000)[01]\d[0-5]\d)", 4, "GeneralizedTime"),
 }
@@ -230,9 +232,9 @@ def _check_time(times: _Der) -> None:
     text = times.take(tag, fault).decode("latin-1")
     if not re.fullmatch(pattern, text, re.ASCII):
         raise Malformed(fault)
-    year = int(text[:digits]) or 2000  # Go has a year 0, which is a leap year as well
+    year = int(text[:digits]) or 2000  # Go has a year 0, which is a leap year too
     if digits == len("YY"):
-        year = 2000 + year % 100  # a century before, the same years are leap years
+        year = 2000 + year % 100  # a century earlier, the same years are leap years
     numbers = [int(one) for one in re.findall(r"\d\d", re.split(r"[Z+-]", text[digits:])[0])]
     month, day, hour, minute, second = (*numbers, 0)[:5]
     try:

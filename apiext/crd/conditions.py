@@ -1,4 +1,4 @@
-"""Conditions of a definition: found, set, removed, with their transition times (CND-010)."""
+"""Find, set and remove the conditions of a definition, with their transition times (CND-010)."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ from apiext.documents.document import Document, View
 
 
 def find(conditions: Sequence[View] | None, kind: str) -> View | None:
-    """Return the condition of a type, None when it is not there."""
+    """Return the condition of a type, or None."""
     return next((item for item in conditions or () if item.get("type") == kind), None)
 
 
 def is_true(document: View, kind: str) -> bool:
-    """Return whether a definition's condition is there with status True."""
+    """Return whether a definition has the condition with status True."""
     found = find((document.get("status") or {}).get("conditions"), kind)
     return found is not None and found.get("status") == "True"
 
@@ -22,9 +22,9 @@ def condition(kind: str, status: str, reason: str, message: str) -> Document:
 
 
 def with_condition(conditions: Sequence[View] | None, new: View, now: str) -> list[View]:
-    """Return the conditions with one set: in its place, or appended (CND-010).
+    """Return the conditions with one replaced, or appended if it is new (CND-010).
 
-    ``now`` becomes the transition time when the status changes, or when there was none.
+    Its transition time becomes ``now`` if its status changes or if it has no time.
     """
     found = list(conditions or ())
     for index, old in enumerate(found):
@@ -37,12 +37,12 @@ def with_condition(conditions: Sequence[View] | None, new: View, now: str) -> li
 
 
 def without_condition(conditions: Sequence[View] | None, kind: str) -> list[View]:
-    """Return the conditions without those of a type."""
+    """Return the conditions without the one of a type."""
     return [item for item in conditions or () if item.get("type") != kind]
 
 
 def same_condition(old: View | None, new: View) -> bool:
-    """Return whether a condition says what the new one would, transition time aside."""
+    """Return whether two conditions are equal except for their transition times."""
     if old is None:
         return False
     return all((old.get(name) or "") == (new.get(name) or "") for name in ("type", "status", "reason", "message"))

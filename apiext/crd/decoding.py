@@ -1,4 +1,4 @@
-"""Bodies of definition requests as Go's types would hold them (CRD-004, CRD-008, CRD-009)."""
+"""Decode the bodies of definition requests as Go's types do (CRD-004, CRD-008, CRD-009)."""
 
 from apiext.crd import defaults, types
 from apiext.documents.document import Document, View
@@ -6,9 +6,9 @@ from apiext.go_types import typed
 
 
 def decode_v1(document: View) -> tuple[Document, list[str]]:
-    """Return a v1 body in canonical form with defaults, and the paths of unknown fields in the order of the body.
+    """Return a v1 body in canonical form with defaults, and its unknown paths in the order of the body.
 
-    Raises DecodeError (a ValueError) with Go's text, such as ``json: cannot unmarshal string into Go struct field
+    Raise DecodeError (a ValueError) with Go's text, such as ``json: cannot unmarshal string into Go struct field
     CustomResourceDefinitionNames.spec.names.shortNames of type []string``.
     """
     decoded, unknown = typed.decode(types.V1, document)
@@ -16,6 +16,6 @@ def decode_v1(document: View) -> tuple[Document, list[str]]:
 
 
 def decode_v1beta1(document: View) -> tuple[Document, list[str]]:
-    """Return a v1beta1 body in canonical form with the defaults of v1beta1, and the paths of unknown fields."""
+    """Return a v1beta1 body in canonical form with its defaults, and the paths of unknown fields."""
     decoded, unknown = typed.decode(types.V1BETA1, document)
     return defaults.default_v1beta1(decoded), unknown

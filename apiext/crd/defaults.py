@@ -1,4 +1,4 @@
-"""What is filled into a definition that was just decoded (CRD-002, B1-003)."""
+"""Fill in the defaults of a decoded definition (CRD-002, B1-003)."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def default_v1(document: Document) -> Document:
     webhook = conversion.get("webhook") or {}
     _port(webhook.get("clientConfig"))
     if webhook and webhook.get("clientConfig") is None and webhook.get("conversionReviewVersions") is None:
-        del conversion["webhook"]  # upstream: the internal form has no place for an empty one
+        del conversion["webhook"]  # upstream's internal form cannot represent an empty one
     _stored_versions(document)
     return document
 

@@ -1,4 +1,4 @@
-"""A CustomResourceDefinition as a value: what others ask of its v1 document, named."""
+"""A CustomResourceDefinition as a value, parsed from its v1 document."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ _NONE: Mapping[str, Any] = {}
 
 
 class Names(Struct, frozen=True):
-    """A set of names as requested or accepted; the empty string is a name not (yet) had."""
+    """The requested or accepted names of a definition; an empty string is a name that it does not have."""
 
     plural: str = ""
     singular: str = ""
@@ -33,7 +33,7 @@ class Names(Struct, frozen=True):
     categories: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON form: plural and kind always, the rest when set (CRD-004)."""
+        """Return the JSON form: plural and kind always, other fields if set (CRD-004)."""
         optional = {
             "singular": self.singular,
             "shortNames": list(self.short_names),
@@ -44,7 +44,10 @@ class Names(Struct, frozen=True):
 
 
 def names_of(document: View | None) -> Names:
-    """Return the value of ``spec.names`` or ``status.acceptedNames``; raises TypeError for values of other types."""
+    """Return the value of ``spec.names`` or ``status.acceptedNames``.
+
+    Raise TypeError if a field has a wrong type.
+    """
     if not isinstance(document, Mapping | None):
         raise TypeError(f"{json_kind(document)} in the place of names")
     given = document or _NONE
@@ -59,7 +62,10 @@ def names_of(document: View | None) -> Names:
 
 
 def _text(given: Any) -> str:
-    """Return a text, empty when it is not there: others may have stored anything in its place."""
+    """Return a string, empty if it is absent.
+
+    Raise TypeError for other types, which another server may have stored.
+    """
     if not isinstance(given, str | None):
         raise TypeError(f"{json_kind(given)} in the place of a text")
     return given or ""
@@ -79,7 +85,10 @@ def _conditions(given: Any) -> Sequence[View]:
 
 
 class Version(Struct, frozen=True):
-    """One entry of ``spec.versions``; ``schema`` is the openAPIV3Schema or None, ``scale`` its settings or None."""
+    """One entry of ``spec.versions``.
+
+    ``schema`` is its openAPIV3Schema, and ``scale`` the settings of its scale subresource; both may be None.
+    """
 
     name: str
     served: bool
@@ -94,7 +103,7 @@ class Version(Struct, frozen=True):
 
 
 class CustomResourceDefinition(Struct, frozen=True):
-    """A definition read from its v1 document; ``conversion`` is ``spec.conversion``."""
+    """A definition parsed from its v1 document; ``conversion`` is ``spec.conversion``."""
 
     name: str
     uid: str
@@ -113,23 +122,23 @@ class CustomResourceDefinition(Struct, frozen=True):
 
     @property
     def namespaced(self) -> bool:
-        """Whether its objects live in namespaces."""
+        """Return whether its objects are in namespaces."""
         return self.scope == "Namespaced"
 
     @property
     def storage_version(self) -> str:
-        """The version that objects are written in; empty when none is marked."""
+        """Return the version in which objects are stored, or an empty string if none is marked."""
         return next((version.name for version in self.versions if version.storage), "")
 
     @property
     def webhook(self) -> View | None:
-        """The conversion webhook's settings, None when versions differ by name only."""
+        """Return the settings of the conversion webhook, or None if the strategy is None."""
         if self.conversion.get("strategy") != "Webhook":
             return None
         return self.conversion.get("webhook") or _NONE
 
     def is_true(self, condition: str) -> bool:
-        """Return whether the condition is there with status True."""
+        """Return whether the definition has the condition with status True."""
         return any(item.get("type") == condition and item.get("status") == "True" for item in self.conditions)
 
 
@@ -138,7 +147,7 @@ def _schema(entry: View) -> View | None:
 
 
 def schema_of(document: View, version: str) -> View | None:
-    """Return the schema of a version of a v1 document; None when it has none, or there is no such version."""
+    """Return the schema of a version of a v1 document, or None if it has none or does not exist."""
     entries = (document.get("spec") or _NONE).get("versions") or ()
     return next((_schema(entry) for entry in entries if entry.get("name") == version), None)
 
@@ -160,9 +169,9 @@ def _version(entry: View) -> Version:
 
 
 def from_document(document: View) -> CustomResourceDefinition:
-    """Return the value of a v1 document; absent parts are empty, nothing is judged but the types of names, conditions.
+    """Parse a v1 document; absent parts are empty.
 
-    Raises TypeError or AttributeError for those of other types.
+    Only the types of names and conditions are checked. Raise TypeError or AttributeError if they are wrong.
     """
     metadata, spec = document.get("metadata") or _NONE, document.get("spec") or _NONE
     status = document.get("status") or _NONE

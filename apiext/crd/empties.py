@@ -1,4 +1,7 @@
-"""Empty lists and maps of versions and schemas: validation sees them, Go prints none (encoding/json, omitempty)."""
+"""Delete empty lists and maps in versions and schemas: Go omits them from JSON (omitempty).
+
+Validation still sees them.
+"""
 
 from typing import Any
 
@@ -14,12 +17,12 @@ _PRINTED_IF_FULL = frozenset(
 
 
 def may_hold_empty(raw: bytes) -> bool:
-    """Tell whether encoded bytes of a definition may hold an empty list or map that Go would not print."""
+    """Return whether the JSON of a definition may contain an empty list or map that Go would omit."""
     return any(mark in raw for mark in _MARKS)
 
 
 def without_empty(document: View) -> Document:
-    """Return a definition of either API version without the empty lists in its versions, schemas and conversion."""
+    """Return a definition of either API version without empty lists in its versions, schemas and conversion."""
     spec: Document = dict(document["spec"])
     if spec.get("validation"):
         spec["validation"] = clean_holder(spec["validation"])
@@ -38,7 +41,7 @@ def _clean_version(version: View) -> Document:
 
 
 def _clean_conversion(conversion: View) -> Document:
-    """Return a conversion without an empty list of review versions, and without a webhook that had nothing else."""
+    """Return a conversion without an empty list of review versions, and without an empty webhook."""
     found = {name: value for name, value in conversion.items() if value != []}
     if found.get("webhook"):
         found["webhook"] = {name: value for name, value in found["webhook"].items() if value != []}
@@ -48,7 +51,7 @@ def _clean_conversion(conversion: View) -> Document:
 
 
 def clean_holder(holder: View) -> Document:
-    """Return what holds a schema (a version's schema, a validation) without the empty lists and maps in it."""
+    """Return a version or validation whose schema has no empty lists and maps."""
     schema = holder.get("openAPIV3Schema")
     return {**holder, "openAPIV3Schema": _clean(schema)} if schema else dict(holder)
 

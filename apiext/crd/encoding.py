@@ -1,7 +1,7 @@
-"""The v1 form and the stored form of a definition, and the way between them (CRD-005…007, ETC-003, B1-006).
+"""Convert between the v1 form and the stored form of a definition (CRD-005…007, ETC-003, B1-006).
 
-The stored form is v1beta1: what all versions have in common stands at the top of the spec. Upstream's internal form,
-in whose words errors are given, has the same shape, so validation reads the stored form too.
+The stored form is v1beta1: fields that all versions have in common are at the top of the spec. Upstream's internal form
+has the same shape. Errors use its paths, so validation reads the stored form, too.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _HOISTED = (
 
 
 def to_storage(document: View) -> Document:
-    """Return the v1beta1 form of a decoded v1 definition; shares what it does not change."""
+    """Return the v1beta1 form of a decoded v1 definition; unchanged parts are shared."""
     return {**document, "apiVersion": V1BETA1, "spec": _hoisted(document["spec"])}
 
 
@@ -38,7 +38,7 @@ def _hoisted(spec: View) -> Document:
     if versions and versions[0]["name"]:
         found["version"] = versions[0]["name"]
     for below, above in _HOISTED:
-        if versions and all(_alike(version.get(below), versions[0].get(below)) for version in versions):
+        if versions and all(_equal(version.get(below), versions[0].get(below)) for version in versions):
             if versions[0].get(below) is not None:
                 found[above] = versions[0][below]
             for version in versions:
@@ -48,8 +48,8 @@ def _hoisted(spec: View) -> Document:
     return found
 
 
-def _alike(left: Any, right: Any) -> bool:
-    """Tell whether two parts are the same; an empty list is the same as none, as in a schema (Go's Semantic)."""
+def _equal(left: Any, right: Any) -> bool:
+    """Return whether two parts are equal; an empty list equals an absent one (Go's equality.Semantic)."""
     if same(left, right) or (left in (None, []) and right in (None, [])):
         return True
     if not left or not right or "openAPIV3Schema" not in left or "openAPIV3Schema" not in right:
@@ -68,7 +68,7 @@ def _flat_conversion(conversion: View) -> Document:
 
 
 def from_stored_form(document: View) -> Document:
-    """Return the v1 form of a decoded and defaulted v1beta1 definition; shares what it does not change."""
+    """Return the v1 form of a decoded and defaulted v1beta1 definition; unchanged parts are shared."""
     spec = document["spec"]
     known = (*(above for _, above in _HOISTED), "versions", "version", "conversion", "preserveUnknownFields")
     found: Document = {name: value for name, value in spec.items() if name not in known}
@@ -105,16 +105,16 @@ def _with_columns(version: View, old: str, new: str) -> Document:
 
 
 def check_version(document: View) -> None:
-    """Refuse a stored definition of a version that nobody here knows, perhaps one to come; raises DecodeError."""
+    """Raise DecodeError for a stored definition of an unknown API version, perhaps a future one."""
     version = document.get("apiVersion")
     if version not in (V1, V1BETA1):
         raise DecodeError(f'no kind "CustomResourceDefinition" is registered for version "{version or ""}"')
 
 
 def from_storage(document: View) -> Document:
-    """Return the v1 form of a stored definition, be it v1beta1 or v1, with defaults filled in.
+    """Return the v1 form of a stored definition of v1beta1 or v1, with defaults filled in.
 
-    Fields of a wrong type keep what Go's decoder would make of them; raises DecodeError when nothing can be made.
+    Fields of a wrong type get the value that Go's decoder gives them. Raise DecodeError if it refuses them.
     """
     check_version(document)
     if document["apiVersion"] == V1:

@@ -1,4 +1,4 @@
-"""Versions of definitions as upstream's internal types print in errors (DIS-04)."""
+"""Print versions of definitions as upstream's internal types do in errors (DIS-04)."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from apiext.schema.internal_text import internal
 
 
 def versions_text(versions: Any) -> str:
-    """Return the JSON of ``spec.versions`` of the stored form: null when it was never given."""
+    """Return the JSON of ``spec.versions`` of the stored form: null if the request did not set it."""
     return go_json(
         None if versions is None else [internal("CustomResourceDefinitionVersion", version) for version in versions]
     )

@@ -1,8 +1,7 @@
-"""What a storage migration is, whoever drives it: the plan of a definition, and what follows from each answer.
+"""Plan the storage migration of a definition, and interpret the answers to its writes.
 
-Two drive it: ``apiext migrate`` over the API, and the controller of StorageVersionMigrations in the server. An object
-is written again by an empty patch under its uid and resourceVersion, which the server does at the storage version
-(VER-002).
+``apiext migrate`` does this over the API, and the controller of StorageVersionMigrations does it in the server. An
+empty patch with uid and resourceVersion makes the server write an object at the storage version (VER-002).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +17,13 @@ _TOO_MANY = 429
 
 
 class MigrationError(Exception):
-    """A resource that cannot be migrated as things are; the text says why."""
+    """A resource cannot be migrated now; the text says why."""
 
 
 class Plan(Struct, frozen=True):
-    """What is to be done for one definition in one generation.
+    """The migration of one definition in one generation.
 
-    ``served`` tells whether the storage version is. ``compared`` are the served old versions whose objects may lose
+    ``served`` is true if the storage version is served. ``compared`` are the served old versions whose objects may lose
     fields.
     """
 
@@ -41,12 +40,12 @@ class Plan(Struct, frozen=True):
 
     @property
     def pending(self) -> list[str]:
-        """The versions that objects may still be stored in besides the storage version."""
+        """Return the versions, besides the storage version, in which objects may still be stored."""
         return [version for version in self.stored if version != self.storage]
 
 
 def plan_of(definition: View) -> Plan:
-    """Return what is to be done for a definition as served."""
+    """Return the plan for a definition as served."""
     metadata, spec, status = definition["metadata"], definition["spec"], definition.get("status") or {}
     versions: Sequence[Mapping[str, Any]] = spec["versions"]
     storage = next(version for version in versions if version["storage"])
@@ -70,69 +69,70 @@ def plan_of(definition: View) -> Plan:
 
 
 def touch(uid: str, revision: str) -> Document:
-    """Return the patch that has one state of an object written again."""
+    """Return the patch that rewrites one state of an object."""
     return {"metadata": {"uid": uid, "resourceVersion": revision}}
 
 
 def outcome(code: int, before: str, after: str) -> str:
-    """Return what the answer to ``touch`` means for an object; the revisions are those before and after.
+    """Return the outcome for an object, given the answer to its ``touch`` patch.
 
-    That it is gone or changed is true only if it is no longer at the revision before: webhooks deny with any code.
+    ``before`` and ``after`` are its revisions before and after. Only a new revision proves that it was deleted or
+    changed, since a webhook may deny with any code.
     """
     if code == 404:
         return GONE
     if code == 409:
-        return CHANGED  # by another writer, who may have left it as it was stored
+        return CHANGED  # another writer may have left it in the old version
     if code != 200:
         return FAILED
     return ALREADY if after == before else REWRITTEN
 
 
-def may_pass(code: int) -> bool:
-    """Tell whether a failure, such as a webhook's, may pass by itself."""
+def is_temporary(code: int) -> bool:
+    """Return whether a failure, such as a webhook's, may pass by itself."""
     return code >= 500 or code == _TOO_MANY
 
 
 def remaining(begun: Plan, definition: View) -> list[str] | None:
-    """Return the storedVersions once all objects were rewritten.
+    """Return the storedVersions to set once all objects are rewritten.
 
-    None when the definition is another one than at the beginning, or says something else: then some objects may have
-    been written at another version meanwhile.
+    Return None if the definition was replaced or changed since the beginning: then some objects may have been written
+    at another version.
     """
     now = plan_of(definition)
     return [now.storage] if (now.uid, now.generation) == (begun.uid, begun.generation) else None
 
 
-def lost(before: Any, after: Any, path: str = "") -> list[str]:
-    """Return the paths of what a document has and its other version has not; metadata is the same in both."""
+def lost_fields(before: Any, after: Any, path: str = "") -> list[str]:
+    """Return the paths of fields that a document has and its other version lacks; metadata is ignored."""
     if isinstance(before, dict) and isinstance(after, dict):
         found: list[str] = []
         for key, value in before.items():
             if not path and key in ("apiVersion", "kind", "metadata"):
                 continue
             where = f"{path}.{key}" if path else key
-            found += lost(value, after[key], where) if key in after else [where]
+            found += lost_fields(value, after[key], where) if key in after else [where]
         return found
     if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         pairs = enumerate(zip(before, after, strict=True))
-        return [text for index, (one, other) in pairs for text in lost(one, other, f"{path}[{index}]")]
+        return [text for index, (one, other) in pairs for text in lost_fields(one, other, f"{path}[{index}]")]
     return [] if same(before, after) else [path]
 
 
-def loss(plan: Plan, paths: Sequence[str], most: int) -> str:
-    """Return what is said of an object whose fields the storage version does not have."""
+def loss_text(plan: Plan, paths: Sequence[str], most: int) -> str:
+    """Return the text about an object whose fields the storage version does not have."""
     return f"{plan.storage} does not have {', '.join(paths[:most])}: see --allow-loss"
 
 
 class Turns:
-    """Spreads turns over time, so many per second; 0: at once."""
+    """Limit the rate of turns to ``rate`` per second; 0 means no limit."""
 
     def __init__(self, rate: float) -> None:
         self._gap = 1 / rate if rate else 0.0
         self._next = 0.0
 
     def take(self, now: float) -> float:
-        """Return the seconds until the turn that is taken."""
+        """Take the next turn; return the seconds until it."""
         turn = max(self._next, now)
         self._next = turn + self._gap
         return turn - now if self._gap else 0.0

@@ -1,4 +1,4 @@
-"""Which requested names a definition gets (CND-001…003): a pure function of it and its group's accepted names."""
+"""Decide which requested names a definition gets (CND-001…003), given its group's accepted names."""
 
 from collections.abc import Container, Iterator, Sequence
 
@@ -13,7 +13,7 @@ from apiext.meta.fields import aggregate
 
 
 class Naming(Struct, frozen=True):
-    """The outcome: names accepted now, and the two conditions, without transition times."""
+    """The names accepted now, and the two conditions without transition times."""
 
     accepted: Names
     names_condition: View
@@ -21,39 +21,39 @@ class Naming(Struct, frozen=True):
 
 
 Name = tuple[bool, str]
-"""Whether it is a kind or list kind, and the name: kinds and resource names do not conflict with each other."""
+"""(is a kind or list kind, name): kinds and resource names do not conflict with each other."""
 
 
 def distinct_names(names: Names) -> set[Name]:
-    """Return the names that no other definition of the group may have (CND-001)."""
+    """Return the names that must be unique in the group (CND-001)."""
     resources = (names.plural, names.singular, *names.short_names)
     return {*((False, name) for name in resources), (True, names.kind), (True, names.list_kind)}
 
 
 class NameIndex:
-    """Counts the accepted names of each group, and knows which undecided definitions request a name.
+    """Index of each group: accepted names, and the names that undecided definitions request.
 
-    A change of one definition costs as much as it has names, however many definitions its group has.
+    The cost of a change is proportional to the names of one definition, independent of the size of its group.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, CustomResourceDefinition]] = {}
-        self._taken: dict[str, dict[Name, int]] = {}  # group → name → how many definitions have it
+        self._taken: dict[str, dict[Name, int]] = {}  # group → name → number of definitions that have it
         self._requested: dict[str, dict[Name, dict[str, None]]] = {}  # group → name → undecided definitions
 
     def taken(self, group: str) -> Container[Name]:
-        """Return the names that definitions of a group have; it changes with ``put``."""
+        """Return the names that definitions of a group have, as a live view."""
         return self._taken.get(group, ())
 
     def put(self, name: str, group: str, definition: CustomResourceDefinition | None) -> list[str]:
-        """Replace a definition, None for one that is gone; its accepted names count in ``group``.
+        """Replace a definition, or remove it (None); its accepted names count in ``group``.
 
         Return the other undecided definitions that request a name which this change took or freed.
         """
         before, had, has = self._known.pop(name, None), set[Name](), set[Name]()
         if before is not None:
             had = distinct_names(before[1].accepted)
-            self._forget_requests(name, before[1])
+            self._remove_requests(name, before[1])
         if definition is not None:
             self._known[name] = (group, definition)
             has = distinct_names(definition.accepted)
@@ -70,7 +70,7 @@ class NameIndex:
         return list(woken)
 
     def _count(self, group: str, names: set[Name], more: int) -> Iterator[Name]:
-        """Count names of a group; yield those that no definition had before, or has now."""
+        """Add ``more`` to the counts of names; yield the names that became taken or free."""
         taken = self._taken.setdefault(group, {})
         for one in names:
             count = taken.get(one, 0) + more
@@ -83,7 +83,7 @@ class NameIndex:
         if not taken:
             del self._taken[group]
 
-    def _forget_requests(self, name: str, definition: CustomResourceDefinition) -> None:
+    def _remove_requests(self, name: str, definition: CustomResourceDefinition) -> None:
         requested = self._requested.get(definition.group, {})
         for one in distinct_names(definition.names):
             others = requested.get(one)
@@ -94,7 +94,7 @@ class NameIndex:
 
 
 def is_decided(definition: CustomResourceDefinition) -> bool:
-    """Tell whether a definition has the names that it requests, and its conditions say so."""
+    """Return whether a definition has the names that it requests, and conditions that say so."""
     return definition.names == definition.accepted and definition.is_true(NAMES_ACCEPTED)
 
 
@@ -110,14 +110,14 @@ _SCALARS = (  # field of Names, whether it is a kind, the reason of its conflict
 def decide_names(definition: CustomResourceDefinition, taken: Container[Name]) -> Naming:
     """Return the names that the definition gets, and its conditions.
 
-    ``taken`` are the names that the definitions of its group have, those of this definition included.
+    ``taken`` are the accepted names of the group's definitions, this one included.
     """
     requested, accepted = definition.names, definition.accepted
     names = accepted
     conflict: tuple[str, str] | None = None
     for name, is_kind, reason in _SCALARS:
         wanted, had = getattr(requested, name), getattr(accepted, name)
-        fresh = [wanted] if isinstance(wanted, str) else _fresh(wanted, had)
+        fresh = [wanted] if isinstance(wanted, str) else _missing(wanted, had)
         used = [f"{go_quote(value)} is already in use" for value in fresh if value != had and (is_kind, value) in taken]
         if used and wanted != had:
             conflict = (reason, aggregate(used))
@@ -131,8 +131,8 @@ def decide_names(definition: CustomResourceDefinition, taken: Container[Name]) -
     return Naming(names, naming, _established(definition, conflict is None))
 
 
-def _fresh(wanted: Sequence[str], had: Sequence[str]) -> list[str]:
-    """Return the short names that a definition has not got yet."""
+def _missing(wanted: Sequence[str], had: Sequence[str]) -> list[str]:
+    """Return the requested short names that a definition does not have yet."""
     known = frozenset(had)
     return [short for short in wanted if short not in known]
 

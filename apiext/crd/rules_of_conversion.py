@@ -1,4 +1,4 @@
-"""Rules of ``spec.conversion``: strategy, webhook address, review versions, CA bundle (CRD-035…037)."""
+"""Validate ``spec.conversion``: strategy, webhook address, review versions, CA bundle (CRD-035…037)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import quote_from_bytes, unquote, unquote_to_bytes
@@ -9,7 +9,7 @@ from apiext.documents.document import View
 from apiext.meta.fields import (
     INVALID,
     FieldError,
-    as_many_as_told,
+    as_many_as_shown,
     child,
     forbidden,
     go_value,
@@ -27,9 +27,10 @@ _UNUSED = "should not be set when strategy is not set to Webhook"
 
 
 def conversion_errors(conversion: View, path: str, *, recognized: bool, check_bundle: bool) -> Iterator[FieldError]:
-    """Yield what is wrong with a conversion in the stored form.
+    """Yield the errors of a conversion in the stored form.
 
-    ``recognized`` asks for a review version that we speak, ``check_bundle`` for a CA bundle that can be parsed.
+    ``recognized`` requires a review version that this server supports. ``check_bundle`` requires a CA bundle that can
+    be parsed.
     """
     strategy = conversion.get("strategy") or ""
     if not strategy:
@@ -52,7 +53,7 @@ def conversion_errors(conversion: View, path: str, *, recognized: bool, check_bu
 
 
 def address_errors(client: View, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with where a webhook is: a URL, or a service (CRD-036, VER-009)."""
+    """Yield the errors of a webhook's address: a URL, or a service (CRD-036, VER-009)."""
     url, service = client.get("url"), client.get("service")
     if (url is None) == (service is None):
         yield required(path, "exactly one of url or service is required")
@@ -74,9 +75,9 @@ def _client_errors(client: View, path: str, check_bundle: bool) -> Iterator[Fiel
 def review_errors(
     reviews: Sequence[str] | None, path: str, missing: str = "", *, recognized: bool
 ) -> Iterator[FieldError]:
-    """Yield what is wrong with a webhook's versions of reviews; ``missing`` is told when there are none.
+    """Yield the errors of a webhook's review versions; ``missing`` is the text if it has none.
 
-    ``recognized`` asks for one that we speak.
+    ``recognized`` requires one that this server supports.
     """
     if not reviews:
         yield required(path, missing)
@@ -94,12 +95,12 @@ def review_errors(
 
 
 def recognizes(reviews: Sequence[str]) -> bool:
-    """Return whether any of the review versions is one that we speak."""
+    """Return whether this server supports any of the review versions."""
     return any(review in REVIEW_VERSIONS for review in reviews)
 
 
 def _url_errors(url: str, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with a webhook's URL (CRD-036); upstream shows the offending part as the value."""
+    """Yield the errors of a webhook's URL (CRD-036); as upstream, they show the invalid part as the value."""
     try:
         parts = urls.parse(url, request=False)
     except ValueError as error:
@@ -118,13 +119,13 @@ def _url_errors(url: str, path: str) -> Iterator[FieldError]:
 
 
 def _user(given: str) -> str:
-    """Return user information as Go writes it: all that need not be escaped is not."""
+    """Return user information as Go prints it: only characters that require it are escaped."""
     return ":".join(quote_from_bytes(unquote_to_bytes(part), "$&+,;=") for part in given.split(":", 1))
 
 
 def _service_errors(service: View, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with a webhook's service reference (VER-009)."""
-    # upstream: name and namespace are handed over in each other's place, so errors name the other field
+    """Yield the errors of a webhook's service reference (VER-009)."""
+    # upstream passes name and namespace in the wrong order, so errors name the other field
     if not service.get("namespace"):
         yield required(child(path, "name"))
     if not service.get("name"):
@@ -140,10 +141,10 @@ def _service_path_errors(given: str | None, path: str) -> Iterator[FieldError]:
         return
     if not given.startswith("/"):
         yield invalid(path, given, "must start with a '/'")
-    # upstream: the first byte goes, whatever it is
+    # as upstream: the first byte is dropped, whatever it is
     rest = given.encode()[1:].decode("utf-8", "replace")
     faults, shown = _segment_faults(rest.removesuffix("/").split("/")), f"Invalid value: {go_value(given)}"
-    yield from as_many_as_told(FieldError(INVALID, path, f"{shown}: {fault}") for fault in faults)
+    yield from as_many_as_shown(FieldError(INVALID, path, f"{shown}: {fault}") for fault in faults)
 
 
 def _segment_faults(segments: Iterable[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Rules of the parts of a definition that stand by themselves: names, columns, subresources, fields (CRD-023…034)."""
+"""Validate parts of a definition: names, columns, subresources, selectable fields (CRD-023…034)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from apiext.documents.go_json import go_json
 from apiext.meta.fields import (
     INVALID,
     FieldError,
-    as_many_as_told,
+    as_many_as_shown,
     child,
     duplicate,
     go_value,
@@ -34,12 +34,12 @@ _NOT_SELECTABLE = (
 
 
 def invalid_json(path: str, text: str, detail: str) -> FieldError:
-    """Return the error of a value whose JSON is given."""
+    """Return the error of a value, given its JSON."""
     return FieldError(INVALID, path, f"Invalid value: {text}: {detail}")
 
 
 def name_errors(names: View, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with the names that are there (CRD-023); a missing one is no fault here."""
+    """Yield the errors of names that are set (CRD-023); a missing name is reported elsewhere."""
     for name, prefix in (("plural", ""), ("singular", ""), ("kind", _MIXED), ("listKind", _MIXED)):
         value = names.get(name) or ""
         faults = dns1035_label(lower(value) if prefix else value) if value else []
@@ -60,7 +60,7 @@ def _label_errors(labels: Sequence[str], path: str) -> Iterator[FieldError]:
 
 
 def deprecation_errors(version: View, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with the deprecation warning of a version (CRD-031)."""
+    """Yield the errors of a version's deprecation warning (CRD-031)."""
     warning = version.get("deprecationWarning")
     if warning is None:
         return
@@ -87,7 +87,7 @@ def _warning_faults(warning: str) -> Iterator[str]:
 
 
 def column_errors(columns: Sequence[View], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with printer columns in the stored form (CRD-032)."""
+    """Yield the errors of printer columns in the stored form (CRD-032)."""
     for index, column in enumerate(columns):
         where = item(path, index)
         if not column.get("name"):
@@ -104,7 +104,7 @@ def column_errors(columns: Sequence[View], path: str) -> Iterator[FieldError]:
 
 
 def subresource_errors(subresources: View | None, path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with the paths of the scale subresource (CRD-033)."""
+    """Yield the errors of the paths of the scale subresource (CRD-033)."""
     scale = (subresources or {}).get("scale")
     if scale is None:
         return
@@ -122,16 +122,19 @@ def _path_errors(text: str, path: str, under: tuple[str, ...], *, pointer: bool 
     elif not text.startswith("."):
         yield invalid(path, text, "must be a simple json path starting with .")
     elif under and not text.startswith(tuple(f".{name}." for name in under)):
-        places = f".{under[0]}" if len(under) == 1 else " or ".join(f".{name}" for name in under)
-        detail = f"should be a json path under {'either ' if len(under) > 1 else ''}{places}"
-        # upstream: what a pointer points to is shown as JSON
+        known = f".{under[0]}" if len(under) == 1 else " or ".join(f".{name}" for name in under)
+        detail = f"should be a json path under {'either ' if len(under) > 1 else ''}{known}"
+        # as upstream: the value of a pointer is shown as JSON
         yield invalid_json(path, go_json(text), detail) if pointer else invalid(path, text, detail)
 
 
 def selectable_errors(
     fields: Sequence[View], node: Structural, path: str, *, limited: bool = True
 ) -> Iterator[FieldError]:
-    """Yield what is wrong with selectable fields, whose schema is the node (CRD-034); ``limited`` counts them."""
+    """Yield the errors of selectable fields (CRD-034).
+
+    ``node`` is the schema of the objects. ``limited`` also checks their number.
+    """
     seen: set[str] = set()
     for index, selectable in enumerate(fields):
         text, where = selectable.get("jsonPath") or "", item(path, index)
@@ -154,27 +157,27 @@ def selectable_errors(
         yield too_many(path, len(seen), MAX_SELECTABLE)
 
 
-def _lacking(versions: Sequence[View], places: dict[str, int]) -> Iterator[str]:
-    """Yield the storage versions that are not there; each is looked for once."""
+def _missing_versions(versions: Sequence[View], known: dict[str, int]) -> Iterator[str]:
+    """Yield the stored versions that are not in the spec; each is looked up once."""
     for version in versions:
         name = version["name"]
-        if version["storage"] and name not in places:
+        if version["storage"] and name not in known:
             yield name
-        places.pop(name, None)
+        known.pop(name, None)
 
 
 def stored_version_errors(stored: Any, versions: Sequence[View], path: str) -> Iterator[FieldError]:
-    """Yield what is wrong with ``status.storedVersions`` (CRD-039)."""
+    """Yield the errors of ``status.storedVersions`` (CRD-039)."""
     if not stored:
         yield invalid(path, stored, "must have at least one stored version")
         return
-    places = {name: index for index, name in enumerate(stored)}
+    known = {name: index for index, name in enumerate(stored)}
     shown = go_value(list(stored))
-    lacking = _lacking(versions, places)
-    yield from as_many_as_told(invalid_json(path, shown, f"must have the storage version {name}") for name in lacking)
+    lacking = _missing_versions(versions, known)
+    yield from as_many_as_shown(invalid_json(path, shown, f"must have the storage version {name}") for name in lacking)
     for version in versions:
-        places.pop(version["name"], None)
-    for name, index in places.items():
+        known.pop(version["name"], None)
+    for name, index in known.items():
         text = (
             f"missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions"
             f" until a storage migration ensures no data remains persisted in {name} and removes {name} from"

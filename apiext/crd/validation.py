@@ -1,7 +1,7 @@
-"""What is wrong with a definition: on create, on update against the stored one, on status writes (CRD-020…040, UPD).
+"""Validate a definition on create, on update, and on writes of its status (CRD-020…040, UPD).
 
-Everything is judged in the stored form, whose paths are those of upstream's errors (CRD-005). Metadata is judged
-elsewhere, but for the name, which must spell plural and group.
+The stored form is validated, since its paths are those of upstream's errors (CRD-005). Metadata is validated elsewhere,
+except for the name, which must consist of plural and group.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ from apiext.crd.rules_of_parts import (
 from apiext.crd.rules_of_root import root_errors, validator_error
 from apiext.documents.document import View
 from apiext.documents.equality import same
-from apiext.meta.fields import FieldError, as_many_as_told, child, forbidden, invalid, item, not_supported, required
+from apiext.meta.fields import FieldError, as_many_as_shown, child, forbidden, invalid, item, not_supported, required
 from apiext.meta.syntax import dns1035_label, dns1123_subdomain
 from apiext.schema import definitions, options, rules_of_structure
 from apiext.schema.field_paths import NOWHERE
@@ -37,7 +37,7 @@ from apiext.schema.parse import parse
 
 SCOPES = ("Cluster", "Namespaced")
 _PRESERVE = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
-_PARTS = (  # at the top of the spec, in a version, in words
+_PARTS = (  # field at the top of the spec, field in a version, name in texts
     ("validation", "schema", "schemas"),
     ("subresources", "subresources", "subresources"),
     ("additionalPrinterColumns", "additionalPrinterColumns", "additionalPrinterColumns"),
@@ -45,14 +45,15 @@ _PARTS = (  # at the top of the spec, in a version, in words
 
 
 class Rules(Struct, frozen=True):
-    """Which rules hold: all for a new v1 definition, fewer where the stored one broke them already (UPD-002)."""
+    """The rules to enforce: all for a new v1 definition, fewer if the stored one violates them (UPD-002)."""
 
     recognized_reviews: bool = True
     fixed_names: bool = False
     schema_needed: bool = True
     bundle_checked: bool = False
     many_selectable: frozenset[str] = frozenset()  # versions that may keep too many; "" is the top of the spec
-    same_schema: frozenset[str] = frozenset()  # versions whose schema is as it was; the first one's is that of the top
+    # versions with an unchanged schema; that of the first version is at the top
+    same_schema: frozenset[str] = frozenset()
     preserve_forbidden: bool = True
     approval_needed: bool = True
     schema: options.Options = field(default_factory=options.Options)
@@ -68,25 +69,25 @@ V1BETA1 = Rules(
 
 
 def validate(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with a v1 definition; ``old`` is the stored one on update."""
+    """Return the errors of a v1 definition; ``old`` is the stored one on update."""
     return validate_stored_form(to_storage(new), to_storage(old) if old is not None else None, V1)
 
 
 def validate_v1beta1(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with a v1beta1 definition (B1-004)."""
+    """Return the errors of a v1beta1 definition (B1-004)."""
     return validate_stored_form(new, old, V1BETA1)
 
 
 def validate_stored_form(new: View, old: View | None, rules: Rules) -> list[FieldError]:
-    """Return what is wrong with a definition in the stored form, held to the rules of its API version."""
+    """Return the errors of a definition in the stored form, by the rules of its API version."""
     if old is None:
-        return list(as_many_as_told(_errors(new, None, rules)))
+        return list(as_many_as_shown(_errors(new, None, rules)))
     rules = ratcheted(new, old, rules)
-    errors = list(as_many_as_told(_errors(new, old, rules)))
-    if not errors:  # what the old schemas broke is only looked for when something is wrong: it takes longest
+    errors = list(as_many_as_shown(_errors(new, old, rules)))
+    if not errors:  # slow path: the violations of the old schemas are looked for only if there are errors
         return errors
     broken = definitions.ratchets([schema for schema, _ in schemas_of(old["spec"])])
-    return list(as_many_as_told(_errors(new, old, replace(rules, schema=_both(rules.schema, broken)))))
+    return list(as_many_as_shown(_errors(new, old, replace(rules, schema=_both(rules.schema, broken)))))
 
 
 def _errors(new: View, old: View | None, rules: Rules) -> Iterator[FieldError]:
@@ -105,14 +106,14 @@ def _errors(new: View, old: View | None, rules: Rules) -> Iterator[FieldError]:
 
 
 def validate_status(new: View, old: View | None) -> list[FieldError]:
-    """Return what is wrong with a definition written through its status: the accepted names only (CRD-039)."""
+    """Return the errors of a write of a definition's status: of the accepted names only (CRD-039)."""
     return list(name_errors((new.get("status") or {}).get("acceptedNames") or {}, "status.acceptedNames"))
 
 
 def ratcheted(new: View, old: View, rules: Rules) -> Rules:
-    """Return the rules for an update: what the stored definition broke already may stay broken (UPD-001, UPD-002).
+    """Return the rules for an update: the stored definition's violations are allowed (UPD-001, UPD-002).
 
-    Those of its schemas are left as they are.
+    The options of its schemas are not changed.
     """
     spec = old["spec"]
     conversion = spec.get("conversion") or {}
@@ -191,7 +192,7 @@ def _lacks_schema(spec: View) -> bool:
 def _metadata_name_errors(document: View) -> list[FieldError]:
     metadata, spec = document.get("metadata") or {}, document["spec"]
     wanted = f"{spec['names']['plural']}.{spec['group']}"
-    # upstream: a generateName is held to the rule as well, so no definition can have one
+    # as upstream: generateName must fulfil the rule as well, so no definition can have one
     given = [(field, metadata.get(field)) for field in ("generateName", "name")]
     text = 'must be spec.names.plural+"."+spec.group'
     return [invalid(f"metadata.{field}", name, text) for field, name in given if name and name != wanted]
@@ -259,7 +260,7 @@ def _has_status(subresources: View | None) -> bool:
 
 
 def _subresources(spec: View) -> Mapping[str, View | None]:
-    """Return the subresources of versions by name: upstream, those of the first of a name."""
+    """Return the subresources of versions by name; as upstream, the first of equal names counts."""
     own = [(version["name"], version.get("subresources")) for version in spec.get("versions") or ()]
     if all(given is None for _, given in own):
         return {name: spec.get("subresources") for name, _ in own}
@@ -278,9 +279,13 @@ def _version_errors(spec: View, rules: Rules, path: str) -> Iterator[FieldError]
 
 
 def _part_errors(holder: View, path: str, schema: str, status: bool, rules: Rules) -> Iterator[FieldError]:
-    """Yield what is wrong with the parts that a spec and a version both have; ``schema`` is the schema's name there."""
+    """Yield the errors of parts that a spec and a version both have.
+
+    ``schema`` is the name of their schema field.
+    """
     name = holder.get("name") or "" if schema == "schema" else ""
-    if (name or holder.get("version")) in rules.same_schema:  # UPD-003; upstream: the top is the first version's
+    # UPD-003; upstream: the top is the schema of the first version
+    if (name or holder.get("version")) in rules.same_schema:
         rules = replace(rules, schema=replace(rules.schema, limited_rules=False))
     yield from _schema_errors(holder.get(schema), child(path, schema), status, rules)
     yield from subresource_errors(holder.get("subresources"), child(path, "subresources"))
@@ -296,7 +301,7 @@ def _schema_errors(holder: View | None, path: str, status: bool, rules: Rules) -
     errors = list(root_errors(schema, where, status=status))
     inner = definitions.definition_errors(schema, where, rules.schema)
     unsupported = rules_of_structure.unsupported(schema) if errors else ""
-    if unsupported and inner == [invalid(where, "", unsupported)]:  # said only when nothing else is wrong (STR-012)
+    if unsupported and inner == [invalid(where, "", unsupported)]:  # reported only without other errors (STR-012)
         inner = []
     return errors + inner or validator_error(schema, path)
 
@@ -318,7 +323,7 @@ def _selectable_errors(holder: View, path: str, schema: str, *, limited: bool) -
         yield invalid(child(path, "schema.openAPIV3Schema"), "", unsupported)
     if found is None or unsupported:
         faults = selectable_errors(selectable, parse({}), where, limited=limited)
-        # the reference crashes at the first path that it has to follow (DIS-20)
+        # upstream crashes at the first path that it has to follow (DIS-20)
         yield from (fault for fault in faults if not fault.body.endswith(NOWHERE))
         return
     yield from selectable_errors(selectable, parse(found), where, limited=limited)

@@ -1,4 +1,4 @@
-"""What the writer of a definition is warned of (UPD-009, B1-005)."""
+"""Return the warnings for the writer of a definition (UPD-009, B1-005)."""
 
 from apiext.crd.encoding import to_storage
 from apiext.crd.validation import schemas_of
@@ -7,7 +7,7 @@ from apiext.schema.definitions import format_warnings, rule_warnings, set_warnin
 
 
 def warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about a v1 definition; on update only about what the stored one did not have."""
+    """Return the warnings about a v1 definition; on update only those that the stored one does not cause."""
     return stored_form_warnings(to_storage(new), to_storage(old) if old is not None else None)
 
 

@@ -1,1 +1,1 @@
-"""The words every Kubernetes object shares: names, metadata, selectors, Status."""
+"""Parts of the API that all objects share: names, metadata, selectors, options, Status."""

@@ -1,6 +1,6 @@
-"""Validation errors of fields: the path of a value, and the reason (ERR-07…10).
+"""Validation errors of fields: reason, path, text (ERR-07…10).
 
-A path is its rendered text (``spec.versions[0].name``); the empty path renders as ``<nil>``.
+A path is a string (``spec.versions[0].name``); the empty path renders as ``<nil>``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ INTERNAL = "InternalError"
 
 
 class FieldError(Struct, frozen=True):
-    """One wrong field: the cause's reason, the path's text, and the message without the path."""
+    """The error of one field: the cause's reason, the path, and the message without the path."""
 
     reason: str
     field: str
@@ -37,34 +37,34 @@ class FieldError(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Characters that an answer takes to tell of it, each of them twice: as a cause and in its message."""
+        """Return the characters that the error takes in an answer: twice its text, as a cause and in the message."""
         return len(self.field) + len(self.body)
 
 
 class Errors(list[FieldError]):
-    """Field errors as far as an answer shows them, and one more.
+    """Field errors up to the first one over the room of an answer.
 
-    A generator that is added with ``+=`` is read no further than that: a body can have a million errors, each of which
-    would take more memory than the value that it is about.
+    A generator that is added with ``+=`` is consumed only so far. A body can have a million errors, each of which may
+    need more memory than its value.
     """
 
     _size = 0
 
     def __init__(self, errors: Iterable[FieldError] = ()) -> None:
-        if errors:  # each write makes some without any
+        if errors:  # most writes have none
             self.extend(errors)
 
     @property
     def is_full(self) -> bool:
-        """True if an answer has no room for more."""
+        """Return True if an answer has no room for more."""
         return len(self) > 1 and not has_room(len(self), self._size)
 
     def append(self, error: FieldError) -> None:
-        """Add an error if an answer shows it."""
+        """Add an error unless an answer has no room for it."""
         self.extend((error,))
 
     def extend(self, errors: Iterable[FieldError]) -> None:
-        """Add errors as far as an answer shows them."""
+        """Add errors until an answer has no room for more."""
         for error in errors:
             if self.is_full:
                 return
@@ -76,8 +76,11 @@ class Errors(list[FieldError]):
         return self
 
 
-def as_many_as_told(errors: Iterable[FieldError]) -> Iterator[FieldError]:
-    """Yield errors as far as an answer shows them, and one more: each may quote the whole of a long value."""
+def as_many_as_shown(errors: Iterable[FieldError]) -> Iterator[FieldError]:
+    """Yield errors up to the first one over the room of an answer.
+
+    Each error may quote a long value as a whole, so all of them could need too much memory.
+    """
     size = 0
     for count, error in enumerate(errors, 1):
         yield error
@@ -87,20 +90,23 @@ def as_many_as_told(errors: Iterable[FieldError]) -> Iterator[FieldError]:
 
 
 def first_by_text(errors: Iterable[FieldError]) -> list[FieldError]:
-    """Return errors by text as far as an answer shows them, and one more; not many more are held at a time."""
+    """Return the errors that come first by text, up to the first one over the room of an answer.
+
+    It holds few more in memory at a time.
+    """
     found: list[FieldError] = []
     count = size = 0
     for error in errors:
         found.append(error)
         count, size = count + 1, size + error.size
         if not has_room(count, size):
-            found = list(as_many_as_told(sorted(found, key=str)))
+            found = list(as_many_as_shown(sorted(found, key=str)))
             count = size = 0
-    return list(as_many_as_told(sorted(found, key=str)))
+    return list(as_many_as_shown(sorted(found, key=str)))
 
 
-def first_told(errors: Iterable[FieldError]) -> tuple[list[FieldError], bool]:
-    """Return the errors that an answer has room for, one at least, and whether those are all."""
+def first_shown(errors: Iterable[FieldError]) -> tuple[list[FieldError], bool]:
+    """Return the errors that an answer has room for, at least one, and whether these are all."""
     found: list[FieldError] = []
     size = 0
     for error in errors:
@@ -112,18 +118,21 @@ def first_told(errors: Iterable[FieldError]) -> tuple[list[FieldError], bool]:
 
 
 def has_room(count: int, size: int) -> bool:
-    """Tell whether an answer has room for so many errors of a size in all; there is room for one of any size."""
+    """Return whether an answer has room for ``count`` errors of ``size`` characters in all.
+
+    There is always room for one.
+    """
     return count == 1 or (count <= limits.MAX_FIELD_ERRORS and size <= limits.MAX_FIELD_ERROR_BYTES)
 
 
 def child(path: str, name: str) -> str:
-    """Return the path of a named member."""
+    """Return the path of a field."""
     name = short(name)
     return f"{path}.{name}" if path else name
 
 
 def item(path: str, key: str | int) -> str:
-    """Return the path of a list index or a map key."""
+    """Return the path of a list item or of a map value."""
     return f"{path}[{key if key.__class__ is int else short(str(key))}]"
 
 
@@ -135,12 +144,12 @@ def field_path(path: Path, begin: str = "") -> str:
 
 
 def required(path: str, detail: str = "") -> FieldError:
-    """Return the error of a value that is missing."""
+    """Return the error of a missing value."""
     return FieldError(REQUIRED, path, f"Required value: {detail}" if detail else "Required value")
 
 
 def invalid(path: str, value: Any, detail: str) -> FieldError:
-    """Return the error of a value that is malformed."""
+    """Return the error of a malformed value."""
     return FieldError(INVALID, path, f"Invalid value: {go_value(value)}: {detail}")
 
 
@@ -150,19 +159,19 @@ def invalid_omit(path: str, detail: str) -> FieldError:
 
 
 def type_invalid(path: str, value: Any, detail: str) -> FieldError:
-    """Return the error of a value of the wrong type."""
+    """Return the error of a value of a wrong type."""
     return FieldError(TYPE_INVALID, path, f"Invalid value: {go_value(value)}: {detail}")
 
 
 def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
-    """Return the error of a value outside an enumeration, in the order given."""
+    """Return the error of a value outside an enum, with the supported ones in the order given."""
     listed = ", ".join(go_quote(name) for name in supported)
     body = f"Unsupported value: {go_value(value)}"
     return FieldError(NOT_SUPPORTED, path, f"{body}: supported values: {listed}" if listed else body)
 
 
 def duplicate(path: str, value: Any) -> FieldError:
-    """Return the error of a value that must be unique and is not."""
+    """Return the error of a duplicate value."""
     return FieldError(DUPLICATE, path, f"Duplicate value: {go_value(value)}")
 
 
@@ -207,13 +216,13 @@ def go_print(value: Any) -> str:
 
 
 class Named(str):
-    """A text whose Go type has a name of its own, so that errors show it as JSON."""
+    """A string of a named Go type, so that errors show it as JSON."""
 
     __slots__ = ()
 
 
 def go_value(value: Any) -> str:
-    """Return a bad value as field errors show it: %v for scalars, %q for text, JSON for the rest."""
+    """Return an invalid value as field errors show it: scalars like %v, strings like %q, the rest as JSON."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -226,6 +235,6 @@ def go_value(value: Any) -> str:
         return go_float(value)
     try:
         text = encode(value).decode()
-    except TypeError:  # nested deeper than orjson goes
+    except TypeError:  # nested deeper than orjson supports
         return "(nested too deeply to show)"
     return html_escaped(text)

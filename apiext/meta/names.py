@@ -1,4 +1,4 @@
-"""Names of things: groups, versions, resources, kinds, and how versions are ordered."""
+"""Names of groups, versions, resources and kinds, and the order of versions."""
 
 import re
 
@@ -33,14 +33,14 @@ class GroupKind(Struct, frozen=True, order=True):
 
 
 _KUBE_VERSION = re.compile(r"v([0-9]+)(?:(alpha|beta)([0-9]+))?\Z")
-_MOST = 2**63 - 1  # upstream: a version of greater numbers is an ordinary name
+_MOST = 2**63 - 1  # as upstream: a version with greater numbers is an ordinary name
 _STAGE = {"alpha": 0, "beta": 1, None: 2}
 
 
 def version_priority(version: str) -> tuple[int, int, int, str]:
-    """Return a sort key; the highest key is the preferred version (VER-001).
+    """Return the sort key of a version; the highest key is the preferred version (VER-001).
 
-    GA before beta before alpha, then higher numbers first; other names follow in alphabetical order.
+    GA comes before beta, beta before alpha, then higher numbers first. Other names follow in alphabetical order.
     """
     match = _KUBE_VERSION.match(version)
     if match is None or max(int(match[1]), int(match[3] or 0)) > _MOST:
@@ -55,7 +55,7 @@ def sort_versions(versions: list[str]) -> list[str]:
 
 
 def parse_group_version(api_version: str) -> GroupVersion | None:
-    """Return the parts of an apiVersion, or None when it has more than one slash."""
+    """Return the parts of an apiVersion, or None if it has more than one slash."""
     if api_version.count("/") > 1:
         return None
     group, _, version = api_version.rpartition("/")

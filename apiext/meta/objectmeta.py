@@ -1,4 +1,4 @@
-"""Object metadata: decoding as Go's ObjectMeta, repair if stored, and validation (MET-001…003, WRI-003)."""
+"""Decode, repair and validate object metadata as Go's ObjectMeta (MET-001…003, WRI-003)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -25,20 +25,23 @@ from apiext.meta.syntax import (
 )
 
 NameValidator = Callable[[str], list[str]]
-CHANGE, WHOLE = "change", "whole"  # how a kind judges the metadata of an update: by what changed, or as of a create
+# how a kind validates the metadata of an update: its changes only, or all, as on create
+CHANGE, WHOLE = "change", "whole"
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
-class _Where:
-    """Where a value is being read: Go's struct and dotted path for errors, our path for unknown fields.
+class _Position:
+    """The position of a value in a document: Go's struct and dotted path for errors, our path for unknown fields.
 
-    Of the items of a list ``above`` is where the list is, and ``index`` says which is read. Paths are put together when
-    there is something to tell.
+    For an item of a list, ``above`` is the position of the list, and ``index`` that of the item. Paths are joined only
+    for errors.
     """
 
     __slots__ = ("_above", "_go_path", "_path", "index", "struct", "unknown")
 
-    def __init__(self, path: str, go_path: str, struct: str, unknown: list[str], above: "_Where | None" = None) -> None:
+    def __init__(
+        self, path: str, go_path: str, struct: str, unknown: list[str], above: "_Position | None" = None
+    ) -> None:
         self._path = path
         self._go_path = go_path
         self._above = above
@@ -48,75 +51,80 @@ class _Where:
 
     @property
     def path(self) -> str:
-        """Our path."""
+        """Return our path."""
         above = self._above
         return self._path if above is None else f"{above.path}.{self._path}[{self.index}]"
 
     @property
     def go_path(self) -> str:
-        """Go's path, with a dot at the end unless it is empty."""
+        """Return Go's path, with a trailing dot unless it is empty."""
         above = self._above
         return self._go_path if above is None else f"{above.go_path}{self._go_path}"
 
-    def wrong(self, value: Any, name: str, go: str, form: str = "") -> DecodeError:
-        """Return the error of a member of the wrong type; ``form`` as in DecodeError.misfit, empty for ``go``."""
+    def type_error(self, value: Any, name: str, go: str, form: str = "") -> DecodeError:
+        """Return the error of a field of a wrong type; ``form`` as in DecodeError.misfit, empty for ``go``."""
         kind = json_kind(value)
         if kind == "number" and go == "int64":
             shown = str(value) if value.__class__ is int else encode(value).decode()
-            kind = f"number {shown}"  # it was JSON, decoded and encoded again
+            kind = f"number {shown}"  # as upstream: it was JSON, decoded and encoded again
         place = f"{self.struct}.{self.go_path}{name}"
         error = DecodeError(f"json: cannot unmarshal {kind} into Go struct field {place} of type {go}")
         return error.misfit(value, go, form or go)
 
 
-Reader = Callable[[Any, str, _Where], Any]
-"""value, member name, where → normalised value, or None when Go would leave it out; raises DecodeError."""
+Reader = Callable[[Any, str, _Position], Any]
+"""(value, field name, position) → normalized value, or None if Go would omit it. Raise DecodeError."""
 
 
-_AS_IT_IS: set[Reader] = set()  # readers that take any text but the empty one as it is
+_UNCHANGED: set[Reader] = set()  # readers that return any non-empty string unchanged
 
 
-class _Members(dict[str, Reader]):
-    """The members of a struct; ``texts`` are the names of those that take any text but the empty one as it is."""
+class _Fields(dict[str, Reader]):
+    """The fields of a struct, with their readers.
+
+    ``texts`` are the names of fields that return any non-empty string unchanged.
+    """
 
     def __init__(self, **readers: Reader) -> None:
         super().__init__(readers)
-        self.texts = frozenset(name for name, read in readers.items() if read in _AS_IT_IS)
+        self.texts = frozenset(name for name, read in readers.items() if read in _UNCHANGED)
 
 
 def _string(go: str = "string", *, kept: bool = False) -> Reader:
-    def read(value: Any, name: str, where: _Where) -> Any:
+    def read(value: Any, name: str, position: _Position) -> Any:
         if value.__class__ is not str:
-            raise where.wrong(value, name, go, "string")
+            raise position.type_error(value, name, go, "string")
         return value if value or kept else None
 
-    _AS_IT_IS.add(read)
+    _UNCHANGED.add(read)
     return read
 
 
-def _int64(value: Any, name: str, where: _Where) -> Any:
-    if value.__class__ is float and not where.go_path:  # of a custom object: it was JSON, decoded and encoded again
+def _int64(value: Any, name: str, position: _Position) -> Any:
+    # as upstream: that of a custom object was JSON, decoded and encoded again
+    if value.__class__ is float and not position.go_path:
         value = integral(value)
     if value.__class__ is not int or not _INT_MIN <= value <= _INT_MAX:
-        raise where.wrong(value, name, "int64")
+        raise position.type_error(value, name, "int64")
     return value
 
 
-def _generation(value: Any, name: str, where: _Where) -> Any:
-    return _int64(value, name, where) or None
+def _generation(value: Any, name: str, position: _Position) -> Any:
+    return _int64(value, name, position) or None
 
 
-def _bool(value: Any, name: str, where: _Where) -> Any:
+def _bool(value: Any, name: str, position: _Position) -> Any:
     if value.__class__ is not bool:
-        raise where.wrong(value, name, "bool")
+        raise position.type_error(value, name, "bool")
     return value
 
 
-def _time(value: Any, name: str, where: _Where) -> Any:
+def _time(value: Any, name: str, position: _Position) -> Any:
     if value.__class__ is not str:
-        error = where.wrong(value, name, "string")
+        error = position.type_error(value, name, "string")
         error.restored = (
-            f"json: cannot unmarshal {json_kind(value)} into Go value of type string"  # a decoder of its own
+            # its Go type has a decoder of its own
+            f"json: cannot unmarshal {json_kind(value)} into Go value of type string"
         )
         raise error
     try:
@@ -125,40 +133,40 @@ def _time(value: Any, name: str, where: _Where) -> Any:
         raise DecodeError(str(error)) from error
 
 
-def _strings_map(value: Any, name: str, where: _Where) -> Any:
+def _strings_map(value: Any, name: str, position: _Position) -> Any:
     if value.__class__ is not dict:
-        raise where.wrong(value, name, "map[string]string", "map")
+        raise position.type_error(value, name, "map[string]string", "map")
     for item in value.values():
         if item.__class__ is not str and item is not None:
-            raise where.wrong(item, name, "string")
+            raise position.type_error(item, name, "string")
     if None in value.values():
         return {key: item or "" for key, item in value.items()}
     return value or None
 
 
-def _strings(value: Any, name: str, where: _Where) -> Any:
+def _strings(value: Any, name: str, position: _Position) -> Any:
     if value.__class__ is not list:
-        raise where.wrong(value, name, "[]string", "slice")
+        raise position.type_error(value, name, "[]string", "slice")
     for item in value:
         if item.__class__ is not str and item is not None:
-            raise where.wrong(item, name, "string")
+            raise position.type_error(item, name, "string")
     if None in value:
         return [item or "" for item in value]
     return value or None
 
 
-def _structs(go: str, members: _Members, always: Sequence[str] = ()) -> Reader:
-    """Return the reader of a list of structs; ``always`` are members that Go writes even when empty."""
+def _structs(go: str, members: _Fields, always: Sequence[str] = ()) -> Reader:
+    """Return the reader of a list of structs; ``always`` are fields that Go writes even if empty."""
 
-    def read(value: Any, name: str, where: _Where) -> Any:
+    def read(value: Any, name: str, position: _Position) -> Any:
         if value.__class__ is not list:
-            raise where.wrong(value, name, f"[]v1.{go}", "slice")
+            raise position.type_error(value, name, f"[]v1.{go}", "slice")
         found = []
-        inner = _Where(name, f"{name}.", go, where.unknown, where)
+        inner = _Position(name, f"{name}.", go, position.unknown, position)
         for index, item in enumerate(value):
             inner.index = index
             if item is not None and item.__class__ is not dict:
-                raise where.wrong(item, name, f"v1.{go}", "struct")
+                raise position.type_error(item, name, f"v1.{go}", "struct")
             entry = _struct(item or {}, members, inner)
             for member in always:
                 entry.setdefault(member, "")
@@ -168,12 +176,12 @@ def _structs(go: str, members: _Members, always: Sequence[str] = ()) -> Reader:
     return read
 
 
-def _anything(value: Any, name: str, where: _Where) -> Any:
-    del name, where
+def _anything(value: Any, name: str, position: _Position) -> Any:
+    del name, position
     return value
 
 
-_OWNER = _Members(
+_OWNER = _Fields(
     apiVersion=_string(kept=True),
     kind=_string(kept=True),
     name=_string(kept=True),
@@ -181,7 +189,7 @@ _OWNER = _Members(
     controller=_bool,
     blockOwnerDeletion=_bool,
 )
-_MANAGED = _Members(
+_MANAGED = _Fields(
     manager=_string(),
     operation=_string("v1.ManagedFieldsOperationType"),
     apiVersion=_string(),
@@ -190,7 +198,7 @@ _MANAGED = _Members(
     fieldsV1=_anything,
     subresource=_string(),
 )
-_MEMBERS = _Members(
+_MEMBERS = _Fields(
     name=_string(),
     generateName=_string(),
     namespace=_string(),
@@ -209,7 +217,7 @@ _MEMBERS = _Members(
 )
 
 
-def _struct(given: View, members: _Members, where: _Where) -> Document:
+def _struct(given: View, members: _Fields, position: _Position) -> Document:
     found: Document = {}
     texts = members.texts
     for name, value in given.items():
@@ -218,79 +226,81 @@ def _struct(given: View, members: _Members, where: _Where) -> Document:
             continue
         read = members.get(name)
         if read is None:
-            where.unknown.append(f"{where.path}.{name}")
+            position.unknown.append(f"{position.path}.{name}")
             continue
         if value is None:
             continue
-        kept = read(value, name, where)
+        kept = read(value, name, position)
         if kept is not None:
             found[name] = kept
     return found
 
 
 def coerce(metadata: Any, path: str = "metadata", go_path: str = "") -> tuple[Document, list[str]]:
-    """Return metadata as Go's ObjectMeta would write it, and the sorted paths of unknown fields (MET-001, MET-003).
+    """Return metadata as Go's ObjectMeta would write it, and the sorted unknown paths (MET-001, MET-003).
 
-    ``path`` leads the unknown paths; ``go_path`` (``metadata.`` for Go types, which are read as they are written) leads
-    Go's dotted path in errors. Raises DecodeError with Go's text. Values of the argument are shared with the result.
+    ``path`` is the prefix of unknown paths. ``go_path`` is the prefix of Go's dotted paths in errors: ``metadata.`` for
+    Go types, empty for custom objects. Raise DecodeError with Go's text. Values of the argument are shared with the
+    result.
     """
     if metadata is None:
         return {}, []
     if metadata.__class__ is not dict:
         raise DecodeError(f"json: cannot unmarshal {json_kind(metadata)} into Go value of type v1.ObjectMeta")
     unknown: list[str] = []
-    where = _Where(path, go_path, "ObjectMeta", unknown)
+    position = _Position(path, go_path, "ObjectMeta", unknown)
     try:
-        found = _struct(metadata, _MEMBERS, where)
+        found = _struct(metadata, _MEMBERS, position)
     except DecodeError:
-        # upstream: custom objects are read in sorted order, and the first fault is told; a time that is none ends all
+        # as upstream: custom objects are decoded in sorted order; the first error counts, but an invalid time precedes
+        # it
         members = metadata if go_path else orjson.loads(encode(metadata))
-        _judge_times(members, where)
-        _struct(members, _MEMBERS, where)
+        _check_times(members, position)
+        _struct(members, _MEMBERS, position)
         raise
     return found, unknown if go_path else sorted(unknown)
 
 
-def _judge_times(members: View, where: _Where) -> None:
+def _check_times(members: View, position: _Position) -> None:
     for name, value in members.items():
         if _MEMBERS.get(name) is _time and value is not None:
-            _time(value, name, where)
+            _time(value, name, position)
         elif name == "managedFields" and value.__class__ is list:
-            inner = _Where(name, f"{name}.", "ManagedFieldsEntry", [], where)
+            inner = _Position(name, f"{name}.", "ManagedFieldsEntry", [], position)
             for entry in value:
                 if entry.__class__ is dict and entry.get("time") is not None:
                     _time(entry["time"], "time", inner)
 
 
 def in_go_order(metadata: View) -> Document:
-    """Return metadata with its members, and those of owners and managers, in the order of Go's structs."""
-    found = _arranged(metadata, _MEMBERS)
+    """Return metadata with its fields, and those of owners and managers, in the order of Go's structs."""
+    found = _ordered(metadata, _MEMBERS)
     for name, members in (("ownerReferences", _OWNER), ("managedFields", _MANAGED)):
         if name in found:
-            found[name] = [_arranged(entry, members) for entry in found[name]]
+            found[name] = [_ordered(entry, members) for entry in found[name]]
     return found
 
 
-def _arranged(given: View, members: Mapping[str, Reader]) -> Document:
+def _ordered(given: View, members: Mapping[str, Reader]) -> Document:
     return {name: given[name] for name in members if name in given}
 
 
 def repair(metadata: Any) -> Document:
-    """Return stored metadata normalised, its malformed and unknown members left out one by one (MET-002).
+    """Return stored metadata normalized, without its malformed and unknown fields (MET-002).
 
     A generation of 0 is left out; custom objects get 1 when they are read from storage.
     """
     if metadata.__class__ is not dict:
         return {}
-    where = _Where("metadata", "", "ObjectMeta", [])
+    position = _Position("metadata", "", "ObjectMeta", [])
     try:
-        return _struct(metadata, _MEMBERS, where)
+        return _struct(metadata, _MEMBERS, position)
     except DecodeError:
         pass
     found: Document = {}
     for name, value in metadata.items():
         try:
-            found |= _struct({name: value}, _MEMBERS, where)
+            found |= _struct({name: value}, _MEMBERS, position)
         except DecodeError:
             continue
     return found
@@ -303,7 +313,7 @@ def validate(
     name, namespace = metadata.get("name"), metadata.get("namespace")
     found = Errors()
     if prefix := metadata.get("generateName"):
-        dashed = len(prefix) > 1 and prefix.endswith("-")  # a dash at the end stands for the letters to come
+        dashed = len(prefix) > 1 and prefix.endswith("-")  # a trailing dash stands for the generated suffix
         faults = name_validator(f"{prefix[:-2]}a" if dashed else prefix)
         found += (invalid(f"{path}.generateName", prefix, fault) for fault in faults)
     if not name:
@@ -322,30 +332,31 @@ def validate_update(
     new: View,
     old: View,
     namespaced: bool,
-    of_kind: Sequence[str] = (CHANGE,),
+    kind_validations: Sequence[str] = (CHANGE,),
     name_validator: NameValidator = dns1123_subdomain,
     own: Callable[[View], list[FieldError]] | None = None,
 ) -> list[FieldError]:
     """Return the validation errors of changed metadata (WRI-003, WRI-004).
 
-    upstream: all resources validate them, and the kind does again, so that each error appears several times.
-    ``of_kind`` lists the validations of the kind, in its order: as a CHANGE, or WHOLE, as for a create; none for an
-    object of another kind. ``own(new)`` returns the kind's own errors each time.
+    As upstream, the common validation runs first and then those of the kind, so each error occurs several times.
+    ``kind_validations`` lists the validations of the kind, in their order. CHANGE validates changes, WHOLE validates as
+    on create. The list is empty for an object of another kind. ``own(new)`` returns the errors of the kind itself each
+    time.
     """
     changed = _change_errors(new, old)
     found = validate(new, namespaced, path_segment)
     if found:
         changed += _common_errors(new, "metadata", finalizers=False)
     found += changed
-    for way in of_kind:
-        found += changed if way == CHANGE else validate(new, namespaced, name_validator)
+    for validation in kind_validations:
+        found += changed if validation == CHANGE else validate(new, namespaced, name_validator)
         if own is not None:
             found += own(new)
     return found
 
 
 def warnings(new: View, old: View | None) -> list[str]:
-    """Return warnings about finalizers that were not there before (VAL-015)."""
+    """Return warnings about new finalizers (VAL-015)."""
     finalizers = new.get("finalizers")
     if not finalizers:
         return []
@@ -373,7 +384,7 @@ def _namespace_errors(namespace: str | None, namespaced: bool, path: str) -> lis
     return [invalid(path, namespace, fault) for fault in _label(namespace)]
 
 
-_label = lru_cache(limits.NAMESPACES_SEEN)(dns1123_label)  # many objects are in few namespaces
+_label = lru_cache(limits.NAMESPACES_SEEN)(dns1123_label)  # many objects share few namespaces
 
 
 def _common_errors(metadata: View, path: str, *, finalizers: bool) -> list[FieldError]:
@@ -403,10 +414,10 @@ def label_errors(labels: Mapping[str, str], path: str) -> list[FieldError]:
 
 
 def annotation_errors(annotations: Mapping[str, str], path: str) -> list[FieldError]:
-    """Return the validation errors of annotations: their keys in lower case, and the bytes of all."""
+    """Return the validation errors of annotations: of their keys in lower case, and of their total bytes."""
     found = Errors(invalid(path, key, fault) for key in sorted(annotations) for fault in qualified_name(lower(key)))
     size = sum(map(len, annotations)) + sum(map(len, annotations.values()))
-    if size * 4 > limits.MAX_ANNOTATIONS:  # characters have at most four bytes
+    if size * 4 > limits.MAX_ANNOTATIONS:  # a character has at most four bytes
         size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > limits.MAX_ANNOTATIONS:
         found.append(too_long(path, limits.MAX_ANNOTATIONS))
@@ -417,21 +428,21 @@ def _owner_errors(owners: Sequence[View], path: str) -> list[FieldError]:
     found = Errors()
     controller, shown, room = "", "", limits.MAX_FIELD_ERROR_BYTES
     for index, owner in enumerate(owners):
-        where, api_version = f"{path}[{index}]", owner.get("apiVersion", "")
+        position, api_version = f"{path}[{index}]", owner.get("apiVersion", "")
         parsed = parse_group_version(api_version)
         if not api_version:
-            found.append(required(f"{where}.apiVersion", _EMPTY))
+            found.append(required(f"{position}.apiVersion", _EMPTY))
         elif parsed is None or not parsed.version:
-            found.append(invalid(f"{where}.apiVersion", api_version, "must be <group>/<version> or <version>"))
-        found += (required(f"{where}.{name}", _EMPTY) for name in ("kind", "name", "uid") if not owner.get(name))
+            found.append(invalid(f"{position}.apiVersion", api_version, "must be <group>/<version> or <version>"))
+        found += (required(f"{position}.{name}", _EMPTY) for name in ("kind", "name", "uid") if not owner.get(name))
         if parsed == _CORE_V1 and owner.get("kind") == "Event":
-            found.append(_invalid_owners(where, owner, "/v1, Kind=Event is disallowed from being an owner"))
+            found.append(_invalid_owners(position, owner, "/v1, Kind=Event is disallowed from being an owner"))
         if owner.get("controller") is True:
             current = f"{owner.get('kind', '')}/{owner.get('name', '')}"
             if not controller:
                 controller = current
-            elif room > 0:  # upstream shows all owners for each: that grows with their square
-                shown = shown or orjson.dumps([_arranged(owner, _OWNER) for owner in owners]).decode()
+            elif room > 0:  # upstream shows all owners in each error, which grows with their square
+                shown = shown or orjson.dumps([_ordered(owner, _OWNER) for owner in owners]).decode()
                 room -= len(shown)
                 found.append(
                     FieldError(INVALID, path, f"Invalid value: {shown}: {_TWO_CONTROLLERS % (controller, current)}")
@@ -445,8 +456,8 @@ _TWO_CONTROLLERS = 'Only one reference can have Controller set to true. Found "t
 
 
 def _invalid_owners(path: str, owner: View, detail: str) -> FieldError:
-    """Return the error about an owner, shown with its members in Go's order."""
-    return FieldError(INVALID, path, f"Invalid value: {orjson.dumps(_arranged(owner, _OWNER)).decode()}: {detail}")
+    """Return the error of an owner, shown with its fields in Go's order."""
+    return FieldError(INVALID, path, f"Invalid value: {orjson.dumps(_ordered(owner, _OWNER)).decode()}: {detail}")
 
 
 def _finalizer_errors(finalizers: Sequence[str], path: str) -> list[FieldError]:

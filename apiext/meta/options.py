@@ -1,4 +1,4 @@
-"""Options of requests, from query parameters or a DeleteOptions body, and their validation (WRI-011, RV-004)."""
+"""Parse the options of requests, from the query or a DeleteOptions body, and validate them (WRI-011, RV-004)."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from apiext.meta import limits
 from apiext.meta.fields import (
     INVALID,
     FieldError,
-    as_many_as_told,
+    as_many_as_shown,
     forbidden,
     invalid,
     not_supported,
@@ -30,23 +30,23 @@ _POLICIES = ("Foreground", "Background", "Orphan")
 
 
 class OptionsError(ValueError):
-    """Options that cannot be read; the message is for the client (400)."""
+    """Options that cannot be parsed; the message is for the client (400)."""
 
 
 def first(query: Query, name: str) -> str:
-    """Return the first value of a parameter, empty when it is absent."""
+    """Return the first value of a parameter, or an empty string."""
     values = query.get(name)
     return values[0] if values else ""
 
 
 def _int(query: Query, name: str) -> int | None:
-    """Return an int64 parameter, None when it is absent; raises OptionsError with Go's text."""
+    """Return an int64 parameter, or None if it is absent. Raise OptionsError with Go's text."""
     values = query.get(name)
     return parse_int(values[0]) if values else None
 
 
 def parse_int(text: str) -> int:
-    """Return an int64 as strconv.ParseInt reads it; raises OptionsError with its text."""
+    """Return an int64 as strconv.ParseInt parses it. Raise OptionsError with its text."""
     if not _NUMBER.match(text):
         raise OptionsError(f"strconv.ParseInt: parsing {go_quote(text)}: invalid syntax")
     digits = text.lstrip("+-0") or "0"
@@ -59,13 +59,16 @@ def parse_int(text: str) -> int:
 
 
 def _bool(query: Query, name: str) -> bool | None:
-    """Return a boolean parameter, None when it is absent; every value but false and 0 is true."""
+    """Return a boolean parameter, or None if it is absent; every value but false and 0 is true."""
     values = query.get(name)
     return truth(values) if values else None
 
 
 class ListOptions(Struct, frozen=True):
-    """Options of list, watch and deletecollection; selectors are strings, which the verb parses for its resource."""
+    """Options of list, watch and deletecollection.
+
+    Selectors are strings, which the verb parses for its resource.
+    """
 
     label_selector: str = ""
     field_selector: str = ""
@@ -80,23 +83,23 @@ class ListOptions(Struct, frozen=True):
 
     @property
     def kind(self) -> GroupKind:
-        """The kind that validation errors name."""
+        """Return the kind that validation errors name."""
         return GroupKind(GROUP, "ListOptions")
 
     @classmethod
     def parse(cls, query: Query) -> "ListOptions":
-        """Return the options of a query; raises OptionsError for numbers that are none. A negative limit is none."""
+        """Return the options of a query; a negative limit means none. Raise OptionsError for an invalid number."""
         if not query:
             return _NO_LIST_OPTIONS
         found = {}
-        for key in filter(query.get, _LIST_OPTIONS):  # few of them are given
+        for key in filter(query.get, _LIST_OPTIONS):  # requests have few of them
             name, read = _LIST_OPTIONS[key]
             found[name] = read(query[key][0])
         return cls(**found)
 
     @property
     def begins_with_state(self) -> bool:
-        """Return whether a watch begins with the present objects and a bookmark, as it does without a revision."""
+        """Return whether a watch begins with the current objects and a bookmark, as without a revision."""
         if self.send_initial_events is None:
             return self.watch and not self.resource_version_match and self.resource_version in ("", "0")
         return self.send_initial_events
@@ -104,7 +107,8 @@ class ListOptions(Struct, frozen=True):
     def errors(self) -> list[FieldError]:
         """Return the validation errors of the combination (RV-004).
 
-        upstream: the parameter decides, so old watch paths are validated as lists, and lists of deletions as watches.
+        As upstream, the parameter ``watch`` decides. So the old watch paths are validated as lists, and a
+        deletecollection with ``watch`` as a watch.
         """
         return self._watch_errors() if self.watch else self._list_errors()
 
@@ -138,7 +142,7 @@ class ListOptions(Struct, frozen=True):
             found.append(forbidden(where, text))
         if match and match != "NotOlderThan":
             found.append(not_supported(where, match, ("NotOlderThan",)))
-        # upstream: a watch from the newest or any revision is given sendInitialEvents before it is checked
+        # upstream sets sendInitialEvents of a watch from the newest or any revision before it validates
         given = self.send_initial_events is None and self.resource_version in ("", "0")
         if self.continue_token and (match or given):
             found.append(forbidden(where, "resourceVersionMatch is forbidden when continue is provided"))
@@ -146,7 +150,7 @@ class ListOptions(Struct, frozen=True):
 
 
 _NO_LIST_OPTIONS = ListOptions()
-_LIST_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {  # parameter → option, how its first value is read
+_LIST_OPTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {  # parameter → option, parser of its first value
     "labelSelector": ("label_selector", str),
     "fieldSelector": ("field_selector", str),
     "watch": ("watch", lambda text: truth((text,))),
@@ -171,12 +175,12 @@ class WriteOptions(Struct, frozen=True):
 
     @property
     def kind(self) -> GroupKind:
-        """The kind that validation errors name."""
+        """Return the kind that validation errors name."""
         return GroupKind(GROUP, self.name)
 
     @property
     def dry_run(self) -> bool:
-        """Tell whether nothing is to be stored."""
+        """Return whether the request stores nothing."""
         return bool(self.dry_run_values)
 
     @classmethod
@@ -191,7 +195,7 @@ class WriteOptions(Struct, frozen=True):
         )
 
     def document(self) -> dict[str, Any]:
-        """Return the options as an object: what admission is told (ADM-007)."""
+        """Return the options as an object, as admission gets it (ADM-007)."""
         found: dict[str, Any] = {"kind": self.name, "apiVersion": f"{GROUP}/v1"}
         if self.dry_run_values:
             found["dryRun"] = list(self.dry_run_values)
@@ -216,7 +220,7 @@ class WriteOptions(Struct, frozen=True):
 
 
 def field_manager_errors(manager: str, path: str = "fieldManager") -> list[FieldError]:
-    """Return the validation errors of a field manager's name: too long, or characters that do not print."""
+    """Return the errors of a field manager's name: it is too long, or has unprintable characters."""
     if not manager or (manager.isascii() and manager.isprintable() and len(manager) <= limits.MAX_MANAGER):
         return []
     found: list[FieldError] = []
@@ -224,7 +228,7 @@ def field_manager_errors(manager: str, path: str = "fieldManager") -> list[Field
         found.append(too_long(path, limits.MAX_MANAGER))
     if not all_print(manager):
         shown = f"Invalid value: {go_quote(manager)}"
-        found += as_many_as_told(FieldError(INVALID, path, f"{shown}: {fault}") for fault in _unprintable(manager))
+        found += as_many_as_shown(FieldError(INVALID, path, f"{shown}: {fault}") for fault in _unprintable(manager))
     return found
 
 
@@ -243,7 +247,7 @@ def _dry_run_errors(values: Sequence[str]) -> list[FieldError]:
 
 
 class DeleteOptions(Struct, frozen=True):
-    """Options of delete and deletecollection, from the body if there is one, else from the query (WRI-020)."""
+    """Options of delete and deletecollection, from the body or else from the query (WRI-020)."""
 
     dry_run_values: tuple[str, ...] = ()
     grace_period_seconds: int | None = None
@@ -252,21 +256,21 @@ class DeleteOptions(Struct, frozen=True):
     orphan_dependents: bool | None = None
     propagation_policy: str | None = None
     ignore_store_read_error: bool | None = None
-    has_preconditions: bool = False  # also when they are empty, which admission is told
+    has_preconditions: bool = False  # true for empty preconditions, too: admission sees them
 
     @property
     def kind(self) -> GroupKind:
-        """The kind that validation errors name."""
+        """Return the kind that validation errors name."""
         return GroupKind(GROUP, "DeleteOptions")
 
     @property
     def dry_run(self) -> bool:
-        """Tell whether nothing is to be deleted."""
+        """Return whether the request deletes nothing."""
         return bool(self.dry_run_values)
 
     @classmethod
     def parse(cls, query: Query) -> "DeleteOptions":
-        """Return the options of a query; raises OptionsError for numbers that are none."""
+        """Return the options of a query. Raise OptionsError for an invalid number."""
         policy = query.get("propagationPolicy")
         return cls(
             dry_run_values=tuple(query.get("dryRun", ())),
@@ -280,22 +284,22 @@ class DeleteOptions(Struct, frozen=True):
 
     @classmethod
     def from_document(cls, document: Any) -> "DeleteOptions":
-        """Return the options of a body; unknown members are ignored, raises OptionsError with Go's text."""
+        """Return the options of a body; unknown fields are ignored. Raise OptionsError with Go's text."""
         if not isinstance(document, dict):
             raise OptionsError(f"json: cannot unmarshal {json_kind(document)} into Go value of type v1.DeleteOptions")
         found: dict[str, Any] = {}
-        for name, value in document.items():  # upstream: the first member that cannot be read is told
+        for name, value in document.items():  # as upstream: the error of the first invalid field is reported
             if name == "dryRun":
                 found["dry_run_values"] = _texts(value)
             elif name == "preconditions":
                 found["has_preconditions"] = value is not None
-                found |= _members(_checked(value, name, dict, "v1.Preconditions", _TOP) or {}, _PRECONDITIONS, _WITHIN)
+                found |= _fields(_checked(value, name, dict, "v1.Preconditions", _TOP) or {}, _PRECONDITIONS, _WITHIN)
             else:
-                found |= _members({name: value}, _MEMBERS, _TOP)
+                found |= _fields({name: value}, _FIELDS, _TOP)
         return cls(**found)
 
     def document(self) -> dict[str, Any]:
-        """Return the options as an object: what admission is told (ADM-007)."""
+        """Return the options as an object, as admission gets it (ADM-007)."""
         conditions = {"uid": self.uid, "resourceVersion": self.resource_version}
         preconditions = {name: value for name, value in conditions.items() if value is not None}
         given = {
@@ -310,7 +314,7 @@ class DeleteOptions(Struct, frozen=True):
         return found | {name: value for name, value in given.items() if value is not None}
 
     def errors(self, *, collection: bool = False) -> list[FieldError]:
-        """Return the validation errors of the options, of a delete or of a deletecollection (WRI-018)."""
+        """Return the validation errors of the options of a delete, or of a deletecollection (WRI-018)."""
         found: list[FieldError] = []
         policy = self.propagation_policy
         if self.orphan_dependents is not None and policy is not None:
@@ -340,21 +344,21 @@ class DeleteOptions(Struct, frozen=True):
 IGNORE_READ_ERROR = "ignoreStoreReadErrorWithClusterBreakingPotential"
 _TOP = ("DeleteOptions", "")
 _WITHIN = ("Preconditions", "preconditions.")
-_Members = Mapping[str, tuple[str, type, str]]  # member → option, type, Go's type
-_MEMBERS: _Members = {
+_FieldTypes = Mapping[str, tuple[str, type, str]]  # field → option, type, Go's type
+_FIELDS: _FieldTypes = {
     "gracePeriodSeconds": ("grace_period_seconds", int, "int64"),
     "orphanDependents": ("orphan_dependents", bool, "bool"),
     "propagationPolicy": ("propagation_policy", str, "v1.DeletionPropagation"),
     "ignoreStoreReadErrorWithClusterBreakingPotential": ("ignore_store_read_error", bool, "bool"),
 }
-_PRECONDITIONS: _Members = {
+_PRECONDITIONS: _FieldTypes = {
     "uid": ("uid", str, "types.UID"),
     "resourceVersion": ("resource_version", str, "string"),
 }
 
 
-def _members(document: Mapping[str, Any], known: _Members, within: tuple[str, str]) -> dict[str, Any]:
-    """Return the known members of a document as options, without those that are null."""
+def _fields(document: Mapping[str, Any], known: _FieldTypes, within: tuple[str, str]) -> dict[str, Any]:
+    """Return the known fields of a document as options, without those that are null."""
     read = {
         known[name][0]: _checked(value, name, *known[name][1:], within)
         for name, value in document.items()
@@ -364,7 +368,7 @@ def _members(document: Mapping[str, Any], known: _Members, within: tuple[str, st
 
 
 def _texts(values: Any) -> tuple[str, ...]:
-    """Return dryRun: null is no text, as Go reads it."""
+    """Return the values of dryRun; as Go decodes it, null is an empty string."""
     given = _checked(values, "dryRun", list, "[]string", _TOP) or ()
     return tuple(_checked(value, "dryRun", str, "string", _TOP) or "" for value in given)
 

@@ -1,4 +1,4 @@
-"""Verb, resource, name and subresource of a URL, by a pure function (SRV-001, AUT-004)."""
+"""Parse a URL into verb, resource, name and subresource (SRV-001, AUT-004)."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -23,10 +23,10 @@ class RequestInfo(NamedTuple):
     """A parsed URL.
 
     ``verb`` of a resource request is get, list, watch, create, update, patch, delete, deletecollection, proxy (which
-    nothing here knows) or empty (a method without meaning); of any other request it is the method in lower case.
-    ``namespace`` is None when the path names none or an empty one, also for the resource ``namespaces`` itself.
-    ``name`` of a list or watch is set when a field selector demands it; ``named`` tells that the path has it. ``rest``
-    is what follows the subresource.
+    this server does not support) or empty (a method without meaning). Of any other request it is the method in lower
+    case. ``namespace`` is None if the path has none or an empty one, also for the resource ``namespaces`` itself.
+    ``name`` of a list or watch is set if a field selector requires it; ``named`` is true if the path has it. ``rest``
+    are the path segments after the subresource.
     """
 
     is_resource: bool
@@ -44,7 +44,10 @@ class RequestInfo(NamedTuple):
 
 
 def parse(method: str, path: str, query: Mapping[str, Sequence[str]]) -> RequestInfo:
-    """Return attributes of a request; ``path`` is percent-decoded, ``query`` holds every value of each parameter."""
+    """Return the attributes of a request.
+
+    ``path`` is percent-decoded; ``query`` has all values of each parameter.
+    """
     parts = path.strip("/").split("/")
     prefix = parts[0]
     first = 3 if prefix == "apis" else 2
@@ -53,7 +56,7 @@ def parse(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Request
     group = parts[1] if first == 3 else ""
     version = parts[first - 1]
     verb = _VERBS.get(method, "")
-    if parts[first] in _VERBS_IN_PATHS:  # upstream: the old watch paths still work (RV-015)
+    if parts[first] in _VERBS_IN_PATHS:  # as upstream: the old watch paths still work (RV-015)
         if len(parts) == first + 1:
             return RequestInfo(False, method.lower(), path=path)
         verb = parts[first]
@@ -61,7 +64,7 @@ def parse(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Request
     namespace: str | None = None
     if parts[first] == "namespaces" and len(parts) > first + 1:
         inside = len(parts) > first + 2 and parts[first + 2] not in _NAMESPACE_SUBRESOURCES
-        if inside or prefix == "apis":  # upstream: what follows namespaces is always one
+        if inside or prefix == "apis":  # as upstream: the segment after namespaces is always a namespace
             namespace = parts[first + 1] or None
         first += 2 * inside
     size = min(len(parts) - first, 2) if verb == "proxy" else len(parts) - first
@@ -86,11 +89,11 @@ def parse(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Request
 
 
 def _collection(verb: str, query: Mapping[str, Sequence[str]]) -> tuple[str, str]:
-    """Return the verb of a request for a collection, and the name that its field selector demands."""
+    """Return (verb of a request for a collection, the name that its field selector requires)."""
     if not query:
         return ("list" if verb == "get" else "deletecollection"), ""
     if verb == "delete":
-        return "deletecollection", ""  # upstream: selectors name no object there
+        return "deletecollection", ""  # as upstream: a selector sets no name there
     verb = "watch" if truth(query.get("watch")) else "list"
     selector = query.get("fieldSelector")
     if not selector:
@@ -103,5 +106,5 @@ def _collection(verb: str, query: Mapping[str, Sequence[str]]) -> tuple[str, str
 
 
 def truth(values: Sequence[str] | None) -> bool:
-    """Return a boolean parameter as upstream reads it: given, and neither ``false`` nor ``0`` (RV-016)."""
+    """Return a boolean parameter as upstream parses it: present, and neither ``false`` nor ``0`` (RV-016)."""
     return values is not None and len(values) > 0 and values[0].lower() not in _FALSE

@@ -1,4 +1,4 @@
-"""Label and field selectors: parsing with upstream's messages, and matching (SEL-001, SEL-005)."""
+"""Parse label and field selectors, with upstream's messages, and match them (SEL-001, SEL-005)."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ from apiext.meta.syntax import label_value, qualified_name
 
 
 class SelectorError(ValueError):
-    """A selector that cannot be understood; the message is for the client (400)."""
+    """A selector cannot be parsed; the message is for the client (400)."""
 
 
 class Requirement(Struct, frozen=True):
@@ -24,11 +24,11 @@ class Requirement(Struct, frozen=True):
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether the labels meet this term."""
+        """Return whether the term holds for these labels."""
         return self.accepts(labels.get(self.key))
 
     def accepts(self, value: str | None) -> bool:
-        """Tell whether a label with this value (None: without it) meets this term."""
+        """Return whether the term holds for a label with this value, or (None) without the label."""
         return _MATCHES[self.operator](value, self.values)
 
 
@@ -54,7 +54,7 @@ _INT64 = re.compile(r"[+-]?[0-9]+\Z")
 
 
 def _int64(text: str | None) -> int | None:
-    """Return the number as strconv.ParseInt reads it, else None."""
+    """Return the number as strconv.ParseInt parses it, else None."""
     if text is None or len(text) > 64 or not _INT64.match(text):
         return None
     number = int(text)
@@ -62,22 +62,22 @@ def _int64(text: str | None) -> int | None:
 
 
 class LabelSelector(Struct, frozen=True):
-    """All its requirements must hold; ``empty`` selects everything."""
+    """A conjunction of requirements; without any it selects everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
     @property
     def empty(self) -> bool:
-        """Tell whether the selector selects everything."""
+        """Return whether the selector selects everything."""
         return not self.requirements
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether labels meet every requirement."""
+        """Return whether every requirement holds for the labels."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
     @classmethod
     def parse(cls, text: str) -> "LabelSelector":
-        """Return the selector of a query parameter (``a=b,c in (d,e),!f``); raises SelectorError (SEL-005)."""
+        """Parse a query parameter (``a=b,c in (d,e),!f``). Raise SelectorError (SEL-005)."""
         if not text:
             return EVERYTHING
         if len(text) > limits.MAX_LINE:
@@ -89,7 +89,7 @@ class LabelSelector(Struct, frozen=True):
 
     @classmethod
     def from_document(cls, selector: Mapping[str, Any]) -> "LabelSelector":
-        """Return the selector of a v1 LabelSelector object, matchLabels and matchExpressions; raises SelectorError."""
+        """Parse a v1 LabelSelector object with matchLabels and matchExpressions. Raise SelectorError."""
         found = [_requirement(key, "in", [value]) for key, value in sorted((selector.get("matchLabels") or {}).items())]
         for expression in selector.get("matchExpressions") or ():
             operator = _DOCUMENT_OPERATORS.get(expression.get("operator", ""))
@@ -103,20 +103,23 @@ EVERYTHING = LabelSelector()
 _DOCUMENT_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
 _OPERATORS = {"=": "in", "==": "in", "!=": "notin", "in": "in", "notin": "notin", ">": "gt", "<": "lt"}
 _SYMBOLS = frozenset(("=", "==", "!=", "!", "(", ")", ">", "<", ","))
-_USUAL = re.compile(  # a key and a value that are valid, of an expression that is not too long: most selectors
+_USUAL = re.compile(  # fast path for most selectors: a short expression with a valid key and a valid value
     r"((?:(?=[^=]*/)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*/)?"
     r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)==?([A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)"
 ).fullmatch
 _TOKEN = re.compile(r"[ \t\r\n]*(?:([=!()<>,]+)|([^=!()<>, \t\r\n]+))")
 _NO_TOKEN = re.compile(r"(?<![^\0 \t\r\n])\0")
 _SYMBOL = re.compile(r"==|!=|.")
-_END = ""  # the token after the last
+_END = ""  # the token after the last one
 
 
 def _tokens(text: str) -> list[str]:
-    """Return identifiers and symbols; of a run of symbol characters the longest known beginning is taken each time."""
+    """Return identifiers and symbols.
+
+    A run of symbol characters is cut into the longest known symbols.
+    """
     found: list[str] = []
-    if "\0" in text:  # upstream: a NUL ends a token, and the selector where no token has begun
+    if "\0" in text:  # as upstream: a NUL ends a token, and at the beginning of a token the whole selector
         text = _NO_TOKEN.split(text, 1)[0].replace("\0", " ")
     for symbols, word in _TOKEN.findall(text):
         if word:
@@ -128,7 +131,7 @@ def _tokens(text: str) -> list[str]:
 
 
 class _Parser:
-    """Recursive descent over the tokens, with upstream's messages."""
+    """A recursive-descent parser of tokens, with upstream's messages."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _tokens(text)
@@ -202,7 +205,7 @@ class _Parser:
         while True:
             token = self._take()
             if token in (",", ")") and before == ",":
-                found.add("")  # upstream: an empty place in the list is the empty value
+                found.add("")  # as upstream: an empty element of the list is the empty value
             if token == ")":
                 return found
             if _is_word(token):
@@ -220,7 +223,7 @@ def _is_word(token: str) -> bool:
 
 
 def _requirement(key: str, operator: str, values: Sequence[str]) -> Requirement:
-    """Return a checked requirement."""
+    """Return a validated requirement."""
     errors: list[FieldError] = []
     if faults := qualified_name(key):
         errors.append(invalid("key", key, "; ".join(faults)))
@@ -240,7 +243,7 @@ def _requirement(key: str, operator: str, values: Sequence[str]) -> Requirement:
 
 
 class FieldSelector(Struct, frozen=True):
-    """Terms of (field path, ``=`` or ``!=``, value), sorted as upstream sorts them."""
+    """Terms (field path, ``=`` or ``!=``, value), in upstream's order."""
 
     terms: tuple[tuple[str, str, str], ...] = ()
 
@@ -253,7 +256,7 @@ class FieldSelector(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> "FieldSelector":
-        """Return the selector of a query parameter (``metadata.name=a,spec.x!=b``); raises SelectorError (SEL-001)."""
+        """Parse a query parameter (``metadata.name=a,spec.x!=b``). Raise SelectorError (SEL-001)."""
         if not text:
             return NO_FIELDS
         if len(text) > limits.MAX_LINE:
@@ -271,12 +274,12 @@ def _fields(text: str) -> FieldSelector:
         if split is None:
             raise SelectorError(f"invalid selector: '{text}'; can't understand '{part}'")
         field, operator, value = split.groups()
-        if field or value:  # upstream: a term without field and value selects everything
+        if field or value:  # as upstream: a term without field and value selects everything
             terms.append((field, "!=" if operator == "!=" else "=", _unescape(value)))
     return FieldSelector(tuple(terms))
 
 
-# a request parses its selector twice: for its verb, and for its objects
+# each request parses its selector twice: for its verb, and for its objects
 _known_fields = lru_cache(limits.SELECTORS_SEEN)(_fields)
 _PART = re.compile(r"(?:[^,\\]|\\(?:.|\Z))+", re.DOTALL)
 _TERM = re.compile(r"(.*?)(!=|==|=)(.*)\Z", re.DOTALL)

@@ -1,4 +1,4 @@
-"""The one error a client sees: metav1.Status, one constructor per reason (ERR rows)."""
+"""Errors of the API: metav1.Status, with one constructor per reason (ERR rows)."""
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from apiext.meta.names import GroupKind, GroupResource
 
 
 class StatusError(Exception):
-    """A request that cannot be served; the message is for the client, the chained cause for the log."""
+    """An error answer: the message is for the client, the chained cause for the log."""
 
     __slots__ = ("code", "details", "guarded", "message", "metadata", "reason")
 
@@ -22,12 +22,13 @@ class StatusError(Exception):
         self.reason = reason
         self.message = message
         self.details = details
-        self.metadata: Mapping[str, Any] = {}  # of a list that may go on (RV-007), of a denial by a webhook
+        # of a list whose continuation is possible (RV-007), or of a webhook's denial
+        self.metadata: Mapping[str, Any] = {}
         self.guarded = False  # True adds X-Content-Type-Options: nosniff
 
     @property
     def retry_after(self) -> int:
-        """Seconds for the Retry-After header; 0 means none (ERR-21)."""
+        """Return the seconds for the Retry-After header; 0 means none (ERR-21)."""
         return int((self.details or {}).get("retryAfterSeconds", 0))
 
     def document(self) -> dict[str, Any]:
@@ -59,34 +60,34 @@ def success(details: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_status(document: Mapping[str, Any]) -> bool:
-    """Tell a Status from an object whose definition calls its kind so."""
+    """Return whether a document is a Status, and not an object of a custom kind with that name."""
     return document.get("kind") == "Status" and document.get("apiVersion") == "v1"
 
 
 def not_found(resource: GroupResource, name: str) -> StatusError:
-    """404 for an object that does not exist (ERR-02)."""
+    """Return the 404 of an object that does not exist (ERR-02)."""
     return StatusError(404, "NotFound", f"{resource} {go_quote(name)} not found", _details(resource, name))
 
 
 def resource_not_found() -> StatusError:
-    """404 for a path that names nothing, as a Status (SRV-003)."""
+    """Return the 404, as a Status, of a path that serves nothing (SRV-003)."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def already_exists(resource: GroupResource, name: str) -> StatusError:
-    """409 for a create whose name is taken (ERR-04)."""
+    """Return the 409 of a create whose name is taken (ERR-04)."""
     return StatusError(409, "AlreadyExists", f"{resource} {go_quote(name)} already exists", _details(resource, name))
 
 
 def generate_name_conflict(resource: GroupResource, name: str) -> StatusError:
-    """409 for a generateName that met taken names only (ERR-04)."""
+    """Return the 409 of a generateName for which only taken names were generated (ERR-04)."""
     taken = f"{resource} {go_quote(name)} already exists"
     text = f"{taken}, the server was not able to generate a unique name for the object"
     return StatusError(409, "AlreadyExists", text, _details(resource, name) | {"retryAfterSeconds": 1})
 
 
 def conflict(resource: GroupResource, name: str, text: str) -> StatusError:
-    """409 for a write that lost a race or failed a precondition (ERR-05, ERR-06)."""
+    """Return the 409 of a write with a conflict or a failed precondition (ERR-05, ERR-06)."""
     message = f"Operation cannot be fulfilled on {resource} {go_quote(name)}: {text}"
     return StatusError(409, "Conflict", message, _details(resource, name))
 
@@ -95,12 +96,12 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 def bad_request(message: str) -> StatusError:
-    """400 for a request that makes no sense."""
+    """Return the 400 of an invalid request."""
     return StatusError(400, "BadRequest", message)
 
 
 def invalid(kind: GroupKind | GroupResource, name: str, errors: Sequence[FieldError]) -> StatusError:
-    """422 for an object with wrong fields, one cause each (ERR-07), as far as limits.MAX_FIELD_ERRORS goes."""
+    """Return the 422 of an object with invalid fields, one cause each, at most MAX_FIELD_ERRORS (ERR-07)."""
     errors = _bounded(errors)
     details: dict[str, Any] = {"name": name, "group": kind.group}
     details["kind"] = kind.kind if isinstance(kind, GroupKind) else kind.resource
@@ -112,7 +113,7 @@ def invalid(kind: GroupKind | GroupResource, name: str, errors: Sequence[FieldEr
 
 
 def _bounded(errors: Sequence[FieldError]) -> Sequence[FieldError]:
-    """Return the first errors: at least one, and not much more than their collectors allow."""
+    """Return the first errors: at least one, and not many more than their collectors allow."""
     if len(errors) < 2:
         return errors
     sizes = accumulate(error.size for error in errors[: limits.MAX_FIELD_ERRORS + 1])
@@ -121,12 +122,12 @@ def _bounded(errors: Sequence[FieldError]) -> Sequence[FieldError]:
 
 
 def unprocessable(message: str) -> StatusError:
-    """422 for a patch that cannot be applied (WRI-007)."""
+    """Return the 422 of a patch that cannot be applied (WRI-007)."""
     return StatusError(422, "Invalid", message, {})
 
 
 def forbidden(resource: GroupResource, name: str, text: str, causes: Sequence[Mapping[str, str]] = ()) -> StatusError:
-    """403 with a reason (ERR-18, DEL-004, NSP-003)."""
+    """Return a 403 with a reason (ERR-18, DEL-004, NSP-003)."""
     details = _details(resource, name)
     if causes:
         details["causes"] = [dict(cause) for cause in causes]
@@ -135,46 +136,46 @@ def forbidden(resource: GroupResource, name: str, text: str, causes: Sequence[Ma
 
 
 def unauthorized() -> StatusError:
-    """401 for a request without valid credentials (ERR-19)."""
+    """Return the 401 of a request without valid credentials (ERR-19)."""
     return StatusError(401, "Unauthorized", "Unauthorized")
 
 
 def method_not_supported(resource: GroupResource, verb: str) -> StatusError:
-    """405 for a verb that the resource does not have (ERR-14)."""
+    """Return the 405 of a verb that the resource does not support (ERR-14)."""
     text = f'{verb} is not supported on resources of kind "{resource}"'
     details = {key: value for key, value in (("group", resource.group), ("kind", resource.resource)) if value}
     return StatusError(405, "MethodNotAllowed", text, details)
 
 
 def not_acceptable(message: str) -> StatusError:
-    """406 for an Accept header that nothing satisfies (ERR-15)."""
+    """Return the 406 of an Accept header without a supported media type (ERR-15)."""
     return StatusError(406, "NotAcceptable", message)
 
 
 def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
-    """415 for a body in an unknown format (ERR-15)."""
+    """Return the 415 of a body in an unknown format (ERR-15)."""
     listed = ", ".join(accepted)
     text = f"the body of the request was in an unknown format - accepted media types include: {listed}"
     return StatusError(415, "UnsupportedMediaType", text)
 
 
 def too_large(limit: int) -> StatusError:
-    """413 for a body over the limit in bytes (ERR-16)."""
+    """Return the 413 of a body over the limit in bytes (ERR-16)."""
     return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
 
 
 def expired(message: str) -> StatusError:
-    """410 for a revision that is gone (ERR-17, RV-003, RV-009)."""
+    """Return the 410 of a compacted revision (ERR-17, RV-003, RV-009)."""
     return StatusError(410, "Expired", message)
 
 
 def too_old_resource_version(asked: int, oldest: int) -> StatusError:
-    """Return the 410 of a watch whose start is gone (RV-009)."""
+    """Return the 410 of a watch from a compacted revision (RV-009)."""
     return expired(f"too old resource version: {asked} ({oldest})")
 
 
 def timeout(message: str, retry_after: int = 0, causes: Sequence[Mapping[str, str]] = ()) -> StatusError:
-    """504 for an answer that did not come in time, or whose outcome is unknown (ERR-20)."""
+    """Return the 504 of an answer that exceeds its time, or of a write with an unknown outcome (ERR-20)."""
     details: dict[str, Any] = {}
     if causes:
         details["causes"] = [dict(cause) for cause in causes]
@@ -184,26 +185,26 @@ def timeout(message: str, retry_after: int = 0, causes: Sequence[Mapping[str, st
 
 
 def too_large_resource_version(asked: int, current: int, retry_after: int = 1) -> StatusError:
-    """504 for a read at a revision that the store has not reached (RV-002)."""
+    """Return the 504 of a read at a revision that the store has not reached (RV-002)."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     return timeout(f"Too large resource version: {asked}, current: {current}", retry_after, [cause])
 
 
 def too_many_requests(message: str) -> StatusError:
-    """429 with a Retry-After (ERR-20, LIM-001)."""
+    """Return a 429 with a Retry-After (ERR-20, LIM-001)."""
     return StatusError(429, "TooManyRequests", message, {"retryAfterSeconds": 1})
 
 
 def unavailable(message: str) -> StatusError:
-    """503 for a store that does not answer; safe to try again."""
+    """Return the 503 of a store that does not answer; clients can safely retry."""
     return StatusError(503, "ServiceUnavailable", message, {"retryAfterSeconds": 1})
 
 
 def internal(text: str) -> StatusError:
-    """500 with upstream's prefix (ERR-20)."""
+    """Return a 500 with upstream's prefix (ERR-20)."""
     return StatusError(500, "InternalError", f"Internal error occurred: {text}", {"causes": [{"message": text}]})
 
 
 def unknown(text: str, code: int = 500) -> StatusError:
-    """500 whose cause is no API error: empty reason and the raw message (ERR-22)."""
+    """Return a 500 whose cause is no API error: an empty reason and the raw message (ERR-22)."""
     return StatusError(code, "", text)

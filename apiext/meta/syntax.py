@@ -1,4 +1,4 @@
-"""How names, labels and qualified names are written, each check with upstream's words (WRI-003, VAL-013)."""
+"""Validate the syntax of names, labels and qualified names, with upstream's texts (WRI-003, VAL-013)."""
 
 import re
 
@@ -12,7 +12,7 @@ MAX_SUBDOMAIN = 253
 
 
 def lower(text: str) -> str:
-    """Return a text in small letters as Go makes them, each letter by itself."""
+    """Return a text in lower case as Go converts it, character by character."""
     return text.lower() if text.isascii() else "".join(char.lower()[0] for char in text)
 
 
@@ -65,7 +65,7 @@ _IS_PLAIN = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?").fullm
 
 
 def too_long(limit: int, unit: str = "bytes") -> str:
-    """Return the text about a name over its limit in bytes; upstream says characters of DNS names."""
+    """Return the error text of a name over its limit in bytes; upstream says characters for DNS names."""
     return f"must be no more than {limit} {unit}"
 
 
@@ -78,7 +78,10 @@ def dns1123_label(text: str) -> list[str]:
 
 
 def dns1123_subdomain(text: str, unit: str = "characters") -> list[str]:
-    """Return the validation errors of an RFC 1123 subdomain (object names, groups); ``unit`` is the word for bytes."""
+    """Return the validation errors of an RFC 1123 subdomain (object names, groups).
+
+    ``unit`` is the word for bytes in errors.
+    """
     faults = _length(text, MAX_SUBDOMAIN, unit)
     if not dns_like(text):
         faults.append(_SUBDOMAIN_ERROR)
@@ -94,7 +97,7 @@ def dns1035_label(text: str) -> list[str]:
 
 
 def dns_like(text: str) -> bool:
-    """Tell whether the text has the form of a subdomain, whatever its length."""
+    """Return whether the text has the form of a subdomain; its length is not checked."""
     return _IS_SUBDOMAIN(text) is not None
 
 
@@ -126,12 +129,12 @@ def label_value(text: str) -> list[str]:
 
 
 def is_plain(text: str) -> bool:
-    """Tell whether the text is right both as a qualified name without prefix and as a label value."""
+    """Return whether the text is valid both as a qualified name without prefix and as a label value."""
     return _IS_PLAIN(text) is not None
 
 
 def path_segment(text: str) -> list[str]:
-    """Return the validation errors of a name that must fit between two slashes of a URL."""
+    """Return the validation errors of a name that must fit into one segment of a URL path."""
     if text in (".", ".."):
         return [f"may not be '{text}'"]
     if "/" not in text and "%" not in text:

@@ -1,4 +1,4 @@
-"""Times and durations as Kubernetes writes them: RFC 3339 in seconds, Go durations, ages in tables."""
+"""Parse and print times and durations as Kubernetes does: RFC 3339 in seconds, Go durations, ages in tables."""
 
 import re
 from datetime import UTC, datetime, timedelta, timezone
@@ -11,7 +11,7 @@ from apiext.documents.quotes import time_quote
 from apiext.meta import limits
 
 ZERO_TIME = "0001-01-01T00:00:00Z"
-"""Go's zero time, which stands for none."""
+"""Go's zero time, which means no time."""
 _LAYOUT, _MICRO_LAYOUT = "2006-01-02T15:04:05Z07:00", "2006-01-02T15:04:05.000000Z07:00"
 _ZULU = re.compile(
     r"(?!0000)[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z"
@@ -19,7 +19,7 @@ _ZULU = re.compile(
 _ZONE = re.compile(r"Z|([+-])([0-9]{2}):([0-9]{2})")
 _FRACTION = re.compile(r"[.,][0-9]+")
 _MICROS = re.compile(r"[.,][0-9]{6}")
-_PARTS = (  # literal before it, Go's name of the element, digits at least and at most, name, lowest, highest
+_PARTS = (  # preceding literal, Go's name of the element, minimal and maximal digits, name, lowest and highest value
     ("", "2006", 4, 4, "year", 0, 9999),
     ("-", "01", 2, 2, "month", 1, 12),
     ("-", "02", 2, 2, "day", 0, 99),
@@ -31,7 +31,7 @@ _DIGITS = re.compile(r"[0-9]*")
 
 
 def now() -> str:
-    """Return the current time, UTC, in seconds: ``2026-01-02T03:04:05Z``."""
+    """Return the current time in UTC and seconds: ``2026-01-02T03:04:05Z``."""
     return _of_second(int(time()))
 
 
@@ -41,14 +41,14 @@ def _of_second(second: int) -> str:
 
 
 def render(moment: datetime) -> str:
-    """Return a moment as Kubernetes writes it."""
+    """Return a time as Kubernetes writes it."""
     return moment.astimezone(UTC).replace(microsecond=0, tzinfo=None).isoformat() + "Z"
 
 
 def parse(text: str, *, micros: bool = False) -> datetime:
-    """Return the moment of an RFC 3339 text; raises ValueError with the text of Go's time.Parse.
+    """Parse an RFC 3339 text. Raise ValueError with the text of Go's time.Parse.
 
-    ``micros``: six digits of a second are part of the layout.
+    ``micros``: the layout has six digits of a fraction of a second.
     """
     if not micros and _ZULU(text):
         return datetime.fromisoformat(text)
@@ -84,37 +84,37 @@ def parse(text: str, *, micros: bool = False) -> datetime:
         raise ValueError(f"parsing time {time_quote(text)}: day out of range") from error
 
 
-@lru_cache(limits.TIMES_SEEN)  # many objects of a list were created at once
+@lru_cache(limits.TIMES_SEEN)  # many objects of a list were created in the same second
 def _timestamp(text: str) -> float:
     return parse(text).timestamp()
 
 
 def normalize(text: str) -> str:
-    """Return an RFC 3339 text in UTC and seconds; empty for Go's zero time. Raises ValueError as ``parse``."""
+    """Return an RFC 3339 text in UTC and seconds; empty for Go's zero time. Raise ValueError as ``parse``."""
     return _normal(text) if len(text) <= limits.TIME_TEXT else _normal.__wrapped__(text)
 
 
-@lru_cache(limits.TIMES_SEEN)  # an object is written with the times that it was read with, and many are of one second
+@lru_cache(limits.TIMES_SEEN)  # an object is written with the times it was read with, and many objects share a second
 def _normal(text: str) -> str:
     if _ZULU(text):
         return "" if text == ZERO_TIME else text
     moment = parse(text)
     try:
         text = render(moment)
-    except OverflowError:  # an offset that leaves the years datetime knows
+    except OverflowError:  # the offset leads out of the years that datetime supports
         return ""
     return "" if text == ZERO_TIME else text
 
 
 def normalize_micros(text: str) -> str:
-    """Return an RFC 3339 text with six digits of a second in UTC, as ``normalize`` does."""
+    """Return an RFC 3339 text in UTC and microseconds; otherwise like ``normalize``."""
     try:
         moment = parse(text, micros=True)
     except ValueError as error:
         raise ValueError(str(error).replace(_LAYOUT, _MICRO_LAYOUT)) from error
     try:
         text = moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
-    except OverflowError as error:  # an offset that leaves the years that can be written
+    except OverflowError as error:  # the offset leads out of the years that can be printed
         raise ValueError("Time.MarshalJSON: year outside of range [0,9999]") from error
     return "" if text == "0001-01-01T00:00:00.000000Z" else text
 
@@ -135,10 +135,10 @@ def _refuse(text: str, rest: str, layout: str) -> NoReturn:
 
 
 class Ages:
-    """Ages at one moment as table cells show them, and the period in which all of them stay as they are (TAB-003).
+    """Ages at one moment as table cells show them, and the period in which none of them changes (TAB-003).
 
-    ``at`` is the moment, in seconds of the epoch. While ``since <= now < until``, each age that was asked for is shown
-    alike: caches of cells keep them no longer, and no longer in the other direction, since clocks are set back.
+    ``at`` is the moment, in seconds of the epoch. While ``since <= now < until``, each age requested so far prints the
+    same. A cache of cells must not be used outside, also not before ``since``: a clock may be set back.
     """
 
     __slots__ = ("_known", "at", "since", "until")
@@ -149,7 +149,7 @@ class Ages:
         self._known: dict[str, str] = {}
 
     def of(self, stamp: str) -> str:
-        """Return how long ago an RFC 3339 time was; ``<invalid>`` when it is none, ``<unknown>`` for Go's zero time."""
+        """Return the age of an RFC 3339 time; ``<invalid>`` for another text, ``<unknown>`` for Go's zero time."""
         known = self._known.get(stamp)
         if known is None:
             known = self._known[stamp] = self._shown(stamp)
@@ -169,11 +169,11 @@ class Ages:
 
 
 _ZERO = -62_135_596_800  # ZERO_TIME
-_LONGEST = 2**63 / 10**9  # seconds: no duration of Go's is longer
+_LONGEST = 2**63 / 10**9  # seconds of Go's longest duration
 
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 365 * 86_400
-_STEPS = (  # below so many seconds: unit, its sign, smaller unit shown with it (or none), its sign
+_STEPS = (  # below so many seconds: unit, its suffix, smaller unit shown with it (or none), its suffix
     (10 * _MINUTE, _MINUTE, "m", 1, "s"),
     (3 * _HOUR, _MINUTE, "m", 0, ""),
     (8 * _HOUR, _HOUR, "h", _MINUTE, "m"),
@@ -191,11 +191,11 @@ def human_duration(seconds: float) -> str:
 
 @lru_cache(limits.TIMES_SEEN)
 def _duration(whole: int) -> tuple[str, float, float]:
-    """Return a duration of whole seconds as tables show it, and from and until how many seconds it is shown so."""
+    """Return (text of a duration in whole seconds, first second and end of the period in which it prints so)."""
     if whole < -1:
         return "<invalid>", -inf, -2
     if whole < 1:
-        return "0s", -1, 1  # less than two seconds before zero, too; the period may be shorter than it could be
+        return "0s", -1, 1  # also up to two seconds before zero; the period may be shorter than possible
     if whole < 2 * _MINUTE:
         return f"{whole}s", whole, whole + 1
     for below, unit, sign, smaller, smaller_sign in _STEPS:
@@ -209,7 +209,7 @@ def _duration(whole: int) -> tuple[str, float, float]:
 
 
 def seconds_between(start: str, end: str) -> float:
-    """Return the seconds from one RFC 3339 time to another; raises ValueError for a text that is none."""
+    """Return the seconds from one RFC 3339 time to another. Raise ValueError for an invalid text."""
     return _timestamp(end) - _timestamp(start)
 
 
@@ -218,7 +218,7 @@ _TERM = re.compile(r"([0-9]*)(\.[0-9]*)?([^0-9.]*)")
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a Go duration (``1h30m``); raises ValueError with the text of time.ParseDuration."""
+    """Return the seconds of a Go duration (``1h30m``). Raise ValueError with the text of time.ParseDuration."""
     rest = text[1:] if text[:1] in ("-", "+") else text
     if rest == "0":
         return 0.0

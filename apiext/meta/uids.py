@@ -6,7 +6,7 @@ _BATCH = 64
 
 
 class Uids:
-    """Version 4 UUIDs, made many at a time: one call of the system each would cost more, and so would cold code."""
+    """A generator of version 4 UUIDs; it makes many at a time, to save system calls."""
 
     __slots__ = ("_ready",)
 
@@ -19,7 +19,7 @@ class Uids:
             return self._ready.pop()
         except IndexError:
             made = _batch()
-            found = made.pop()  # before another thread may take from it
+            found = made.pop()  # before other threads can take from the list
             self._ready = made
             return found
 

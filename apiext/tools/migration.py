@@ -25,9 +25,9 @@ from apiext.crd.migration import (
     MigrationError,
     Plan,
     Turns,
-    loss,
-    lost,
-    may_pass,
+    is_temporary,
+    loss_text,
+    lost_fields,
     outcome,
     plan_of,
     remaining,
@@ -179,7 +179,7 @@ class Migration:
         for number in range(1, tries + 1):
             self._pace.wait()
             answer = self._api.patch(path_of(plan, plan.storage, *path), body, METADATA, fieldManager="apiext-migrate")
-            if not may_pass(answer.code) or number == tries:
+            if not is_temporary(answer.code) or number == tries:
                 break
             time.sleep(number * MIGRATE_PAUSE)
         after = (answer.document.get("metadata") or {}).get("resourceVersion", "")
@@ -209,11 +209,11 @@ class Migration:
                     return "", "" if before.code == 404 else before.message
                 if before.document["metadata"]["resourceVersion"] != revision:
                     break
-                gone += lost(before.document, after.document)
+                gone += lost_fields(before.document, after.document)
             else:
                 if not gone:
                     return revision, ""
-                return "", loss(plan, gone, controllers_limits.MIGRATE_FAILURES)
+                return "", loss_text(plan, gone, controllers_limits.MIGRATE_FAILURES)
 
     def _prune(self, plan: Plan) -> bool:
         """Make the storage version the only stored one; False when the definition's spec changed meanwhile."""

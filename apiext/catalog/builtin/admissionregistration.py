@@ -17,7 +17,7 @@ from apiext.catalog.builtin.admission_rules import (
 from apiext.catalog.builtin.requirements import selector_errors
 from apiext.crd.rules_of_conversion import REVIEW_VERSIONS, address_errors, recognizes, review_errors
 from apiext.documents.document import View
-from apiext.meta.fields import FieldError, as_many_as_told, child, duplicate, invalid, item, required
+from apiext.meta.fields import FieldError, as_many_as_shown, child, duplicate, invalid, item, required
 from apiext.meta.syntax import dns1123_subdomain
 
 _NO_VERSIONS = f"must specify one of {', '.join(REVIEW_VERSIONS)}"
@@ -28,32 +28,32 @@ _SIDE_EFFECTS = ("None", "NoneOnDryRun", "Some", "Unknown")
 
 def validate_mutating(new: View, old: View | None) -> list[FieldError]:
     """Return the faults of a MutatingWebhookConfiguration; old is None on create."""
-    return list(as_many_as_told(_configuration_errors(new, old, mutating=True)))
+    return list(as_many_as_shown(_configuration_errors(new, old, mutating=True)))
 
 
 def validate_validating(new: View, old: View | None) -> list[FieldError]:
     """Return the faults of a ValidatingWebhookConfiguration; old is None on create."""
-    return list(as_many_as_told(_configuration_errors(new, old, mutating=False)))
+    return list(as_many_as_shown(_configuration_errors(new, old, mutating=False)))
 
 
 def validate_policy(new: View, old: View | None) -> list[FieldError]:
     """Return the faults of a ValidatingAdmissionPolicy; old is None on create."""
-    return list(as_many_as_told(policies.policy_errors(new, old)))
+    return list(as_many_as_shown(policies.policy_errors(new, old)))
 
 
 def validate_binding(new: View, old: View | None) -> list[FieldError]:
     """Return the faults of a ValidatingAdmissionPolicyBinding; old is None on create."""
-    return list(as_many_as_told(policies.binding_errors(new)))
+    return list(as_many_as_shown(policies.binding_errors(new)))
 
 
 def validate_mutating_policy(new: View, old: View | None) -> list[FieldError]:
     """Return the faults of a MutatingAdmissionPolicy; old is None on create."""
-    return list(as_many_as_told(mutations.policy_errors(new, old)))
+    return list(as_many_as_shown(mutations.policy_errors(new, old)))
 
 
 def validate_mutating_binding(new: View, old: View | None) -> list[FieldError]:
     """Return the faults of a MutatingAdmissionPolicyBinding; old is None on create."""
-    return list(as_many_as_told(mutations.binding_errors(new)))
+    return list(as_many_as_shown(mutations.binding_errors(new)))
 
 
 def static_warnings(new: View, old: View | None) -> list[str]:

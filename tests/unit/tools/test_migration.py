@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from apiext.crd.migration import lost, plan_of, remaining
+from apiext.crd.migration import lost_fields, plan_of, remaining
 from apiext.tools.migration import Pace, path_of
 from apiext.tools.progress import Bar, Lines
 
@@ -44,7 +44,7 @@ def test_a_plan_tells_values_apart_that_are_one_to_python() -> None:
     for one, default in zip(versions, (1, True), strict=True):
         one["schema"]["openAPIV3Schema"]["default"] = default
     assert plan_of(definition(versions, ["v1", "v2"])).compared == ("v1",)
-    assert lost({"spec": {"a": 1, "b": [True], "c": 1}}, {"spec": {"a": True, "b": [1.0], "c": 1}}) == [
+    assert lost_fields({"spec": {"a": 1, "b": [True], "c": 1}}, {"spec": {"a": True, "b": [1.0], "c": 1}}) == [
         "spec.a",
         "spec.b[0]",
     ]
@@ -71,9 +71,9 @@ def test_what_is_lost_between_two_versions() -> None:
         "metadata": {},
         "spec": {"kept": 1, "new": 2, "list": [{"a": 1}, {"a": 3}], "other": [1], "null": None},
     }
-    assert lost(before, after) == ["spec.gone", "spec.list[0].b", "spec.other"]
-    assert lost(before, before) == []
-    assert lost({"spec": 1}, {"spec": "1"}) == ["spec"]
+    assert lost_fields(before, after) == ["spec.gone", "spec.list[0].b", "spec.other"]
+    assert lost_fields(before, before) == []
+    assert lost_fields({"spec": 1}, {"spec": "1"}) == ["spec"]
 
 
 def test_a_pace_spreads_turns() -> None:

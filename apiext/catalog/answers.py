@@ -105,7 +105,12 @@ class Answers:
         if answer.__class__ is not dict or answer.get("apiVersion") != self.api_version:
             return None
         kind, metadata = answer.get("kind"), answer.get("metadata")
-        if metadata.__class__ is not dict or not kind or kind.__class__ is not str or not self._shape().settled(answer):
+        if (
+            metadata.__class__ is not dict
+            or not kind
+            or kind.__class__ is not str
+            or not self._shape().is_normal(answer)
+        ):
             return None
         if kind != self._kind:
             if kind != question.document.get("kind"):

@@ -277,4 +277,4 @@ def _status_validator(schema: Schema, scale: View | None) -> Callable[[View, Vie
 def _has_list_types(schema: "CompiledSchema") -> bool:
     from apiext.schema import list_types
 
-    return list_types.matters(schema.root)
+    return list_types.applies_to(schema.root)

@@ -28,7 +28,7 @@ class Shape(Protocol):
         """Fill in defaults in place; return whether any were missing."""
 
     @property
-    def settled(self) -> Callable[[Any], bool]:
+    def is_normal(self) -> Callable[[Any], bool]:
         """Tells that pruning, dropping nulls and coercing plainly change nothing, and that it holds no float."""
 
     def coerce_embedded(self, document: Document, *, drop_invalid: bool = False) -> object:

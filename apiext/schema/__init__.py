@@ -1,1 +1,1 @@
-"""The schema engine: structural schemas and what is compiled from them."""
+"""Validate, default and prune objects by structural schemas, and validate the schemas of definitions."""

@@ -1,4 +1,4 @@
-"""IP, CIDR and MAC addresses as Go parses them (VAL-006)."""
+"""Recognise IP, CIDR and MAC addresses as Go parses them (VAL-006)."""
 
 import re
 
@@ -18,7 +18,7 @@ def _octet(part: str) -> bool:
 
 
 def _ipv6(text: str, sloppy: bool) -> bool:
-    """Tell whether the text is an IPv6 address without a zone, the last 32 bits possibly dotted."""
+    """Return whether the text is an IPv6 address without a zone; its last 32 bits may be dotted."""
     head, double, tail = text.partition("::")
     if double and "::" in tail:
         return False
@@ -48,12 +48,12 @@ def _padded(dotted: str) -> bool:
 
 
 def ipv4(text: str) -> bool:
-    """Tell whether the text is an IP address with a dot in it; leading zeros are accepted."""
+    """Return whether the text is an IP address that contains a dot; leading zeros are accepted."""
     return "." in text and _sloppy_ip(text)
 
 
 def ipv6(text: str) -> bool:
-    """Tell whether the text is an IP address with a colon in it, without a zone."""
+    """Return whether the text is an IP address that contains a colon and has no zone."""
     return ":" in text and _first_sign(text) == ":" and _ipv6(text, sloppy=False)
 
 
@@ -67,7 +67,7 @@ def _sloppy_ip(text: str) -> bool:
 
 
 def cidr(text: str) -> bool:
-    """Tell whether the text is an address, a slash and a prefix length; leading zeros are accepted."""
+    """Return whether the text is an address, a slash and a prefix length; leading zeros are accepted."""
     address, slash, length = text.partition("/")
     if not slash or not (length.isascii() and length.isdigit()) or len(length.lstrip("0")) > 3:
         return False
@@ -88,10 +88,10 @@ _MACS = tuple(
 
 
 def mac(text: str) -> bool:
-    """Tell whether the text is a hardware address of 6, 8 or 20 bytes."""
+    """Return whether the text is a hardware address of 6, 8 or 20 bytes."""
     return any(pattern.match(text) for pattern in _MACS)
 
 
 def strict_ip(text: str) -> bool:
-    """Tell whether the text is an IP address without leading zeros and without a zone."""
+    """Return whether the text is an IP address without leading zeros and without a zone."""
     return ipv6(text) or (_first_sign(text) == "." and _ipv4_bytes(text) and not _padded(text))

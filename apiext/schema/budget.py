@@ -1,4 +1,4 @@
-"""Bounds on the work that one object may cause: bytes added by defaults, steps taken by junctors and patterns."""
+"""Bound the work of one object: bytes of defaults, steps of junctors, steps of patterns."""
 
 import threading
 from collections.abc import Iterator
@@ -9,13 +9,14 @@ from apiext.schema.work_budget import BudgetExhausted, current
 
 
 class OverBudget(ValueError):
-    """An object that asks for more work than one object may."""
+    """The work on one object exceeds a limit."""
 
 
 class Budget(threading.local):
-    """What is left of a bound; ``refill`` before each object, subtract while working on it.
+    """Count down the work that is allowed for one object; each thread has its own counter.
 
-    Each thread has its own, since large objects are judged off the loop. ``brief`` is the bound of work on the loop.
+    Call ``refill`` before each object and ``spend`` during the work. ``brief`` is the smaller allowance for work on the
+    event loop.
     """
 
     def __init__(self, full: int, text: str, brief: int = 0) -> None:
@@ -26,19 +27,23 @@ class Budget(threading.local):
         self._cut = False
 
     def refill(self) -> None:
-        """Start a new object."""
+        """Restore the full allowance, for the next object."""
         self._cut = self._brief < self.full and current().brief
         self.left = self._brief if self._cut else self.full
 
     def spend(self, amount: int) -> None:
-        """Take an amount; OverBudget when nothing is left, BudgetExhausted when there is more for who has time."""
+        """Subtract an amount.
+
+        Raise BudgetExhausted if the work exceeds only the allowance of the event loop and may start again in a thread.
+        Raise OverBudget if it exceeds the full allowance.
+        """
         self.left -= amount
         if self.left < 0:
             raise BudgetExhausted if self._cut else OverBudget(self.text)
 
     @contextmanager
-    def aside(self, amount: int) -> Iterator[None]:
-        """Count what is no object's, at most an amount of it; what is left for the object stays as it was."""
+    def separate(self, amount: int) -> Iterator[None]:
+        """Run a block with an allowance of its own; that of the object stays unchanged."""
         left, cut = self.left, self._cut
         self.left, self._cut = amount, False
         try:
@@ -48,7 +53,7 @@ class Budget(threading.local):
 
     @property
     def spent(self) -> int:
-        """What was taken since the last refill."""
+        """Return the amount that was subtracted since the last ``refill``."""
         return self.full - self.left
 
 
@@ -68,6 +73,6 @@ STEPS = Budget(
 
 
 def refill() -> None:
-    """Start to validate a new object."""
+    """Restore the allowances of patterns and junctors, for the next object."""
     MATCHING.refill()
     STEPS.refill()

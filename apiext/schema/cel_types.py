@@ -1,4 +1,7 @@
-"""Schemas as the declared types of rules: what expressions see, and how large it can be (CEL-002…004, CEL-013)."""
+"""Declare the CEL types of a schema: the fields that expressions see, and their maximal sizes.
+
+See CEL-002…004 and CEL-013.
+"""
 
 from collections.abc import Callable, Mapping
 
@@ -7,17 +10,18 @@ from apiext.cel.escaping import escape
 from apiext.schema.structural import EMPTY, Structural, intern
 from apiext.schema.work_budget import DECLARING, current
 
-REQUEST = 3 * 1024 * 1024  # bytes of the largest object that estimates reckon with (upstream: MaxRequestSizeBytes)
+REQUEST = 3 * 1024 * 1024  # bytes of the largest object that cost estimates assume (upstream: MaxRequestSizeBytes)
 ROOT_NAME = "selfType1"
 _META_SIZES = (("name", 253), ("generateName", 252))
-_SIZES = {"duration": (32, 3), "date": (12, 12), "date-time": (32, 21)}  # most characters, least bytes of JSON
-_MULTIBYTE = 4  # bytes of a character at most
+_SIZES = {"duration": (32, 3), "date": (12, 12), "date-time": (32, 21)}  # maximal characters, minimal bytes of JSON
+_MULTIBYTE = 4  # maximal bytes of a character
 
 
 class Types:
-    """The declared types of one schema. ``least`` holds the fewest bytes of JSON that a value of each takes.
+    """The declared types of one schema.
 
-    ``copied`` counts the nodes that macros repeat in expressions over them.
+    ``least`` maps each type to the fewest bytes of JSON that a value of it takes. ``copied`` counts the nodes that
+    macros repeat in expressions over these types.
     """
 
     __slots__ = ("copied", "least")
@@ -27,7 +31,7 @@ class Types:
         self.least: dict[Declared, int] = {}
 
     def declare(self, node: Structural, name: str = ROOT_NAME, *, root: bool = False) -> Declared | None:
-        """Return the type of a node; None when expressions cannot see it. ``root``: the node is a whole object."""
+        """Return the type of a node, or None if expressions cannot see it; ``root``: the node is a whole object."""
         if node.int_or_string:
             most = node.max_length * _MULTIBYTE if node.max_length is not None else REQUEST - 2
             return self._made(Declared("int_or_string", max_elements=most, nullable=node.nullable), 1)
@@ -121,7 +125,7 @@ _READ: Mapping[str, Callable[[Types, Structural, str, bool], Declared | None]] =
 
 
 def is_shown(node: Structural) -> bool:
-    """Tell whether expressions can see a node: whether ``declare`` has a type for it."""
+    """Return whether expressions can see a node, that is whether ``declare`` returns a type for it."""
     while not node.int_or_string:
         inner = node.items if node.type == "array" else node.map_values if node.type == "object" else None
         if inner is None:
@@ -131,7 +135,10 @@ def is_shown(node: Structural) -> bool:
 
 
 def with_metadata(properties: Mapping[str, Structural]) -> Mapping[str, Structural]:
-    """Return the properties of a whole object: type and names are always there, other metadata never (CEL-003)."""
+    """Return the properties of a whole object as expressions see them (CEL-003).
+
+    Type, name and generateName are always there; no other metadata is.
+    """
     metadata = properties.get("metadata")
     known = metadata.properties if metadata is not None else EMPTY
     is_object = metadata is not None and metadata.type == "object"

@@ -1,18 +1,18 @@
-"""Embedded resources: their type and metadata brought into form, and checked (MET-004, MET-005)."""
+"""Normalize and validate the type and metadata of embedded resources (MET-004, MET-005)."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from apiext.documents.document import Document
 from apiext.meta import objectmeta
-from apiext.meta.fields import FieldError, as_many_as_told, child, invalid, item, required
+from apiext.meta.fields import FieldError, as_many_as_shown, child, invalid, item, required
 from apiext.meta.names import parse_group_version
 from apiext.meta.syntax import dns1035_label, lower, path_segment
 from apiext.schema.structural import Structural, anywhere
 
 
 class CoerceError(ValueError):
-    """An embedded resource whose type or metadata cannot be read; the text is that of the field error."""
+    """The type or metadata of an embedded resource cannot be decoded; the text is that of the field error."""
 
     def __init__(self, error: FieldError) -> None:
         super().__init__(str(error))
@@ -23,17 +23,17 @@ _NO_TEXT = "must be a string"
 _KIND_TEXT = "may have mixed case, but should otherwise match: "
 
 
-matters = anywhere("embedded", lambda node: node.embedded)
-"""Tells whether an embedded resource is declared at or below a node."""
+applies_to = anywhere("embedded", lambda node: node.embedded)
+"""Return whether an embedded resource is declared at or below a node."""
 
 
 def coerce(
     node: Structural, value: Any, path: str = "", *, drop_invalid: bool = False, root: bool = False
 ) -> list[str]:
-    """Bring embedded resources at and below a node into form, in place; return paths of unknown metadata, sorted.
+    """Normalize embedded resources at and below a node in place; return paths of unknown metadata, sorted.
 
-    CoerceError with upstream's text when a type is wrong, unless ``drop_invalid``. ``root`` takes the value itself for
-    an embedded resource.
+    Raise CoerceError with upstream's text if a field has a wrong type; with ``drop_invalid`` delete the field instead.
+    ``root`` means that the value itself is an embedded resource.
     """
     unknown: list[str] = []
     _coerce(node, value, path, drop_invalid, unknown, root)
@@ -41,7 +41,7 @@ def coerce(
 
 
 def _coerce(node: Structural, value: Any, path: str, drop: bool, unknown: list[str], root: bool) -> None:
-    if not (root or matters(node)):
+    if not (root or applies_to(node)):
         return
     if isinstance(value, dict):
         if root or node.embedded:
@@ -57,14 +57,14 @@ def _coerce(node: Structural, value: Any, path: str, drop: bool, unknown: list[s
 
 
 def _members(node: Structural, value: Document, path: str) -> Iterator[tuple[str, Structural, str]]:
-    """Yield the members that are containers with embedded resources in their schema: name, schema, path."""
+    """Yield name, schema and path of each dict or list whose schema declares embedded resources."""
     for name, part in value.items():
         if isinstance(part, (dict, list)):
             below = node.properties.get(name)
             if below is not None:
-                if matters(below):
+                if applies_to(below):
                     yield name, below, child(path, name)
-            elif matters(node.map_values):
+            elif applies_to(node.map_values):
                 assert node.map_values is not None
                 yield name, node.map_values, item(path, name)
 
@@ -93,16 +93,16 @@ def _metadata(value: Document, path: str, drop: bool, unknown: list[str]) -> Non
 
 
 def errors(node: Structural, value: Any, path: str = "", *, root: bool = False) -> list[FieldError]:
-    """Return what is wrong with embedded resources at and below a node; never ratcheted (MET-005).
+    """Return the errors of embedded resources at and below a node; they are never ratcheted (MET-005).
 
-    What ``coerce`` has taken is in form. Applies, and objects of another kind, have not been there. Of more errors than
-    an answer has room for, one more than those is returned.
+    Values may come here without ``coerce``: those of applies and of objects of another kind. At most one error more
+    than an answer has room for is returned.
     """
-    return list(as_many_as_told(_errors(node, value, path, root)))
+    return list(as_many_as_shown(_errors(node, value, path, root)))
 
 
 def _errors(node: Structural, value: Any, path: str, root: bool) -> Iterator[FieldError]:
-    if not (root or matters(node)):
+    if not (root or applies_to(node)):
         return
     if isinstance(value, dict):
         if root or node.embedded:
@@ -151,5 +151,5 @@ def _metadata_errors(metadata: Any, path: str) -> list[FieldError]:
     except ValueError as error:
         return [invalid(path, metadata, str(error))]
     if not made.get("name"):
-        made["name"] = "fakename"  # upstream: a name is not required here
+        made["name"] = "fakename"  # upstream requires no name here
     return objectmeta.validate(made, bool(made.get("namespace")), path_segment, path)

@@ -1,4 +1,4 @@
-"""A schema made ready for use: what happens to the objects of one version of a definition."""
+"""Compile the schema of one version of a definition into functions on its objects."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -7,30 +7,31 @@ import orjson
 
 from apiext.documents.document import Document, View
 from apiext.logs import note
-from apiext.meta.fields import INVALID, FieldError, as_many_as_told
+from apiext.meta.fields import INVALID, FieldError, as_many_as_shown
 from apiext.schema import coerce, list_types, report
 from apiext.schema.budget import DEFAULTS, OverBudget, refill
-from apiext.schema.deeply import deeply
 from apiext.schema.default import defaulter, growth
+from apiext.schema.normal_form import Test, normal_test, unknown
 from apiext.schema.nulls import null_dropper
 from apiext.schema.parse import parse
 from apiext.schema.prune import pruner, sorted_paths
 from apiext.schema.ratchet import Link
+from apiext.schema.recursion import deep_recursion
 from apiext.schema.rules import Run, Scope, blocked, not_checked, scope_of
-from apiext.schema.settled import Test, settled, unsettled
 from apiext.schema.structural import Structural
 from apiext.schema.validate import passes
 
 
 class CompiledSchema:
-    """The schema of one version; the structural form and each function are made at their first use.
+    """The schema of one version; its structural form and each function are compiled at first use.
 
-    Functions that change a document do so in place. ``preserve_unknown_fields`` is the legacy field of the definition:
-    nothing is pruned then (PRU-006, B1-007). ``warm`` tells that an object was judged before, rules included.
-    ``readable`` tells that a stored object can be read without compiling anything. ``settled(document)`` tells that
-    ``prune``, ``drop_nulls`` and ``coerce_embedded`` plainly find nothing to do, and that no float is outside metadata;
-    False means that one has to look closer, as always before it is compiled.
-    ``growth`` is the most bytes of defaults that one list item or map value gets, known once it is warm.
+    Functions that change a document change it in place. ``preserve_unknown_fields`` is the legacy field of the
+    definition: with it nothing is pruned (PRU-006, B1-007). ``warm`` is true once an object was validated, rules
+    included. ``readable`` is true once everything is compiled that reading a stored object needs.
+    ``is_normal(document)`` is a fast path: true means that ``prune``, ``drop_nulls`` and ``coerce_embedded`` would
+    change nothing, and that no float is outside metadata. False means unknown; it is always False before
+    ``prepare(quickly=True)``. ``growth`` is the maximal number of bytes of defaults in one list item or map value, set
+    once the schema is warm.
     """
 
     __slots__ = (
@@ -39,9 +40,9 @@ class CompiledSchema:
         "_scope",
         "_source",
         "growth",
+        "is_normal",
         "preserve_unknown_fields",
         "readable",
-        "settled",
         "warm",
     )
 
@@ -50,29 +51,29 @@ class CompiledSchema:
         self.warm = False
         self.readable = False
         self.growth = 0
-        self.settled: Test = unsettled
+        self.is_normal: Test = unknown
         self._root: Structural | None = None
-        self._scope: Scope | Literal[False] | None = None  # False: there are no rules
+        self._scope: Scope | Literal[False] | None = None  # False: the schema has no rules
         self._source: View | None = schema or {}
-        self._plain: bool | None = None  # whether there is neither an embedded resource nor a list of its own kind
+        self._plain: bool | None = None  # no embedded resource, and no list of type set or map
 
     @property
     def root(self) -> Structural:
-        """The structural form of the schema."""
+        """Return the structural form of the schema."""
         if self._root is None:
             source = self._source
-            with deeply():
-                # a thread may have been faster, and then the source is gone
+            with deep_recursion():
+                # another thread may have parsed the schema and dropped its source
                 self._root = self._root or parse(source if source is not None else {})
             self._source = None
         return self._root
 
     def prepare(self, *, quickly: bool = False) -> None:
-        """Compile what reading a stored object takes; and with ``quickly`` the test that spares most of it."""
+        """Compile everything that reading a stored object needs; with ``quickly`` also ``is_normal``."""
         root = self.root
-        if quickly and not self.preserve_unknown_fields and not coerce.matters(root):
-            self.settled = settled(root, root=True)
-        coerce.matters(root)
+        if quickly and not self.preserve_unknown_fields and not coerce.applies_to(root):
+            self.is_normal = normal_test(root, root=True)
+        coerce.applies_to(root)
         pruner(root, root=True)
         null_dropper(root, root=True)
         defaulter(root, root=True)
@@ -80,49 +81,50 @@ class CompiledSchema:
 
     @property
     def coerces(self) -> bool:
-        """Whether there is an embedded resource: its metadata are not only looked at by the schema."""
-        return coerce.matters(self.root)
+        """Return whether the schema declares an embedded resource, whose metadata need more than the schema."""
+        return coerce.applies_to(self.root)
 
     def prune(self, document: Document) -> list[str]:
-        """Remove unknown fields and return their paths, sorted; metadata is left alone (PRU rows)."""
+        """Delete unknown fields and return their paths, sorted; metadata stays unchanged (PRU rows)."""
         if self.preserve_unknown_fields:
             return []
         return sorted_paths(pruner(self.root, root=True)(document))
 
     def drop_nulls(self, document: Document) -> bool:
-        """Remove nulls that are neither allowed nor defaulted (NUL-001); return whether there were any."""
+        """Delete nulls that are neither allowed nor defaulted (NUL-001); return whether there were any."""
         drop = None if self.preserve_unknown_fields else null_dropper(self.root, root=True)
         return drop(document) if drop is not None else False
 
     def coerce_embedded(self, document: Document, *, drop_invalid: bool = False) -> list[str]:
-        """Bring the metadata of embedded resources into form and return paths of unknown metadata fields (MET-004).
+        """Normalize the metadata of embedded resources; return paths of unknown metadata fields (MET-004).
 
-        ValueError with Go's text when apiVersion, kind or metadata have a wrong type; with ``drop_invalid``, as on
-        read from storage, such fields are dropped instead (MET-002).
+        Raise CoerceError with Go's text if apiVersion, kind or metadata has a wrong type. With ``drop_invalid``, as for
+        stored objects, delete such fields instead (MET-002).
         """
         return coerce.coerce(self.root, document, drop_invalid=drop_invalid)
 
     def default(self, document: Document, *, coerced: bool = True) -> bool:
-        """Fill in defaults (NUL-002…004); return whether any were missing. OverBudget when they are too many bytes.
+        """Fill in defaults (NUL-002…004); return whether any were missing.
 
-        In metadata of an embedded resource only what metadata has is kept (DEF-005), unless nothing is ``coerced``.
+        In the metadata of an embedded resource keep only fields of ObjectMeta (DEF-005), unless ``coerced`` is false.
+        Raise OverBudget if the defaults exceed MAX_DEFAULTED bytes.
         """
         fill = defaulter(self.root, root=True)
         DEFAULTS.refill()
         changed = fill(document) if fill is not None else False
-        if changed and coerced and coerce.matters(self.root):
+        if changed and coerced and coerce.applies_to(self.root):
             self.coerce_embedded(document, drop_invalid=True)
         return changed
 
     def normalize(self, document: Document, metadata: Sequence[str] = ()) -> list[str]:
         """Prune, drop nulls, coerce embedded resources and default a request body; return unknown paths, sorted.
 
-        ``metadata``: unknown paths that have left the object's metadata, which a root that is an embedded resource
-        would find again. ValueError as ``coerce_embedded`` and ``default`` raise it.
+        ``metadata`` are unknown paths that the caller has already deleted from the object's metadata. They are left out
+        of the result of a root that is an embedded resource. Raise the errors of ``coerce_embedded`` and ``default``.
         """
         unknown = self.prune(document)
         self.drop_nulls(document)
-        if coerce.matters(self.root):
+        if coerce.applies_to(self.root):
             unknown += sorted([*self.coerce_embedded(document), *(metadata if self.root.embedded else ())])
         self.default(document)
         return unknown
@@ -130,23 +132,23 @@ class CompiledSchema:
     def from_storage(self, document: Document) -> bool:
         """Prune, drop nulls, repair embedded resources and default a stored object (PRU-007, NUL-005).
 
-        Returns whether anything changed, that is whether the stored bytes are not what a client sees.
+        Return whether anything changed, that is whether clients see something else than the stored bytes.
         """
         changed = bool(self.prune(document))
         changed = self.drop_nulls(document) or changed
-        if coerce.matters(self.root):
+        if coerce.applies_to(self.root):
             before = _json(document)
             self.coerce_embedded(document, drop_invalid=True)
             changed = changed or not before or _json(document) != before
         if self.default(document):
-            self.drop_nulls(document)  # upstream: once more, for defaults may hold nulls
+            self.drop_nulls(document)  # as upstream, a second time: defaults may contain nulls
             return True
         return changed
 
     def validate(self, new: View, old: View | None) -> list[FieldError]:
-        """Return what is wrong with an object: values, embedded resources, list types (VAL, MET-004, LST rows).
+        """Return the errors of values, embedded resources and list types of an object (VAL, MET-004, LST rows).
 
-        With ``old``, errors of unchanged values are dropped (RAT rows). Metadata and rules are checked elsewhere.
+        With ``old``, errors of unchanged values are dropped (RAT rows). Metadata and rules are validated elsewhere.
         """
         root = self.root
         refill()
@@ -155,31 +157,31 @@ class CompiledSchema:
         except OverBudget as over:
             return [FieldError(INVALID, "", f'Invalid value: "": {over}')]
         if self._plain is None:
-            self._plain = not (coerce.matters(root) or list_types.matters(root))
+            self._plain = not (coerce.applies_to(root) or list_types.applies_to(root))
         if not self._plain:
             errors = errors + self.structure_errors(new, old)
         return report.limited(errors) if errors else errors
 
     def structure_errors(self, new: View, old: View | None, *, embedded: bool = True) -> list[FieldError]:
-        """Return what is wrong with embedded resources and lists alone (MET-004, LST rows)."""
-        errors = coerce.errors(self.root, new) if embedded and coerce.matters(self.root) else []
+        """Return only the errors of embedded resources and list types (MET-004, LST rows)."""
+        errors = coerce.errors(self.root, new) if embedded and coerce.applies_to(self.root) else []
         return [*errors, *self._list_errors(new, old)]
 
     def rules(
         self, new: View, old: View | None, errors: Sequence[FieldError] = (), name: str = ""
     ) -> tuple[list[FieldError], list[str]]:
-        """Evaluate the rules of the whole object (CEL rows): what is wrong, and what is only worth a warning (RAT-003).
+        """Evaluate the rules of the whole object (CEL rows); return (errors, warnings of unchanged values (RAT-003)).
 
-        ``errors`` are all others of the object; some of them keep rules from being evaluated (CEL-015). ``name`` is
-        that of the definition, for the log.
+        ``errors`` are all other errors of the object; some of them keep rules from being evaluated (CEL-015). ``name``
+        is the definition's, for the log.
         """
         scope = self._scope
         if scope is None:
-            with deeply():
+            with deep_recursion():
                 scope = scope_of(self.root)
-            scope = self._scope = scope if scope is not None and scope.judges else False
+            scope = self._scope = scope if scope is not None and scope.is_evaluated else False
         if not self.warm:
-            with deeply():
+            with deep_recursion():
                 self.growth = growth(self.root)
         if scope is False:
             self.warm = True
@@ -194,7 +196,7 @@ class CompiledSchema:
         return run.errors, run.warnings
 
     def validate_status(self, new: View, old: View | None) -> list[FieldError]:
-        """Return what is wrong with an object written through its status: values of the status, list types."""
+        """Return the errors of an object that is written through its status: values of the status, list types."""
         root = self.root
         refill()
         errors: list[FieldError] = []
@@ -211,16 +213,16 @@ class CompiledSchema:
         return report.limited(errors + self._list_errors(new, old))
 
     def _list_errors(self, new: View, old: View | None) -> list[FieldError]:
-        if not list_types.matters(self.root):
+        if not list_types.applies_to(self.root):
             return []
-        found = list(as_many_as_told(list_types.errors(self.root, new)))
+        found = list(as_many_as_shown(list_types.errors(self.root, new)))
         if found and old is not None and next(list_types.errors(self.root, old), None) is not None:
             return []  # LST-003
         return found
 
 
 def _still_null(new: View, old: View | None) -> bool:
-    # upstream: a null where no status was is no change
+    # as upstream, a null status is no change of an object without status
     return new["status"] is None and old is not None and old.get("status") is None
 
 
@@ -229,7 +231,7 @@ def _link(node: Structural, new: View, old: View | None) -> Link | None:
 
 
 def _json(document: Document) -> bytes:
-    """Return the document's JSON, or nothing when it is nested deeper than orjson goes."""
+    """Return the document's JSON, or empty bytes if it is nested deeper than orjson supports."""
     try:
         return orjson.dumps(document)
     except TypeError:
@@ -237,5 +239,5 @@ def _json(document: Document) -> bytes:
 
 
 def compile_schema(schema: Mapping[str, object] | None, *, preserve_unknown_fields: bool = False) -> CompiledSchema:
-    """Return the schema of one version, ready for use; None is the schema that knows no fields (CRD-026)."""
+    """Return the compiled schema of one version; None is the schema without any field (CRD-026)."""
     return CompiledSchema(schema, preserve_unknown_fields)

@@ -1,4 +1,4 @@
-"""Fills in the defaults of a schema (NUL-002…004)."""
+"""Fill in the defaults of a schema (NUL-002…004)."""
 
 from collections.abc import Callable
 from copy import copy
@@ -10,79 +10,80 @@ from apiext.documents.document import clone
 from apiext.meta import objectmeta
 from apiext.schema import coerce, limits
 from apiext.schema.budget import DEFAULTS, OverBudget
-from apiext.schema.deeply import deeply
 from apiext.schema.prune import members, pruner
+from apiext.schema.recursion import deep_recursion
 from apiext.schema.structural import Structural
 
 Defaulter = Callable[[Any], bool]
-"""Fills defaults into a dict or list in place; returns whether any were missing."""
+"""Fill defaults into a dict or list in place; return whether any were missing."""
 
 
 class Default:
-    """A default made ready: pruned, with the defaults below it filled in, and its size in bytes.
+    """A default, pruned, with the defaults below it filled in, and its size in bytes.
 
-    ``weight`` are the bytes that it takes by itself, ``most`` those with what is filled in later: defaults of items
-    and members multiply, so what is long is not kept but filled in for each object, which has a bound.
-    ``pruned`` tells whether it had unknown fields, which a definition may no longer have (DEF-002).
+    ``size`` are the bytes of the value itself, ``max_size`` those with the defaults that are filled in later.
+    Defaults of items and fields multiply. So a value over MAX_KEPT_DEFAULT is not kept: its inner defaults are filled
+    in for each object, which has a limit. ``pruned`` is true if the default had unknown fields, which a new definition
+    may not have (DEF-002).
     """
 
-    __slots__ = ("fresh", "late", "most", "nullable", "pruned", "value", "weight")
+    __slots__ = ("fill_later", "is_container", "max_size", "nullable", "pruned", "size", "value")
 
     def __init__(self, node: Structural) -> None:
         value = clone(node.default)
         self.pruned = False
         self.nullable = node.nullable
-        self.fresh = isinstance(value, (dict, list))
-        if self.fresh:
-            if coerce.matters(node):
+        self.is_container = isinstance(value, (dict, list))
+        if self.is_container:
+            if coerce.applies_to(node):
                 coerce.coerce(node, value, drop_invalid=True)
             self.pruned = bool(pruner(node)(value))  # DEF-005
         self._keep(node, value)
 
     def _keep(self, node: Structural, value: Any) -> None:
-        """Keep a value with the defaults below it, or how they are filled in when they are many."""
-        fill = defaulter(node) if self.fresh else None
-        self.late: Defaulter | None = None
+        """Keep a value with the defaults below it filled in, or the function that fills them in if they are large."""
+        fill = defaulter(node) if self.is_container else None
+        self.fill_later: Defaulter | None = None
         self.value = value
         if fill is not None:
             try:
-                with DEFAULTS.aside(limits.MAX_KEPT_DEFAULT):
+                with DEFAULTS.separate(limits.MAX_KEPT_DEFAULT):
                     fill(full := clone(value))
                 self.value = full
             except OverBudget:
-                self.late = fill
-        self.weight = _size(self.value)
-        self.most = self.weight if self.late is None else limits.MAX_DEFAULTED
+                self.fill_later = fill
+        self.size = _size(self.value)
+        self.max_size = self.size if self.fill_later is None else limits.MAX_DEFAULTED
 
-    def of_metadata(self, node: Structural) -> "Default":
-        """Return this default of an embedded resource's metadata with what metadata has, not its schema (DEF-005)."""
+    def for_metadata(self, node: Structural) -> "Default":
+        """Return this default for the metadata of an embedded resource: with fields of ObjectMeta only (DEF-005)."""
         made = copy(self)
         if isinstance(node.default, dict):
             made._keep(node, objectmeta.repair(node.default))
         return made
 
     def copy(self) -> Any:
-        """Return the value for one place, and count its bytes."""
-        DEFAULTS.left -= self.weight
+        """Return the value for one field of an object, and count its bytes."""
+        DEFAULTS.left -= self.size
         if DEFAULTS.left < 0:
             DEFAULTS.spend(0)
-        if not self.fresh:
+        if not self.is_container:
             return self.value
         value = clone(self.value)
-        if self.late is not None:
-            self.late(value)
+        if self.fill_later is not None:
+            self.fill_later(value)
         return value
 
 
 def _size(value: Any) -> int:
     try:
         return 8 + len(orjson.dumps(value))
-    except TypeError:  # nested deeper than orjson goes
+    except TypeError:  # nested deeper than orjson supports
         return 1 << 20
 
 
-def ready(node: Structural | None) -> Default | None:
-    """Return the default of a node made ready, or None when it has none."""
+def default_of(node: Structural | None) -> Default | None:
+    """Return the prepared default of a node, or None if it has none."""
     if node is None or node.default is None:
         return None
     found = node.compiled.get("default value")
@@ -93,10 +94,10 @@ def ready(node: Structural | None) -> Default | None:
 
 
 def defaulter(node: Structural, *, root: bool = False) -> Defaulter | None:
-    """Return the function that fills defaults below a node; None when the schema has none there."""
+    """Return the function that fills defaults below a node, or None if the schema has none there."""
     name = "defaults root" if root else "defaults"
     if name not in node.compiled:
-        with deeply(root):
+        with deep_recursion(root):
             node.compiled[name] = _make(node, root)
     found: Defaulter | None = node.compiled[name]
     return found
@@ -105,11 +106,11 @@ def defaulter(node: Structural, *, root: bool = False) -> Defaulter | None:
 def _make(node: Structural, root: bool) -> Defaulter | None:
     table = members(node, root)
     extra, items = node.map_values, node.items
-    values = {name: made for name, child in table.items() if (made := ready(child)) is not None}
+    values = {name: made for name, child in table.items() if (made := default_of(child)) is not None}
     if node.embedded and "metadata" in values:
-        values["metadata"] = values["metadata"].of_metadata(node.properties["metadata"])
+        values["metadata"] = values["metadata"].for_metadata(node.properties["metadata"])
     walkers = {name: fill for name, child in table.items() if child is not None and (fill := defaulter(child))}
-    extra_value, item_value = ready(extra), ready(items)
+    extra_value, item_value = default_of(extra), default_of(items)
     walk_extra = defaulter(extra) if extra is not None else None
     walk_items = defaulter(items) if items is not None else None
     fill_map = _map_filler(table, extra_value, walk_extra) if extra_value or walk_extra else None
@@ -169,24 +170,24 @@ def _list_filler(default: Default | None, fill: Defaulter | None) -> Defaulter:
 
 
 def growth(node: Structural) -> int:
-    """Return the most bytes of defaults that one list item or map value below a node may get."""
-    return _weights(node)[1]
+    """Return the maximal number of bytes of defaults in one list item or map value below a node."""
+    return _max_sizes(node)[1]
 
 
-def _weights(node: Structural) -> tuple[int, int]:
-    """Return the bytes of defaults that a node itself may get, and the most that one item or value below gets."""
+def _max_sizes(node: Structural) -> tuple[int, int]:
+    """Return the maximal bytes of defaults of a node itself, and of one item or value below it."""
     found = node.compiled.get("default weights")
     if found is None:
-        own = most = 0
+        own = max_size = 0
         for child in node.properties.values():
-            default = ready(child)
-            inner, below = _weights(child)
-            own += inner + (default.most if default is not None else 0)
-            most = max(most, below)
+            default = default_of(child)
+            inner, below = _max_sizes(child)
+            own += inner + (default.max_size if default is not None else 0)
+            max_size = max(max_size, below)
         for each in (node.items, node.map_values):
             if each is not None:
-                inner, below = _weights(each)
-                most = max(most, below, inner)
-        found = node.compiled["default weights"] = (own, most)
+                inner, below = _max_sizes(each)
+                max_size = max(max_size, below, inner)
+        found = node.compiled["default weights"] = (own, max_size)
     weights: tuple[int, int] = found
     return weights

@@ -1,4 +1,4 @@
-"""Whether the defaults of a schema are valid against it and already pruned (DEF-001…003)."""
+"""Validate the defaults of a schema: against the schema itself, and that they are pruned (DEF-001…003)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,28 +15,28 @@ from apiext.schema.structural import META_FIELDS, Structural, anywhere
 from apiext.schema.validate import passes
 
 Around = Callable[[Any], Document]
-"""Builds the fake object that surrounds a value of embedded metadata (DEF-003)."""
+"""Build the fake object around a value of embedded metadata (DEF-003)."""
 
 
-matters = anywhere("has defaults", lambda node: node.default is not None, values=False)
-"""Tells whether there is a default at or below a node; those of map values are not checked, as upstream."""
+applies_to = anywhere("has defaults", lambda node: node.default is not None, values=False)
+"""Return whether a node or one below has a default; as upstream, defaults of map values are not checked."""
 
 
 def errors(root: Structural, path: str, *, pruned: bool = True) -> list[FieldError]:
-    """Return what is wrong with the defaults of a schema parsed with all its formats.
+    """Return the errors of the defaults of a schema that was parsed with all its formats.
 
     ``pruned`` false leaves out DEF-002.
     """
-    return _Check(root, pruned).errors(root, path, _typed, False) if matters(root) else []
+    return _Check(root, pruned).errors(root, path, _typed, False) if applies_to(root) else []
 
 
 def _typed(value: Any) -> Document:
-    """Return the fake object itself, with a type where it has none."""
+    """Return the fake object, with apiVersion and kind if it lacks them."""
     return {"kind": "Validation", "apiVersion": "validation/v1", **value}
 
 
 class _Check:
-    """One embedded resource, or the whole object, and the defaults in it."""
+    """Validate the defaults inside one embedded resource, or inside the whole object."""
 
     __slots__ = ("budget", "pruned", "resource", "root")
 
@@ -55,12 +55,12 @@ class _Check:
         if node.default is not None:
             where = child(path, "default")
             found += self._in_metadata(node, where, around) if in_metadata else self._by_itself(node, where)
-        if matters(node.items):
+        if applies_to(node.items):
             assert node.items is not None
             found += self.errors(node.items, child(path, "items"), _listed(around), in_metadata)
         resource = node.embedded or node is self.root
         for name, below in node.properties.items():
-            if matters(below):
+            if applies_to(below):
                 inside = in_metadata or (resource and name in META_FIELDS)
                 where = item(child(path, "properties"), name)
                 found += self.errors(below, where, _named(around, name), inside)
@@ -82,7 +82,7 @@ class _Check:
         )
 
     def _rules(self, node: Structural, value: Any, path: str) -> list[FieldError]:
-        """Return the rules that a default breaks: as an unchanged value, then as a new one (DEF-004)."""
+        """Return the rules that a default fails: first as an unchanged value, then as a new one (DEF-004)."""
         scope = scope_of(node, resource=node is self.root)
         if scope is None or self.budget <= 0:
             return []
@@ -116,9 +116,9 @@ def _values(node: Structural, value: Any, path: str) -> list[FieldError]:
 
 
 def _untyped(node: Structural, *, branch: bool = False) -> Structural:
-    """Return what upstream checks of a default.
+    """Return the part of a node that upstream validates a default against.
 
-    All but the types of integers or text, and that no more members are allowed where a branch of a junctor says so.
+    The types of integers and strings are left out. In a branch of a junctor, ``additionalProperties: false`` is, too.
     """
     name = "untyped branch" if branch else "untyped"
     known = node.compiled.get(name)
@@ -137,8 +137,8 @@ def _untyped(node: Structural, *, branch: bool = False) -> Structural:
     for junctor in ("all_of", "any_of", "one_of"):
         parts[junctor] = tuple([_untyped(below, branch=True) for below in getattr(node, junctor)])
     parts["not_"] = _untyped(node.not_, branch=True) if node.not_ is not None else None
-    if all(part == getattr(node, field) for field, part in parts.items()):  # nodes are equal to themselves only
-        node.compiled[name] = False  # a node that held itself would be a cycle
+    if all(part == getattr(node, field) for field, part in parts.items()):  # nodes are compared by identity
+        node.compiled[name] = False  # a node that refers to itself would be a reference cycle
         return node
     node.compiled[name] = found = replace(node, **parts, compiled={})
     return found

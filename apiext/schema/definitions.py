@@ -1,16 +1,16 @@
-"""Everything that is wrong with the schema of a definition, and what its writer is warned of."""
+"""Return the errors of a definition's schema, and the warnings for its writer."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from apiext.cel.literals import string_literals
 from apiext.documents.document import View
 from apiext.documents.quotes import go_quote
-from apiext.meta.fields import FieldError, first_told, forbidden, invalid
+from apiext.meta.fields import FieldError, first_shown, forbidden, invalid
 from apiext.schema import defaults_check, formats, limits, patterns, rules_of_schema, rules_of_structure
-from apiext.schema.deeply import deeply
-from apiext.schema.default import Default, ready
+from apiext.schema.default import Default, default_of
 from apiext.schema.options import STRICT, Options, expressions, has_defaults, has_invalid_types, has_rules
 from apiext.schema.parse import parse
+from apiext.schema.recursion import deep_recursion
 from apiext.schema.rules_check import Check
 from apiext.schema.structural import Structural
 from apiext.schema.traverse import subschemas, too_deep
@@ -19,10 +19,11 @@ _RULES = "x-kubernetes-validations"
 
 
 def definition_errors(schema: View, path: str, options: Options = STRICT) -> list[FieldError]:
-    """Return what is wrong with a version's schema, upstream's texts and order (SCH, STR and DEF rows).
+    """Return the errors of a version's schema, with upstream's texts and order (SCH, STR and DEF rows).
 
-    ``path`` is that of the schema (``spec.validation.openAPIV3Schema``). Structural errors come first and keep defaults
-    from being checked (STR-011); that a schema cannot be structural at all is said when nothing else is wrong.
+    ``path`` is that of the schema (``spec.validation.openAPIV3Schema``). Structural errors come first; with any of
+    them, defaults are not validated (STR-011). The error that a schema cannot be structural at all is returned only
+    without other errors.
     """
     if too_deep(schema):
         return [forbidden(path, f"must not be nested deeper than {limits.MAX_SCHEMA_NESTING} levels")]
@@ -41,16 +42,16 @@ def definition_errors(schema: View, path: str, options: Options = STRICT) -> lis
     judged = options.structural and not unsupported and not found and has_rules(schema)
     broken: list[str] = []
     found = found + rules_of_schema.errors(schema, path, options, broken)
-    told, complete = first_told(found)
+    shown, complete = first_shown(found)
     if judged and complete:
-        told, complete = first_told([*told, *_rule_errors(schema, path, broken, options)])
-    if not told and unsupported:
+        shown, complete = first_shown([*shown, *_rule_errors(schema, path, broken, options)])
+    if not shown and unsupported:
         return [invalid(path, "", unsupported)]
-    return told if complete else [*told, forbidden(path, "too many errors: the rest is not shown")]
+    return shown if complete else [*shown, forbidden(path, "too many errors: the rest is not shown")]
 
 
 def _too_much_to_match(schema: View) -> bool:
-    """Tell whether the programs of all patterns of a schema and its rules exceed MAX_PATTERN_PROGRAMS together."""
+    """Return whether the compiled programs of all patterns of a schema exceed MAX_PATTERN_PROGRAMS together."""
     nodes = list(subschemas(schema))
     found = [node.get("pattern") for node in nodes] + list(_texts_of_matching_rules(nodes))
     left = limits.MAX_PATTERN_PROGRAMS
@@ -62,9 +63,9 @@ def _too_much_to_match(schema: View) -> bool:
 
 
 def _texts_of_matching_rules(nodes: Iterable[View]) -> Iterator[str]:
-    """Yield the string literals of rules that match patterns, which stand for their constant patterns.
+    """Yield the string literals of rules that match patterns; each may be a constant pattern.
 
-    Rules that exceed the limit of all rules' length have none: they are refused before they are compiled.
+    Yield none for rules over MAX_RULE_TEXT: those are refused before they are compiled.
     """
     rules = [rule for node in nodes for rule in node.get(_RULES) or () if isinstance(rule, Mapping)]
     texts = [text for rule in rules for text in (rule.get("rule"), rule.get("messageExpression"))]
@@ -76,7 +77,7 @@ def _texts_of_matching_rules(nodes: Iterable[View]) -> Iterator[str]:
 
 
 def _rule_errors(schema: View, path: str, broken: list[str], options: Options) -> list[FieldError]:
-    if not options.limited_rules:  # a schema that is stored already
+    if not options.limited_rules:  # for a stored schema
         return Check(parse(schema), path, broken, options).errors()
     rules = [rule for node in subschemas(schema) for rule in node.get(_RULES) or ()]
     if len(rules) > limits.MAX_RULES:
@@ -89,7 +90,7 @@ def _rule_errors(schema: View, path: str, broken: list[str], options: Options) -
 
 
 def ratchets(schemas: Iterable[View | None]) -> Options:
-    """Return the rules for an update of a definition, given the schemas of the stored one (UPD-002)."""
+    """Return the checks to skip in an update of a definition, given the schemas of the stored one (UPD-002)."""
     given = [schema for schema in schemas if schema is not None]
     structural = all(rules_of_structure.is_structural(schema) for schema in given)
     inner = [node for schema in given for node in subschemas(schema)]
@@ -107,7 +108,7 @@ def rule_warnings(schema: View, path: str, options: Options = STRICT) -> list[st
     """Return the warnings about rules of an accepted schema that other servers refuse (DIS-19)."""
     texts = (text for node in subschemas(schema) for rule in node.get(_RULES) or () for text in rule.values())
     if not any(isinstance(text, str) and "string(" in text for text in texts):
-        return []  # nothing else is estimated in another way
+        return []  # no other estimate differs
     check = Check(parse(schema), path, (), options)
     check.errors()
     return check.warned
@@ -119,8 +120,8 @@ def _unpruned(schema: View) -> bool:
     stack: list[Structural] = [parse(schema)]
     while stack:
         node = stack.pop()
-        with deeply():
-            made: Default | None = ready(node)
+        with deep_recursion():
+            made: Default | None = default_of(node)
         if made is not None and made.pruned:
             return True
         stack += node.properties.values()
@@ -140,7 +141,7 @@ def unknown_formats(schemas: Sequence[View | None]) -> list[str]:
 
 
 def set_warnings(new: Sequence[View | None], old: Sequence[View | None] = ()) -> list[str]:
-    """Return the warnings about sets of objects or arrays of which the old schemas have none (UPD-009)."""
+    """Return the warnings about sets of objects or arrays, if the old schemas have no such set (UPD-009)."""
     return [
         f"x-kubernetes-list-type: set for items of type {go_quote(kind)} is not supported by server-side apply or CEL"
         " validation rules"
@@ -149,7 +150,7 @@ def set_warnings(new: Sequence[View | None], old: Sequence[View | None] = ()) ->
 
 
 def _types_of_sets(schemas: Sequence[View | None]) -> set[str]:
-    """Return the types of items, of object and array, that the schemas have sets of."""
+    """Return the item types, of object and array, of all sets in the schemas."""
     found: set[str] = set()
     for schema in schemas:
         for node in subschemas(schema):
@@ -160,6 +161,6 @@ def _types_of_sets(schemas: Sequence[View | None]) -> set[str]:
 
 
 def format_warnings(new: Sequence[View | None], old: Sequence[View | None] = ()) -> list[str]:
-    """Return the warnings about formats that the old schemas did not have already (UPD-009)."""
+    """Return the warnings about formats without effect that the old schemas do not have (UPD-009)."""
     known = frozenset(unknown_formats(old))
     return [f"unrecognized format {go_quote(name)}" for name in unknown_formats(new) if name not in known]

@@ -1,4 +1,4 @@
-"""Paths of x-kubernetes-validations and selectable fields, followed through a schema (CEL-018, CRD-034)."""
+"""Follow the paths of x-kubernetes-validations and selectable fields through a schema (CEL-018, CRD-034)."""
 
 import re
 from collections.abc import Iterator
@@ -10,17 +10,17 @@ _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 _TOKEN = re.compile(r"'(?:.*?[^\\])??'|[.\[\]]|'.*|[^.\[\]]+", re.DOTALL)
 
 NOWHERE = "does not refer to a valid field"
-_ANYTHING = Structural()  # what a map without a schema of values holds
+_ANYTHING = Structural()  # schema of the values of a map that declares none
 
 
 class PathError(ValueError):
-    """A path that leads nowhere; the text is upstream's reason."""
+    """A path refers to no field of the schema; the text is upstream's reason."""
 
 
 def follow(path: str, node: Structural, *, arrays: bool = True) -> tuple[str, Structural]:
-    """Return the path as errors write it and the schema it leads to; PathError with upstream's reason.
+    """Return the path as errors print it, and the schema of its field.
 
-    ``arrays`` false refuses the bracket notation.
+    ``arrays`` false refuses the bracket notation. Raise PathError with upstream's reason.
     """
     tokens = _tokens(path)
     text = ""

@@ -1,4 +1,4 @@
-"""String formats with Go's exact grammars, and which formats have an effect on which types (VAL-005, VAL-006)."""
+"""Check string formats by Go's exact grammars; list which formats affect which types (VAL-005, VAL-006)."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -12,7 +12,8 @@ NUMBER_FORMATS = frozenset(("float", "double"))
 
 _NO_DIGITS = bytes(sorted(frozenset(range(256)) - frozenset(b"0123456789")))
 _ISBN_NOISE = re.compile(r"[\t\n\f\r -]+")
-_DURATION_PART = re.compile(r"(?<![0-9])([0-9]++)[\t\n\f\r ]*+([A-Za-zµ]++)")  # linear: no run is tried twice
+# linear: no run of characters is tried twice
+_DURATION_PART = re.compile(r"(?<![0-9])([0-9]++)[\t\n\f\r ]*+([A-Za-zµ]++)")
 _GO_DURATION_PART = re.compile(r"(?:([0-9]+)(\.[0-9]*)?|(\.[0-9]+))(ns|us|µs|μs|ms|s|m|h)")
 _NANOSECONDS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9}
 _NANOSECONDS["h"] = 3600 * 10**9
@@ -26,7 +27,7 @@ def _go_duration(text: str) -> bool:
     if unsigned == "0":
         return True
     total, at = 0, 0
-    while at < len(unsigned):  # part by part, so that others may go on meanwhile
+    while at < len(unsigned):  # one part at a time, so that another thread can take the interpreter lock
         part = _GO_DURATION_PART.match(unsigned, at)
         if part is None:
             return False
@@ -40,7 +41,7 @@ def _go_duration(text: str) -> bool:
 
 
 def duration(text: str) -> bool:
-    """Tell whether Go's ParseDuration or the Scala-like form accepts the text."""
+    """Return whether Go's ParseDuration or the Scala-like form accepts the text."""
     if _go_duration(text):
         return True
     found = False
@@ -54,7 +55,7 @@ def duration(text: str) -> bool:
 
 
 def full_date(text: str) -> bool:
-    """Tell whether the text is a date as Go's layout 2006-01-02 takes it."""
+    """Return whether the text is a date in Go's layout 2006-01-02."""
     if len(text) != 10 or text[4] != "-" or text[7] != "-":
         return False
     parts = (text[:4], text[5:7], text[8:])
@@ -62,7 +63,7 @@ def full_date(text: str) -> bool:
         return False
     year, month, day = map(int, parts)
     try:
-        date(year or 2000, month, day)  # Go has a year 0, a leap year
+        date(year or 2000, month, day)  # Go has a year 0, which is a leap year
     except ValueError:
         return False
     return True
@@ -72,7 +73,7 @@ _CLOCK = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}
 
 
 def date_time(text: str) -> bool:
-    """Tell whether the text is a date-time; a zone is required (VAL-006)."""
+    """Return whether the text is a date-time; a zone is required (VAL-006)."""
     if len(text.encode("utf-8", "replace")) < 4:
         return False
     parts = text.lower().split("t")
@@ -177,12 +178,12 @@ CHECKS: dict[str, Callable[[str], bool]] = {
 
 
 def string_check(name: str) -> Callable[[str], bool] | None:
-    """Return the check of a string format; names are compared without dashes. None: unknown, so no check."""
+    """Return the check of a string format, or None if it is unknown; names are compared without dashes."""
     return CHECKS.get(name.replace("-", ""))
 
 
 def has_effect(types: Sequence[str], name: str) -> bool:
-    """Tell whether a format is looked at for values of these types (VAL-005)."""
+    """Return whether a format affects values of these types (VAL-005)."""
     kind = types[0] if len(types) == 1 else ""
     if kind in ("", "string"):
         return name.replace("-", "") in CHECKS

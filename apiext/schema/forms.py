@@ -1,4 +1,4 @@
-"""The structural forms of the parts of one schema document, each made once however many rules ask for it."""
+"""Make the structural form of each schema inside a document once, for all rules that need it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ _JUNCTORS = (("allOf", "all_of"), ("anyOf", "any_of"), ("oneOf", "one_of"))
 
 
 class Forms:
-    """Forms of schemas inside a document that stays as it is while this is used: they are known by identity."""
+    """Cache of structural forms, by the identity of schemas inside a document that must not change."""
 
     __slots__ = ("_forms", "_unsupported")
 
@@ -21,16 +21,16 @@ class Forms:
         self._unsupported: dict[int, bool] = {}
 
     def of(self, node: View) -> Structural | None:
-        """Return the structural form of a schema, None when it has none (STR-012)."""
+        """Return the structural form of a schema, or None if it has none (STR-012)."""
         if id(node) not in self._unsupported:
-            self._judge(node)
+            self._classify(node)
         if self._unsupported[id(node)]:
             return None
         if id(node) not in self._forms:
-            self._remember(node, parse(node))
+            self._cache(node, parse(node))
         return self._forms[id(node)]
 
-    def _judge(self, node: View) -> None:
+    def _classify(self, node: View) -> None:
         order: list[View] = []
         stack: list[Any] = [node]
         while stack:
@@ -38,12 +38,12 @@ class Forms:
             if isinstance(found, Mapping) and id(found) not in self._unsupported:
                 order.append(found)
                 stack += inner(found)
-        for found in reversed(order):  # what is inside of a schema comes before it
+        for found in reversed(order):  # inner schemas come before the schemas that contain them
             self._unsupported[id(found)] = bool(unsupported_here(found)) or any(
                 self._unsupported.get(id(below), False) for below in inner(found) if isinstance(below, Mapping)
             )
 
-    def _remember(self, node: View, form: Structural) -> None:
+    def _cache(self, node: View, form: Structural) -> None:
         stack = [(node, form)]
         while stack:
             found, made = stack.pop()
@@ -52,7 +52,7 @@ class Forms:
 
 
 def _parts(node: View, form: Structural) -> Iterator[tuple[View, Structural]]:
-    """Yield the schemas inside a schema that may have rules, each with its form."""
+    """Yield (schema, form) of each schema inside a schema that may have rules."""
     for name, below in (node.get("properties") or {}).items():
         if below:
             yield below, form.properties[name]

@@ -1,4 +1,7 @@
-"""Parts of definitions as upstream's internal types print in errors (DIS-04): the types of v1beta1 with Go's names."""
+"""Print parts of definitions as upstream's internal types do in errors (DIS-04).
+
+The internal types are those of v1beta1 with Go's field names.
+"""
 
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
@@ -18,13 +21,13 @@ _BEHIND = {"nullable": "type"}
 
 
 def internal(name: str, value: View) -> dict[str, Any]:
-    """Return a value of a type with the names of the internal type."""
+    """Return a value of a type with the field names of the internal type."""
     return {go: show(value.get(field)) for go, field, show in _fields(name)}
 
 
 @cache
 def _fields(name: str) -> tuple[tuple[str, str, Render], ...]:
-    """Return Go name, JSON name and printing of each field, in the order of the internal type."""
+    """Return (Go name, JSON name, printer) of each field, in the order of the internal type."""
     fields = dict(_TYPES.row(name)["fields"])
     order = [field for field in fields if field not in _BEHIND]
     for field in fields.keys() & _BEHIND.keys():
@@ -57,7 +60,10 @@ def _render(name: str, flags: str = "") -> Render:
 
 
 def _union(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a union: a schema or the other field; a schema as JSONSchemaPropsOrBool allows, too."""
+    """Yield the fields of a union type: the schema, and the other alternative.
+
+    JSONSchemaPropsOrBool allows both at once.
+    """
     for go, field, show in _fields(name):
         if field == "schema":
             yield go, internal(_SCHEMA, value) if isinstance(value, Mapping) else None
@@ -68,14 +74,14 @@ def _union(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 SCHEMA_FIELDS = tuple((go, name) for go, name, _ in _fields(_SCHEMA))
-"""Go name and JSON name of each schema field, in Go's order."""
+"""(Go name, JSON name) of each schema field, in Go's order."""
 
 
 def schema_text(schema: View) -> str:
-    """Return the JSON of a schema."""
+    """Return the JSON of a schema in its internal form."""
     return go_json(internal(_SCHEMA, schema))
 
 
 def items_text(items: Any) -> str:
-    """Return the JSON of ``items``, a schema or a list of them."""
+    """Return the JSON of ``items``, a schema or an array of schemas, in its internal form."""
     return go_json(_render("JSONSchemaPropsOrArray", "?")(items))

@@ -11,7 +11,10 @@ Source = Callable[[Structural], Mapping[type, Any]]
 
 
 def tests(node: Structural, source: Source) -> list[Callable[[Any], bool]]:
-    """Return the tests of a node's junctors; ``source`` gives the tests of a branch. They may raise OverBudget."""
+    """Return the tests of a node's junctors.
+
+    ``source`` returns the tests of a branch. The tests may raise OverBudget.
+    """
     found: list[Callable[[Any], bool]] = []
     for branches, make in ((node.any_of, _any_of), (node.one_of, _one_of), (node.all_of, _all_of)):
         if branches:

@@ -4,7 +4,7 @@
 MAX_UNKNOWN_TEXT = 1024 * 1024
 # Bytes that defaults add to one object. Beyond: 400.
 MAX_DEFAULTED = 8 * 1024 * 1024
-# Bytes of a default that are kept filled in. Beyond: it is filled in for each object.
+# Bytes of a default that is cached with its inner defaults. Beyond: they are filled in for each object.
 MAX_KEPT_DEFAULT = 16 * 1024
 # Values tried against branches of allOf, anyOf, oneOf and not for one object. Beyond: 422.
 MAX_VALIDATION_STEPS = 500_000
@@ -12,7 +12,7 @@ MAX_VALIDATION_STEPS = 500_000
 MAX_PATTERN_PROGRAMS = 500_000
 # String bytes times pattern instructions for one object, 2 seconds. Beyond: 422.
 MAX_PATTERN_STEPS = 1_000_000_000
-# Characters of an error inside anyOf and its like that count as one validation step. Beyond: more steps.
+# Characters of an error inside a junctor that count as one validation step. Beyond: more steps.
 STEP_TEXT = 256
 # Rules of one schema, half a second and 20 MB to compile. Beyond: the definition is refused.
 MAX_RULES = 2_000

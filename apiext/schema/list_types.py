@@ -1,4 +1,4 @@
-"""Uniqueness in lists of type set and map (LST-001…003)."""
+"""Validate that items of lists of type set and map are unique (LST-001…003)."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
@@ -11,27 +11,27 @@ from apiext.schema.structural import Structural, anywhere
 _UNSET = object()
 
 
-matters = anywhere("list types", lambda node: node.list_type in ("set", "map"))
-"""Tells whether a list of type set or map is declared at or below a node."""
+applies_to = anywhere("list types", lambda node: node.list_type in ("set", "map"))
+"""Return whether a list of type set or map is declared at or below a node."""
 
 
 def errors(node: Structural, value: Any, path: Path = None) -> Iterator[FieldError]:
-    """Yield what is not unique, in document order; ``matters`` tells whether it is worth a look."""
+    """Yield an error for each repeated item, in document order; call only if ``applies_to(node)``."""
     if isinstance(value, dict):
-        of_maps = node.map_values if matters(node.map_values) else None
+        of_maps = node.map_values if applies_to(node.map_values) else None
         for name, item in value.items():
             if isinstance(item, (dict, list)):
                 if of_maps is not None:
                     yield from errors(of_maps, item, (path, Key(name)))
                 child = node.properties.get(name)
-                if matters(child):
+                if applies_to(child):
                     assert child is not None
                     yield from errors(child, item, (path, name))
     elif isinstance(value, list):
         check = _CHECKS.get(node.list_type)
         if check is not None:
             yield from check(node, value, path)
-        if matters(node.items):
+        if applies_to(node.items):
             assert node.items is not None
             for index, item in enumerate(value):
                 if isinstance(item, (dict, list)):
@@ -80,8 +80,8 @@ _CHECKS: dict[str, Callable[[Structural, list[Any], Path], Iterator[FieldError]]
 
 
 def json_text(value: Any) -> str:
-    """Return a container's JSON as Go writes it, as far as equality goes: 1.0 and 1 are the same there."""
+    """Return a container's JSON with Go's equality of numbers: 1.0 and 1 are the same."""
     try:
         return encode(value).decode()
-    except TypeError:  # stored by others, nested deeper than orjson goes: like no other
+    except TypeError:  # stored by another server, nested deeper than orjson supports: equal to nothing
         return str(id(value))

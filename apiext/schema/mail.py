@@ -1,4 +1,4 @@
-"""Mail addresses as Go's net/mail parses them, RFC 5322 with its allowances (VAL-006)."""
+"""Recognise mail addresses as Go's net/mail does: RFC 5322 with its allowances (VAL-006)."""
 
 import base64
 import binascii
@@ -16,11 +16,11 @@ _Q_TEXT = re.compile(r"(?:=[0-9a-fA-F]{2}|[ -<>-~\n\r\t])*\Z")
 
 
 class _NotMail(Exception):
-    """The text is no single address."""
+    """The text is not a single address."""
 
 
 class _Scanner:
-    """Reads one address; what is left is ``rest``."""
+    """A scanner of one address; ``rest`` is the text that is not consumed yet."""
 
     __slots__ = ("rest",)
 
@@ -31,14 +31,14 @@ class _Scanner:
         self.rest = self.rest.lstrip(_SPACE)
 
     def take(self, char: str) -> bool:
-        """Take a character if it is next."""
+        """Consume a character if it is next; return whether it was."""
         if self.rest.startswith(char):
             self.rest = self.rest[1:]
             return True
         return False
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str]:
-        """Take what a pattern matches."""
+        """Consume the match of a pattern."""
         found = pattern.match(self.rest)
         if found is None:
             raise _NotMail
@@ -46,7 +46,7 @@ class _Scanner:
         return found
 
     def comment(self) -> str:
-        """Take the rest of a comment whose parenthesis is open."""
+        """Consume a comment whose opening parenthesis is consumed; return its text."""
         depth, place, text = 1, 0, self.rest
         while place < len(text) and depth:
             if text[place] == "\\" and place + 1 < len(text):
@@ -69,7 +69,7 @@ class _Scanner:
             self.skip_space()
 
     def address_spec(self) -> None:
-        """Take local part, @ and domain."""
+        """Consume local part, @ and domain."""
         self.skip_space()
         if self.rest.startswith('"'):
             if not self.match(_QUOTED)[1]:
@@ -86,14 +86,14 @@ class _Scanner:
             self.atom()
 
     def atom(self) -> None:
-        """Take a dot-atom."""
+        """Consume a dot-atom."""
         text = self.match(_DOT_ATOM)[0]
         if text.startswith(".") or text.endswith(".") or ".." in text:
             raise _NotMail
 
     def phrase(self) -> None:
-        """Take the words of a display name; what cannot be a word ends it."""
-        words, encoded = 0, False  # upstream: words in an encoding count only once a plain word follows
+        """Consume the words of a display name, up to the first text that is not a word."""
+        words, encoded = 0, False  # as upstream, encoded words count only once a plain word follows
         while True:
             if words:
                 self.skip_comments()
@@ -112,7 +112,7 @@ class _Scanner:
                 encoded = encoded or kind
 
     def word(self) -> bool | None:
-        """Take a word: None for a plain one, else whether the encoded one has any text."""
+        """Consume a word; return None for a plain one, else whether the encoded one has any text."""
         if self.rest.startswith('"'):
             self.match(_QUOTED)
             return None
@@ -126,7 +126,7 @@ class _Scanner:
         return bool(content)
 
     def mailbox(self, groups: bool) -> int:
-        """Take one address or, if allowed, a group; return how many addresses it has."""
+        """Consume one address or, if allowed, a group; return its number of addresses."""
         self.skip_space()
         if not self.rest:
             raise _NotMail
@@ -153,7 +153,7 @@ class _Scanner:
         return 1
 
     def group(self) -> int:
-        """Take the addresses of a group; return how many there are."""
+        """Consume the addresses of a group; return their number."""
         self.skip_space()
         if self.take(";"):
             self.skip_comments()
@@ -176,7 +176,7 @@ def _foreign(word: str) -> bool:
 
 
 def _encoded(word: str) -> tuple[str, str] | None:
-    """Return charset and text of a well encoded word (RFC 2047), or None."""
+    """Return charset and text of a well-formed encoded word (RFC 2047), or None."""
     if len(word) < 8 or not word.startswith("=?") or not word.endswith("?=") or word.count("?") != 4:
         return None
     charset, encoding, text = word[2:-2].split("?")
@@ -192,7 +192,10 @@ def _encoded(word: str) -> tuple[str, str] | None:
 
 
 def email(text: str) -> bool:
-    """Tell whether Go's mail.ParseAddress takes the text: one address, with or without a name, and not without end."""
+    """Return whether Go's mail.ParseAddress accepts the text as one address, with or without a name.
+
+    A text over MAX_MAIL characters is refused.
+    """
     if len(text) > limits.MAX_MAIL:
         return False
     scanner = _Scanner(text)

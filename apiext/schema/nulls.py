@@ -1,28 +1,28 @@
-"""Removes null members that the schema neither allows nor defaults (NUL-001)."""
+"""Delete fields that are null, if the schema neither allows nor defaults them (NUL-001)."""
 
 from collections.abc import Callable
 from typing import Any
 
-from apiext.schema.deeply import deeply
 from apiext.schema.prune import FEW, members
+from apiext.schema.recursion import deep_recursion
 from apiext.schema.structural import Structural
 
 Dropper = Callable[[Any], bool]
-"""Drops nulls of a dict or list in place; returns whether there were any."""
+"""Delete nulls of a dict or list in place; return whether there were any."""
 
 _OF_INTEREST = frozenset((dict, list, type(None)))
 
 
 def drops_null(node: Structural | None) -> bool:
-    """Tell whether a null member of this schema goes away before defaulting."""
+    """Return whether a null field of this schema is deleted before defaulting."""
     return node is not None and not node.nullable and node.default is None
 
 
 def null_dropper(node: Structural, *, root: bool = False) -> Dropper | None:
-    """Return the function that drops nulls below a node; None when there is nothing to do."""
+    """Return the function that deletes nulls below a node, or None if there is nothing to do."""
     name = "nulls root" if root else "nulls"
     if name not in node.compiled:
-        with deeply(root):
+        with deep_recursion(root):
             node.compiled[name] = _make(node, root)
     found: Dropper | None = node.compiled[name]
     return found
@@ -48,7 +48,7 @@ def _make(node: Structural, root: bool) -> Dropper | None:
                         changed = items(item) or changed
             return changed
         if len(value) > FEW and _OF_INTEREST.isdisjoint(map(type, value.values())):
-            return False  # the same as below, but quickly
+            return False  # fast path of the loop below
         gone: list[str] | None = None
         for key, item in value.items():
             if item is None:

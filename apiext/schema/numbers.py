@@ -1,4 +1,4 @@
-"""Checks of numbers: bounds, multiples, and the ranges of formats, with Go's conversions (VAL-007, VAL-008)."""
+"""Validate bounds, multiples and format ranges of numbers, with Go's conversions (VAL-007, VAL-008)."""
 
 import math
 import struct
@@ -16,7 +16,7 @@ _INTEGERS = {"int32": (-(2**31), 2**31 - 1)}
 
 
 def to_int64(value: float) -> int:
-    """Return the float cut to an integer as Go on amd64 does: the lowest integer when it does not fit."""
+    """Convert a float to an integer as Go does on amd64: the lowest integer if it does not fit."""
     if not -9.3e18 < value < 9.3e18:
         return _MIN_INT64
     cut = int(value)
@@ -24,7 +24,7 @@ def to_int64(value: float) -> int:
 
 
 def to_float(value: float) -> float:
-    """Return the number as a float, infinite when it is beyond them."""
+    """Return the number as a float, infinite if it exceeds the range of floats."""
     try:
         return float(value)
     except OverflowError:
@@ -32,7 +32,10 @@ def to_float(value: float) -> float:
 
 
 def is_json_integer(value: float) -> bool:
-    """Tell whether a float counts as an integer (VAL-004): integral up to 2^53, or a billionth above a positive one."""
+    """Return whether a float counts as an integer (VAL-004).
+
+    It does if it is integral up to 2^53, or a billionth above a positive integer.
+    """
     if not -_SAFE <= value <= _SAFE:
         return False
     cut = float(int(value))
@@ -40,7 +43,7 @@ def is_json_integer(value: float) -> bool:
 
 
 def _number_type(node: Structural) -> tuple[str, str]:
-    """Return the type and format that ranges are checked by; empty unless exactly one type is given."""
+    """Return the type and format that select the range; both empty unless exactly one type is given."""
     kind = node.type if not node.int_or_string else ""
     if kind == "integer":
         return kind, node.format if node.format in ("int32", "int64") else ""
@@ -50,7 +53,7 @@ def _number_type(node: Structural) -> tuple[str, str]:
 
 
 def in_range(value: float, kind: str, name: str) -> bool:
-    """Tell whether a number fits the type and format."""
+    """Return whether a number fits the type and format."""
     if kind == "integer":
         if isinstance(value, float) and not (value.is_integer() and _MIN_INT64 < value < 2**63):
             return False
@@ -98,7 +101,7 @@ def _minimum(path: str, field: str, value: float, bound: float, exclusive: bool)
 
 
 def errors(node: Structural, value: float, path: str, field: str, base: str = "") -> list[FieldError]:
-    """Return what is wrong with an int or float, in upstream's order; ``base`` is the field of range errors."""
+    """Return the errors of an int or float, in upstream's order; ``base`` is the field of range errors."""
     kind, name = _number_type(node)
     found: list[FieldError | None] = []
     if not in_range(value, kind, name):
@@ -124,7 +127,7 @@ def _with(check: Callable[[str, str, Any, Any, bool], FieldError | None], exclus
 
 
 def integer_test(node: Structural) -> Callable[[int], bool] | None:
-    """Return a fast test of ints equal to ``not errors(…)``; None when every int passes."""
+    """Return a fast test of ints, equal to ``not errors(…)``, or None if every int passes."""
     kind, name = _number_type(node)
     bounds = [bound for bound in (node.multiple_of, node.minimum, node.maximum) if bound is not None]
     if not all(in_range(bound, kind, name) for bound in bounds):
@@ -146,7 +149,7 @@ def integer_test(node: Structural) -> Callable[[int], bool] | None:
 
 
 def float_test(node: Structural) -> Callable[[float], bool] | None:
-    """Return a test of floats equal to ``not errors(…)``; None when every float passes."""
+    """Return a fast test of floats, equal to ``not errors(…)``, or None if every float passes."""
     if node.multiple_of is node.minimum is node.maximum is None and _number_type(node) in (
         ("", ""),
         ("number", ""),

@@ -1,4 +1,4 @@
-"""Which rules a definition is held to: all of them, less what its stored form already broke (UPD-002)."""
+"""Choose the checks that an update of a definition skips, since the stored definition fails them (UPD-002)."""
 
 from collections.abc import Iterable
 
@@ -18,10 +18,10 @@ _MARKS = ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-list-type")
 
 
 class Options(Struct, frozen=True):
-    """Rules that can be off on updates; each is on for a new definition.
+    """Checks of a definition; each is on for a new definition.
 
-    ``limited_rules`` off: only the total of all rules' costs is limited. ``known_expressions`` are those that the
-    stored definition has, which may use all of the language (UPD-003).
+    With ``limited_rules`` off, only the total cost of all rules is limited. ``known_expressions`` are those of the
+    stored definition, which may use the whole language (UPD-003).
     """
 
     structural: bool = True
@@ -37,12 +37,12 @@ STRICT = Options()
 
 
 def has_defaults(schema: View | None) -> bool:
-    """Tell whether a schema has a default anywhere (CRD-028, STR-001)."""
+    """Return whether a schema has a default anywhere (CRD-028, STR-001)."""
     return any(found.get("default") is not None for found in subschemas(schema))
 
 
 def has_extensions(schema: View | None) -> bool:
-    """Tell whether a schema uses an extension that needs structural schemas (STR-001)."""
+    """Return whether a schema uses an extension that requires structural schemas (STR-001)."""
     return any(
         any(found.get(name) for name in _EXTENSIONS) or any(found.get(name) is not None for name in _MARKS)
         for found in subschemas(schema)
@@ -50,17 +50,17 @@ def has_extensions(schema: View | None) -> bool:
 
 
 def has_invalid_types(schemas: Iterable[View | None]) -> bool:
-    """Tell whether any of the schemas names a type that does not exist."""
+    """Return whether any of the schemas has a type that does not exist."""
     return any(found.get("type") and found["type"] not in TYPES for schema in schemas for found in subschemas(schema))
 
 
 def has_rules(schema: View | None) -> bool:
-    """Tell whether a schema has rules (x-kubernetes-validations) anywhere."""
+    """Return whether a schema has rules (x-kubernetes-validations) anywhere."""
     return any(found.get("x-kubernetes-validations") for found in subschemas(schema))
 
 
 def expressions(schemas: Iterable[View | None]) -> frozenset[str]:
-    """Return the expressions of all rules of some schemas (UPD-003)."""
+    """Return the expressions of all rules of the schemas (UPD-003)."""
     found: set[str] = set()
     for schema in schemas:
         for node in subschemas(schema):

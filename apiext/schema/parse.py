@@ -1,4 +1,4 @@
-"""Reads a v1 JSONSchemaProps document into structural nodes."""
+"""Parse a JSONSchemaProps document of v1 into structural nodes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -12,8 +12,8 @@ from apiext.schema.structural import EMPTY, Rule, Structural, intern
 def parse(schema: View | None, *, strip_formats: bool = True) -> Structural:
     """Return the structural form of a schema document; None gives the empty schema.
 
-    Formats that have no effect on values are left out unless ``strip_formats`` is false, as upstream does for the
-    values of defaults (VAL-005). The document must have passed the typed decoding of definitions.
+    The document must have passed the typed decoding of definitions. Formats without effect on values are left out,
+    unless ``strip_formats`` is false, as upstream does when it validates defaults (VAL-005).
     """
     return _node(schema or {}, strip_formats)
 

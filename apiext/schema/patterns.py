@@ -1,4 +1,4 @@
-"""Regular expressions in RE2's language, always linear in time; refusals carry Go's texts (STR-010)."""
+"""Compile and match regular expressions of RE2's language, in linear time, with Go's error texts (STR-010)."""
 
 from collections.abc import Callable
 
@@ -7,32 +7,32 @@ from apiext.schema import limits
 from apiext.schema.budget import STEPS, Budget
 from apiext.schema.work_budget import current
 
-_STEPS_OF_A_UNIT = 100  # of a program over a text, 2 ns each where no automaton fits, that count as a unit of patience
+_STEPS_OF_A_UNIT = 100  # pattern instructions × text bytes that count as a cost unit (50 ns); 2 ns each at most
 _UNITS_OF_AN_ELEMENT = 8
-_FEW_STEPS = 2_000  # that need not be reckoned with
+_FEW_STEPS = 2_000  # steps that are not counted
 _NOWHERE = (-1, -1)
 
 
-def _before(pattern: str) -> None:
-    STEPS.left -= 20  # compiling takes as long as so many matches
+def _charge(pattern: str) -> None:
+    STEPS.left -= 20  # compiling takes as long as 20 validation steps
     current().spend(regexes.work(pattern) * _UNITS_OF_AN_ELEMENT)
 
 
-_known = regexes.Programs(limits.PATTERN_BYTES, _before)
+_cache = regexes.Programs(limits.PATTERN_BYTES, _charge)
 
 
 def _program(pattern: str) -> regexes.Pattern:
-    """Return a pattern compiled; PatternError with Go's text when it is refused."""
+    """Return a compiled pattern. Raise PatternError with Go's text if it is invalid."""
     if len(pattern) > regexes.LONGEST:
-        return regexes.compiled(pattern)  # refused at once, and nothing to be remembered
-    found = _known.find(pattern)
+        return regexes.compiled(pattern)  # raises at once; long patterns are not cached
+    found = _cache.find(pattern)
     if isinstance(found, str):
         raise regexes.PatternError(found)
     return found
 
 
 def refusal(pattern: str) -> str:
-    """Return why a pattern is no regular expression, in Go's words; empty when it is one."""
+    """Return Go's error text of an invalid pattern, or an empty text for a valid one."""
     try:
         _program(pattern)
     except regexes.PatternError as error:
@@ -41,7 +41,7 @@ def refusal(pattern: str) -> str:
 
 
 def size(pattern: str) -> int:
-    """Return the instructions of a pattern's program, 0 for a pattern that is refused."""
+    """Return the instructions of a pattern's program, or 0 for an invalid pattern."""
     try:
         return _program(pattern).instructions
     except regexes.PatternError:
@@ -49,11 +49,11 @@ def size(pattern: str) -> int:
 
 
 def searcher(pattern: str, budget: Budget | None = None) -> Callable[[str], bool]:
-    """Return a function that tells whether the pattern matches anywhere in a text.
+    """Return a function that returns whether the pattern matches anywhere in a text.
 
-    The pattern is compiled at the first call and kept in a bounded cache. A pattern that is refused matches nothing.
-    The function raises BudgetExhausted or Stopped before it searches longer than its work budget allows, and OverBudget
-    before it takes more steps than the object's budget has left.
+    The pattern is compiled at the first call and kept in a bounded cache. An invalid pattern matches nothing. The
+    function raises BudgetExhausted or Stopped before a search that exceeds the work budget. It raises OverBudget before
+    a search that exceeds the object's ``budget``.
     """
 
     def search(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Pruning: remove the fields that a schema does not know, and report their paths (PRU rows)."""
+"""Prune: delete the fields that a schema does not declare, and return their paths (PRU rows)."""
 
 from collections.abc import Callable, Collection, Iterator
 from heapq import heappop, heappush
@@ -8,13 +8,13 @@ from typing import Any
 from apiext.documents.paths import short
 from apiext.go_types import limits as go_types_limits
 from apiext.schema import limits
-from apiext.schema.deeply import deeply
+from apiext.schema.recursion import deep_recursion
 from apiext.schema.structural import META_FIELDS, Structural
 
 Removed = list[Any]
-"""The fields removed below an object or array: their names, and (name or index, Removed) of a kept value.
+"""Deleted fields of an object or array: names, and (name or index, Removed) for a value below.
 
-A tree, since paths as strings would grow with the square of a body. No Removed is empty.
+It is a tree, since the total length of all paths could grow with the square of a body. It is never empty.
 """
 
 
@@ -22,12 +22,12 @@ _MANY = 4 * go_types_limits.MAX_UNKNOWN
 
 
 def fields(names: Collection[str]) -> Removed:
-    """Return unknown fields of one object, the first by name if they are over _MANY."""
+    """Return the unknown fields of one object; over _MANY of them, the first by name."""
     return [short(name) for name in (names if len(names) <= _MANY else sorted(names)[: go_types_limits.MAX_UNKNOWN])]
 
 
 def add_item(removed: Removed, index: int, below: Removed) -> None:
-    """Add the fields removed below an array item; over _MANY items, keep those whose paths come first."""
+    """Add the fields deleted below an array item; over _MANY items, keep those whose paths sort first."""
     removed.append((index, below))
     if len(removed) > _MANY:
         removed.sort(key=_key)
@@ -41,14 +41,15 @@ def _key(entry: Any) -> str:
 
 
 def sorted_paths(removed: Removed | None) -> list[str]:
-    """Return the paths of removed fields, the first by name, up to the number that an answer names (PRU-008)."""
+    """Return the paths of deleted fields, sorted, up to the number that an answer names (PRU-008)."""
     found: list[str] = []
     if not removed:
         return found
     size = 0
-    # One entry a holder: the path of its next field, which sorts before all paths below it, and the fields after it.
+    # One heap entry for each object or array: the path of its next field, and an iterator over later fields. That path
+    # sorts before all paths below it.
     heap: list[tuple[str, int, Any, str | None, Iterator[Any]]] = []
-    number = count()  # tells holders apart whose paths are equal
+    number = count()  # makes entries with equal paths comparable
 
     def push(holder: str | None, entries: Iterator[Any]) -> None:
         for entry in entries:
@@ -70,14 +71,14 @@ def sorted_paths(removed: Removed | None) -> list[str]:
 
 
 Pruner = Callable[[Any], Removed | None]
-"""Prunes a dict or list in place; returns what was removed below it, None for nothing."""
+"""Prune a dict or list in place; return the fields deleted below it, or None."""
 
 
 def prune_unknown(value: Any) -> Removed | None:
-    """Prune a value without a schema: objects lose every field, lists are searched (PRU-004)."""
+    """Prune a value without a schema: delete every field of objects, also of those in arrays (PRU-004)."""
     if value.__class__ is dict:
         return _all(value)
-    # of each open list: its index in the one around it, its items that are left, and what was removed below it
+    # of each open list: its index in the outer list, its remaining items, and the fields deleted below it
     stack: list[tuple[int, Any, Removed]] = [(0, enumerate(value), [])]
     while True:
         place, items, removed = stack[-1]
@@ -102,7 +103,7 @@ def _all(value: dict[str, Any]) -> Removed | None:
     return removed or None
 
 
-FEW = 8  # members that are as quickly looked at one by one
+FEW = 8  # fields up to which a loop is as fast as set operations
 _CONTAINERS = frozenset((dict, list))
 
 
@@ -114,20 +115,20 @@ def leave(value: Any) -> Removed | None:
 def pruner(node: Structural, *, skip: bool = False, root: bool = False) -> Pruner:
     """Return the pruner of a node.
 
-    ``skip`` keeps unknown fields of this node (an item of a list that preserves them, PRU-003); ``root`` leaves
-    apiVersion, kind and metadata alone, as embedded resources do (PRU-002).
+    ``skip`` keeps unknown fields of this node: an item of a list that preserves them (PRU-003). ``root`` keeps
+    apiVersion, kind and metadata, as embedded resources do (PRU-002).
     """
     name = "prune root" if root else "prune skip" if skip or node.preserve else "prune"
     found = node.compiled.get(name)
     if found is None:
-        with deeply(root):
+        with deep_recursion(root):
             found = node.compiled[name] = _make(node, skip or node.preserve, root or node.embedded)
     made: Pruner = found
     return made
 
 
 def members(node: Structural, meta: bool) -> dict[str, Structural | None]:
-    """Return the property schemas of a node; None for the fields that are left alone."""
+    """Return the property schemas of a node, with None for the fields that are never pruned."""
     found: dict[str, Structural | None] = dict(node.properties)
     if meta:
         found.update(dict.fromkeys(META_FIELDS))
@@ -135,7 +136,7 @@ def members(node: Structural, meta: bool) -> dict[str, Structural | None]:
 
 
 def list_pruner(items: Pruner) -> Pruner:
-    """Return the pruner of a list whose items are pruned so."""
+    """Return the pruner of a list whose items are pruned by ``items``."""
 
     def walk(value: Any) -> Removed | None:
         removed: Removed | None = None
@@ -170,7 +171,7 @@ def _make(node: Structural, keep: bool, meta: bool) -> Pruner:
         if value.__class__ is list:
             return items(value)
         if len(value) > FEW and value.keys() <= known and _CONTAINERS.isdisjoint(map(type, value.values())):
-            return None  # the same as below, but quickly
+            return None  # fast path of the loop below
         removed: Removed | None = None
         unknown: list[str] | None = None
         for key, item in value.items():

@@ -1,4 +1,4 @@
-"""Which old value belongs to which new one on an update, and whether they are equal (RAT-001, RAT-004)."""
+"""Pair new values of an update with old ones, and compare them (RAT-001, RAT-004)."""
 
 from time import perf_counter
 from typing import Any, Union
@@ -11,7 +11,7 @@ _SCALARS = frozenset((bool, int, float, str))
 
 
 class Link:
-    """A new value, the old value at the same place, and the schema that says how their parts belong together."""
+    """A new value, the old value of the same path, and the schema that correlates their parts."""
 
     __slots__ = ("children", "equal", "keyed", "new", "node", "old")
 
@@ -24,7 +24,7 @@ class Link:
         self.children: dict[Any, Link | None] = {}
 
     def member(self, name: str) -> Union["Link", None]:
-        """Return the link of an object's member; None when it is new or has no schema."""
+        """Return the link of a field; None if the field is new or has no schema."""
         if name not in self.children:
             self.children[name] = self._member(name)
         return self.children[name]
@@ -62,7 +62,10 @@ class Link:
         return found
 
     def unchanged(self) -> bool:
-        """Tell whether new and old are equal; a map with members outside the schema never is, as upstream."""
+        """Return whether new and old are equal.
+
+        As upstream, a map with fields outside the schema never is.
+        """
         if self.equal is not None:
             return self.equal
         began = perf_counter()
@@ -104,7 +107,7 @@ class Link:
 
 
 def keys_of(names: tuple[str, ...], item: Any) -> tuple[Any, ...] | None:
-    """Return the keys of an item of a list map with their types; None when one is missing or no scalar."""
+    """Return the keys of an item of a list map with their types; None if one is missing or not a scalar."""
     if item.__class__ is not dict:
         return None
     found: list[Any] = []

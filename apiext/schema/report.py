@@ -1,7 +1,7 @@
-"""Says what is wrong with a value that failed the fast test: one cause per violation, upstream's texts (VAL-002…011).
+"""Report the errors of a value that failed the fast test: one per violation, with upstream's texts (VAL-002…011).
 
-A report follows upstream's validator step by step, since junctors choose the branch to report by the number of checks
-that were made there. Outside junctors, parts that pass are not looked at again.
+The report follows upstream's validator step by step, because a junctor reports the branch with the most checks made.
+Outside junctors, parts that pass the fast test are skipped.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from apiext.meta import limits as meta_limits
 from apiext.meta.fields import (
     INVALID,
     FieldError,
-    first_told,
+    first_shown,
     go_value,
     has_room,
     invalid,
@@ -34,15 +34,15 @@ _TYPE_META = frozenset(("apiVersion", "kind"))
 
 _ROOM = meta_limits.MAX_FIELD_ERRORS + (
     meta_limits.MAX_FIELD_ERROR_BYTES >> 10
-)  # what costs more does not fit an answer
-_UNTOLD = FieldError(INVALID, "", "")  # of many errors one that no answer shows
+)  # errors of a higher cost do not fit an answer
+_BEYOND_ROOM = FieldError(INVALID, "", "")  # the only error kept of a branch whose errors no answer shows
 
 
 class Report:
-    """What one validation found: errors in order, each once, and how many checks were made (MatchCount upstream).
+    """The errors of one validation, in order, each once, and the number of checks made (upstream: MatchCount).
 
-    ``cost``: how much of what an answer may tell the errors take. ``counted``: inside a junctor. ``full``: no answer
-    shows what is added now, so that there is something wrong is enough.
+    ``cost`` is the share of an answer that the errors take. ``counted`` means inside a junctor. ``full`` means that an
+    answer has no room for further errors; then it suffices that there is one.
     """
 
     __slots__ = ("_size", "checks", "cost", "counted", "errors", "full")
@@ -55,7 +55,10 @@ class Report:
         self._size = 0
 
     def add(self, error: FieldError) -> None:
-        """Add one error; inside a junctor, where many are added that nobody is told, its text counts as steps."""
+        """Add one error.
+
+        Inside a junctor its text counts as validation steps, since most of those errors are never reported.
+        """
         if self.counted and not self.full:
             STEPS.spend(len(error.body) // limits.STEP_TEXT)
         self._add(error)
@@ -70,7 +73,7 @@ class Report:
             self.full |= not has_room(len(self.errors), self._size)
 
     def merge(self, other: "Report") -> None:
-        """Add what another report found."""
+        """Add the errors and checks of another report."""
         for error in other.errors:
             self._add(error)
         self.checks += other.checks
@@ -78,7 +81,10 @@ class Report:
 
 
 class Reporter:
-    """One run over one value. ``base`` is the path of the value in its object, as fields are shown."""
+    """One validation of one value.
+
+    ``base`` is the path of the value in its object, as errors print it.
+    """
 
     __slots__ = ("base", "left")
 
@@ -87,7 +93,7 @@ class Reporter:
         self.left = _ROOM
 
     def field(self, path: str) -> str:
-        """Return the field of an error: the base and the path without its first dot."""
+        """Return the field of an error: the base and the path without its leading dot."""
         name = path.removeprefix(".") if path != "." else ""
         if not name:
             return self.base
@@ -96,14 +102,13 @@ class Reporter:
     def report(
         self, node: Structural, value: Any, path: str, link: Link | None, counted: bool, full: bool = False
     ) -> Report:
-        """Return what is wrong with a value, which fails the fast test unless this is ``counted``: inside a junctor,
-        where checks must be counted.
+        """Return the report on a value that failed the fast test, or that is inside a junctor (``counted``).
 
-        ``full``: whether there is anything wrong is enough.
+        With ``full`` it suffices to find one error.
         """
         found = Report(counted=counted, full=full)
         if counted:
-            STEPS.spend(10)  # a report takes as long as so many fast tests
+            STEPS.spend(10)  # a report takes as long as 10 fast tests
         before = self.left
         self._node(found, node, value, path, link, counted)
         if found.errors and link is not None and link.unchanged():
@@ -125,7 +130,7 @@ class Reporter:
         if node.types or node.format:
             found.checks += 1 + (fault is None)
         self._junctors(found, node, value, path)
-        found.checks += 2  # the junctors' own check, and this one
+        found.checks += 2  # the check of the junctors, and this one
         kind = value.__class__
         if kind is str:
             if not (found.full and found.errors):
@@ -148,7 +153,7 @@ class Reporter:
     def _string(self, found: Report, node: Structural, value: str, path: str) -> None:
         if found.full:
             if not all(test(value) for test in strings.tests(node)):
-                found.add(_UNTOLD)
+                found.add(_BEYOND_ROOM)
             return
         field = self.field(path)
         for error in strings.errors(node, value, path, field) + strings.format_errors(node, value, path, field):
@@ -157,7 +162,7 @@ class Reporter:
     def _enum(self, found: Report, node: Structural, value: Any, field: str) -> None:
         if node.enum and not enum_of(node).has(value):
             if found.full:
-                found.add(_UNTOLD)
+                found.add(_BEYOND_ROOM)
                 return
             listed = [item if isinstance(item, str) else go_json(item) for item in node.enum]
             found.add(not_supported(field, value, listed))
@@ -207,7 +212,7 @@ class Reporter:
                 found.add(required(self.field(f"{path}.{name}")))
 
     def _junctors(self, found: Report, node: Structural, value: Any, path: str) -> None:
-        """Report on allOf, anyOf, oneOf and not; nothing below them is ratcheted (RAT-002)."""
+        """Report on allOf, anyOf, oneOf and not; no error below them is ratcheted (RAT-002)."""
         if node.any_of:
             self._any_of(found, node.any_of, value, path)
         if node.one_of:
@@ -268,19 +273,19 @@ def _wrong_type(field: str, path: str, wanted: str, met: str) -> FieldError:
 
 
 def go_json(value: Any) -> str:
-    """Return an enumeration's item that is no text, as JSON."""
+    """Return the JSON of an enum item that is not a string."""
     return json_float(value) if isinstance(value, float) else go_value(value)
 
 
 def errors(node: Structural, value: Any, base: str = "", link: Link | None = None) -> list[FieldError]:
-    """Return what is wrong with a value, at most MAX_FIELD_ERRORS errors; may raise OverBudget."""
+    """Return the errors of a value, at most MAX_FIELD_ERRORS. May raise OverBudget."""
     found = list(Reporter(base).report(node, value, "", link, counted=False).errors)
     return limited(found, base)
 
 
 def limited(found: Iterable[FieldError], base: str = "") -> list[FieldError]:
-    """Return the errors, cut with a note where they are too many or too long for one answer."""
-    told, complete = first_told(found)
+    """Return the errors; if they are too many or too long for one answer, cut them and add a note."""
+    shown, complete = first_shown(found)
     if not complete:
-        told.append(FieldError(INVALID, base, "Invalid value: too many errors: the rest is not shown"))
-    return told
+        shown.append(FieldError(INVALID, base, "Invalid value: too many errors: the rest is not shown"))
+    return shown

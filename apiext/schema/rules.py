@@ -1,4 +1,4 @@
-"""The rules of a schema (x-kubernetes-validations): compiled where they stand, and evaluated on objects (CEL rows)."""
+"""Compile the rules of a schema (x-kubernetes-validations), and evaluate them on objects (CEL rows)."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,10 +28,10 @@ from apiext.schema.transitions import fitted
 from apiext.schema.work_budget import VISITING, WorkBudget, compiling, current, grow
 
 MAX_MESSAGE = 5 * 1024  # bytes of a computed message (upstream: MaxEvaluatedMessageExpressionSizeBytes)
-MAX_FAILED_MESSAGES = 100  # of one object that are logged
+MAX_FAILED_MESSAGES = 100  # logged for one object
 BLOCKING = frozenset(
     (fields.NOT_SUPPORTED, fields.REQUIRED, fields.TOO_LONG, fields.TOO_MANY, fields.TYPE_INVALID)
-)  # errors after which rules could stumble (CEL-015)
+)  # with these errors rules are not evaluated, since they could fail to run (CEL-015)
 NOT_CHECKED = (
     "some validation rules were not checked because the object was invalid; correct the existing errors to complete"
     " validation"
@@ -39,11 +39,11 @@ NOT_CHECKED = (
 _NO_MORE = "no further validation rules will be run"
 _OUT_OF_BUDGET = f"validation failed due to running out of cost budget, {_NO_MORE}"
 _TYPELESS = "rule compiler initialization error: failed to convert to declType for CEL validation rules"
-_PARTS = ("@idx", "@elem")  # steps to items and to values of maps
+_PARTS = ("@idx", "@elem")  # steps to array items and to map values
 _MISFIT = "call arguments did not match a supported operator, function or macro signature for rule"
 _OVER_LIMIT = "operation cancelled: actual cost limit exceeded"
 
-# By the stage at which an expression is refused; the result's own words follow without a colon.
+# By the stage that refuses an expression; the text of the result follows without a colon.
 _RULE_REFUSED = {
     "compilation": "compilation failed: ",
     "instantiation": "program instantiation failed: ",
@@ -59,12 +59,15 @@ Version = Callable[[str], str]
 
 
 def latest(expression: str) -> str:
-    """Return the version of the language for expressions that are stored: all of it (UPD-003)."""
+    """Return the language version of stored expressions: all functions are available (UPD-003)."""
     return "stored"
 
 
 class Compiled(Struct):
-    """A rule and its programs, or why there is none. Without a rule's text there is neither."""
+    """A rule with its programs, or with the error of compiling it.
+
+    A rule with an empty expression has neither.
+    """
 
     rule: Rule
     program: Program | None = None
@@ -76,35 +79,35 @@ class Compiled(Struct):
 
 
 has_rules = anywhere("has rules", lambda node: node.rules)
-"""Tells whether there is a rule at or below a node."""
+"""Return whether a node, or one below it, has rules."""
 
 
 class Scope:
-    """A place of a schema with rules at or below it.
+    """A node of a schema with rules at or below it.
 
-    ``declared`` is made at its first use, from that of the place above when rules stand there, too. ``type_name`` is
-    what that calls the type of this place. ``shown`` is what the type is made of, None where upstream has no type
-    for it. ``judged`` are the members whose rules count for objects, as they have a type; ``judges`` tells whether any
-    rule here counts for them.
+    ``declared`` is the CEL type of the node. It is made at first use, from the type of the parent if rules stand at or
+    above the parent. ``type_name`` is the name of the type in the parent's declaration. ``type_source`` is the schema
+    that the type is made of, or None if upstream has no type for it. ``evaluated_properties`` are the properties with a
+    type and with evaluated rules. ``is_evaluated`` is true if any rule here or below is evaluated on objects.
     """
 
     __slots__ = (
         "_compiled",
         "_declared",
+        "evaluated_properties",
+        "is_evaluated",
         "items",
-        "judged",
-        "judges",
         "node",
         "parent",
         "properties",
         "root",
-        "shown",
         "step",
         "type_name",
+        "type_source",
         "types",
+        "under_rules",
         "uses_old",
         "values",
-        "within",
     )
 
     def __init__(
@@ -115,50 +118,52 @@ class Scope:
         self.step = step
         self.root = root or node.embedded
         given = node if parent is None else parent.part(step, node)
-        self.shown = given if given is not None and is_shown(given) else None
-        self.within: bool = bool(node.rules) or (parent is not None and parent.within)
+        self.type_source = given if given is not None and is_shown(given) else None
+        self.under_rules: bool = bool(node.rules) or (parent is not None and parent.under_rules)
         self.types: Types = parent.types if parent is not None else Types()
         self.type_name = ROOT_NAME
         self._declared: Declared | bool | None = False
         self._compiled: list[Compiled] | None = None
-        self.uses_old = False  # known when rules are compiled
+        self.uses_old = False  # set once the rules are compiled
         self.properties = {
             name: Scope(below, self, name) for name, below in node.properties.items() if has_rules(below)
         }
         self.items = Scope(node.items, self, "@idx") if node.items is not None and has_rules(node.items) else None
         values = node.map_values
         self.values = Scope(values, self, "@elem") if values is not None and has_rules(values) else None
-        self.judged = {name: it for name, it in self.properties.items() if it.judges and it.shown is not None}
-        parts = [part for part in (self.items, self.values) if part is not None and part.judges]
-        self.judges: bool = bool(node.rules or self.judged or parts)
+        self.evaluated_properties = {
+            name: it for name, it in self.properties.items() if it.is_evaluated and it.type_source is not None
+        }
+        parts = [part for part in (self.items, self.values) if part is not None and part.is_evaluated]
+        self.is_evaluated: bool = bool(node.rules or self.evaluated_properties or parts)
 
     def part(self, step: str, node: Structural) -> Structural | None:
-        """Return what the type of a part is made of, None where the type of this place has no such part.
+        """Return the schema that the type of a child is made of, or None if the type has no such field.
 
-        ``node`` is the part's own; the metadata of whole objects is seen as something else.
+        ``node`` is the child's own schema. Metadata of whole objects has another one.
         """
-        shown = self.shown
+        source = self.type_source
         if step not in _PARTS and escape(step) is None:
             return node
-        if shown is None or shown.int_or_string:
+        if source is None or source.int_or_string:
             return None
         if step in _PARTS:
-            holder, inside = ("array", shown.items) if step == "@idx" else ("object", shown.map_values)
-            return inside if shown.type == holder else None
-        if shown.type != "object" or shown.map_values is not None:
+            holder, inside = ("array", source.items) if step == "@idx" else ("object", source.map_values)
+            return inside if source.type == holder else None
+        if source.type != "object" or source.map_values is not None:
             return None
-        return (with_metadata(shown.properties) if self.root else shown.properties).get(step)
+        return (with_metadata(source.properties) if self.root else source.properties).get(step)
 
     @property
     def declared(self) -> Declared | None:
-        """The type that rules see here; None when there is none."""
+        """Return the type of ``self`` in rules of this node, or None if there is none."""
         if isinstance(self._declared, bool):
-            self._declared = self._from_parent() or self.types.declare(self.shown or self.node, root=self.root)
+            self._declared = self._from_parent() or self.types.declare(self.type_source or self.node, root=self.root)
         return self._declared
 
     def _from_parent(self) -> Declared | None:
         above = self.parent
-        if above is None or not above.within or above.declared is None:
+        if above is None or not above.under_rules or above.declared is None:
             return None
         step = self.step
         if step in _PARTS:
@@ -171,7 +176,7 @@ class Scope:
         return found
 
     def compiled(self, version: Version = latest) -> list[Compiled]:
-        """Return the rules of this place, compiled at the first call."""
+        """Return the rules of this node, compiled at the first call."""
         if self._compiled is None:
             began = perf_counter()
             declared = self.declared
@@ -183,7 +188,7 @@ class Scope:
 
 
 def scope_of(root: Structural, *, resource: bool = True) -> Scope | None:
-    """Return the places with rules of a schema, None when it has no rules. ``resource``: it is of a whole object."""
+    """Return the scope of a schema, or None if it has no rules; ``resource``: it is that of a whole object."""
     return Scope(root, root=resource) if has_rules(root) else None
 
 
@@ -191,7 +196,7 @@ _TOO_LARGE = f"expression size exceeds limit: macros repeat more than {limits.MA
 
 
 class _Compiler:
-    """Compiles the rules of one place; environments are made once each."""
+    """Compile the rules of one node; each CEL environment is made once."""
 
     def __init__(self, scope: Scope, declared: Declared, version: Version) -> None:
         self.scope = scope
@@ -217,15 +222,18 @@ class _Compiler:
         current().spend(compiling(text))
         found = environment.compile(text, result, self._grow)
         if isinstance(found, Rejected):
-            return Rejected(found.stage, self._shown(found.text), found.checked)
+            return Rejected(found.stage, self._renamed(found.text), found.checked)
         return found
 
     def _grow(self, nodes: int) -> None:
         self.scope.types.copied += nodes
         grow(nodes)
 
-    def _shown(self, text: str) -> str:
-        """Return a text with types named from this place on, as upstream compiles each place by itself."""
+    def _renamed(self, text: str) -> str:
+        """Replace the type names in a text by those that start at this node.
+
+        Upstream compiles each node by itself.
+        """
         name = self.scope.type_name
         return text if name == ROOT_NAME else text.replace(name, ROOT_NAME)
 
@@ -258,7 +266,7 @@ class _Compiler:
 
 
 def blocked(errors: Sequence[FieldError]) -> bool:
-    """Tell whether other errors keep rules from being evaluated (CEL-015)."""
+    """Return whether other errors keep rules from being evaluated (CEL-015)."""
     return bool(errors) and any(error.reason in BLOCKING for error in errors)
 
 
@@ -268,10 +276,10 @@ def not_checked() -> FieldError:
 
 
 class Run:
-    """One evaluation of all rules on one object: its errors, its warnings, and the budget that is left.
+    """One evaluation of all rules on one object: its errors, its warnings, and its remaining budget.
 
-    ``path`` is the object's path. ``link`` relates the object to its old state, and is None without one. Methods
-    raise BudgetExhausted and Stopped (see WorkBudget).
+    ``path`` is the object's path. ``link`` relates the object to its old state, and is None without one. Methods raise
+    BudgetExhausted and Stopped (see WorkBudget).
     """
 
     __slots__ = (
@@ -296,16 +304,16 @@ class Run:
             self.work.limit.time = 0
         self.errors: list[FieldError] = []
         self.warnings: list[str] = []
-        self.failed_messages: dict[tuple[str, str], None] = {}  # pairs of rule and error, each once
+        self.failed_messages: dict[tuple[str, str], None] = {}  # pairs (rule, error), each once
         self._counted = self._size = self._warned = 0
 
     def visit(self, scope: Scope, value: Any, old: Any, path: Path = None) -> None:
-        """Evaluate the rules at and below a place; ``old`` None means that no old value belongs to it (CEL-008)."""
+        """Evaluate the rules at and below a node; ``old`` None means that it has no old value (CEL-008)."""
         if value is None:
             return
         self.work.spend(VISITING)
         if scope.node.rules:
-            compiled = scope.compiled() if scope.shown is not None else []
+            compiled = scope.compiled() if scope.type_source is not None else []
             began = perf_counter()
             self._rules(scope, compiled, value, old, path)
             evaluations.observe(perf_counter() - began)
@@ -322,7 +330,7 @@ class Run:
                 self.visit(scope.values, below, old.get(name), (path, Key(name)))
                 if self.budget < 0:
                     return
-        for name, inner in scope.judged.items():
+        for name, inner in scope.evaluated_properties.items():
             if name in value:
                 self.visit(inner, value[name], old.get(name), (path, name))
                 if self.budget < 0:
@@ -360,7 +368,7 @@ class Run:
                 return
 
     def _full(self) -> bool:
-        """Tell whether no answer has room for the errors."""
+        """Return whether an answer has no room for further errors."""
         fresh = self.errors[self._counted :]
         self._counted += len(fresh)
         self._size += sum(error.size for error in fresh)
@@ -369,7 +377,7 @@ class Run:
     def _rule(self, made: Compiled, program: Program, scope: Scope, value: Any, old: Any, path: Path) -> None:
         kind, rule = scope.node.type, made.rule
         if not scope.uses_old:
-            old = None  # upstream gives no rule here an old value, nor its message
+            old = None  # upstream passes no old value then, neither to the rule nor to its message
         given = {"self": value, "oldSelf": old} if old is not None else {"self": value}
         found = self.work.evaluate(program, given)
         if found.cost > self.budget:
@@ -391,12 +399,12 @@ class Run:
             self._add(invalid(where, kind, text), ratcheted)
             self.budget = -1
             return
-        self._add(_judgement(where, kind, value, text, rule.reason), ratcheted)
+        self._add(_rule_error(where, kind, value, text, rule.reason), ratcheted)
 
     def _is_incomparable(self, program: Program, scope: Scope, given: dict[str, Any], error: str) -> bool:
-        """Tell whether a transition rule does not hold only because the old value has parts of another type.
+        """Return whether a transition rule fails only because parts of the old value have another type.
 
-        Such a rule cannot be evaluated; reporting it would refuse every update of the object from then on.
+        Such a rule cannot be evaluated. Reporting it would refuse every later update of the object.
         """
         if scope.declared is None or error.startswith(_OVER_LIMIT):
             return False
@@ -417,7 +425,7 @@ class Run:
             self.errors.append(invalid(path, kind, f"{error} evaluating rule: {_named(rule)}"))
 
     def _message(self, made: Compiled, given: dict[str, Any]) -> tuple[str, bool]:
-        """Return what to say of a rule that is broken, and whether it is the last to be said (CEL-009)."""
+        """Return the message of a failed rule, and whether evaluation ends with it (CEL-009)."""
         rule = made.rule
         usual = rule.message.strip() if rule.message else f"failed rule: {_named(rule)}"
         if made.message is None:
@@ -425,7 +433,7 @@ class Run:
                 self._no_message(rule, made.message_error)
             return usual, False
         if rule.optional_old_self and made.message.mentions("oldSelf"):
-            return usual, False  # recorded: the expression is compiled for an optional value and given a plain one
+            return usual, False  # upstream compiles the expression for an optional value, but passes a plain one
         found = self.work.evaluate(made.message, given)
         if found.cost > self.budget:
             return f"messageExpression evaluation failed due to running out of cost budget, {_NO_MORE}", True
@@ -441,14 +449,14 @@ class Run:
         return text, False
 
     def _no_message(self, rule: Rule, error: str) -> None:
-        """Note a messageExpression that makes no message: the rule's own is told instead."""
+        """Note the error of a messageExpression; the answer shows the rule's message instead."""
         if len(self.failed_messages) < MAX_FAILED_MESSAGES:
             self.failed_messages[rule.rule, error] = None
 
     def _add(self, error: FieldError, ratcheted: bool) -> None:
         if not ratcheted:
             self.errors.append(error)
-        elif self._warned < meta_limits.MAX_FIELD_ERROR_BYTES:  # RAT-003; headers tell of less
+        elif self._warned < meta_limits.MAX_FIELD_ERROR_BYTES:  # RAT-003; the warning headers have no more room
             self.warnings.append(str(error))
             self._warned += len(self.warnings[-1])
 
@@ -457,9 +465,9 @@ class Run:
         self.budget = -1
 
     def _unchanged(self, path: Path) -> bool:
-        """Tell whether errors at a value are only worth a warning (RAT-003), by its own link or the one nearest above.
+        """Return whether the value of a path, or the nearest linked value above, is unchanged (RAT-003).
 
-        Looked for when a rule is broken, which is seldom.
+        Errors of unchanged values are only warnings. The link is looked up here, since rules seldom fail.
         """
         link, above = self._link, None
         for step in steps(path):
@@ -467,7 +475,8 @@ class Run:
                 break
             if isinstance(step, int):
                 link, above = link.index(step), link
-            elif above is None and step in _TYPE_META:  # as upstream: type meta at the root is not seen as unchanged
+            # as upstream: apiVersion and kind of the root never count as unchanged
+            elif above is None and step in _TYPE_META:
                 link = None
             else:
                 link, above = link.member(step), link
@@ -476,7 +485,7 @@ class Run:
 
 
 def _unusable(text: str) -> str:
-    """Return upstream's text about a computed message that is not shown, empty for one that is."""
+    """Return upstream's reason not to show a computed message, or an empty text."""
     if not text:
         return "messageExpression should evaluate to a non-empty string"
     if "\n" in text:
@@ -489,7 +498,7 @@ def _named(rule: Rule) -> str:
     return (rule.message or rule.rule).strip()
 
 
-def _judgement(path: str, kind: str, value: Any, text: str, reason: str | None) -> FieldError:
+def _rule_error(path: str, kind: str, value: Any, text: str, reason: str | None) -> FieldError:
     if reason == fields.FORBIDDEN:
         return fields.forbidden(path, text)
     if reason == fields.REQUIRED:

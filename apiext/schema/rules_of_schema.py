@@ -1,4 +1,4 @@
-"""What every node of a definition's schema must satisfy, structural or not (SCH-001…014)."""
+"""Validate every node of a definition's schema, structural or not (SCH-001…014)."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +11,7 @@ from apiext.documents.document import View
 from apiext.meta.fields import (
     INVALID,
     FieldError,
-    as_many_as_told,
+    as_many_as_shown,
     child,
     forbidden,
     invalid,
@@ -30,13 +30,16 @@ _SUSPECT = frozenset((
     "additionalProperties", "items", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource",
     "x-kubernetes-map-type", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-validations",
 ))  # fmt: skip
-"""Keywords that can break a rule by themselves; a node without them and with a known type breaks none."""
+"""Keywords that can violate a rule by themselves.
+
+A node without them and with a known type violates none.
+"""
 
 _LEAF = frozenset((
     "type", "description", "title", "format", "nullable", "example", "enum", "maximum", "minimum", "maxLength",
     "minLength", "pattern", "required",
 ))  # fmt: skip
-"""Keywords of the schemas that are passed over at once: nothing inside, nothing to break."""
+"""Keywords of schemas that need no check: no schema inside, nothing to violate."""
 
 _FINE_TYPES = frozenset(("", None, *TYPES))
 _REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
@@ -45,10 +48,10 @@ _LIST_TYPE, _MAP_TYPE = "x-kubernetes-list-type", "x-kubernetes-map-type"
 _KEYS = "x-kubernetes-list-map-keys"
 
 
-class _Place(Struct, frozen=True):
-    """Where a node stands: whether defaults are allowed, why not, and whether it describes resource metadata.
+class _Context(Struct, frozen=True):
+    """The context of a node: why a default is not allowed here, and whether it is resource metadata.
 
-    ``forms`` are those of the document.
+    ``no_defaults`` is empty if a default is allowed. ``forms`` are those of the whole document.
     """
 
     forms: Forms
@@ -59,66 +62,66 @@ class _Place(Struct, frozen=True):
 def errors(schema: View, path: str, options: Options = STRICT, broken: list[str] | None = None) -> list[FieldError]:
     """Return the violations of every node, a node before the schemas inside it.
 
-    ``broken`` is given the paths of the nodes that violate a rule: errors may stand at what is inside of them. Of more
-    than an answer has room for, one more than those is returned.
+    Append the paths of violating nodes to ``broken``; an error may stand at a schema inside such a node. At most one
+    error more than an answer has room for is returned.
     """
-    return list(as_many_as_told(_errors(schema, path, options, [] if broken is None else broken)))
+    return list(as_many_as_shown(_errors(schema, path, options, [] if broken is None else broken)))
 
 
 def _errors(schema: View, path: str, options: Options, broken: list[str]) -> Iterator[FieldError]:
-    first: tuple[Any, str, _Place, bool] = (schema, path, _Place(Forms()), True)
-    stack = [iter([first])]  # not of all that is to come: paths are long
+    first: tuple[Any, str, _Context, bool] = (schema, path, _Context(Forms()), True)
+    stack = [iter([first])]  # iterators, not lists of all nodes to come: paths are long
     while stack:
-        for node, where, place, root in stack[-1]:
+        for node, where, context, root in stack[-1]:
             if not isinstance(node, Mapping):
                 continue
             if not (_SUSPECT.isdisjoint(node) and node.get("type") in _FINE_TYPES):
                 fine = True
                 for rule in _RULES:
-                    for error in rule(node, where, place, options):
+                    for error in rule(node, where, context, options):
                         if fine:
                             broken.append(where)
                             fine = False
                         yield error
-            stack.append(_inside(node, where, place, root))
+            stack.append(_inside(node, where, context, root))
             break
         else:
             stack.pop()
 
 
-def _inside(node: View, path: str, place: _Place, root: bool) -> Iterator[tuple[Any, str, _Place, bool]]:
-    """Yield the schemas inside a node, each with its path and place."""
+def _inside(node: View, path: str, context: _Context, root: bool) -> Iterator[tuple[Any, str, _Context, bool]]:
+    """Yield (schema, path, context, is root) of each schema inside a node."""
     if isinstance(node.get("additionalProperties"), Mapping):
-        below = place
-        if place.in_metadata:
-            below = replace(place, no_defaults="inside additionalProperties applying to object metadata")
+        below = context
+        if context.in_metadata:
+            below = replace(context, no_defaults="inside additionalProperties applying to object metadata")
         yield node["additionalProperties"], child(path, "additionalProperties"), below, False
     base = child(path, "properties")
     for name, schema in (node.get("properties") or {}).items():
         if schema and schema.keys() <= _LEAF and schema.get("type") in _FINE_TYPES:
             continue
-        below = place
+        below = context
         if name in META_FIELDS and (root or node.get("x-kubernetes-embedded-resource")):
-            reason = f"in top-level {name}" if root else place.no_defaults
-            below = _Place(place.forms, reason, in_metadata=True)
+            reason = f"in top-level {name}" if root else context.no_defaults
+            below = _Context(context.forms, reason, in_metadata=True)
         yield schema, item(base, name), below, False
-    yield node.get("not"), child(path, "not"), place, False
+    yield node.get("not"), child(path, "not"), context, False
     for name in ("allOf", "oneOf", "anyOf", "items"):
         if isinstance(node.get(name), list):
             for index, schema in enumerate(node[name]):
-                yield schema, item(child(path, name), index), place, False
-    yield node.get("items"), child(path, "items"), place, False
+                yield schema, item(child(path, name), index), context, False
+    yield node.get("items"), child(path, "items"), context, False
     for name in ("definitions", "dependencies"):
         for key, schema in (node.get(name) or {}).items():
-            yield schema, item(child(path, name), key), place, False
+            yield schema, item(child(path, name), key), context, False
 
 
-def _standard(node: View, path: str, place: _Place, options: Options) -> Iterator[FieldError]:
+def _standard(node: View, path: str, context: _Context, options: Options) -> Iterator[FieldError]:
     kind = node.get("type")
     if options.valid_types and kind and kind not in TYPES:
         yield not_supported(child(path, "type"), kind, TYPES)
-    if node.get("default") is not None and place.no_defaults:
-        yield forbidden(child(path, "default"), f"must not be set {place.no_defaults}")
+    if node.get("default") is not None and context.no_defaults:
+        yield forbidden(child(path, "default"), f"must not be set {context.no_defaults}")
     for name, broken in _UNSUPPORTED.items():
         if name in node and broken(node[name]):
             yield forbidden(child(path, name), f"{name} is not supported")
@@ -126,7 +129,7 @@ def _standard(node: View, path: str, place: _Place, options: Options) -> Iterato
         yield forbidden(child(path, "type"), "type cannot be set to null, use nullable as an alternative")
     if isinstance(node.get("items"), list) and node["items"]:
         yield forbidden(child(path, "items"), "items must be a schema object and not an array")
-    if place.in_metadata and node.get("x-kubernetes-embedded-resource"):
+    if context.in_metadata and node.get("x-kubernetes-embedded-resource"):
         yield forbidden(child(path, "x-kubernetes-embedded-resource"), "must not be used inside of resource meta")
 
 
@@ -144,7 +147,7 @@ _UNSUPPORTED: Mapping[str, Callable[[Any], bool]] = {
 }
 
 
-def _forms(node: View, path: str, place: _Place, options: Options) -> Iterator[FieldError]:
+def _forms(node: View, path: str, context: _Context, options: Options) -> Iterator[FieldError]:
     if node.get("uniqueItems"):
         text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
         yield forbidden(child(path, "uniqueItems"), text)
@@ -155,7 +158,7 @@ def _forms(node: View, path: str, place: _Place, options: Options) -> Iterator[F
         yield invalid(child(path, "x-kubernetes-preserve-unknown-fields"), False, "must be true or undefined")
 
 
-def _map_type(node: View, path: str, place: _Place, options: Options) -> Iterator[FieldError]:
+def _map_type(node: View, path: str, context: _Context, options: Options) -> Iterator[FieldError]:
     map_type = node.get(_MAP_TYPE)
     if map_type is None:
         return
@@ -173,7 +176,7 @@ def _wrong_type(node: View, path: str, wanted: str, keyword: str) -> Iterator[Fi
         yield invalid(child(path, "type"), kind, text)
 
 
-def _list_type(node: View, path: str, place: _Place, options: Options) -> Iterator[FieldError]:
+def _list_type(node: View, path: str, context: _Context, options: Options) -> Iterator[FieldError]:
     list_type, keys = node.get(_LIST_TYPE), node.get(_KEYS) or []
     if list_type is not None:
         wrong = list(_wrong_type(node, path, "array", _LIST_TYPE))
@@ -187,7 +190,7 @@ def _list_type(node: View, path: str, place: _Place, options: Options) -> Iterat
 
 
 def non_atomic_items(node: View, path: str) -> list[FieldError]:
-    """Return the violations of items of a set that are not atomic (SCH-008)."""
+    """Return the violations of a set whose items are not atomic (SCH-008)."""
     items = node.get("items")
     if node.get(_LIST_TYPE) != "set" or not isinstance(items, Mapping):
         return []
@@ -196,11 +199,11 @@ def non_atomic_items(node: View, path: str) -> list[FieldError]:
     if items.get("type") == "array" and shown is not None and shown != "atomic":
         return [invalid(child(where, _LIST_TYPE), shown, text)]
     if items.get("type") == "object" and items.get(_MAP_TYPE) != "atomic":
-        return [invalid(child(where, _MAP_TYPE), shown, text)]  # upstream: shows the list type
+        return [invalid(child(where, _MAP_TYPE), shown, text)]  # upstream shows the list type
     return []
 
 
-def _list_map(node: View, path: str, place: _Place, options: Options) -> Iterator[FieldError]:
+def _list_map(node: View, path: str, context: _Context, options: Options) -> Iterator[FieldError]:
     if node.get(_LIST_TYPE) != "map":
         return
     keys, items = node.get(_KEYS) or [], node.get("items")
@@ -222,12 +225,12 @@ def _list_map(node: View, path: str, place: _Place, options: Options) -> Iterato
 def _keys(keys: list[str], items: View, path: str) -> Iterator[FieldError]:
     properties = items.get("properties") or {}
     seen: set[str] = set()
-    told: dict[str, FieldError] = {}  # each of these shows all the keys
+    by_text: dict[str, FieldError] = {}  # each of these errors shows all keys
 
     def wrong(text: str) -> FieldError:
-        if text not in told:
-            told[text] = invalid(child(path, _KEYS), keys, text)
-        return told[text]
+        if text not in by_text:
+            by_text[text] = invalid(child(path, _KEYS), keys, text)
+        return by_text[text]
 
     for key in keys:
         if key not in properties:
@@ -235,7 +238,7 @@ def _keys(keys: list[str], items: View, path: str) -> Iterator[FieldError]:
         elif (properties[key] or {}).get("type") in ("array", "object"):
             where = child(item(child(child(path, "items"), "properties"), key), "type")
             text = "must be a scalar type if parent array's x-kubernetes-list-type is map"
-            yield invalid(where, "object", text)  # upstream: shows the type of the items
+            yield invalid(where, "object", text)  # upstream shows the type of the items
         if key in seen:
             yield wrong("must not contain duplicate entries")
         seen.add(key)
@@ -258,19 +261,19 @@ def map_key_errors(node: View, path: str) -> list[FieldError]:
         schema = properties.get(key)
         if schema is None:
             continue
-        place = item(child(where, "properties"), key)
+        context = item(child(where, "properties"), key)
         if key not in must and schema.get("default") is None:
-            found.append(required(child(place, "default"), text + "must have a default or be a required property"))
+            found.append(required(child(context, "default"), text + "must have a default or be a required property"))
         if schema.get("nullable"):
-            found.append(forbidden(child(place, "nullable"), text + "cannot be nullable"))
+            found.append(forbidden(child(context, "nullable"), text + "cannot be nullable"))
     return found
 
 
-def _map_keys(node: View, path: str, place: _Place, options: Options) -> list[FieldError]:
+def _map_keys(node: View, path: str, context: _Context, options: Options) -> list[FieldError]:
     return map_key_errors(node, path) if options.map_keys else []
 
 
-def _validations(node: View, path: str, place: _Place, options: Options) -> Iterator[FieldError]:
+def _validations(node: View, path: str, context: _Context, options: Options) -> Iterator[FieldError]:
     for index, rule in enumerate(node.get("x-kubernetes-validations") or []):
         where = item(child(path, "x-kubernetes-validations"), index)
         yield from _rule_text(rule, where)
@@ -279,7 +282,7 @@ def _validations(node: View, path: str, place: _Place, options: Options) -> Iter
         if rule.get("reason") is not None and rule["reason"] not in _REASONS:
             yield not_supported(child(where, "reason"), rule["reason"], _REASONS)
         if rule.get("fieldPath"):
-            yield from _field_path(place.forms.of(node), rule["fieldPath"], child(where, "fieldPath"))
+            yield from _field_path(context.forms.of(node), rule["fieldPath"], child(where, "fieldPath"))
 
 
 def _rule_text(rule: View, where: str) -> Iterator[FieldError]:
@@ -299,7 +302,7 @@ def _field_path(node: Structural | None, path: str, where: str) -> Iterator[Fiel
         yield invalid(where, path, "must be non-empty if specified")
     if _NEWLINE.search(path):
         yield invalid(where, path, "must not contain line breaks")
-    if node is None:  # upstream: without a structural form there is nothing to follow
+    if node is None:  # as upstream: a path cannot be followed without a structural form
         return
     try:
         follow(path, node)

@@ -1,4 +1,4 @@
-"""What makes a schema structural, and every violation of it (STR-001…012)."""
+"""Validate that a schema is structural (STR-001…012)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -23,19 +23,19 @@ _PLAIN = frozenset((
     "maxProperties", "minProperties", "required", "externalDocs", "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys", "x-kubernetes-map-type", "x-kubernetes-validations",
 ))  # fmt: skip
-"""Keywords that break no rule of structure outside junctors, given a type other than array."""
+"""Keywords that violate no rule of structure outside junctors, given a type other than array."""
 
 
 def errors(schema: View, path: str) -> list[FieldError]:
-    """Return the violations of a schema that ``unsupported`` finds nothing in, sorted by text (STR-011).
+    """Return the structural violations of a schema, sorted by text (STR-011).
 
-    Of more than an answer has room for, one more than those is returned.
+    The schema must have passed ``unsupported``. At most one error more than an answer has room for is returned.
     """
     return first_by_text(_errors(schema, path))
 
 
 def _errors(schema: View, path: str) -> Iterator[FieldError]:
-    stack = [iter([(schema, path, "root")])]  # not of all that is to come: paths are long
+    stack = [iter([(schema, path, "root")])]  # iterators, not lists of all nodes to come: paths are long
     while stack:
         for node, where, level in stack[-1]:
             for rule in _RULES:
@@ -48,7 +48,7 @@ def _errors(schema: View, path: str) -> Iterator[FieldError]:
 
 
 def is_structural(schema: View) -> bool:
-    """Tell whether a schema is structural."""
+    """Return whether a schema is structural."""
     return not unsupported(schema) and next(_errors(schema, ""), None) is None
 
 
@@ -107,7 +107,7 @@ def _metadata(node: View, path: str, level: str) -> Iterator[FieldError]:
         metadata = properties["metadata"] or {}
         members = metadata.get("properties") or {}
         named = not members or members.keys() <= {"name", "generateName"}
-        more = [name for name, value in metadata.items() if name not in _METADATA and _told(name, value)]
+        more = [name for name, value in metadata.items() if name not in _METADATA and _has_effect(name, value)]
         if not named or more:
             text = "must not specify anything other than name and generateName, but metadata is implicitly specified"
             yield forbidden(item(base, "metadata"), text)
@@ -120,8 +120,8 @@ _HELD = frozenset((
 ))  # fmt: skip
 
 
-def _told(name: str, value: Any) -> bool:
-    """Tell whether a keyword makes the structural form differ from an empty one; some do even when empty."""
+def _has_effect(name: str, value: Any) -> bool:
+    """Return whether a keyword makes the structural form differ from an empty one; some do even if empty."""
     return is_set(value) or name == "additionalProperties" or (name in _HELD and value is not None)
 
 
@@ -146,7 +146,7 @@ def _set_only(node: View) -> dict[str, Any]:
     return {
         name: value
         for name, value in node.items()
-        if _told(name, value) or (name == "properties" and value is not None)
+        if _has_effect(name, value) or (name == "properties" and value is not None)
     }
 
 
@@ -208,7 +208,7 @@ def _nested(node: View, path: str, skip_any: bool) -> Iterator[FieldError]:
 
 
 def _completeness(node: View, outside: View, path: str, junctor: str) -> Iterator[FieldError]:
-    """Yield what the junctors of the root mention and its structure does not (STR-006)."""
+    """Yield the fields that the root's junctors mention, but its structure does not (STR-006)."""
     for name, index, branch in _branches(node):
         where = child(junctor, name) if index is None else item(child(junctor, name), index)
         yield from _covered(branch, outside, path, where)
@@ -239,7 +239,7 @@ _UNSUPPORTED: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
 
 
 def unsupported(schema: View) -> str:
-    """Return why a schema has no structural form at all, or an empty text (STR-012)."""
+    """Return the reason why a schema has no structural form, or an empty text (STR-012)."""
     stack: list[Any] = [schema]
     while stack:
         node = stack.pop()
@@ -252,7 +252,10 @@ def unsupported(schema: View) -> str:
 
 
 def unsupported_here(node: View) -> str:
-    """Return why a schema has no structural form, whatever is inside of it, or an empty text."""
+    """Return the reason why a schema by itself has no structural form, or an empty text.
+
+    Schemas inside it are not checked.
+    """
     for name, shown, given in _UNSUPPORTED:
         if name in node and given(node[name]):
             return f"OpenAPIV3Schema '{shown}' is not supported"
@@ -264,6 +267,6 @@ def unsupported_here(node: View) -> str:
 
 
 def inner(node: View) -> list[Any]:
-    """Return what a structural form is made of besides the schema itself; what is no mapping is no schema."""
+    """Return the inner schemas that a structural form is made of; an element that is not a mapping is no schema."""
     below = [*(node.get("properties") or {}).values(), node.get("items"), node.get("additionalProperties")]
     return below + [branch for _, _, branch in _branches(node)]

@@ -1,4 +1,4 @@
-"""Checks of strings: length in code points, pattern, format (VAL-001, VAL-006)."""
+"""Validate strings: length in code points, pattern, format (VAL-001, VAL-006)."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from apiext.schema.structural import Structural
 
 
 def errors(node: Structural, value: str, path: str, field: str) -> list[FieldError]:
-    """Return the first of length and pattern that is wrong with a string."""
+    """Return the error of the length or, if there is none, of the pattern."""
     if node.max_length is not None and len(value) > node.max_length:
         return [too_long(field, node.max_length)]
     if node.min_length is not None and len(value) < node.min_length:
@@ -24,7 +24,7 @@ def errors(node: Structural, value: str, path: str, field: str) -> list[FieldErr
 
 
 def format_errors(node: Structural, value: str, path: str, field: str) -> list[FieldError]:
-    """Return what is wrong with a string by its format."""
+    """Return the errors of a string's format."""
     check = string_check(node.format) if node.format else None
     if check is None or check(value):
         return []
@@ -32,7 +32,7 @@ def format_errors(node: Structural, value: str, path: str, field: str) -> list[F
 
 
 def tests(node: Structural) -> list[Callable[[str], bool]]:
-    """Return fast tests of strings that together equal no errors of this module."""
+    """Return fast tests of strings; all of them hold exactly if this module finds no errors."""
     found: list[Callable[[str], bool]] = []
     low, high = node.min_length, node.max_length
     if high is not None and low is not None and low > 0:

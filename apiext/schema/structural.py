@@ -1,4 +1,4 @@
-"""The structural form of a schema: one frozen node per value, equal subtrees shared."""
+"""The structural form of a schema: one frozen node per value; equal subtrees are shared."""
 
 import weakref
 from collections.abc import Callable, Mapping
@@ -24,11 +24,11 @@ class Rule(Struct, frozen=True):
 
 
 class Structural(Struct, frozen=True, eq=False, weakref=True):
-    """One node of a schema; a branch of a junctor is such a node too.
+    """One node of a schema, or of a branch of a junctor.
 
-    ``default`` None means unset (CRD-008). ``additional`` is None when absent, a bool, or the schema of map values.
-    ``format`` is empty unless it has an effect on values. Bounds are floats as upstream holds them. ``compiled`` keeps
-    what other modules make of the node, by name.
+    ``default`` None means unset (CRD-008). ``additional`` is None if absent, a bool, or the schema of map values.
+    ``format`` is empty unless it affects values. Bounds are floats, as in upstream. ``compiled`` caches results of
+    other modules about this node, by name.
     """
 
     type: str = ""
@@ -67,18 +67,18 @@ class Structural(Struct, frozen=True, eq=False, weakref=True):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The JSON types allowed, as error texts list them; empty means any (VAL-010)."""
+        """Return the allowed JSON types, as error texts list them; empty means any (VAL-010)."""
         if self.int_or_string:
             return ("integer", "string")
         return (self.type,) if self.type else ()
 
     @property
     def map_values(self) -> Union["Structural", None]:
-        """The schema of map values, if there is one."""
+        """Return the schema of map values, or None."""
         return self.additional if isinstance(self.additional, Structural) else None
 
     def member(self, name: str) -> Union["Structural", None]:
-        """Return the schema of a member: its property's, else that of map values."""
+        """Return the schema of a field: its property, else that of map values."""
         found = self.properties.get(name)
         return found if found is not None else self.map_values
 
@@ -89,9 +89,9 @@ _NODES: weakref.WeakValueDictionary[tuple[Any, ...], Structural] = weakref.WeakV
 
 
 def intern(**values: Any) -> Structural:
-    """Return the node with these fields: the one in use when there is an equal one, else a new one.
+    """Return the node with these fields; an equal node that exists is shared.
 
-    Children are compared by identity, since they went through here before.
+    Children are compared by identity, since they were interned before.
     """
     key = tuple((name, _key(name, value)) for name, value in values.items() if value != _DEFAULTS[name])
     found = _NODES.get(key)
@@ -105,7 +105,7 @@ def _key(name: str, value: Any) -> Any:
     if name in _JSON:
         try:
             return orjson.dumps(value)
-        except TypeError:  # nested deeper than orjson goes
+        except TypeError:  # nested deeper than orjson supports
             return id(value)
     if isinstance(value, Structural):
         return id(value)
@@ -119,9 +119,9 @@ def _key(name: str, value: Any) -> Any:
 def anywhere(
     mark: str, here: Callable[[Structural], object], *, values: bool = True
 ) -> Callable[[Structural | None], bool]:
-    """Return what tells whether a node, or one below it, is such a one; each keeps its answer under a mark.
+    """Return a predicate: whether ``here`` holds for a node or one below it; each node caches the result as ``mark``.
 
-    ``values`` tells whether those of maps count.
+    ``values`` false skips the schemas of map values.
     """
 
     def among(node: Structural | None) -> bool:

@@ -1,13 +1,13 @@
-"""How long rules take to compile and to evaluate, and old values to compare, under upstream's names (CEL-019)."""
+"""Histograms of rule compilation, rule evaluation and ratcheting, under upstream's names (CEL-019)."""
 
 from apiext.telemetry import HistogramFamily
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of the buckets, in seconds: those of Prometheus."""
+"""Upper bounds of the buckets, in seconds: Prometheus' default buckets."""
 
 RATCHETING_SECONDS = tuple(1e-5 * 4**power for power in range(10))
 
-# of the process, as the schemas in it are: whoever evaluates rules has no telemetry at hand
+# module-wide like the schemas, since code that evaluates rules has no telemetry object
 COMPILATION = HistogramFamily(
     "apiserver_cel_compilation_duration_seconds", "CEL compilation time in seconds.", (), SECONDS
 )
@@ -21,8 +21,8 @@ RATCHETING = HistogramFamily(
     RATCHETING_SECONDS,
 )
 compilations = COMPILATION.slot()
-"""One observation for the rules of one place of a schema."""
+"""One observation for the rules of one schema node."""
 evaluations = EVALUATION.slot()
-"""One observation for the rules of one place on one value."""
+"""One observation for the rules of one schema node on one value."""
 comparisons = RATCHETING.slot()
-"""One observation for each value that is compared: only those with faults are."""
+"""One observation for each comparison of a new with an old value; only values with errors are compared."""

@@ -1,4 +1,4 @@
-"""Transition rules on an old value that does not fit the schema of today, since a field has changed its type."""
+"""Fit old values to a schema whose fields changed their types, for transition rules."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +11,9 @@ _GONE: Any = object()
 
 
 def fitted(old: Any, new: Any, declared: Declared, spend: Callable[[], object]) -> tuple[Any, bool]:
-    """Return the old value with the new one's parts in place of those that do not fit the type, and whether all fit.
+    """Return the old value with misfitting parts replaced by those of the new one, and whether all parts fit.
 
-    Parts that the new value does not have are left out. ``spend()`` is called for each part.
+    Misfitting parts without a counterpart in the new value are left out. ``spend()`` is called for each part.
     """
     spend()
     if view(old, declared).__class__ is Fault:
@@ -36,6 +36,6 @@ def fitted(old: Any, new: Any, declared: Declared, spend: Callable[[], object]) 
 
 def _member(declared: Declared, name: str, old: Any, new: Any, spend: Callable[[], object]) -> tuple[Any, bool]:
     below = declared.element if declared.kind == "map" else declared.properties.get(name)
-    if below is None or (old is None and declared.kind == "object"):  # a field that is null counts as missing
+    if below is None or (old is None and declared.kind == "object"):  # a null field counts as missing
         return old, True
     return fitted(old, new, below, spend)

@@ -1,4 +1,4 @@
-"""Walks over schema documents: every schema inside a schema, whatever the keyword."""
+"""Walk over all schemas inside a schema document, below any keyword."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -34,7 +34,7 @@ def subschemas(schema: View | None) -> Iterator[View]:
 
 
 def too_deep(schema: View) -> bool:
-    """Tell whether objects and lists are nested deeper than MAX_SCHEMA_NESTING."""
+    """Return whether objects and arrays are nested deeper than MAX_SCHEMA_NESTING."""
     level: list[Any] = [schema]
     for _ in range(limits.MAX_SCHEMA_NESTING):
         below: list[Any] = []
@@ -48,5 +48,5 @@ def too_deep(schema: View) -> bool:
 
 
 def is_set(value: Any) -> bool:
-    """Tell whether a keyword's value is not Go's zero value."""
+    """Return whether a keyword's value is not Go's zero value."""
     return value is not None and value is not False and value not in ("", [], {})

@@ -1,4 +1,4 @@
-"""Request URIs as Go's net/url parses them (VAL-006)."""
+"""Recognise request URIs as Go's net/url parses them (VAL-006)."""
 
 import re
 
@@ -17,7 +17,7 @@ _PLAIN_HOST_CHAR = re.compile(rf"[{_HOST_CHARS} %]")
 
 
 def request_uri(text: str) -> bool:
-    """Tell whether Go's url.ParseRequestURI takes the text: an absolute URI or an absolute path."""
+    """Return whether Go's url.ParseRequestURI accepts the text: an absolute URI or an absolute path."""
     if not text or _CONTROL.search(text):
         return False
     if text == "*":
@@ -53,12 +53,12 @@ def _host(scheme: str, host: str) -> bool:
 
 
 def _plain(host: str) -> bool:
-    """Tell whether a host has only characters that it may have; escapes may only stand for bytes beyond ASCII."""
+    """Return whether a host has only allowed characters; escapes may only encode bytes beyond ASCII."""
     return _HOST.match(host) is not None and _BAD_ESCAPE.search(host) is None and _ASCII_ESCAPE.search(host) is None
 
 
 def _literal(host: str) -> bool:
-    """Tell whether a host in brackets is an IPv6 address, possibly with a zone, and a port."""
+    """Return whether a host in brackets is an IPv6 address, with an optional zone and port."""
     end = host.rfind("]")
     if host.rfind("[") != 0 or end < 0 or _PORT.match(host[end + 1 :]) is None:
         return False

@@ -1,4 +1,7 @@
-"""Compiles a schema into one fast test: does a value pass? What is wrong is said by report.py."""
+"""Compile a schema into one fast test that returns whether a value is valid.
+
+The errors of an invalid value come from ``report``.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,13 +10,13 @@ from msgspec.structs import replace
 
 from apiext.schema import junctors, numbers, strings
 from apiext.schema.budget import STEPS
-from apiext.schema.deeply import deeply
+from apiext.schema.recursion import deep_recursion
 from apiext.schema.structural import Structural
 from apiext.schema.values import enum_of, type_fault
 
 Test = Callable[[Any], bool]
 Tests = Mapping[type, Any]
-"""By the class of a value: True when all such values pass, else a Test; a class not listed fails."""
+"""By the class of a value: True if all such values pass, else a Test; values of other classes fail."""
 
 NONE = type(None)
 _NUMBERS = frozenset((int, float))
@@ -21,7 +24,10 @@ _SAMPLES: dict[type, Any] = {str: "", bool: False, int: 0, float: 0.5, list: [],
 
 
 def tests(node: Structural, counted: bool) -> Tests:
-    """Return the tests of a node; those inside junctors count their steps, since they run many times over a value."""
+    """Return the tests of a node.
+
+    ``counted`` tests are inside junctors: they count their steps, since they run many times over a value.
+    """
     name = "counted tests" if counted else "tests"
     found = node.compiled.get(name)
     if found is None:
@@ -35,10 +41,10 @@ def _counted(node: Structural) -> Tests:
 
 
 def passes(node: Structural, value: Any) -> bool:
-    """Tell whether a value is valid against a node; may raise OverBudget."""
+    """Return whether a value is valid against a node. May raise OverBudget."""
     found = node.compiled.get("tests")
     if found is None:
-        with deeply():
+        with deep_recursion():
             found = tests(node, False)
     test = found.get(value.__class__)
     return test is True or (test is not None and test(value))
@@ -46,7 +52,7 @@ def passes(node: Structural, value: Any) -> bool:
 
 def _make(node: Structural, counted: bool) -> Tests:
     found: dict[type, Any] = {}
-    # for tests to hold: one that held its node would be a cycle, and many of those long work for the collector
+    # tests refer to a copy: a reference to the node itself would be a cycle, which the garbage collector must find
     bare = replace(node, compiled={}) if type_fault(node, 1.0) is None else node
     if type_fault(node, None) is None and not node.enum:
         found[NONE] = True
@@ -58,7 +64,8 @@ def _make(node: Structural, counted: bool) -> Tests:
                 continue
             checks.append(_type_test(bare))
         own = _OF_CLASS[kind](bare if kind in _NUMBERS else node, counted)
-        checks += [*own, *common] if kind is str else [*common, *own]  # a length that is wrong spares patterns
+        # check the length first: a wrong length spares the pattern
+        checks += [*own, *common] if kind is str else [*common, *own]
         if node.enum:
             checks.append(_enum_test(node, kind))
         found[kind] = _all(checks)
@@ -123,7 +130,7 @@ def _count(value: Any) -> bool:
 
 
 def _getter(node: Structural | None, counted: bool) -> Callable[[type], Any] | None:
-    """Return the look-up of a node's tests, or None when every value passes."""
+    """Return the look-up of a node's tests by class, or None if every value passes."""
     if node is None or _anything(tests(node, counted)):
         return None
     return tests(node, counted).get

@@ -1,4 +1,4 @@
-"""Types of JSON values as Go sees them, and whether one is in an enumeration."""
+"""Name the types of JSON values as Go does, and look values up in enums."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def kind_of(value: Any) -> tuple[str, str]:
 
 
 class Enum:
-    """The items of an enumeration, ready for look-up; numbers are equal after conversion (VAL-009)."""
+    """The items of an enum, prepared for look-up; numbers are equal after conversion (VAL-009)."""
 
     __slots__ = ("containers", "flags", "floats", "integers", "texts")
 
@@ -38,7 +38,7 @@ class Enum:
         self.containers = [*of_class.get(list, ()), *of_class.get(dict, ())]
 
     def has(self, value: Any) -> bool:
-        """Tell whether a value is one of the items; null never is. May raise OverBudget."""
+        """Return whether a value is one of the items; null never is. May raise OverBudget."""
         if value.__class__ is str:
             return value in self.texts
         if value.__class__ is int:
@@ -54,12 +54,12 @@ class Enum:
 
 
 def _character(code: int) -> str:
-    # upstream: Go converts an integer to its character
+    # as upstream: Go converts an integer to the character of that code
     return chr(code) if 0 <= code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd"
 
 
 def enum_of(node: Structural) -> Enum:
-    """Return the enumeration of a node."""
+    """Return the enum of a node."""
     found = node.compiled.get("enum")
     if found is None:
         found = node.compiled["enum"] = Enum(node.enum)
@@ -68,7 +68,7 @@ def enum_of(node: Structural) -> Enum:
 
 
 def type_fault(node: Structural, value: Any) -> tuple[str, str] | None:
-    """Return the type expected and the one met when the type of a value is wrong (VAL-004, VAL-005)."""
+    """Return (expected type, actual type) if a value has a wrong type, else None (VAL-004, VAL-005)."""
     types, name = node.types, node.format
     if value is None:
         return (",".join(types), "null") if types and not node.nullable else None
@@ -84,5 +84,5 @@ def type_fault(node: Structural, value: Any) -> tuple[str, str] | None:
     if name and not texts and not fits and value_format != name:
         return name, value_format
     if name and texts and "number" not in types and "integer" not in types:
-        return None  # upstream: the format check takes over, for lists nothing does
+        return None  # as upstream: the format check reports it; of lists nothing does
     return None if fits else (",".join(types), kind)

@@ -1,6 +1,6 @@
-"""Work budgets of rules: a small one on the event loop, and in a thread one that ends when the request does.
+"""Work budgets of rules: a small one on the event loop; in a thread, one that ends with the request.
 
-Work is counted in CEL cost units of about 50 ns. Work that is no rule is charged by its time.
+Work is counted in CEL cost units of about 50 ns. Other work than rules is charged by its time.
 """
 
 import threading
@@ -17,35 +17,41 @@ if TYPE_CHECKING:  # CEL is imported when it is first used (decision 36)
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-DECLARING = 50  # units of one node of a schema made a declared type
-COMPILING = 6_000  # units of one expression of usual length parsed, checked, and planned ...
-CHARACTER = 50  # ... and of each character more
-USUAL_TEXT = 100  # characters of such an expression
-NODE = 300  # units of a node that macros repeat, and of the code of a node beyond the usual ones
-GENERATING = 8_000  # units of the code of one expression ...
+DECLARING = 50  # units of declaring the type of one schema node
+COMPILING = 6_000  # units of parsing, checking and planning one expression of USUAL_TEXT characters ...
+CHARACTER = 50  # ... and of each further character
+USUAL_TEXT = 100  # characters
+NODE = 300  # units of a node that macros repeat, and of generating code for a node beyond USUAL_NODES
+GENERATING = 8_000  # units of generating the code of one expression ...
 USUAL_NODES = 50  # ... of so many nodes
-VISITING = 10  # units of one value on the way to rules
-ASKING = 30  # units of what surrounds one evaluation
+VISITING = 10  # units of visiting one value on the path to rules
+EVALUATING = 30  # units of the overhead of one evaluation
 
 
 def compiling(text: str) -> int:
-    """Return the units of an expression parsed, checked and planned; those of nodes that macros repeat come on top."""
+    """Return the units of parsing, checking and planning an expression.
+
+    Nodes that macros repeat are charged by ``grow``.
+    """
     return COMPILING + CHARACTER * max(0, len(text) - USUAL_TEXT)
 
 
 class BudgetExhausted(Exception):
-    """Work on the event loop exceeds its budget; it has changed nothing and can start again in a thread."""
+    """Work on the event loop exceeds its budget.
+
+    It has changed nothing, so it can start again in a thread.
+    """
 
 
 class Stopped(Exception):
-    """Work was stopped, since its request has ended."""
+    """The work was stopped, since its request has ended."""
 
 
 class WorkBudget:
     """The work that one task may still do, in cost units of rules.
 
-    ``brief`` work raises BudgetExhausted when the budget is spent. Other work raises Stopped after ``stop``, which any
-    thread may call. All else belongs to the thread that works.
+    Work that is ``brief`` raises BudgetExhausted when the budget is spent. Other work raises Stopped after ``stop``,
+    which any thread may call. Only the working thread may use the rest.
     """
 
     __slots__ = ("brief", "left", "limit")
@@ -56,16 +62,16 @@ class WorkBudget:
         self.limit = Limit(PER_CALL_LIMIT, brief=brief)
 
     def stop(self) -> None:
-        """End the work at its next turn."""
+        """Make the work raise Stopped at its next ``spend`` or evaluation."""
         self.limit.cancel()
 
     @property
     def short(self) -> bool:
-        """Whether rules were evaluated and the work fits the budget of the event loop."""
+        """Return whether rules were evaluated and their work fits the budget of the event loop."""
         return 0 <= self.left - self.limit.time * ELEMENT < limits.LOOP_UNITS
 
     def spend(self, units: int) -> None:
-        """Take units for work about to be done. Raises BudgetExhausted and Stopped."""
+        """Subtract units for work that comes next. Raise BudgetExhausted or Stopped."""
         if self.limit.cancelled:
             raise Stopped
         self.left -= units
@@ -73,8 +79,8 @@ class WorkBudget:
             raise BudgetExhausted
 
     def evaluate(self, program: "Program", variables: Mapping[str, Any]) -> "Evaluation":
-        """Evaluate a rule within the budget. Raises BudgetExhausted and Stopped."""
-        self.spend(ASKING if program.generated else GENERATING + NODE * max(0, program.nodes - USUAL_NODES))
+        """Evaluate a rule within the budget. Raise BudgetExhausted or Stopped."""
+        self.spend(EVALUATING if program.generated else GENERATING + NODE * max(0, program.nodes - USUAL_NODES))
         limit = self.limit
         if self.brief:
             limit.most = self.left
@@ -100,17 +106,20 @@ _current = _Current()
 
 
 def current() -> WorkBudget:
-    """Return the budget of the work that this thread does; without ``within_budget`` it has no end."""
+    """Return the work budget of this thread; outside ``within_budget`` it is unlimited."""
     return _current.budget
 
 
 def grow(nodes: int) -> None:
-    """Take units for nodes that macros repeat. Raises BudgetExhausted and Stopped."""
+    """Subtract units for nodes that macros repeat. Raise BudgetExhausted or Stopped."""
     _current.budget.spend(nodes * NODE)
 
 
 def within_budget(budget: WorkBudget, work: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Do work within a budget and return its result. Raises BudgetExhausted and Stopped, and what the work raises."""
+    """Call ``work`` within a budget and return its result.
+
+    Raise BudgetExhausted, Stopped, and the errors of ``work``.
+    """
     before, _current.budget = _current.budget, budget
     try:
         return work(*args)
@@ -119,9 +128,9 @@ def within_budget(budget: WorkBudget, work: Callable[[*Ts], T], *args: *Ts) -> T
 
 
 def within_loop_budget(work: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Do work within the budget of the event loop and return its result.
+    """Call ``work`` within the budget of the event loop and return its result.
 
-    Raises BudgetExhausted, and what the work raises. It is never stopped, so each thread has one budget for it.
+    Raise BudgetExhausted, and the errors of ``work``. It is never stopped, so each thread has one budget for it.
     """
     mine = _current
     before, brief = mine.budget, mine.brief

@@ -26,10 +26,10 @@ def has_float(value: Any) -> bool:
 @given(ROOTS, DOCUMENTS)
 def test_a_settled_object_needs_nothing(schema: dict[str, Any], document: dict[str, Any]) -> None:
     shape = compile_schema(schema)
-    assert not shape.settled(document)
+    assert not shape.is_normal(document)
     shape.prepare(quickly=True)
     before = clone(document)
-    if not shape.settled(document):
+    if not shape.is_normal(document):
         return
     assert document == before
     assert shape.prune(document) == []
@@ -71,10 +71,10 @@ def test_what_is_settled_at_a_glance(schema: dict[str, Any], value: Any, settled
     shape = compile_schema({"type": "object", "properties": {"spec": schema}})
     shape.prepare(quickly=True)
     metadata = {"name": "x", "weight": 0.5, "none": None}
-    assert shape.settled({"apiVersion": "v1", "kind": "K", "metadata": metadata, "spec": value}) is settled
+    assert shape.is_normal({"apiVersion": "v1", "kind": "K", "metadata": metadata, "spec": value}) is settled
     legacy = compile_schema({"type": "object", "properties": {"spec": schema}}, preserve_unknown_fields=True)
     legacy.prepare(quickly=True)
-    assert not legacy.settled({"spec": value})
+    assert not legacy.is_normal({"spec": value})
 
 
 @pytest.mark.rows("NUL-001")
@@ -98,14 +98,14 @@ def test_what_was_settled_last_is_no_excuse_for_others() -> None:
     plain: dict[str, Any] = {"apiVersion": "v1", "kind": "X", "metadata": {}, **dict.fromkeys(names, "x")}
     others = ({"m03": None}, {"m03": 0.5}, {"unknown": "x"}, {"m03": {}}, {"m03": ["x", None]})
     for other in others:
-        assert shape.settled(plain)
-        assert shape.settled({**plain, "m01": 1})
-        assert not shape.settled({**plain, **other}), other
+        assert shape.is_normal(plain)
+        assert shape.is_normal({**plain, "m01": 1})
+        assert not shape.is_normal({**plain, **other}), other
     inner = compile_schema(
         {"type": "object", "properties": {"spec": {"type": "object", "properties": dict.fromkeys(names, TEXT)}}}
     )
     inner.prepare(quickly=True)
     held = dict.fromkeys(names, "x")
     for other in ({}, *others):
-        assert inner.settled({"spec": held})
-        assert inner.settled({"spec": {**held, **other}}) is (not other), other
+        assert inner.is_normal({"spec": held})
+        assert inner.is_normal({"spec": {**held, **other}}) is (not other), other

@@ -1,28 +1,34 @@
-"""Tells at a glance that nothing has to be done to an object: no field to prune, no null to drop, no float to write."""
+"""Fast path of normalization: recognise objects that it would not change.
+
+Such an object has no field to prune, no null to drop, and no float.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 from apiext.schema import limits
-from apiext.schema.deeply import deeply
 from apiext.schema.prune import FEW, members
+from apiext.schema.recursion import deep_recursion
 from apiext.schema.structural import Structural
 
 Test = Callable[[Any], bool]
-"""Tells that pruning and dropping nulls leave a dict or list as it is, and that it has no float; False: look closer."""
+"""Return whether pruning and dropping nulls would leave a dict or list unchanged, and it has no float.
+
+False means unknown.
+"""
 
 _SCALARS = frozenset((str, int, bool))
 _VALUES = _SCALARS | {dict, list}
 
 
-def settled(node: Structural, *, root: bool = False) -> Test:
-    """Return the test of a node without embedded resources; ``root`` leaves apiVersion, kind and metadata alone."""
-    name = "settled root" if root else "settled"
+def normal_test(node: Structural, *, root: bool = False) -> Test:
+    """Return the test of a node without embedded resources; ``root`` skips apiVersion, kind and metadata."""
+    name = "normal root" if root else "normal"
     found = node.compiled.get(name)
     if found is None:
         holds = node.properties or node.items is not None or node.additional is not None or node.preserve
-        with deeply(root):
-            found = node.compiled[name] = _make(node, root) if holds or root else unsettled
+        with deep_recursion(root):
+            found = node.compiled[name] = _make(node, root) if holds or root else unknown
     made: Test = found
     return made
 
@@ -31,19 +37,19 @@ def _yes(value: Any) -> bool:
     return True
 
 
-def unsettled(value: Any) -> bool:
-    """Tell that one has to look closer."""
+def unknown(value: Any) -> bool:
+    """Return False: nothing is known about the value."""
     return False
 
 
 def _make(node: Structural, root: bool) -> Test:
-    known = {name: settled(child) if child is not None else _yes for name, child in members(node, root).items()}
+    known = {name: normal_test(child) if child is not None else _yes for name, child in members(node, root).items()}
     knows, test_of = frozenset(known).issuperset, known.get
     closed = not node.preserve and node.additional is None
-    extra = settled(node.map_values) if node.map_values is not None else unsettled
-    items = settled(node.items) if node.items is not None else unsettled
+    extra = normal_test(node.map_values) if node.map_values is not None else unknown
+    items = normal_test(node.items) if node.items is not None else unknown
 
-    seen: list[Any] = []  # names and types of the members of the last object that was settled and all scalars
+    seen: list[Any] = []  # names and types of the fields of the last object that passed and had only scalars
 
     def test(value: Any) -> bool:
         nonlocal seen

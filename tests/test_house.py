@@ -256,8 +256,13 @@ PLAIN = (
     "auth",
     "controllers",
     "conversion",
+    "crd",
     "discovery",
+    "documents",
     "kms",
+    "managedfields",
+    "meta",
+    "schema",
     "testing",
     "tools",
     "verbs",
@@ -609,8 +614,8 @@ NOT_PLAIN = {
     *(
         f"apiext/{name}"
         for name in (
-            "admission", "audit", "auth", "catalog", "conformance", "controllers", "conversion", "crd", "discovery",
-            "documents", "embedded", "etcd", "go_types", "http", "kms", "managedfields", "schema", "storage",
+            "admission", "audit", "auth", "catalog", "conformance", "controllers", "conversion", "discovery",
+            "embedded", "etcd", "go_types", "http", "kms", "storage",
             "testing", "tools", "verbs", "webhooks",
         )
     ),

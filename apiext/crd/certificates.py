@@ -1,6 +1,6 @@
 """Parse certificates (X.509 in DER) as Go's crypto/x509 does, in its order and with its error texts.
 
-A library for certificates is stricter in some checks, more lenient in others, and may change with each release.
+A library for certificates is stricter or more lenient in some checks, and may change with each release.
 """
 
 import re

@@ -263,7 +263,7 @@ def _initial_managers(writer: Writer, live: View, empty: View) -> Managers:
 
 
 def _are_readable(given: Any) -> bool:
-    """Return whether these are managedFields that can be decoded; as upstream, others count as none."""
+    """Return whether these are managedFields that can be decoded; as upstream, all else counts as none."""
     if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
         return False
     try:

@@ -350,7 +350,8 @@ class SqliteBackend:
         pages, free = _one(self._db, "PRAGMA page_count"), _one(self._db, "PRAGMA freelist_count")
         spare = free if all_of_it else free - max(pages // FREE_KEPT, 2 * VACUUMED)
         if spare > 0:
-            self._db.execute(f"PRAGMA incremental_vacuum({min(spare, VACUUMED)})").fetchall()
+            # `execute` of Python 3.11 runs this statement's first step only, and a step gives back one page
+            self._db.executescript(f"PRAGMA incremental_vacuum({min(spare, VACUUMED)})")
         if spare > VACUUMED:
             return True
         if all_of_it or self._short:

@@ -7,13 +7,14 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from apiext.embedded.connection import Connection
 from apiext.embedded.faults import StoreFault, StoreInUse
-from apiext.embedded.sqlite import SqliteBackend
+from apiext.embedded.sqlite import VACUUMED, SqliteBackend
 from apiext.embedded.store import Store
 from apiext.etcd import errors, messages, requests
 from apiext.etcd.errors import EtcdError
@@ -52,6 +53,29 @@ async def test_a_new_file_is_set_up_for_durability(tmp_path: Path) -> None:
             assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600, name
         assert (tmp_path / "store.reserve").stat().st_blocks * 512 >= 64 << 10
     assert not (tmp_path / "store.db-wal").exists()
+
+
+async def test_free_pages_are_given_back_many_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages: list[int] = []
+    give_back = SqliteBackend._vacuum
+
+    def noted(backend: SqliteBackend, all_of_it: bool) -> bool:
+        pages.append(backend._db.execute("PRAGMA page_count").fetchone()[0])
+        return give_back(backend, all_of_it)
+
+    monkeypatch.setattr(SqliteBackend, "_vacuum", noted)
+    async with opened(tmp_path / "store.db") as store, client_of(store) as etcd:
+        made = await etcd.create(b"k", bytes(1_000_000))
+        for _ in range(3):
+            made = await etcd.update(b"k", bytes(1_000_000), made.revision)
+        removed = await etcd.delete(b"k", made.revision)
+        await etcd.compact(removed.revision)
+        while store._sweeping:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        await etcd.defragment()
+    steps = [before - after for before, after in pairwise(pages) if before != after]
+    assert len(steps) > 5
+    assert min(steps[:-1]) >= VACUUMED, steps
 
 
 async def test_what_was_kept_is_there_again(tmp_path: Path) -> None:
@@ -112,7 +136,7 @@ async def test_a_second_server_is_kept_out(tmp_path: Path) -> None:
 
 async def test_two_processes_that_start_at_once_do_not_share_a_file(tmp_path: Path) -> None:
     code = (
-        "import asyncio, sys\nfrom pathlib import Path\nfrom apiext.embedded.sqlite import SqliteBackend\n"
+        "import asyncio, sys\nfrom pathlib import Path\nfrom apiext.embedded.sqlite import VACUUMED, SqliteBackend\n"
         "from apiext.embedded.store import Store\nfrom apiext.embedded.faults import StoreInUse\n"
         "async def main():\n"
         "    store = Store(SqliteBackend(Path(sys.argv[1])))\n"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from apiext.conformance.support.cases import read as read_yaml
 from apiext.conformance.support.http_client import APPLY, DEFINITIONS, JSON_PATCH, MERGE, TABLE, Client
 from apiext.conformance.support.target import Target
 from apiext.conformance.support.waiting import patient, pause, until
@@ -23,7 +23,7 @@ from apiext.conformance.support.waiting import patient, pause, until
 STRATEGIC = "application/strategic-merge-patch+json"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
-KINDS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("builtin_kinds.yaml").read_text("utf-8"))
+KINDS: list[dict[str, Any]] = read_yaml(Path(__file__).with_name("builtin_kinds.yaml"))
 EACH = pytest.mark.parametrize("kind", [pytest.param(kind, id=kind["path"].replace("/", "-")[1:]) for kind in KINDS])
 WRONG = [(kind, wrong) for kind in KINDS for wrong in kind.get("wrong", ())]
 

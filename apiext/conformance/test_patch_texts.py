@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from apiext.conformance.support.cases import read as read_yaml
 from apiext.conformance.support.definitions import Resource, serve
 from apiext.conformance.support.http_client import DEFINITIONS, Client
 
@@ -42,7 +42,7 @@ def told(api: Client, path: str, media_type: str, patch: bytes, validation: str 
     return json.loads(found[1]), found[2]
 
 
-CASES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("patch_texts.yaml").read_text(encoding="utf-8"))
+CASES: list[dict[str, Any]] = read_yaml(Path(__file__).with_name("patch_texts.yaml"))
 
 
 @pytest.mark.rows("WRI-007", "WRI-013", "KUB-003")

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from apiext.conformance.support.cases import read as read_yaml
 from apiext.conformance.support.definitions import serve
 from apiext.conformance.support.http_client import APPLY, JSON_PATCH, MERGE, Client
 
 FILE = Path(__file__).with_name("reset_fields.yaml")
-CASES: list[dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+CASES: list[dict[str, Any]] = read_yaml(FILE)
 SCALE = {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}
 SUBRESOURCES: dict[str, Any] = {
     "custom": {},

@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from apiext.conformance.support.cases import read as read_yaml
 from apiext.conformance.support.definitions import definition, fresh_group, serve
 from apiext.conformance.support.http_client import DEFINITIONS, Client
 
-CASES: list[dict[str, Any]] = yaml.safe_load(
-    Path(__file__).with_name("rules_messages.yaml").read_text(encoding="utf-8")
-)
+CASES: list[dict[str, Any]] = read_yaml(Path(__file__).with_name("rules_messages.yaml"))
 AT_ONCE = 15  # rules of one definition, as their costs add up
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from apiext.conformance.support.cases import read as read_yaml
 from apiext.conformance.support.definitions import Resource, definition, fresh_group, serve
 from apiext.conformance.support.http_client import DEFINITIONS, TABLE, Client
 from apiext.conformance.support.waiting import until
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
-CASES = yaml.safe_load((Path(__file__).parent / "wire.yaml").read_text())
+CASES = read_yaml(Path(__file__).parent / "wire.yaml")
 
 
 def judged(case: dict[str, Any]) -> Any:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from apiext.conformance.support.cases import read as read_yaml
 from apiext.conformance.support.http_client import MERGE, TABLE, Client
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -21,7 +21,7 @@ REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 VOLUMES = "/api/v1/persistentvolumes"
 QUOTAS = "/api/v1/namespaces/default/resourcequotas"
 DAEMONS = "/apis/apps/v1/namespaces/default/daemonsets"
-WRITES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("workload_writes.yaml").read_text())
+WRITES: list[dict[str, Any]] = read_yaml(Path(__file__).with_name("workload_writes.yaml"))
 HUGE = "9" * 5000
 REQUEST = (  # of the certificate of example.com
     "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIUk1IZ0NBUUF3RmpFVU1CSUdBMVVFQXd3TFpYaGhiWEJzWlM1"

@@ -21,6 +21,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
 
 
+@pytest.mark.slow
 def test_some_tests_against_a_server_with_default_flags(server: Server, tmp_path: Path) -> None:
     junit = tmp_path / "junit.xml"
     done = run(f"--server={server.url}", "-k", FEW, f"--junit={junit}")
@@ -37,11 +38,13 @@ def test_some_tests_against_a_server_with_default_flags(server: Server, tmp_path
     }
 
 
+@pytest.mark.slow
 def test_no_test_is_no_success(server: Server) -> None:
     done = run(f"--server={server.url}", "-k", "no_test_has_this_name")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "0 passed, 0 failed, 0 skipped")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--list"], ["--list", "-k", "websocket"]])
 def test_the_list_needs_no_server(arguments: list[str]) -> None:
     done = run(*arguments)

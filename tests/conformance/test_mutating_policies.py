@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from apiext.conformance.support.admission import (
     BASE,
@@ -28,6 +27,7 @@ from apiext.conformance.support.admission import (
     webhook,
 )
 from apiext.conformance.support.admission_webhook import Raw, patch, running_webhook
+from apiext.conformance.support.cases import read as read_yaml
 from apiext.conformance.support.definitions import Resource, definition, establish, fresh_group, serve
 from apiext.conformance.support.events import event
 from apiext.conformance.support.http_client import Client
@@ -107,9 +107,7 @@ BASE_SPEC: dict[str, Any] = {
     "note": "none",
     "replicas": 2,
 }
-CASES: dict[str, list[dict[str, Any]]] = yaml.safe_load(
-    Path(__file__).with_name("mutating_policies.yaml").read_text(encoding="utf-8")
-)
+CASES: dict[str, list[dict[str, Any]]] = read_yaml(Path(__file__).with_name("mutating_policies.yaml"))
 MERGE, APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
 COUNT = apply("Object{spec: Object.spec{size: (has(object.spec.size) ? object.spec.size : 0) + 1}}")
 

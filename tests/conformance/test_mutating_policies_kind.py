@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from apiext.conformance.support.cases import read as read_yaml
 from apiext.conformance.support.http_client import APPLY, TABLE, Client
 
 pytestmark = pytest.mark.rows("ADM-020")
@@ -26,9 +26,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "policy": (f"{BASE}/mutatingadmissionpolicies", "MutatingAdmissionPolicy", POLICY),
     "binding": (f"{BASE}/mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", {"policyName": "p"}),
 }
-ROWS: dict[str, list[dict[str, Any]]] = yaml.safe_load(
-    Path(__file__).with_name("mutating_policies_kind.yaml").read_text("utf-8")
-)
+ROWS: dict[str, list[dict[str, Any]]] = read_yaml(Path(__file__).with_name("mutating_policies_kind.yaml"))
 
 
 def each(section: str, kind: str = "") -> pytest.MarkDecorator:

@@ -15,15 +15,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 
+from apiext.conformance.support.cases import read as read_yaml
 from apiext.conformance.support.http_client import APPLY, MERGE, Client
 from apiext.conformance.support.waiting import until
 from tests.support.processes import Etcd, Server, running_server
 
 API = "/apis/rbac.authorization.k8s.io/v1"
 GROUP = "rbac.authorization.k8s.io"
-CASES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("rbac.yaml").read_text(encoding="utf-8"))
+CASES: list[dict[str, Any]] = read_yaml(Path(__file__).with_name("rbac.yaml"))
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from apiext.conformance.support.cases import read as read_yaml
 from apiext.conformance.support.definitions import Resource, serve
 from apiext.conformance.support.http_client import Client
 from apiext.conformance.support.waiting import until
@@ -19,7 +19,7 @@ from tests.support.processes import Etcd, Server, running_server
 
 PREFIX = "/undecodable"
 UNSAFE = "ignoreStoreReadErrorWithClusterBreakingPotential"
-TABLE = yaml.safe_load(Path(__file__).with_name("undecodable.yaml").read_text(encoding="utf-8"))
+TABLE = read_yaml(Path(__file__).with_name("undecodable.yaml"))
 ANYTHING = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
 CORRUPT = "StorageError: corrupt object, Code: 7, Key: {}, ResourceVersion: 0, AdditionalErrorMsg: {}"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from apiext.conformance.support.cases import read as read_yaml
 from apiext.conformance.support.definitions import condition, fresh_group, is_true
 from apiext.conformance.support.http_client import APPLY, DEFINITIONS, Answer, Client
 from apiext.conformance.support.waiting import until
@@ -25,9 +26,7 @@ WARNING = (
 )
 CASES = {
     case["name"]: case["definition"]
-    for case in yaml.safe_load(
-        Path(__file__).with_name("manifests").joinpath("versions.yaml").read_text(encoding="utf-8")
-    )
+    for case in read_yaml(Path(__file__).with_name("manifests").joinpath("versions.yaml"))
 }
 REAL = sorted(found.glob("*/*.yaml")) if (found := shared.shared("data/real/v1beta1", 17)) else []
 PREFIX = "/old"

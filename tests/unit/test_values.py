@@ -59,6 +59,7 @@ def test_nodes_are_equal_by_identity() -> None:
     assert len({Ident(1, "a"), Ident(1, "a")}) == 2
 
 
+@pytest.mark.slow
 def test_no_module_imports_dataclasses() -> None:
     importers = [
         str(path.relative_to(ROOT))

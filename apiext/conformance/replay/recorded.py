@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
+from apiext.conformance.support.cases import read as read_yaml
 
 HERE = Path(__file__).resolve().parents[1]
 REFERENCE = HERE / "reference"
@@ -75,7 +75,7 @@ class Scenario:
 
 def load() -> Iterator[Scenario]:
     """Yield every recorded scenario in file order."""
-    notes = yaml.safe_load(ROWS.read_text(encoding="utf-8"))
+    notes = read_yaml(ROWS)
     for path in sorted(REFERENCE.glob("*.json")):
         for recorded in json.loads(path.read_text(encoding="utf-8"))["scenarios"]:
             known = notes.get(path.stem, {}).get(recorded["name"], {})
@@ -84,7 +84,7 @@ def load() -> Iterator[Scenario]:
 
 @cache
 def _decisions() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load(DECIDED.read_text(encoding="utf-8"))
+    found: list[dict[str, Any]] = read_yaml(DECIDED)
     return found
 
 
@@ -123,18 +123,18 @@ class Circumstance(NamedTuple):
 @cache
 def circumstances() -> list[Circumstance]:
     """Return the rows of circumstances.yaml."""
-    rows = yaml.safe_load(CIRCUMSTANCES.read_text(encoding="utf-8"))
+    rows = read_yaml(CIRCUMSTANCES)
     return [Circumstance(re.compile(row["steps"]), row["where"], row["why"]) for row in rows]
 
 
 def not_yet() -> dict[str, dict[str, str]]:
     """Return what does not pass yet: ``group/scenario/step-index``, or ``without FIELD``, → ``{row, piece}``."""
-    return yaml.safe_load(NOT_YET.read_text(encoding="utf-8")) or {}
+    return read_yaml(NOT_YET) or {}
 
 
 def compatibility() -> dict[str, str]:
     """Return the words of a tag in the code → the recorded step, by name, that shows what is kept for compatibility."""
-    found: dict[str, str] = yaml.safe_load((HERE / "upstream.yaml").read_text(encoding="utf-8"))
+    found: dict[str, str] = read_yaml(HERE / "upstream.yaml")
     return found
 
 

@@ -233,6 +233,7 @@ MANY_RULES = {
 ASKED_OF_MANY = ("get pods by x", "get pods", "get other/log", "get /x", f"get /{'p' * 2_000}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", MANY_RULES.values(), ids=MANY_RULES)
 def test_a_decision_does_not_take_longer_with_more_rules(rules: list[Rule]) -> None:
     policy = Policy()
@@ -256,6 +257,7 @@ WIDE_RULES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counts", WIDE_RULES.values(), ids=WIDE_RULES)
 def test_the_memory_of_a_role_is_linear_in_its_bytes(counts: dict[str, int]) -> None:
     rule = {field: [f"{field[0]}{number}" for number in range(count)] for field, count in counts.items()}

@@ -123,6 +123,7 @@ def test_nesting_within_the_limit_is_fine() -> None:
     assert compiled("(" * 200 + "true" + ")" * 200).evaluate({}).value is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [Program.interpret, Program.evaluate])
 def test_limit_of_one_call(engine: object) -> None:
     program = compiled("self.numbers.all(a, self.numbers.all(b, self.numbers.all(c, a + b + c < 0 || true)))")

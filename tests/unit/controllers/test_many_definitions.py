@@ -61,6 +61,7 @@ async def _lines(work: Callable[[], Awaitable[None]]) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.rows("CND-001", "DEL-005")
 async def test_one_more_definition_costs_the_same_among_many() -> None:
     created, deleted, have = [], [], 0

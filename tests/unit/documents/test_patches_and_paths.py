@@ -152,6 +152,7 @@ MULTIPLYING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", MULTIPLYING.values(), ids=MULTIPLYING)
 def test_what_multiplies_is_given_up_on_the_way(path: str) -> None:
     find = jsonpath.compile(path, limits.JSONPATH_WORK // 10)

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from apiext.conformance.support.cases import read as read_yaml
 from apiext.etcd import errors, versions
 from apiext.etcd.errors import EtcdError
 from apiext.etcd.lineage import Lineage
@@ -15,7 +15,7 @@ CASES = Path(__file__).parent / "cases"
 
 
 def load(name: str) -> list[dict[str, Any]]:
-    return list(yaml.safe_load((CASES / name).read_text()))
+    return list(read_yaml(CASES / name))
 
 
 @pytest.mark.parametrize("case", load("errors.yaml"), ids=lambda case: f"{case['code']} {case['text']}")

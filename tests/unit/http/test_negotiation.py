@@ -4,15 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiext.conformance.support.cases import read as read_yaml
 from apiext.http import negotiation
 from apiext.http.negotiation import JSON, PROTOBUF, YAML
 from apiext.meta.status import StatusError
 
-CASES = yaml.safe_load((Path(__file__).parent / "cases" / "negotiation.yaml").read_text())
+CASES = read_yaml(Path(__file__).parent / "cases" / "negotiation.yaml")
 SHORT = {"json": JSON, "yaml": YAML, "pb": PROTOBUF}
 
 

@@ -42,6 +42,7 @@ async def leave_somewhere(server: HttpServer, choice: random.Random) -> None:
                 client.writer.transport.abort()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [0, 2_000_000, 8_000_000])
 @on_uvloop
 async def test_nothing_is_held_after_any_requests(memory: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,7 @@ READERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_time_is_linear(name: str) -> None:
     read, slowest = READERS[name], (0.0, "")

@@ -34,6 +34,7 @@ def _deepest(document: dict[str, Any], levels: int) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_definitions_do_not_use_up_what_objects_may_get() -> None:
     for index in range(200):
         schema = _below_defaults(6, _texts(300, f"{index:016}"))
@@ -76,6 +77,7 @@ def _lists_of_lists(levels: int) -> CompiledSchema:
     return compile_schema({"type": "object", "properties": {"spec": {**node, "nullable": True}}})
 
 
+@pytest.mark.slow
 def test_defaults_that_multiply_hold_back_their_own_objects_only() -> None:
     began = time.process_time()
     compiled = _lists_of_lists(10)  # 50 ** 10 defaults

@@ -79,6 +79,7 @@ def test_of_many_the_first_by_name_are_told() -> None:
     assert _both(compiled, {f"u{index}": 0 for index in range(many)}) == fields
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("branches", [1, 500])
 def test_long_paths_are_written_for_what_is_told_alone(branches: int) -> None:
     """Fields below hundred levels of long names, in one object, and each below hundred levels more."""
@@ -112,6 +113,7 @@ def _deep(value: Any, name: str, levels: int) -> Any:
     return value
 
 
+@pytest.mark.slow
 def test_lists_nested_deep_and_wide_have_no_paths_of_their_own() -> None:
     value: Any = [{"u": 0}]
     for _ in range(900):

@@ -122,6 +122,7 @@ def test_an_answer_has_room_for_one_long_error_and_tells_of_more() -> None:
     assert [error.field for error in found] == ["m[a][1]", ""]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "count"), [("self != 'x'", 0), ("self !=", 11), ("self == oldSelf", 6)])
 def test_paths_of_rules_are_made_as_far_as_they_are_told(rule: str, count: int) -> None:
     leaf = {"type": "string", "x-kubernetes-validations": [{"rule": rule}]}

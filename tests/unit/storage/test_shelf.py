@@ -122,6 +122,7 @@ def test_listed_objects_are_held_once() -> None:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_a_shelf_of_which_little_is_left_is_given_up() -> None:
     had = len(shelves())
     entries = [Entry("a", f"o{number:03}", 1, stored(f"o{number:03}", number)) for number in range(100)]

@@ -115,6 +115,7 @@ def test_segments_are_the_views_joined(seed: int, names: int) -> None:
             assert (segments.uncompressed < len(naive)) if whole else (segments.uncompressed <= len(naive))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_large_objects_are_joined_a_few_at_a_time(seed: int) -> None:
     random = Random(seed)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from apiext.conformance.support.cases import read as read_yaml
 from tests.unit.verbs.racing import VERBS, races, racing
 
 TABLE = Path(__file__).with_name("cases") / "racing_writes.yaml"
@@ -30,7 +31,7 @@ async def outcomes(monkeypatch: pytest.MonkeyPatch, *, admitted: bool) -> Outcom
 
 def expected() -> Outcomes:
     """Return the table: (verb, state, event) → outcome."""
-    table = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+    table = read_yaml(TABLE)
     return {
         (verb, state, event): outcome
         for verb, states in table.items()
@@ -40,6 +41,7 @@ def expected() -> Outcomes:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.rows("WRI-005", "WRI-019", "RV-017", "NSP-004", "ETC-010")
 async def test_every_race_ends_as_the_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
     found, wanted = await outcomes(monkeypatch, admitted=True), expected()
@@ -47,6 +49,7 @@ async def test_every_race_ends_as_the_table_says(monkeypatch: pytest.MonkeyPatch
     assert {race: found[race] for race in wanted if found[race] != wanted[race]} == {}
 
 
+@pytest.mark.slow
 @pytest.mark.rows("ADM-001")
 async def test_every_race_ends_the_same_without_other_plug_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     found, wanted = await outcomes(monkeypatch, admitted=False), expected()

@@ -22,13 +22,21 @@ def _left() -> int:
     return len(shares_module._shares.get(asyncio.get_running_loop(), {}))
 
 
+async def _called(holder: str, calls: int) -> None:
+    """Wait until so many calls hold or await a thread of a holder."""
+    async with asyncio.timeout(10):
+        known = shares_module._shares.setdefault(asyncio.get_running_loop(), {})
+        while holder not in known or known[holder].calls < calls:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
 async def test_long_work_of_one_holder_leaves_a_thread_for_others() -> None:
     """Eight large writes to one definition kept creates under another one waiting for a minute."""
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(limits.THREADS))
     go_on = threading.Event()
     async with asyncio.TaskGroup() as group:
         long = [group.create_task(in_thread(go_on.wait, f"user {number}", "definition a")) for number in range(8)]
-        await asyncio.sleep(0.05)
+        await _called("definition a", 8)
         async with asyncio.timeout(10):
             assert await in_thread(lambda: 1, "user other", "definition b") == 1
             assert await in_thread(lambda: 2, "user other") == 2
@@ -43,9 +51,9 @@ async def test_a_user_who_waits_for_a_definition_keeps_no_other_user_waiting() -
     async with asyncio.TaskGroup() as group:
         for number in range(limits.THREADS_SHARE):
             group.create_task(in_thread(go_on.wait, f"user {number}", "definition a"))
-        await asyncio.sleep(0.05)
+        await _called("definition a", limits.THREADS_SHARE)
         waiting = [group.create_task(in_thread(go_on.wait, "user x", "definition a")) for _ in range(4)]
-        await asyncio.sleep(0.05)
+        await _called("user x", 4)
         async with asyncio.timeout(10):
             await in_thread(lambda: None, "user y", "definition b")
         assert not any(one.done() for one in waiting)

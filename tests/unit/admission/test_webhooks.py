@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -273,10 +273,10 @@ async def test_requests_with_little_time_say_nothing_about_a_webhook(
     configured: Configured, hook: hooks.Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhooks_limits, "WEBHOOK_SLOW_FAILURE", 0.02)
-    answer = hook.answer
+    answer, go_on = hook.answer, threading.Event()
 
     def slowly(request: Any) -> Any:
-        time.sleep(0.15)
+        assert go_on.wait(20)
         return answer(request)
 
     hook.answer = slowly
@@ -285,6 +285,7 @@ async def test_requests_with_little_time_say_nothing_about_a_webhook(
         with pytest.raises(StatusError) as caught:
             await configured.create(left=0.05)
         assert caught.value.code == 504
+    go_on.set()
     await configured.create()  # who has the time is answered
 
 

@@ -41,9 +41,9 @@ def longer(found: Distribution, seconds: float) -> int:
 
 @LOOPS
 def test_a_standstill_counts_by_its_length(monkeypatch: pytest.MonkeyPatch, loop: object) -> None:
-    monkeypatch.setattr(loop_lag_module, "LAG_EVERY", 0.02)
-    found = measured(loop, 0.4, stall=1.0)
-    assert longer(found, 0.5) == pytest.approx(25, abs=4), "half of the time until the end, a timer each 20 ms"
+    monkeypatch.setattr(loop_lag_module, "LAG_EVERY", 0.01)
+    found = measured(loop, 0.2, stall=0.5)
+    assert longer(found, 0.25) == pytest.approx(25, abs=4), "half of the time until the end, a timer each 10 ms"
     assert found.count == pytest.approx(70, abs=25)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import ssl
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import orjson
@@ -217,11 +217,17 @@ async def test_a_certificate_is_renewed_while_serving(tmp_path: Path, monkeypatc
     """Connections that are open go on; those that come are shown the new certificate, in time."""
     monkeypatch.setattr(renewal, "CERTIFICATE_LOOK_EVERY", 0.02)
     moment, names = certificates.now() - timedelta(days=336), certificates.serving_names("127.0.0.1")
+    looks: list[datetime] = []
+
+    def clock() -> datetime:
+        looks.append(moment)
+        return moment
+
     own = ServingCertificate(
         lambda: certificates.load_serving(
             tmp_path, certificates.load_authority(tmp_path, lambda: moment), names, lambda: moment
         ),
-        clock=lambda: moment,
+        clock=clock,
     )
     first, context = own.current, tls_context(*own.files)
     client = ssl.create_default_context(cadata=first.ca.decode())
@@ -241,7 +247,8 @@ async def test_a_certificate_is_renewed_while_serving(tmp_path: Path, monkeypatc
         connected(server, client) as open_line,
     ):
         before = await shown(server)
-        await asyncio.sleep(0.1)
+        seen = len(looks)
+        await until(lambda: len(looks) > seen + 1)
         assert not changes
         moment += timedelta(days=336)
         await until(lambda: bool(changes))

@@ -129,6 +129,8 @@ class Endpoint(Struct, frozen=True):
       the metadata of a new object is validated after its values.
     - ``sign(document, name, uid, groups, extra)`` writes into a new object which user has made it.
     - ``stamp(new, old, now)`` sets times in an update.
+    - ``validate(new, old)`` replaces the validation of the kind.
+    - ``connects``: the name of a function in ``verbs/connects.py``, for an endpoint that upstream forwards elsewhere.
     """
 
     name: str
@@ -146,6 +148,8 @@ class Endpoint(Struct, frozen=True):
     preview: Callable[[Document, View | None], Document] | None = None
     sign: Callable[[Document, str, str, Sequence[str], View], None] | None = None
     stamp: Callable[[Document, View, str], None] | None = None
+    validate: Callable[[View, View | None], list[FieldError]] | None = None
+    connects: str = ""
 
     def prepared(self, new: Document, old: View | None, dry_run: bool) -> Document:
         """Return ``prepare(new, old)``, or the result of ``preview`` for a dry run."""

@@ -231,4 +231,14 @@ def test_conditions_of_a_certificate_request_have_times(api: Client) -> None:
         again = written(failed)[0]
         assert again["lastTransitionTime"] == early
         assert again["lastUpdateTime"] >= made["metadata"]["creationTimestamp"]
-        assert written({"type": "Approved", "status": "True"}) is None, "only an approval approves"
+        approved = {"type": "Approved", "status": "True"}
+        refused = api.patch(below, {"status": {"conditions": [failed, approved]}})
+        assert 'updates may not add a condition of type "Approved"' in refused.expect(422)["message"]
+        (shown,) = api.patch(at(REQUESTS, made, "approval"), {"status": {"conditions": [approved]}}).expect(422)[
+            "details"
+        ]["causes"]
+        assert shown["message"] == 'Forbidden: updates may not remove a condition of type "Failed"'
+        both = {"status": {"conditions": [failed, approved]}, "spec": {"signerName": "example.com/other"}}
+        found = api.patch(at(REQUESTS, made, "approval"), both).expect(200)
+        assert found["spec"]["signerName"] == "example.com/s"
+        assert found["status"]["conditions"][1]["lastUpdateTime"]

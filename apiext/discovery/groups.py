@@ -14,7 +14,8 @@ _OWN = (
     CORE, "apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io",
     "autoscaling", "batch", "certificates.k8s.io", "networking.k8s.io", "policy", "rbac.authorization.k8s.io",
     "storage.k8s.io", "admissionregistration.k8s.io", "apiextensions.k8s.io", "scheduling.k8s.io",
-    "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io", "storagemigration.k8s.io",
+    "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io", "resource.k8s.io",
+    "flowcontrol.apiserver.k8s.io", "storagemigration.k8s.io",
 )  # fmt: skip
 """The groups of the server itself by the priorities that upstream gives them; clients take the first that fits."""
 
@@ -132,7 +133,7 @@ def _subentry(served: ServedVersion, endpoint: Endpoint) -> Document:
         "namespaced": served.names.namespaced,
     }
     model = endpoint.model
-    if endpoint.partial:
+    if endpoint.partial and model.api_version != served.names.api_version:
         entry |= {"group": model.group, "version": model.version}
     entry |= {"kind": model.kind, "verbs": list(endpoint.verbs)}
     return entry

@@ -155,7 +155,7 @@ def path_items(served: ServedVersion) -> list[PathItem]:
         _path(served, f"{base}/{{name}}", _allowed(served, [one for one in item if one.verb != "create"]), named),
     ]
     for name, endpoint in served.endpoints.items():
-        if name:
+        if name and not endpoint.connects:
             operations = _allowed(served, item, endpoint.verbs, endpoint)
             found.append(_path(served, f"{base}/{{name}}/{name}", operations, named))
     if served.names.namespaced and "list" in served.published.verbs:

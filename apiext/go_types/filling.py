@@ -214,3 +214,27 @@ def network_policy(document: Document) -> None:
     spec = document["spec"]
     if not spec.get("policyTypes"):
         spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+
+
+# --- devices ---
+
+
+def device_request(document: Document) -> None:
+    """Default the allocation mode of a request for devices, and the count of those that it allocates."""
+    document["allocationMode"] = document.get("allocationMode") or "ExactCount"
+    if document["allocationMode"] == "ExactCount" and not document.get("count"):
+        document["count"] = 1
+
+
+# --- priorities of requests ---
+
+
+def flow_schema(document: Document) -> None:
+    """Default the precedence of a flow schema."""
+    document["matchingPrecedence"] = document.get("matchingPrecedence") or 1000
+
+
+def queuing(document: Document) -> None:
+    """Default the queues of a priority level."""
+    for name, value in (("queues", 64), ("handSize", 8), ("queueLengthLimit", 50)):
+        document[name] = document.get(name) or value

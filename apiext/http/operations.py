@@ -10,7 +10,7 @@ from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
 from apiext.storage.fanout import Sink, Watcher
 from apiext.storage.store import Entry
-from apiext.verbs import api, converting
+from apiext.verbs import api, connects, converting
 from apiext.verbs.call import Body, Call, Outcome, Page, Verbs
 from apiext.verbs.watch import Frames
 
@@ -37,6 +37,9 @@ class Operations(Protocol):
 
     def counts(self) -> Iterable[tuple[GroupResource, int]]:
         """Return how many objects of each resource are stored."""
+
+    async def connect(self, call: Call) -> None:
+        """Answer a request that upstream forwards to a node, pod or service."""
 
     async def get(self, call: Call) -> Entry:
         """Return one object."""
@@ -105,6 +108,10 @@ class VerbOperations:
             collection = self._verbs.store.collection(resource.group_resource)
             if collection is not None and collection.state.ready:
                 yield resource.group_resource, collection.state.count(None)
+
+    def connect(self, call: Call) -> Coroutine[Any, Any, None]:
+        """Answer a request that upstream forwards to a node, pod or service: None for an empty log."""
+        return connects.connect(self._verbs, call)
 
     def get(self, call: Call) -> Coroutine[Any, Any, Entry]:
         """Return one object; 404 when there is none."""

@@ -39,6 +39,7 @@ def messages() -> Mapping[tuple[str, str], str]:
         (f"{below['asks']['group']}/v1", below["asks"]["kind"]): below["asks"]["kind"]
         for row in rows()
         for below in row.subresources
+        if "asks" in below
     }
     own = {(one.api_version, one.kind): one.message or one.kind for row in rows() for one in row.every()}
     return {**KINDS, **asked, **own}

@@ -101,7 +101,14 @@ class Resources:
 
     def answer(self, exchange: Exchange, target: Target) -> Awaitable[Answer]:
         """Answer a request whose verb the endpoint has."""
+        if target.endpoint.connects:
+            return _connect(self, exchange, target)
         return VERBS[exchange.info.verb](self, exchange, target)
+
+
+async def _connect(resources: Resources, exchange: Exchange, target: Target) -> Answer:
+    await resources.operations.connect(_call(exchange, target))
+    return Reply(200, "text/plain")
 
 
 async def _get(resources: Resources, exchange: Exchange, target: Target) -> Answer:

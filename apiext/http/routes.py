@@ -265,6 +265,8 @@ def _check_route(exchange: Exchange, info: RequestInfo, target: Target) -> None:
     asked = "GET" if info.verb == "watch" else exchange.method
     if info.verb not in target.endpoint.verbs or exchange.method != asked or asked == "HEAD":
         raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
+    if target.endpoint.connects:
+        return
     if info.verb == "patch":
         negotiation.check_patched(exchange.headers.get("Content-Type", ""))
     if info.verb == "watch" and eventstream.is_wanted(exchange.accept):
@@ -294,7 +296,8 @@ def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None)
         warnings.append(warning)
     endpoint = served.endpoints.get(info.subresource)
     # recorded: custom resources ignore what follows a subresource
-    if endpoint is None or (info.rest and _is_own(catalog, info)) or _has_no_such_path(resource, served, info):
+    beyond = info.rest and info.subresource != "proxy" and _is_own(catalog, info)
+    if endpoint is None or beyond or _has_no_such_path(resource, served, info):
         if _is_own(catalog, info):
             raise status.resource_not_found()
         raise status.not_found(GroupResource(served.names.group, served.names.resource), info.name)

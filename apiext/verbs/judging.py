@@ -48,5 +48,5 @@ def _metadata_and_values(call: Call, new: View, old: View | None) -> list[fields
         errors = objectmeta.validate_update(
             metadata, old["metadata"], namespaced, endpoint.judges, names, validation.metadata
         )
-    values = validation.validate_status if endpoint.name == "status" else validation.validate
+    values = endpoint.validate or (validation.validate_status if endpoint.name == "status" else validation.validate)
     return [*errors, *values(new, old)]

@@ -25,7 +25,7 @@ from apiext.meta.options import WriteOptions
 from apiext.meta.selectors import FieldSelector, LabelSelector, SelectorError
 from apiext.meta.time import render
 from apiext.turn import Turn, in_turns
-from apiext.verbs import decoding, identity, limits, ownership, read
+from apiext.verbs import decoding, identity, limits, ownership, pods, read
 from apiext.verbs.call import Body, Call, Outcome, Verbs
 from apiext.verbs.objects import attributes_of, warn_of_owners
 
@@ -59,6 +59,9 @@ async def answer(verbs: Verbs, call: Call, body: Body, options: WriteOptions) ->
         attributes.new = question
         await verbs.admission.review(attributes)
 
+    action = pods.ACTIONS.get(call.endpoint.review)
+    if action is not None:
+        return Outcome(201, document=await action(verbs, call, document, permit, options))
     found = await REVIEWS[call.endpoint.review](verbs, call, document, permit)
     return Outcome(201, document={**document, **found})
 

@@ -6,7 +6,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from apiext.catalog import endpoints
-from apiext.catalog.builtin.rows import REVIEW_VERBS, Row, columns_of, function, labels_of, quick, rows, until_imported
+from apiext.catalog.builtin.rows import (
+    REVIEW_VERBS,
+    STORED_VERBS,
+    Row,
+    columns_of,
+    function,
+    labels_of,
+    quick,
+    rows,
+    until_imported,
+)
 from apiext.catalog.builtin.rules import Validate, compile_rules
 from apiext.catalog.builtin.scales import builtin_scale
 from apiext.catalog.compile import storage_version_hash
@@ -216,7 +226,11 @@ def _model(kind: _Kind, columns: tuple[Column, ...] = ()) -> Model:
 
 
 def _storage_hash(row: Row) -> str:
-    return "" if row.review else storage_version_hash(row.group, row.stored_version or row.version, row.kind)
+    if row.review or STORED_VERBS[0] not in row.verbs:
+        return ""
+    if row.stored_as:
+        return storage_version_hash(row.stored_as["group"], row.stored_as["version"], row.kind)
+    return storage_version_hash(row.group, row.stored_version or row.version, row.kind)
 
 
 def _validation(row: Row) -> Validation:
@@ -240,6 +254,16 @@ def _validate(row: Row) -> Validate | None:
 
 
 def _codec(row: Row, kind: _Kind) -> Codec:
+    if row.shown:
+        show = function(row.shown)
+        return typed_codec(
+            row.api_version,
+            row.kind,
+            read=lambda stored: kind.recognized(show(stored)),
+            own=show,
+            write=function(row.restored),
+            same=False,
+        )
     if row.stored_as is None:
         write = function(row.stored) if row.stored else dict
         same = row.stored_version in ("", row.version)
@@ -295,6 +319,12 @@ def _endpoints(kind: _Kind, model: Model, verbs: tuple[str, ...]) -> Mapping[str
     if row.scale:
         found["scale"] = builtin_scale(row.scale, prepare)
     for below in row.subresources:
+        if "connects" in below:
+            found[below["name"]] = _connecting(main, below)
+            continue
+        if "prepare" in below:
+            found[below["name"]] = _part(row, model, below)
+            continue
         asks = Row(version="v1", resource=below["name"], namespaced=row.namespaced, **below["asks"])
         asked = _Kind(asks, kind.read, kind.give)
         found[below["name"]] = replace(
@@ -306,6 +336,36 @@ def _endpoints(kind: _Kind, model: Model, verbs: tuple[str, ...]) -> Mapping[str
             review=asked.row.review,
         )
     return found
+
+
+def _connecting(main: Endpoint, below: Mapping[str, Any]) -> Endpoint:
+    """Return an endpoint that upstream forwards to a node, pod or service."""
+    model = replace(main.model, kind=below["kind"]) if "kind" in below else main.model
+    return replace(main, name=below["name"], verbs=tuple(below["verbs"]), model=model, connects=below["connects"])
+
+
+def _part(row: Row, model: Model, below: Mapping[str, Any]) -> Endpoint:
+    """Return an endpoint that changes a part of an object."""
+    change = function(below["prepare"])
+
+    def prepare(new: Document, old: View | None) -> Document:
+        assert old is not None, "the endpoint has no create"
+        found: Document = change(new, old)
+        kept = old["metadata"].get("generation")
+        if row.generation:
+            kept = (kept or 0) + (not endpoints.same_content(found, old))
+        _set_generation(found["metadata"], kept)
+        return found
+
+    return replace(
+        endpoints.status(model),
+        name=below["name"],
+        prepare=prepare,
+        reset={f"f:{part}": EMPTY for part in below.get("resets", ())},
+        judges=tuple(row.judges),
+        validate=function(below["validate"]),
+        stamp=function(below["stamp"]) if "stamp" in below else None,
+    )
 
 
 def _main(kind: _Kind, inner: Prepare, *, dry_run: bool = False) -> Prepare:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from apiext.catalog.builtin.core import config_key
+from apiext.catalog.builtin.workloads import quality_of
 from apiext.documents.document import Document, View
 from apiext.documents.equality import same
 from apiext.meta import syntax
@@ -289,6 +290,7 @@ def spec_errors(spec: View, path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     volumes = _volumes(spec, child(path, "volumes"), errors)
     errors += _containers(spec, volumes, path)
+    errors += _ephemeral(spec, volumes, child(path, "ephemeralContainers"))
     errors += _settings(spec, path)
     return errors
 
@@ -349,6 +351,95 @@ def validate_pod(new: View, old: View | None) -> list[FieldError]:
         return errors
     errors += _changes(spec, old.get("spec") or {})
     return errors
+
+
+def validate_ephemeral(new: View, old: View | None) -> list[FieldError]:
+    """Return the validation errors of new ephemeral containers of a pod."""
+    spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
+    errors = Errors(spec_errors(spec, "spec"))
+    path = "spec.ephemeralContainers"
+    now = {one.get("name"): one for one in spec.get("ephemeralContainers") or ()}
+    for one in before.get("ephemeralContainers") or ():
+        name = one.get("name")
+        if name not in now:
+            errors.append(forbidden(path, f'existing ephemeral containers "{name}" may not be removed\n'))
+        elif not same(one, now[name]):
+            errors.append(forbidden(path, f'existing ephemeral containers "{name}" may not be changed\n'))
+    return errors
+
+
+def _ephemeral(spec: View, volumes: Mapping[str, View], path: str) -> Iterator[FieldError]:
+    others = {one.get("name") for field in ("containers", "initContainers") for one in spec.get(field) or ()}
+    names = set(others)
+    for index, one in enumerate(spec.get("ephemeralContainers") or ()):
+        at, name, target = item(path, index), one.get("name") or "", one.get("targetContainerName")
+        yield from _container(one, volumes, at)
+        if name in names:
+            yield duplicate(child(at, "name"), name)
+        names.add(name)
+        if target and target not in others:
+            yield not_found(child(at, "targetContainerName"), target)
+        for field in _NOT_EPHEMERAL:
+            if one.get(field):
+                yield forbidden(child(at, field), _FOR_EPHEMERAL)
+        for place, mount in enumerate(one.get("volumeMounts") or ()):
+            for field in ("subPath", "subPathExpr"):
+                if mount.get(field):
+                    yield forbidden(child(item(child(at, "volumeMounts"), place), field), _FOR_EPHEMERAL)
+
+
+_NOT_EPHEMERAL = ("ports", "resources", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
+_FOR_EPHEMERAL = "cannot be set for an Ephemeral Container"
+
+
+def validate_resize(new: View, old: View | None) -> list[FieldError]:
+    """Return the validation errors of new resources of a pod's containers."""
+    spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
+    errors = Errors(spec_errors(spec, "spec"))
+    quality = (new.get("status") or {}).get("qosClass") or quality_of(before)
+    if quality != quality_of(spec):
+        errors.append(invalid("spec", quality, "Pod QOS Class may not change as a result of resizing"))
+    moved = [*_reordered(spec, before, "containers"), *_reordered(spec, before, "initContainers")]
+    if moved:
+        return [*errors, *moved]
+    for field in ("initContainers", "containers"):
+        for index, (one, was) in enumerate(zip(spec.get(field) or (), before.get(field) or (), strict=True)):
+            errors += _removed(one, was, child(item(f"spec.{field}", index), "resources"))
+    if not same(_unsized(spec), _unsized(before)):
+        errors.append(forbidden("spec", "only cpu and memory resources are mutable"))
+    return errors
+
+
+def _reordered(spec: View, before: View, field: str) -> Iterator[FieldError]:
+    now, was = spec.get(field) or (), before.get(field) or ()
+    if len(now) != len(was):
+        yield forbidden(f"spec.{field}", f"{field} may not be added or removed on resize")
+        return
+    for index, (one, other) in enumerate(zip(now, was, strict=True)):
+        if one.get("name") != other.get("name"):
+            yield forbidden(f"spec.{field}[{index}].name", f"{field} may not be renamed or reordered on resize")
+
+
+def _removed(container: View, was: View, path: str) -> Iterator[FieldError]:
+    for part in ("requests", "limits"):
+        now = (container.get("resources") or {}).get(part) or {}
+        if any(name not in now for name in (was.get("resources") or {}).get(part) or {}):
+            yield forbidden(child(path, part), f"resource {part} cannot be removed")
+
+
+def _unsized(spec: View) -> Document:
+    """Return a pod's spec without the CPU and memory of its containers."""
+    found = _without(spec, "resources")
+    for field in ("containers", "initContainers"):
+        found[field] = [
+            {**one, "resources": {part: _others(value) for part, value in (one.get("resources") or {}).items()}}
+            for one in spec.get(field) or ()
+        ]
+    return found
+
+
+def _others(resources: Any) -> Any:
+    return _without(resources, "cpu", "memory") if isinstance(resources, Mapping) else resources
 
 
 def _changes(spec: View, before: View) -> Iterator[FieldError]:

@@ -61,6 +61,8 @@ class Row(Struct, frozen=True):
     warnings_status: str = ""
     stored_version: str = ""
     others: Sequence[Mapping[str, Any]] = ()
+    shown: str = ""
+    restored: str = ""
     deprecation: str = ""
     stored_as: Mapping[str, Any] | None = None
     message: str = ""
@@ -117,8 +119,16 @@ _KNOWN = {"name": NAME, "plain name": replace(NAME, format=""), "age": BUILTIN_A
 
 
 def columns_of(row: Row) -> tuple[Column, ...]:
-    """Return the columns of a table."""
-    return tuple(_KNOWN[one] if isinstance(one, str) else _column(one) for one in row.columns)
+    """Return the columns of a table; cells of a version with fields of its own see the stored version."""
+    columns = tuple(_KNOWN[one] if isinstance(one, str) else _column(one) for one in row.columns)
+    if not row.restored:
+        return columns
+    restore = function(row.restored)
+    return tuple(replace(one, cell=_restoring(restore, one.cell)) for one in columns)
+
+
+def _restoring(restore: Callable[[View], View], cell: Callable[[View], Any]) -> Callable[[View], Any]:
+    return lambda document: cell(restore(document))
 
 
 def _column(given: Mapping[str, Any]) -> Column:

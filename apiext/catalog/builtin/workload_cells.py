@@ -694,3 +694,113 @@ max_pods, current_replicas = _number("spec", "maxReplicas"), _number("status", "
 def revision(document: View) -> int:
     """Return the number of a revision."""
     return document.get("revision") or 0
+
+
+# --- devices ---
+
+
+def claim_state(document: View) -> str:
+    """Return whether the devices of a claim are allocated and in use."""
+    status = _status(document)
+    deleted = "deletionTimestamp" in (document.get("metadata") or {})
+    states = ["deleted"] if deleted else []
+    if status.get("allocation") is not None:
+        states += ["allocated", "reserved"] if status.get("reservedFor") else ["allocated"]
+    elif not deleted:
+        states.append("pending")
+    return ",".join(states)
+
+
+def taint_added(document: View) -> Aged:
+    """Return the time since a taint was added to devices."""
+    added = (_spec(document).get("taint") or {}).get("timeAdded")
+    return ("{}", added) if added else ("", None)
+
+
+# --- priorities of requests ---
+
+
+def precedence(document: View) -> int:
+    """Return the place of a flow schema among those that are tried."""
+    return _spec(document).get("matchingPrecedence") or 0
+
+
+def distinguisher(document: View) -> str:
+    """Return how a flow schema tells flows apart."""
+    method = _spec(document).get("distinguisherMethod")
+    return NONE if method is None else method.get("type") or ""
+
+
+def missing_level(document: View) -> str:
+    """Return whether the priority level of a flow schema is missing, ``?`` if no controller has reported it."""
+    found = (one for one in _status(document).get("conditions") or () if one.get("type") == "Dangling")
+    return next((one.get("status") or "" for one in found), "?")
+
+
+def concurrency_shares(document: View) -> int | str:
+    """Return the concurrency shares of a limited priority level."""
+    return _setting(_spec(document).get("limited"), "nominalConcurrencyShares")
+
+
+def _setting(part: View | None, field: str) -> int | str:
+    return NONE if part is None else part.get(field) or 0
+
+
+def _queuing(document: View) -> View | None:
+    limited = _spec(document).get("limited") or {}
+    queuing: View | None = (limited.get("limitResponse") or {}).get("queuing")
+    return queuing
+
+
+def queues(document: View) -> int | str:
+    """Return the number of queues of a priority level."""
+    return _setting(_queuing(document), "queues")
+
+
+def hand_size(document: View) -> int | str:
+    """Return how many queues of a priority level a flow may have."""
+    return _setting(_queuing(document), "handSize")
+
+
+def queue_limit(document: View) -> int | str:
+    """Return the most requests in a queue of a priority level."""
+    return _setting(_queuing(document), "queueLengthLimit")
+
+
+# --- addresses ---
+
+
+def address_parent(document: View) -> str:
+    """Return the object that has an address: its resource, namespace and name."""
+    parent = _spec(document).get("parentRef")
+    if parent is None:
+        return NONE
+    group = parent.get("group") or ""
+    resource = f"{parent.get('resource') or ''}.{group}" if group else parent.get("resource") or ""
+    return "/".join(
+        part for part in (resource.lower(), parent.get("namespace"), parent.get("name") or "") if part is not None
+    )
+
+
+def cidrs(document: View) -> str:
+    """Return the ranges of addresses."""
+    return ",".join(_spec(document).get("cidrs") or ())
+
+
+# --- certificates ---
+
+
+def bundle_signer(document: View) -> str:
+    """Return the signer of trusted certificates."""
+    return _spec(document).get("signerName") or NONE
+
+
+def pod_certificate_state(document: View) -> str:
+    """Return how far the request for the certificate of a pod is."""
+    states = [one.get("type") for one in _status(document).get("conditions") or ()]
+    return next((state for state in reversed(states) if state in ("Issued", "Denied", "Failed")), "Pending")
+
+
+def user_annotations(document: View) -> str:
+    """Return the information of a pod for the signer of its certificate."""
+    return labels_text(_spec(document).get("unverifiedUserAnnotations"))

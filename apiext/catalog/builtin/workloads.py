@@ -73,6 +73,46 @@ def prepare_pod_status(new: Document, old: View) -> Document:
     return new
 
 
+def prepare_ephemeral(new: Document, old: View) -> Document:
+    """Take the ephemeral containers of a pod only."""
+    spec = clone(old["spec"])
+    spec.pop("ephemeralContainers", None)
+    if (added := (new.get("spec") or {}).get("ephemeralContainers")) is not None:
+        spec["ephemeralContainers"] = added
+    return _part_of(new, old, spec)
+
+
+def prepare_resize(new: Document, old: View) -> Document:
+    """Take the resources of a pod's containers only; validation refuses containers that are others."""
+    given, spec = new.get("spec") or {}, clone(old["spec"])
+    if any(_names(given, field) != _names(spec, field) for field in _CONTAINERS):
+        return new
+    for field in _CONTAINERS:
+        for one, wanted in zip(spec.get(field) or (), given.get(field) or (), strict=True):
+            _take(one, wanted, "resources", "resizePolicy")
+    if given.get("resources") is not None:
+        spec["resources"] = given["resources"]
+    return _part_of(new, old, spec)
+
+
+def _names(spec: View, field: str) -> list[str | None]:
+    return [one.get("name") for one in spec.get(field) or ()]
+
+
+def _take(document: Document, given: View, *fields: str) -> None:
+    for field in fields:
+        document.pop(field, None)
+        if field in given:
+            document[field] = given[field]
+
+
+def _part_of(new: Document, old: View, spec: Document) -> Document:
+    """Return a stored pod with another spec, and with the managedFields of a write."""
+    metadata = clone(old["metadata"])
+    _take(metadata, new["metadata"], "managedFields")
+    return {**clone(old), "metadata": metadata, "spec": spec}
+
+
 # --- workloads ---
 
 
@@ -180,16 +220,16 @@ def prepare_request(new: Document, old: View | None) -> Document:
 
 
 def prepare_request_status(new: Document, old: View) -> Document:
-    """Keep the conditions Approved and Denied, which upstream's approval endpoint writes."""
-    kept = [one for one in _conditions(old) if one.get("type") in DECISIONS]
-    others = [one for one in _conditions(new) if one.get("type") not in DECISIONS]
-    order = {one.get("type"): index for index, one in enumerate(_conditions(new))}
-    found = [*others, *kept]
-    found.sort(key=lambda one: order.get(one.get("type"), len(order)))
-    if found:
-        new["status"]["conditions"] = found
-    else:
-        new["status"].pop("conditions", None)
+    """Keep the conditions Approved and Denied, which the approval endpoint writes.
+
+    Validation refuses a write that adds or removes one.
+    """
+    for kind in DECISIONS:
+        kept = [one for one in _conditions(old) if one.get("type") == kind]
+        places = [index for index, one in enumerate(_conditions(new)) if one.get("type") == kind]
+        if len(kept) == len(places):
+            for index, one in zip(places, kept, strict=True):
+                new["status"]["conditions"][index] = clone(one)
     return new
 
 

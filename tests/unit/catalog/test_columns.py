@@ -90,7 +90,7 @@ def test_each_column_that_tells_an_age_says_so() -> None:
         for column in served.model.columns
     ]
     named = {column.name for column in columns if column.tells_age}
-    assert named == {"Age", "Duration", "First Seen", "Last Schedule", "Last Seen", "Restarts"}
+    assert named == {"Age", "Duration", "First Seen", "Last Schedule", "Last Seen", "Restarts", "TimeAdded"}
     assert not [column.name for column in columns if column.name in named and not column.tells_age]
     (*_, custom) = custom_columns([{"name": "X", "type": "date", "jsonPath": ".spec.d"}])
     assert custom.tells_age

@@ -1,0 +1,257 @@
+"""Conversion of autoscalers between autoscaling/v2, which is stored, and autoscaling/v1.
+
+autoscaling/v1 has the target of the CPU only; other metrics, conditions and the behavior are JSON in annotations
+(upstream: apis/autoscaling/v1/conversion.go).
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from apiext.documents.document import Document, View
+from apiext.documents.go_json import go_json
+
+_ANNOTATION = "autoscaling.alpha.kubernetes.io/"
+_METRICS, _CURRENT, _CONDITIONS, _BEHAVIOR = (
+    f"{_ANNOTATION}{name}" for name in ("metrics", "current-metrics", "conditions", "behavior")
+)
+_KEPT = frozenset((_METRICS, _CURRENT, _CONDITIONS, _BEHAVIOR))
+_DEFAULT_UTILIZATION = 80
+_SCALED = ("scaleTargetRef", "minReplicas", "maxReplicas")
+_COUNTED = ("observedGeneration", "lastScaleTime", "currentReplicas", "desiredReplicas")
+
+Part = tuple[str, str, bool]
+"""A field of a metric in autoscaling/v1, its path in autoscaling/v2, and whether it may be missing."""
+
+_SOURCES: Mapping[str, Sequence[Part]] = {
+    "object": (
+        ("target", "describedObject", False),
+        ("metricName", "metric.name", False),
+        ("targetValue", "target.value", False),
+        ("selector", "metric.selector", True),
+        ("averageValue", "target.averageValue", True),
+    ),
+    "pods": (
+        ("metricName", "metric.name", False),
+        ("targetAverageValue", "target.averageValue", False),
+        ("selector", "metric.selector", True),
+    ),
+    "resource": (
+        ("name", "name", False),
+        ("targetAverageUtilization", "target.averageUtilization", True),
+        ("targetAverageValue", "target.averageValue", True),
+    ),
+    "containerResource": (
+        ("name", "name", False),
+        ("targetAverageUtilization", "target.averageUtilization", True),
+        ("targetAverageValue", "target.averageValue", True),
+        ("container", "container", False),
+    ),
+    "external": (
+        ("metricName", "metric.name", False),
+        ("metricSelector", "metric.selector", True),
+        ("targetValue", "target.value", True),
+        ("targetAverageValue", "target.averageValue", True),
+    ),
+}
+_STATUSES: Mapping[str, Sequence[Part]] = {
+    "object": (
+        ("target", "describedObject", False),
+        ("metricName", "metric.name", False),
+        ("currentValue", "current.value", False),
+        ("selector", "metric.selector", True),
+        ("averageValue", "current.averageValue", True),
+    ),
+    "pods": (
+        ("metricName", "metric.name", False),
+        ("currentAverageValue", "current.averageValue", False),
+        ("selector", "metric.selector", True),
+    ),
+    "resource": (
+        ("name", "name", False),
+        ("currentAverageUtilization", "current.averageUtilization", True),
+        ("currentAverageValue", "current.averageValue", False),
+    ),
+    "containerResource": (
+        ("name", "name", False),
+        ("currentAverageUtilization", "current.averageUtilization", True),
+        ("currentAverageValue", "current.averageValue", False),
+        ("container", "container", False),
+    ),
+    "external": (
+        ("metricName", "metric.name", False),
+        ("metricSelector", "metric.selector", True),
+        ("currentValue", "current.value", False),
+        ("currentAverageValue", "current.averageValue", True),
+    ),
+}
+_ZEROS = {"metricName": "", "name": "", "container": "", "target": {"kind": "", "name": ""}}
+
+
+def to_v1(stored: View) -> Document:
+    """Return an autoscaler of autoscaling/v2 in the form of autoscaling/v1."""
+    spec, status = stored.get("spec") or {}, stored.get("status") or {}
+    metrics, current = spec.get("metrics") or (), status.get("currentMetrics") or ()
+    others = [one for one in metrics if _cpu(one, "target") is None]
+    kept: dict[str, Any] = {}
+    if others:
+        kept[_METRICS] = [_old_metric(one, _SOURCES) for one in others]
+    if current:
+        kept[_CURRENT] = [_old_metric(one, _STATUSES) for one in current]
+    if status.get("conditions"):
+        kept[_CONDITIONS] = status["conditions"]
+    if spec.get("behavior"):
+        kept[_BEHAVIOR] = _internal(spec["behavior"])
+    scaled = {name: spec[name] for name in _SCALED if name in spec}
+    targets = [_cpu(one, "target") for one in metrics]
+    if (target := next((one for one in targets if one is not None), None)) is not None:
+        scaled["targetCPUUtilizationPercentage"] = target
+    counted = {name: status[name] for name in _COUNTED if name in status}
+    for one in current:
+        if (utilization := _cpu(one, "current")) is not None:
+            counted["currentCPUUtilizationPercentage"] = utilization
+    annotations = {name: go_json(value) for name, value in kept.items()}
+    return {**_with_annotations(stored, annotations), "spec": scaled, "status": counted}
+
+
+def to_v2(document: View) -> Document:
+    """Return an autoscaler of autoscaling/v1 in the form of autoscaling/v2."""
+    given, status = document.get("spec") or {}, document.get("status") or {}
+    annotations = (document.get("metadata") or {}).get("annotations") or {}
+    spec = {name: given[name] for name in _SCALED if name in given}
+    target = given.get("targetCPUUtilizationPercentage")
+    metrics = [_new_metric(one, _SOURCES, "target") for one in _list(annotations, _METRICS)]
+    metrics += [] if target is None else [_of_cpu(target)]
+    spec["metrics"] = metrics or [_of_cpu(_DEFAULT_UTILIZATION)]
+    if behavior := _external(_parsed(annotations, _BEHAVIOR)):
+        spec["behavior"] = behavior
+    counted = {name: status[name] for name in _COUNTED if name in status}
+    if current := [_new_metric(one, _STATUSES, "current") for one in _list(annotations, _CURRENT)]:
+        counted["currentMetrics"] = current
+    elif (utilization := status.get("currentCPUUtilizationPercentage")) is not None:
+        counted["currentMetrics"] = [
+            {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": utilization}}}
+        ]
+    if conditions := _list(annotations, _CONDITIONS):
+        counted["conditions"] = conditions
+    return {
+        **_with_annotations(document, {}),
+        "apiVersion": "autoscaling/v2",
+        "spec": spec,
+        "status": counted,
+    }
+
+
+def _with_annotations(document: View, annotations: Mapping[str, str]) -> Document:
+    """Return an object with other annotations of this module."""
+    metadata = dict(document.get("metadata") or {})
+    before = metadata.pop("annotations", None) or {}
+    found = {name: value for name, value in before.items() if name not in _KEPT} | dict(annotations)
+    return {**document, "metadata": {**metadata, "annotations": found} if found else metadata}
+
+
+def _cpu(metric: View, part: str) -> int | None:
+    """Return the utilization of the CPU that a metric sets or reports, None for other metrics."""
+    resource = metric.get("resource")
+    if metric.get("type") != "Resource" or resource is None or resource.get("name") != "cpu":
+        return None
+    found: int | None = (resource.get(part) or {}).get("averageUtilization")
+    return found
+
+
+def _of_cpu(utilization: int) -> Document:
+    target = {"type": "Utilization", "averageUtilization": utilization}
+    return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+
+
+# --- metrics ---
+
+
+def _old_metric(metric: View, sources: Mapping[str, Sequence[Part]]) -> Document:
+    found: Document = {"type": metric.get("type") or ""}
+    for name, parts in sources.items():
+        source = metric.get(name)
+        if source is None:
+            continue
+        found[name] = old = {}
+        for field, path, optional in parts:
+            value = _at(source, path)
+            if value is not None or not optional:
+                old[field] = value if value is not None else _ZEROS.get(field, "0")
+    return found
+
+
+def _at(value: Any, path: str) -> Any:
+    for name in path.split("."):
+        value = (value or {}).get(name)
+    return value
+
+
+def _new_metric(metric: View, sources: Mapping[str, Sequence[Part]], valued: str) -> Document:
+    found: Document = {"type": metric.get("type") or ""}
+    for name, parts in sources.items():
+        old = metric.get(name)
+        if old is None:
+            continue
+        new: Document = {}
+        found[name] = new
+        for field, path, _ in parts:
+            if field in old and not _is_left_out(old, field):
+                part, _, rest = path.partition(".")
+                if rest:
+                    new.setdefault(part, {})[rest] = old[field]
+                else:
+                    new[part] = old[field]
+        new.setdefault(valued, {})
+        if valued == "target":
+            new["target"] = {"type": _target_type(new["target"]), **new["target"]}
+    return found
+
+
+def _is_left_out(old: View, field: str) -> bool:
+    """Report that a value is the zero beside an average value, which autoscaling/v1 cannot leave out."""
+    return field == "targetValue" and old.get("averageValue") is not None and old[field] == "0"
+
+
+def _target_type(target: View) -> str:
+    if "averageUtilization" in target:
+        return "Utilization"
+    return "AverageValue" if "averageValue" in target else "Value"
+
+
+# --- annotations ---
+
+
+def _parsed(annotations: Mapping[str, str], name: str) -> Any:
+    """Return the JSON of an annotation, None if it has none or an invalid one."""
+    try:
+        return orjson.loads(annotations[name])
+    except (KeyError, orjson.JSONDecodeError):
+        return None
+
+
+def _list(annotations: Mapping[str, str], name: str) -> list[Document]:
+    found = _parsed(annotations, name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _renamed(value: Any, rename: Callable[[str], str]) -> Any:
+    if isinstance(value, Mapping):
+        return {rename(name): _renamed(one, rename) for name, one in value.items() if one is not None}
+    return [_renamed(one, rename) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _internal(behavior: View) -> Document:
+    """Return a behavior with the field names of upstream's internal type."""
+    found: Document = _renamed(behavior, lambda name: name[:1].upper() + name[1:])
+    return found
+
+
+def _external(behavior: Any) -> Document | None:
+    """Return the behavior of an annotation with the field names of the API."""
+    if not isinstance(behavior, dict):
+        return None
+    found: Document = _renamed(behavior, lambda name: re.sub("^.", lambda first: first[0].lower(), name))
+    return found

@@ -1,0 +1,170 @@
+"""Requests that upstream forwards to a node, pod or service; this server connects to none of them.
+
+It answers as kube-apiserver does before it connects: 400, 404, 500 and 503 with the same texts.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from apiext.documents.document import View
+from apiext.meta import status
+from apiext.meta.fields import FieldError, invalid
+from apiext.meta.names import GroupKind, GroupResource
+from apiext.meta.options import first
+from apiext.verbs import read, threads
+from apiext.verbs.call import Call, Verbs
+
+NODES = GroupResource("", "nodes")
+_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
+_NO_ADDRESS = "no preferred addresses found; known addresses: []"
+_NOT_CONNECTED = "this server does not connect to nodes, pods or services"
+_SCHEMES = ("", "http", "https")
+# of the options of a log: the least value
+_LEAST = {"sinceSeconds": 1, "tailLines": 0, "limitBytes": 1}
+
+
+async def connect(verbs: Verbs, call: Call) -> None:
+    """Answer a request of an endpoint that connects: None for an empty log; raises StatusError otherwise."""
+    await CONNECTS[call.endpoint.connects](verbs, call)
+
+
+async def _log(verbs: Verbs, call: Call) -> None:
+    """Return if a pod has no node, so that its log is empty."""
+    if errors := list(_log_errors(call.query)):
+        raise status.invalid(GroupKind("", "PodLogOptions"), call.name, errors)
+    pod = await _object(verbs, call)
+    _check_container(pod, call)
+    if node := (pod.get("spec") or {}).get("nodeName"):
+        raise await _unreached(verbs, call, node)
+
+
+def _log_errors(query: Mapping[str, Sequence[str]]) -> list[FieldError]:
+    errors = []
+    for name, least in _LEAST.items():
+        text = first(query, name)
+        if not text:
+            continue
+        try:
+            count = int(text)
+        except ValueError:
+            raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+        if count < least:
+            wanted = "greater than 0" if least else "greater than or equal to 0"
+            errors.append(invalid(name, count, f"must be {wanted}"))
+    return errors
+
+
+async def _in_container(verbs: Verbs, call: Call) -> None:
+    pod = await _object(verbs, call)
+    _check_container(pod, call)
+    await _on_node(verbs, call, pod)
+
+
+async def _forward(verbs: Verbs, call: Call) -> None:
+    await _on_node(verbs, call, await _object(verbs, call))
+
+
+async def _on_node(verbs: Verbs, call: Call, pod: View) -> None:
+    node = (pod.get("spec") or {}).get("nodeName")
+    if not node:
+        raise status.bad_request(f"pod {call.name} does not have a host assigned")
+    raise await _unreached(verbs, call, node)
+
+
+async def _to_pod(verbs: Verbs, call: Call) -> None:
+    _, name, _ = _place(call, "pod")
+    pod = await _object(verbs, replace(call, name=name))
+    if not (pod.get("status") or {}).get("podIP"):
+        raise status.bad_request("address not allowed")
+    raise _unavailable(_NOT_CONNECTED)
+
+
+async def _to_node(verbs: Verbs, call: Call) -> None:
+    _, name, _ = _place(call, "node")
+    raise _unreached_node(await _object(verbs, replace(call, name=name)))
+
+
+async def _to_service(verbs: Verbs, call: Call) -> None:
+    _, name, port = _place(call, "service")
+    try:
+        service = await _object(verbs, replace(call, name=name))
+    except status.StatusError as error:
+        if error.code != 404:
+            raise
+        service = {}
+    ports = (service.get("spec") or {}).get("ports") or ()
+    if service and port and not any(port in (one.get("name"), str(one.get("port"))) for one in ports):
+        raise _unavailable(f'no service port {port} found for service "{name}"')
+    raise _unavailable(f'no endpoints available for service "{name}"')
+
+
+def _unavailable(text: str) -> status.StatusError:
+    return status.StatusError(503, "ServiceUnavailable", text)
+
+
+def _place(call: Call, kind: str) -> tuple[str, str, str]:
+    """Return scheme, name and port of ``name``, ``name:port`` or ``scheme:name:port``; 400 for another name."""
+    parts = call.name.split(":")
+    scheme, name, port = ("", *parts, "")[:3] if len(parts) < 3 else (*parts, "", "")[:3]
+    if len(parts) > 3 or scheme not in _SCHEMES or not name or (len(parts) == 2 and not port):
+        raise status.bad_request(f'invalid {kind} request "{call.name}"')
+    return scheme, name, port
+
+
+async def _object(verbs: Verbs, call: Call) -> View:
+    """Return the newest state of the call's object."""
+    entry = await read.get(verbs, call, "")
+    found: View = await threads.run(call, call.served.codec.decode, entry.raw, entry.revision)
+    return found
+
+
+async def _unreached(verbs: Verbs, call: Call, name: str) -> status.StatusError:
+    """Return the error of a connection to the node of a pod."""
+    nodes = verbs.catalog.current.resource("", NODES.resource)
+    if nodes is None:
+        return _unavailable(_NOT_CONNECTED)
+    try:
+        node = await _object(
+            verbs, replace(call, resource=nodes, served=nodes.versions["v1"], namespace=None, name=name)
+        )
+    except status.StatusError as error:
+        if error.code != 404:
+            raise
+        return status.not_found(call.served.names.group_resource, name)  # as kube-apiserver: of the pods' resource
+    return _unreached_node(node)
+
+
+def _unreached_node(node: View) -> status.StatusError:
+    addresses = (node.get("status") or {}).get("addresses")
+    return _unavailable(_NOT_CONNECTED) if addresses else status.unknown(_NO_ADDRESS)
+
+
+def _check_container(pod: View, call: Call) -> None:
+    """400 unless the query names a container of the pod, or the pod has only one."""
+    spec, wanted = pod.get("spec") or {}, first(call.query, "container")
+    names = {field: [one.get("name") or "" for one in spec.get(field) or ()] for field in _CONTAINERS}
+    if wanted:
+        if not any(wanted in found for found in names.values()):
+            raise status.bad_request(f"container {wanted} is not valid for pod {call.name}")
+        return
+    if len(names["containers"]) == 1:
+        return
+    text = f"a container name must be specified for pod {call.name}, choose one of: [{' '.join(names['containers'])}]"
+    if names["initContainers"]:
+        text += f" or one of the init containers: [{' '.join(names['initContainers'])}]"
+    if names["ephemeralContainers"]:
+        text += f" or one of the ephemeral containers: [{' '.join(names['ephemeralContainers'])}]"
+    raise status.bad_request(text)
+
+
+CONNECTS: Mapping[str, Callable[[Verbs, Call], Awaitable[None]]] = {
+    "log": _log,
+    "exec": _in_container,
+    "attach": _in_container,
+    "portforward": _forward,
+    "pod": _to_pod,
+    "node": _to_node,
+    "service": _to_service,
+}
+"""``connects`` of an endpoint → function that answers."""

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from apiext import cli, edge, launch, limits
+from apiext.admission.chain import Chain
 from apiext.admission.surroundings import Poster
 from apiext.audit import auditor
-from apiext.auth.authorization import authorizer_of
+from apiext.auth.authorization import Authorizer, authorizer_of
 from apiext.auth.bonds import Find, Record
 from apiext.auth.roles import Roles
 from apiext.board import Board
@@ -30,7 +31,6 @@ from apiext.config import (
     GARBAGE_COLLECTOR,
     MIGRATOR,
     POLICY_STATUS,
-    RBAC,
     V1BETA1,
     Config,
     ConfigError,
@@ -149,15 +149,15 @@ class Application:
         self._stop = asyncio.Event()
         self._starting: asyncio.Timeout | None = None
         self._store: Store | None = None  # in this process
-        with launch.file_of("service-resolver", config.service_resolver):
-            self._services = Resolver(config.service_resolver)
-        admission = config.admission_control_config_file
+        with launch.file_of("service-resolver", config.admission.service_resolver):
+            self._services = Resolver(config.admission.service_resolver)
+        admission = config.admission.config_file
         with launch.file_of("admission-control-config-file", admission):
             self._users = users_of(admission) if admission else {}
 
         if config.first and (fault := proxy.fault(os.environ)):
             warn(fault)
-        self._encryption = _encryption(config.encryption_config)
+        self._encryption = _encryption(config.store.encryption_config)
         self._auditor = auditor.build(config.audit, Client(self._services), warn)
 
     async def serve(self) -> None:
@@ -180,7 +180,7 @@ class Application:
                     raise
                 if etcd.connected and etcd.answering:
                     raise launch.StoppedError from stopped
-                where = ", ".join(self._config.etcd.servers)
+                where = ", ".join(self._config.store.etcd.servers)
                 raise self._stopped(f"etcd at {where} was read") from stopped
 
     def _stopped(self, missing: str) -> Exception:
@@ -208,15 +208,15 @@ class Application:
     async def _open_store(self, stack: contextlib.AsyncExitStack) -> None:
         """Open the store of this process, unless there is an etcd."""
         config = self._config
-        if config.kind != ETCD:
+        if config.store.kind != ETCD:
             store = self._store = await open_store(
-                config.store_file, config.store_quota, metrics.committed, self._warn, self._stop.is_set
+                config.store_file, config.store.quota, metrics.committed, self._warn, self._stop.is_set
             )
             stack.push_async_callback(store.close)
 
     async def _reach(self, store: Store) -> Etcd:
         """Return a client of the store in this process."""
-        prefix = self._config.etcd.prefix
+        prefix = self._config.store.etcd.prefix
         etcd = Etcd(["unix:///store"], transport=dialer(store), probe=Keys(prefix).nobody.encode())
         etcd.stuck = lambda: store.stuck
         await etcd.start()
@@ -224,7 +224,7 @@ class Application:
 
     async def _connect(self) -> Etcd:
         """Connect to etcd, saying every few seconds that it does not answer, until --etcd-wait is over."""
-        settings = self._config.etcd
+        settings = self._config.store.etcd
         endpoints, where = settings.servers, ", ".join(settings.servers)
         tls = edge.etcd_tls(settings)
         deadline = time.monotonic() + settings.wait
@@ -260,7 +260,7 @@ class Application:
 
     async def _look_around(self, etcd: Etcd) -> None:
         """Warn of a prefix under which nothing lies although etcd has data: it may be the wrong one."""
-        root = Keys(self._config.etcd.prefix).root.encode()
+        root = Keys(self._config.store.etcd.prefix).root.encode()
         with contextlib.suppress(EtcdError):  # a user may be allowed to read the own prefix only
             if (await etcd.range(root, prefix_end(root), limit=1, keys_only=True)).kvs:
                 return
@@ -277,10 +277,10 @@ class Application:
         lag = LoopLag()
         lag.start()
         telemetry.add(lag.family)
-        quota = 0 if config.kind == ETCD else config.store_quota
+        quota = 0 if config.store.kind == ETCD else config.store.quota
         if (own := self._store) is not None:
             telemetry.on_scrape.append(lambda _: metrics.show_store(own))
-        keys, encryption = Keys(config.etcd.prefix), self._encryption
+        keys, encryption = Keys(config.store.etcd.prefix), self._encryption
         sealings = encryption.sealings if encryption is not None else Unsealed()
         store = CachedStore(etcd, keys, telemetry.etcd_seconds, sealings, quota)
         live = LiveCatalog(Catalog())
@@ -289,24 +289,25 @@ class Application:
             if resealing is None:
                 await store.start(group)
             else:
-                await resealing.start(group, store.start, looking=config.encryption_reload)
+                await resealing.start(group, store.start, looking=config.store.encryption_reload)
             lasting = group.create_task(self._last(etcd))
-            addresses = Addresses(config.service_ranges)
-            control = await startup.start(
-                group, store, live, now, self._builtin(addresses), config=config, decoder=stored_json
-            )
+            addresses = Addresses(config.apis.service_ranges)
+            builtin = self._builtin(addresses)
+            startup.add_collections(store, builtin, stored_json)
+            control = startup.Controllers(store, live, now, config.apis, config.store, config.worker)
+            await control.start(group, builtin)
             await startup.follow_services(store, addresses)
-            webhooks = Client(self._services, denied=config.webhook_denied)
+            webhooks = Client(self._services, denied=config.admission.denied_networks)
             converter = Converter(webhooks)
             converter.start(group)
             known = edge.identity(config, _find_in(store))
             roles = await self._roles(store)
             control.await_too(roles.settled)
-            authorizer = authorizer_of(config.authorization_modes, roles.policy)
+            authorizer = authorizer_of(config.auth.modes, roles.policy)
             verbs = Verbs(
                 live,
                 store,
-                judges.chain(live, store, self._posters(webhooks), converter, authorizer, config),
+                self._chain(live, store, webhooks, converter, authorizer),
                 control.serving,
                 now,
                 asyncio.get_running_loop().time,
@@ -314,7 +315,7 @@ class Application:
                 authorizer,
                 known.authenticator,
                 known.accounts,
-                roles.policy if RBAC in config.authorization_modes else None,
+                roles.policy if config.auth.rbac else None,
             )
             self._run(control, group, verbs, known)
             await control.join(group)  # the other workers answer until then
@@ -363,16 +364,16 @@ class Application:
         """Start the controllers that do as clients do, unless they are turned off or another worker's."""
         config = self._config
         control.note_uses(group, verbs, known.accounts)
-        control.keep_roles(group, verbs, config)
-        if config.runs(GARBAGE_COLLECTOR):
+        control.keep_roles(group, verbs, needed=config.auth.rbac)
+        if config.apis.runs(GARBAGE_COLLECTOR):
             control.collect_garbage(group, verbs)
-        if config.runs(ACCOUNT_TOKENS):
+        if config.apis.runs(ACCOUNT_TOKENS):
             control.keep_tokens(group, verbs, known.accounts, lambda: known.ca)
-        if config.runs(DEFAULT_ACCOUNTS):
+        if config.apis.runs(DEFAULT_ACCOUNTS):
             control.make_accounts(group, verbs)
-        if config.runs(POLICY_STATUS):
-            control.check_policies(group, verbs.store, verbs.catalog, f"v{config.kubernetes_version}")
-        if config.runs(MIGRATOR):
+        if config.apis.runs(POLICY_STATUS):
+            control.check_policies(group, verbs.store, verbs.catalog, f"v{config.apis.kubernetes_version}")
+        if config.apis.runs(MIGRATOR):
             control.migrate(group, verbs)
 
     async def _listen(
@@ -391,10 +392,21 @@ class Application:
     async def _roles(self, store: CachedStore) -> Roles:
         """Return the roles there are, followed if requests are judged by them."""
         roles = Roles()
-        if RBAC in self._config.authorization_modes:
+        if self._config.auth.rbac:
             roles.follow(store)
             await roles.wait_ready()
         return roles
+
+    def _chain(
+        self,
+        live: LiveCatalog,
+        store: CachedStore,
+        webhooks: Client,
+        converter: Converter,
+        authorizer: Authorizer,
+    ) -> Chain:
+        posters, several = self._posters(webhooks), self._config.worker is not None
+        return judges.chain(live, store, posters, converter, authorizer, self._config.admission, several=several)
 
     def _posters(self, client: Client) -> Callable[[str], Poster]:
         """Return what tells who calls webhooks for an admission plug-in."""
@@ -404,13 +416,13 @@ class Application:
     def _builtin(self, addresses: Addresses) -> list[ServedResource]:
         """Return the built-in resources that are not turned off; names of none get one warning."""
         config = self._config
-        unknown = sorted(dict(config.runtime_config).keys() - {V1BETA1, ALL_APIS, *api_versions()})
+        unknown = sorted(dict(config.apis.runtime_config).keys() - {V1BETA1, ALL_APIS, *api_versions()})
         if unknown:
             self._warn(f"--runtime-config: {', '.join(unknown)} has no effect here")
         return builtin_resources(
-            v1beta1=config.enabled(V1BETA1, default=True),
-            enabled=config.enabled,
-            event_ttl=round(config.event_ttl),
+            v1beta1=config.apis.enabled(V1BETA1, default=True),
+            enabled=config.apis.enabled,
+            event_ttl=round(config.store.event_ttl),
             give=lambda new, old, dry_run: give(new, old, addresses, dry_run=dry_run),
         )
 
@@ -440,9 +452,9 @@ class Application:
         if resealing is not None and resealing.asks_plugins:
             checks[KMS_CHECK] = resealing.fault
         checks |= {"informer-sync": together} | dict.fromkeys(HOOKS, synced) | {STORAGE_HOOK: filled}
-        if self._config.encryption_reload:
+        if self._config.store.encryption_reload:
             checks[RELOAD_CHECK] = lambda: ""
-        return checks | ({ROLES_HOOK: bootstrapped} if RBAC in self._config.authorization_modes else {})
+        return checks | ({ROLES_HOOK: bootstrapped} if self._config.auth.rbac else {})
 
 
 def _is(version: str) -> str:
@@ -479,7 +491,7 @@ def _resealing(config: Config, encryption: "Loaded | None", store: CachedStore) 
         return None
     from apiext.controllers.resealing import Resealing
 
-    return Resealing(config.encryption_config, encryption, store.reseal)
+    return Resealing(config.store.encryption_config, encryption, store.reseal)
 
 
 async def _follow_accounts(store: CachedStore) -> None:

@@ -31,10 +31,20 @@ from apiext.config import (
     PLUGINS,
     RBAC,
     STATUS_MANAGER,
+    AdmissionConfig,
+    ApiConfig,
+    AuthConfig,
     Config,
     ConfigError,
     EtcdConfig,
+    HeaderConfig,
+    Listening,
     Network,
+    Output,
+    RequestConfig,
+    StoreConfig,
+    TlsConfig,
+    TokenConfig,
     default_data_dir,
 )
 from apiext.flag_values import boolean, count, duration, integer, names
@@ -286,8 +296,8 @@ def _warn_of_files(config: Config, given: Mapping[str, Setting], warn: Warn) -> 
     """Warn if a flag allows more requests in flight than the process may open connections."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = {
-        "max-requests-inflight": config.max_inflight,
-        "max-mutating-requests-inflight": config.max_mutating_inflight,
+        "max-requests-inflight": config.requests.max_inflight,
+        "max-mutating-requests-inflight": config.requests.max_mutating,
     }
     for name, number in wanted.items():
         if name in given and number > hard * config.workers:
@@ -360,7 +370,7 @@ def _joined(arguments: Sequence[str]) -> list[str]:
 def shown(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> str:
     """Return what ``serve`` would run with, as a file for --config, with the source of each value."""
     config = parse_serve(arguments, environment, warn)
-    effective = {"port": str(config.port), "data-dir": str(config.data_dir)}
+    effective = {"port": str(config.listening.port), "data-dir": str(config.data_dir)}
     given = settings(arguments, environment, lambda _: None)
     lines = []
     for flag in FLAGS:
@@ -385,62 +395,108 @@ def _unknown(word: str) -> str:
 
 
 def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn) -> Config:
-    insecure = boolean("insecure", values["insecure"])
     boolean("watch-cache", values["watch-cache"])  # a bad value of a flag that changes nothing is refused
+    admission, apis, modes = _admission(values, warn), _apis(values, warn), _authorization_modes(values, warn)
+    anonymous = _anonymous(values["anonymous-auth"], modes, warn)
+    headers, proxy = header_flags.read(values, warn)
     return Config(
         data_dir=_absolute(values["data-dir"] or default_data_dir(environment)),
+        store=_store(values),
+        listening=_listening(values, headers),
+        tls=_tls(values),
+        auth=AuthConfig(
+            client_ca_file=values["client-ca-file"],
+            token_file=values["token-auth-file"],
+            token=values["token"],
+            anonymous=anonymous,
+            proxy=proxy,
+            modes=modes,
+        ),
+        tokens=_tokens(values),
+        admission=admission,
+        apis=apis,
+        requests=RequestConfig(
+            max_inflight=count("max-requests-inflight", values["max-requests-inflight"]),
+            max_mutating=count("max-mutating-requests-inflight", values["max-mutating-requests-inflight"]),
+            timeout=duration("request-timeout", values["request-timeout"]),
+            min_watch_timeout=count("min-request-timeout", values["min-request-timeout"]),
+        ),
+        audit=audit_flags.read(values),
+        output=Output(
+            ready_file=values["ready-file"],
+            kubeconfig=values["kubeconfig"],
+            verbosity=count("v", values["v"]),
+            logging_format=_logging_format(values["logging-format"]),
+            quiet=boolean("quiet", values["quiet"]),
+        ),
+        workers=_workers(values["workers"], shared=bool(values["etcd-servers"])),
+    )
+
+
+def _store(values: Mapping[str, str]) -> StoreConfig:
+    reload = "encryption-provider-config-automatic-reload"
+    return StoreConfig(
+        named=values["store"],
+        quota=count("store-quota-bytes", values["store-quota-bytes"]),
         etcd=_etcd(values),
-        store=values["store"],
-        store_quota=count("store-quota-bytes", values["store-quota-bytes"]),
+        compaction_interval=duration("etcd-compaction-interval", values["etcd-compaction-interval"]),
+        initialization_timeout=duration("storage-initialization-timeout", values["storage-initialization-timeout"]),
+        event_ttl=duration("event-ttl", values["event-ttl"]),
+        encryption_config=values["encryption-provider-config"],
+        encryption_reload=boolean(reload, values[reload]),
+    )
+
+
+def _listening(values: Mapping[str, str], headers: HeaderConfig) -> Listening:
+    insecure = boolean("insecure", values["insecure"])
+    return Listening(
         bind_address=values["bind-address"],
         port=integer("port", values["port"] or ("8080" if insecure else "6443")),
         insecure=insecure,
-        ready_file=values["ready-file"],
-        kubeconfig=values["kubeconfig"],
-        disabled_plugins=(plugins := _plugins(values, warn))[0],
-        enabled_plugins=plugins[1],
+        shutdown_delay=duration("shutdown-delay-duration", values["shutdown-delay-duration"]),
+        headers=headers,
+    )
+
+
+def _tls(values: Mapping[str, str]) -> TlsConfig:
+    return TlsConfig(
+        cert_dir=values["cert-dir"],
+        cert_file=values["tls-cert-file"],
+        key_file=values["tls-private-key-file"],
+        minor=_tls_minor(values["tls-min-version"]),
+        sans=names(values["tls-san"]),
+    )
+
+
+def _tokens(values: Mapping[str, str]) -> TokenConfig:
+    return TokenConfig(
+        issuers=names(values["service-account-issuer"]),
+        audiences=names(values["api-audiences"]),
+        signing_key_file=values["service-account-signing-key-file"],
+        key_files=names(values["service-account-key-file"]),
+        keys_url=values["service-account-jwks-uri"],
+        longest=_longest_token(values["service-account-max-token-expiration"]),
+    )
+
+
+def _admission(values: Mapping[str, str], warn: Warn) -> AdmissionConfig:
+    disabled, enabled = _plugins(values, warn)
+    return AdmissionConfig(
+        disabled=disabled,
+        enabled=enabled,
+        config_file=values["admission-control-config-file"],
+        service_resolver=values["service-resolver"],
+        denied_networks=_networks("webhook-deny-cidrs", values["webhook-deny-cidrs"]),
+    )
+
+
+def _apis(values: Mapping[str, str], warn: Warn) -> ApiConfig:
+    return ApiConfig(
         runtime_config=_runtime_config(values["runtime-config"]),
         controllers=_controllers_of(values, warn),
-        cert_dir=values["cert-dir"],
-        tls_cert_file=values["tls-cert-file"],
-        tls_private_key_file=values["tls-private-key-file"],
-        tls_minor=_tls_minor(values["tls-min-version"]),
-        tls_sans=names(values["tls-san"]),
-        client_ca_file=values["client-ca-file"],
-        token_auth_file=values["token-auth-file"],
-        token=values["token"],
-        event_ttl=duration("event-ttl", values["event-ttl"]),
-        authorization_modes=(modes := _authorization_modes(values, warn)),
-        service_account_issuers=names(values["service-account-issuer"]),
-        service_account_signing_key_file=values["service-account-signing-key-file"],
-        service_account_key_files=names(values["service-account-key-file"]),
-        longest_token=_longest_token(values["service-account-max-token-expiration"]),
-        service_account_keys_url=values["service-account-jwks-uri"],
-        api_audiences=names(values["api-audiences"]),
-        anonymous_auth=_anonymous(values["anonymous-auth"], modes, warn),
-        service_resolver=values["service-resolver"],
-        webhook_denied=_networks("webhook-deny-cidrs", values["webhook-deny-cidrs"]),
-        service_ranges=service_flags.read(values),
-        encryption_config=values["encryption-provider-config"],
-        encryption_reload=boolean(
-            "encryption-provider-config-automatic-reload", values["encryption-provider-config-automatic-reload"]
-        ),
-        headers=header_flags.read(values, warn),
-        admission_control_config_file=values["admission-control-config-file"],
         kubernetes_version=_version(values["kubernetes-version"]),
         status_manager=_manager(values["status-manager"]),
-        max_inflight=count("max-requests-inflight", values["max-requests-inflight"]),
-        max_mutating_inflight=count("max-mutating-requests-inflight", values["max-mutating-requests-inflight"]),
-        request_timeout=duration("request-timeout", values["request-timeout"]),
-        min_request_timeout=count("min-request-timeout", values["min-request-timeout"]),
-        compaction_interval=duration("etcd-compaction-interval", values["etcd-compaction-interval"]),
-        initialization_timeout=duration("storage-initialization-timeout", values["storage-initialization-timeout"]),
-        shutdown_delay=duration("shutdown-delay-duration", values["shutdown-delay-duration"]),
-        verbosity=count("v", values["v"]),
-        logging_format=_logging_format(values["logging-format"]),
-        quiet=boolean("quiet", values["quiet"]),
-        audit=audit_flags.read(values),
-        workers=_workers(values["workers"], shared=bool(values["etcd-servers"])),
+        service_ranges=service_flags.read(values),
     )
 
 

@@ -1,4 +1,4 @@
-"""The configuration of a server: one frozen value, checked once."""
+"""The configuration of a server: a frozen value with a group for each subject, checked once."""
 
 import ipaddress
 import os
@@ -16,7 +16,7 @@ PLUGINS = frozenset(
     )
 )  # fmt: skip
 OPTIONAL_PLUGINS = frozenset(("OwnerReferencesPermissionEnforcement",))
-"""Those that are on where --enable-admission-plugins names them."""
+"""Plug-ins that run only if --enable-admission-plugins names them."""
 FOREIGN_PLUGINS = frozenset(
     (
         "AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "CertificateApproval", "CertificateSigning",
@@ -31,9 +31,9 @@ FOREIGN_PLUGINS = frozenset(
 )  # fmt: skip
 """Plug-ins of kube-apiserver 1.37 that apiext does not have."""
 V1BETA1 = "apiextensions.k8s.io/v1beta1"
-KUBERNETES_VERSION = "1.37.0"  # what /version reports unless told otherwise
-STATUS_MANAGER = "kube-apiserver"  # the manager of what the server itself writes into statuses
-ALL_APIS = "api/all"  # what --runtime-config calls every API that it does not name
+KUBERNETES_VERSION = "1.37.0"  # default of --kubernetes-version
+STATUS_MANAGER = "kube-apiserver"  # default of --status-manager
+ALL_APIS = "api/all"  # key of --runtime-config for all APIs that it does not name
 GARBAGE_COLLECTOR = "garbage-collector-controller"
 POLICY_STATUS = "validatingadmissionpolicy-status-controller"
 AGGREGATION = "clusterrole-aggregation-controller"
@@ -42,7 +42,7 @@ DEFAULT_ACCOUNTS = "serviceaccount-controller"
 MIGRATOR = "storage-version-migrator-controller"
 NAMESPACE_CONTROLLER = "namespace-controller"
 ALWAYS_ALLOW, ALWAYS_DENY, RBAC = "AlwaysAllow", "AlwaysDeny", "RBAC"  # values of --authorization-mode
-ON_REQUEST = frozenset((DEFAULT_ACCOUNTS,))  # controllers that run where --controllers names them
+ON_REQUEST = frozenset((DEFAULT_ACCOUNTS,))  # controllers that run only if --controllers names them
 CONTROLLERS = ON_REQUEST | {
     GARBAGE_COLLECTOR,
     NAMESPACE_CONTROLLER,
@@ -64,13 +64,13 @@ OLDER_NAMES = {
 
 
 def default_data_dir(environment: Mapping[str, str]) -> str:
-    """Return the data directory of a user who names none."""
+    """Return the default data directory of a user."""
     base = environment.get("XDG_DATA_HOME") or os.path.join(environment.get("HOME") or _home(), ".local", "share")
     return os.path.join(base, "apiext")
 
 
 def _home() -> str:
-    """Return the home of the user of a service without the variable; a container's user may be a mere number."""
+    """Return the home directory without $HOME; the user of a container may have no name, so no entry."""
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
@@ -78,7 +78,7 @@ def _home() -> str:
 
 
 def _is_loopback(address: str) -> bool:
-    """Tell whether nobody but this machine reaches an address."""
+    """Report whether only this machine reaches an address."""
     try:
         return address == "localhost" or ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -86,7 +86,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _is_endpoint(text: str) -> bool:
-    """Tell whether a text is where an etcd may be."""
+    """Report whether a text is a URL of etcd: http, https or unix."""
     if text.startswith("unix:///"):
         return True
     try:
@@ -97,7 +97,7 @@ def _is_endpoint(text: str) -> bool:
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be served; the text says what to change."""
+    """A configuration that no server can run with; the text names the remedy."""
 
 
 STORES = (SQLITE, MEMORY) = ("sqlite", "memory")
@@ -106,7 +106,7 @@ ETCD = "etcd"
 
 
 class EtcdConfig(Struct, frozen=True):
-    """An etcd in which objects live. No servers: they live in a store of this process."""
+    """The etcd that stores objects. Without servers, a store in this process does."""
 
     servers: tuple[str, ...] = ()
     prefix: str = "/registry"
@@ -117,12 +117,22 @@ class EtcdConfig(Struct, frozen=True):
     password: str = ""
     wait: float = 60.0  # seconds to wait for etcd at the start
 
+    def check(self) -> None:
+        """Raise ConfigError with a remedy if no client of etcd can be made of this."""
+        if any("@" in server.partition("://")[2].partition("/")[0] for server in self.servers):
+            raise ConfigError("--etcd-servers: say who we are by --etcd-user, since logs show these URLs")
+        for server in self.servers:
+            if not _is_endpoint(server):
+                raise ConfigError(f"--etcd-servers {server}: use http://host:port, https://host:port or unix:///path")
+        if bool(self.certfile) != bool(self.keyfile):
+            raise ConfigError("--etcd-certfile and --etcd-keyfile go together")
+
     def __repr__(self) -> str:  # without the password
         return f"EtcdConfig({self.servers!r}, {self.prefix!r})"
 
 
 class AuditDelivery(Struct, frozen=True):
-    """How events get to one place: mode, batches, and what is cut."""
+    """Delivery of audit events to one backend: mode, batches and truncation."""
 
     mode: str = "blocking"
     buffer_size: int = 10_000
@@ -137,7 +147,7 @@ class AuditDelivery(Struct, frozen=True):
 
 
 class AuditConfig(Struct, frozen=True):
-    """What is audited, and where it is told (AUD-001). No policy: nothing is."""
+    """Audit policy and backends (AUD-001). Without a policy, no request is audited."""
 
     policy_file: str = ""
     log_path: str = ""
@@ -150,11 +160,11 @@ class AuditConfig(Struct, frozen=True):
     webhook_file: str = ""
     initial_backoff: float = 10.0
     webhook: AuditDelivery = AuditDelivery(mode="batch")
-    shared_lock: str = ""  # file by which several processes take turns at the log
+    shared_lock: str = ""  # lock file for the processes that write the same log
 
 
 class ProxyConfig(Struct, frozen=True):
-    """Who may tell in headers whose requests they are (AUT-001). No CA: nobody."""
+    """Proxies that authenticate users and name them in headers (AUT-001). No CA: no proxy is trusted."""
 
     ca_file: str = ""
     allowed_names: tuple[str, ...] = ()  # none: every certificate of the CA
@@ -165,11 +175,10 @@ class ProxyConfig(Struct, frozen=True):
 
 
 class HeaderConfig(Struct, frozen=True):
-    """What headers of answers say to browsers (LIM-005), and what those of requests say."""
+    """Headers of responses for browsers (LIM-005): allowed origins and Strict-Transport-Security."""
 
     cors_origins: tuple[str, ...] = ()
     hsts: tuple[str, ...] = ()
-    proxy: ProxyConfig = ProxyConfig()
 
 
 NO_HEADERS = HeaderConfig()
@@ -179,7 +188,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class ServiceRanges(Struct, frozen=True):
-    """What services are given: addresses of one network of a family, the first one's first, and ports of nodes."""
+    """Cluster addresses of services, a network for each family, and node ports. The first family is the default."""
 
     networks: tuple[Network, ...] = (
         ipaddress.IPv4Network("10.96.0.0/16"),
@@ -189,74 +198,65 @@ class ServiceRanges(Struct, frozen=True):
 
 
 class Worker(Struct, frozen=True):
-    """Which of the processes behind one port this one is, and what they share (decisions/0024)."""
+    """The number of this process among the workers behind one port (decisions/0024)."""
 
     number: int  # from 1
     of: int
-    board: int = -1  # descriptor of what workers tell each other
+    board: int = -1  # file descriptor of the shared memory of the workers
 
 
-class Config(Struct, frozen=True):
-    """Everything that a server is told at its start."""
+class StoreConfig(Struct, frozen=True):
+    """The store of objects, and how it keeps them. Times are seconds, ``quota`` is bytes.
 
-    data_dir: Path
+    ``named`` is the value of --store: sqlite, memory, or empty. ``kind`` is the store that results.
+    """
+
+    named: str = ""
+    quota: int = 8 << 30
     etcd: EtcdConfig = EtcdConfig()
-    store: str = ""  # as --store says it; see ``kind``
-    store_quota: int = 8 << 30  # bytes that it may have
+    compaction_interval: float = 300.0
+    initialization_timeout: float = 60.0
+    event_ttl: float = 3600.0
+    encryption_config: str = ""
+    encryption_reload: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The store: sqlite or memory in this process, or etcd."""
+        return ETCD if self.etcd.servers else self.named or SQLITE
+
+    def check(self, workers: int) -> None:
+        """Raise ConfigError with a remedy if ``workers`` processes cannot keep objects like this."""
+        self.etcd.check()
+        if self.named not in ("", *STORES):
+            raise ConfigError(f"--store {self.named}: use {' or '.join(STORES)}, or --etcd-servers for an etcd")
+        if self.named and self.etcd.servers:
+            raise ConfigError(
+                f"--store {self.named}: not together with --etcd-servers, since objects are kept in one place"
+            )
+        if self.kind != ETCD and workers > 1:
+            raise ConfigError(
+                f"--workers {workers} needs --etcd-servers: a store in one process cannot be shared by several"
+            )
+        if self.quota < 1:
+            raise ConfigError(f"--store-quota-bytes {self.quota}: the store needs room")
+        if self.encryption_reload and not self.encryption_config:
+            raise ConfigError(
+                "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
+            )
+
+
+class Listening(Struct, frozen=True):
+    """The address of the server, and what holds for each connection."""
+
     bind_address: str = "127.0.0.1"
     port: int = 6443
     insecure: bool = False
-    ready_file: str = ""
-    kubeconfig: str = ""
-    disabled_plugins: frozenset[str] = frozenset()
-    enabled_plugins: frozenset[str] = frozenset()  # those that --enable-admission-plugins names
-    runtime_config: tuple[tuple[str, bool], ...] = ()
-    controllers: tuple[str, ...] = ("*",)
-    cert_dir: str = ""
-    tls_cert_file: str = ""
-    tls_private_key_file: str = ""
-    tls_minor: int = 2  # the oldest TLS version is 1.x
-    tls_sans: tuple[str, ...] = ()
-    client_ca_file: str = ""
-    token_auth_file: str = ""
-    token: str = ""
-    authorization_modes: tuple[str, ...] = (ALWAYS_ALLOW,)
-    service_account_issuers: tuple[str, ...] = ("https://kubernetes.default.svc",)
-    service_account_signing_key_file: str = ""
-    service_account_key_files: tuple[str, ...] = ()
-    longest_token: float = 0.0  # seconds that a requested token may live; 0: no bound
-    service_account_keys_url: str = ""
-    api_audiences: tuple[str, ...] = ()
-    event_ttl: float = 3600.0
-    anonymous_auth: bool = False
-    service_resolver: str = ""
-    webhook_denied: tuple[Network, ...] = ()
-    service_ranges: ServiceRanges = ServiceRanges()
-    encryption_config: str = ""
-    encryption_reload: bool = False
+    shutdown_delay: float = 0.0  # seconds
     headers: HeaderConfig = NO_HEADERS
-    admission_control_config_file: str = ""
-    kubernetes_version: str = KUBERNETES_VERSION
-    status_manager: str = STATUS_MANAGER
-    max_inflight: int = 400
-    max_mutating_inflight: int = 200
-    request_timeout: float = 60.0
-    min_request_timeout: int = 1800
-    compaction_interval: float = 300.0
-    initialization_timeout: float = 60.0
-    shutdown_delay: float = 0.0
-    verbosity: int = 0
-    logging_format: str = ""  # text or json; empty: text on a terminal, else json
-    quiet: bool = False
-    audit: AuditConfig = AuditConfig()
-    workers: int = 1
-    worker: Worker | None = None  # None: the only process, or the supervisor of the workers
 
-    def __repr__(self) -> str:  # without the token
-        return f"Config({str(self.data_dir)!r}, {self.bind_address!r}, {self.port})"
-
-    def checked(self) -> "Config":
-        """Return the configuration, or raise ConfigError with a remedy."""
+    def check(self) -> None:
+        """Raise ConfigError with a remedy if the server cannot or must not listen there."""
         if not self.bind_address:
             raise ConfigError("--bind-address is empty: name an address of this machine, or 0.0.0.0 for all")
         if self.insecure and not _is_loopback(self.bind_address):
@@ -266,72 +266,159 @@ class Config(Struct, frozen=True):
             )
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"--port {self.port} is no port: use 0 for a free one, or 1 to 65535")
-        if any("@" in server.partition("://")[2].partition("/")[0] for server in self.etcd.servers):
-            raise ConfigError("--etcd-servers: say who we are by --etcd-user, since logs show these URLs")
-        for server in self.etcd.servers:
-            if not _is_endpoint(server):
-                raise ConfigError(f"--etcd-servers {server}: use http://host:port, https://host:port or unix:///path")
-        self._check_store()
-        if self.encryption_reload and not self.encryption_config:
-            raise ConfigError(
-                "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
-            )
+
+
+class TlsConfig(Struct, frozen=True):
+    """The serving certificate: files of the administrator, or one that the server makes, also for ``sans``."""
+
+    cert_dir: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    minor: int = 2  # the oldest TLS version is 1.x
+    sans: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise ConfigError if one of two files is missing."""
+        if bool(self.cert_file) != bool(self.key_file):
+            raise ConfigError("--tls-cert-file and --tls-private-key-file go together")
+
+
+class AuthConfig(Struct, frozen=True):
+    """Authentication and authorization of requests."""
+
+    client_ca_file: str = ""
+    token_file: str = ""
+    token: str = ""
+    anonymous: bool = False
+    proxy: ProxyConfig = ProxyConfig()
+    modes: tuple[str, ...] = (ALWAYS_ALLOW,)
+
+    @property
+    def rbac(self) -> bool:
+        """Whether roles authorize requests."""
+        return RBAC in self.modes
+
+    def check(self) -> None:
+        """Raise ConfigError if no client could send the token."""
         if self.token and self.token.split() != [self.token]:
             raise ConfigError("--token: a token has no white space, since no header could bring it")
-        if not self.service_account_issuers:
+
+    def __repr__(self) -> str:  # without the token
+        return f"AuthConfig({self.modes!r})"
+
+
+class TokenConfig(Struct, frozen=True):
+    """The tokens of service accounts."""
+
+    issuers: tuple[str, ...] = ("https://kubernetes.default.svc",)
+    audiences: tuple[str, ...] = ()
+    signing_key_file: str = ""
+    key_files: tuple[str, ...] = ()
+    keys_url: str = ""
+    longest: float = 0.0  # seconds that a requested token may live; 0: no limit
+
+    def check(self) -> None:
+        """Raise ConfigError for tokens without an issuer, or keys at a URL without TLS."""
+        if not self.issuers:
             raise ConfigError("--service-account-issuer is empty: tokens need one")
-        if self.service_account_keys_url and not self.service_account_keys_url.startswith("https://"):
-            raise ConfigError(
-                f"--service-account-jwks-uri requires https scheme, parsed as: {self.service_account_keys_url}"
-            )
-        if bool(self.etcd.certfile) != bool(self.etcd.keyfile):
-            raise ConfigError("--etcd-certfile and --etcd-keyfile go together")
-        if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
-            raise ConfigError("--tls-cert-file and --tls-private-key-file go together")
-        return self
+        if self.keys_url and not self.keys_url.startswith("https://"):
+            raise ConfigError(f"--service-account-jwks-uri requires https scheme, parsed as: {self.keys_url}")
 
-    def _check_store(self) -> None:
-        if self.store not in ("", *STORES):
-            raise ConfigError(f"--store {self.store}: use {' or '.join(STORES)}, or --etcd-servers for an etcd")
-        if self.store and self.etcd.servers:
-            raise ConfigError(
-                f"--store {self.store}: not together with --etcd-servers, since objects are kept in one place"
-            )
-        if self.kind != ETCD and self.workers > 1:
-            raise ConfigError(
-                f"--workers {self.workers} needs --etcd-servers: a store in one process cannot be shared by several"
-            )
-        if self.store_quota < 1:
-            raise ConfigError(f"--store-quota-bytes {self.store_quota}: the store needs room")
 
-    @property
-    def kind(self) -> str:
-        """What keeps objects: sqlite or memory in this process, or etcd."""
-        return ETCD if self.etcd.servers else self.store or SQLITE
+class AdmissionConfig(Struct, frozen=True):
+    """The admission plug-ins that run, and the addresses and users of webhooks."""
 
-    @property
-    def store_file(self) -> Path | None:
-        """The file of the store in this process; None for a store in memory, and for etcd."""
-        return self.data_dir / "store.db" if self.kind == SQLITE else None
-
-    @property
-    def first(self) -> bool:
-        """Whether this process does what only one of a server's may do."""
-        return self.worker is None or self.worker.number == 1
-
-    def enabled(self, api: str, default: bool) -> bool:
-        """Return whether --runtime-config turns an API on: by its name, else with all others."""
-        told = dict(self.runtime_config)
-        return told.get(api, told.get(ALL_APIS, default))
+    disabled: frozenset[str] = frozenset()
+    enabled: frozenset[str] = frozenset()
+    config_file: str = ""
+    service_resolver: str = ""
+    denied_networks: tuple[Network, ...] = ()
 
     def admits(self, plugin: str) -> bool:
         """Return whether an admission plug-in runs."""
         if plugin in OPTIONAL_PLUGINS:
-            return plugin in self.enabled_plugins
-        return plugin not in self.disabled_plugins
+            return plugin in self.enabled
+        return plugin not in self.disabled
+
+
+class ApiConfig(Struct, frozen=True):
+    """The APIs that are served, and the controllers that run."""
+
+    runtime_config: tuple[tuple[str, bool], ...] = ()
+    controllers: tuple[str, ...] = ("*",)
+    kubernetes_version: str = KUBERNETES_VERSION
+    status_manager: str = STATUS_MANAGER
+    service_ranges: ServiceRanges = ServiceRanges()
+
+    def enabled(self, api: str, default: bool) -> bool:
+        """Return whether --runtime-config turns an API on: by its name, else with all APIs."""
+        given = dict(self.runtime_config)
+        return given.get(api, given.get(ALL_APIS, default))
 
     def runs(self, controller: str) -> bool:
-        """Return whether --controllers has a controller run: named, or not named with a minus and all are to run."""
+        """Return whether --controllers names a controller, or names all and does not exclude it."""
         if controller in self.controllers or controller in ON_REQUEST:
             return controller in self.controllers
         return f"-{controller}" not in self.controllers and "*" in self.controllers
+
+
+class RequestConfig(Struct, frozen=True):
+    """How many requests are served at a time (0: no limit), and how long, in seconds."""
+
+    max_inflight: int = 400
+    max_mutating: int = 200
+    timeout: float = 60.0
+    min_watch_timeout: float = 1800
+
+
+class Output(Struct, frozen=True):
+    """The log, and the files that the server writes for its users."""
+
+    ready_file: str = ""
+    kubeconfig: str = ""
+    verbosity: int = 0
+    logging_format: str = ""  # text or json; empty: text on a terminal, else json
+    quiet: bool = False
+
+
+class Config(Struct, frozen=True):
+    """The configuration of a server.
+
+    ``worker`` is None in the only process of a server, and in the supervisor of several.
+    """
+
+    data_dir: Path
+    store: StoreConfig = StoreConfig()
+    listening: Listening = Listening()
+    tls: TlsConfig = TlsConfig()
+    auth: AuthConfig = AuthConfig()
+    tokens: TokenConfig = TokenConfig()
+    admission: AdmissionConfig = AdmissionConfig()
+    apis: ApiConfig = ApiConfig()
+    requests: RequestConfig = RequestConfig()
+    audit: AuditConfig = AuditConfig()
+    output: Output = Output()
+    workers: int = 1
+    worker: Worker | None = None
+
+    def __repr__(self) -> str:  # without the token
+        return f"Config({str(self.data_dir)!r}, {self.listening.bind_address!r}, {self.listening.port})"
+
+    def checked(self) -> "Config":
+        """Return the configuration, or raise ConfigError with a remedy."""
+        self.listening.check()
+        self.store.check(self.workers)
+        self.auth.check()
+        self.tokens.check()
+        self.tls.check()
+        return self
+
+    @property
+    def store_file(self) -> Path | None:
+        """The file of the SQLite store; None for other stores."""
+        return self.data_dir / "store.db" if self.store.kind == SQLITE else None
+
+    @property
+    def first(self) -> bool:
+        """Whether this process does the work that only one worker may do."""
+        return self.worker is None or self.worker.number == 1

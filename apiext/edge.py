@@ -61,17 +61,17 @@ def identity(config: Config, find: Find) -> Identity:
 
     ``find`` finds service accounts, and what their tokens are bound to.
     """
-    key = Path(config.service_account_signing_key_file or config.data_dir / "pki" / "service-accounts.key")
-    former = [key for file in config.service_account_key_files for key in _verifiers(file)]
+    key = Path(config.tokens.signing_key_file or config.data_dir / "pki" / "service-accounts.key")
+    former = [key for file in config.tokens.key_files for key in _verifiers(file)]
     accounts = Tokens(
-        key, config.service_account_issuers, config.api_audiences, find, former=former, longest=config.longest_token
+        key, config.tokens.issuers, config.tokens.audiences, find, former=former, longest=config.tokens.longest
     )
-    if config.service_account_signing_key_file:
+    if config.tokens.signing_key_file:
         with launch.file_of("service-account-signing-key-file", key):
             accounts.check()
     elif config.worker is not None:
         accounts.signer()  # the first worker is alone when it comes here: one key for all
-    if config.insecure:
+    if config.listening.insecure:
         return Identity(None, Everyone(), "", accounts)
     from apiext.auth.certificates import load_token  # imports cryptography, which takes 40 ms
 
@@ -79,14 +79,14 @@ def identity(config: Config, find: Find) -> Identity:
     with launch.file_of(flag, place):
         certificate = ServingCertificate(load, renews=config.first)
     serving = certificate.current
-    token = config.token or load_token(config.data_dir / "admin.token")
+    token = config.auth.token or load_token(config.data_dir / "admin.token")
     users = {token: SUPERUSER}
-    if config.token_auth_file:
-        with launch.file_of("token-auth-file", config.token_auth_file):
-            users |= authentication.read_token_file(Path(config.token_auth_file))
-    client_ca, proxy = config.client_ca_file or serving.authority, config.headers.proxy
+    if config.auth.token_file:
+        with launch.file_of("token-auth-file", config.auth.token_file):
+            users |= authentication.read_token_file(Path(config.auth.token_file))
+    client_ca, proxy = config.auth.client_ca_file or serving.authority, config.auth.proxy
     with launch.file_of("tls-cert-file", serving.certificate):
-        context = tls_context(str(serving.certificate), str(serving.key), config.tls_minor)
+        context = tls_context(str(serving.certificate), str(serving.key), config.tls.minor)
     if client_ca:
         with launch.file_of("client-ca-file", client_ca):
             ask_clients(context, client_ca)
@@ -151,13 +151,13 @@ def _serving_of(config: Config) -> tuple[str, Path, Callable[[], Serving]]:
     """
     from apiext.auth import certificates  # imports cryptography
 
-    directory, in_directory = config.data_dir / "pki", Path(config.cert_dir or "") / "apiserver.crt"
-    if config.tls_cert_file or (config.cert_dir and in_directory.exists()):
-        given = Path(config.tls_cert_file or in_directory)
-        key = Path(config.tls_private_key_file) if config.tls_cert_file else given.with_suffix(".key")
+    directory, in_directory = config.data_dir / "pki", Path(config.tls.cert_dir or "") / "apiserver.crt"
+    if config.tls.cert_file or (config.tls.cert_dir and in_directory.exists()):
+        given = Path(config.tls.cert_file or in_directory)
+        key = Path(config.tls.key_file) if config.tls.cert_file else given.with_suffix(".key")
         return "tls-cert-file", given, lambda: certificates.given_serving(given, key)
-    with launch.file_of("tls-san", ",".join(config.tls_sans)):
-        names = certificates.serving_names(config.bind_address, config.tls_sans)
+    with launch.file_of("tls-san", ",".join(config.tls.sans)):
+        names = certificates.serving_names(config.listening.bind_address, config.tls.sans)
     return (
         "data-dir",
         directory,
@@ -182,7 +182,7 @@ async def listen(
         telemetry.add(family)
     for told in (timing.COMPILATION, timing.EVALUATION, timing.RATCHETING, HANDSHAKE_ERRORS, *metrics.FAMILIES):
         telemetry.add(told)
-    if config.encryption_config:
+    if config.store.encryption_config:
         from apiext.controllers import resealing
 
         for told in resealing.FAMILIES:
@@ -199,23 +199,16 @@ async def listen(
         verbs.authorizer,
         health,
         Settings(
-            host=config.bind_address,
-            port=config.port,
-            reuse_port=config.worker is not None,
+            listening=config.listening,
+            requests=config.requests,
             workers=config.worker.of if config.worker is not None else 1,
             tls=known.tls,
             certificate=known.certificate,
-            version=f"v{config.kubernetes_version}",
-            anonymous=config.anonymous_auth,
-            shutdown_delay=config.shutdown_delay,
-            request_timeout=config.request_timeout,
-            min_watch_timeout=config.min_request_timeout,
-            max_inflight=config.max_inflight,
-            max_mutating=config.max_mutating_inflight,
+            version=f"v{config.apis.kubernetes_version}",
+            anonymous=config.auth.anonymous,
             access_log=_access_log(config),
-            headers=config.headers,
             proxies=known.proxies,
-            issuer=Issuer(known.accounts, config.service_account_keys_url, "http" if known.tls is None else "https"),
+            issuer=Issuer(known.accounts, config.tokens.keys_url, "http" if known.tls is None else "https"),
         ),
         telemetry,
         auditor,
@@ -223,15 +216,15 @@ async def listen(
     try:
         await server.start()
     except OSError as error:
-        raise launch.refused(config, error) from error
+        raise launch.refused(config.listening, error) from error
     return server
 
 
 def _access_log(config: Config) -> access.AccessLog | None:
-    if config.verbosity < logs.REQUESTS:
+    if config.output.verbosity < logs.REQUESTS:
         return None
     number = config.worker.number if config.worker is not None else 0
-    return access.AccessLog(sys.stderr.fileno(), logs.formatter(config.logging_format, number))
+    return access.AccessLog(sys.stderr.fileno(), logs.formatter(config.output.logging_format, number))
 
 
 def _worker_family(worker: Worker) -> Family:
@@ -252,9 +245,9 @@ def _endpoints_of(check: str) -> Sequence[str]:
 
 def write_kubeconfig(config: Config, known: Identity, url: str) -> Path:
     """Write the admin kubeconfig, readable by its owner only."""
-    path = Path(config.kubeconfig or config.data_dir / "admin.kubeconfig").absolute()
-    with launch.file_of("kubeconfig", config.kubeconfig or path):
-        if config.kubeconfig:
+    path = Path(config.output.kubeconfig or config.data_dir / "admin.kubeconfig").absolute()
+    with launch.file_of("kubeconfig", config.output.kubeconfig or path):
+        if config.output.kubeconfig:
             kubeconfig.check_replaceable(path)
         kubeconfig.write(path, kubeconfig.Access(url, known.ca, known.token))
     return path

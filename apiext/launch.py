@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from apiext import cli, files, logs, sockets
-from apiext.config import ALWAYS_ALLOW, ETCD, Config, ConfigError
+from apiext.config import ALWAYS_ALLOW, ETCD, Config, ConfigError, Listening
 from apiext.embedded.opening import holder
 from apiext.streams import is_stream
 
@@ -69,10 +69,10 @@ def file_of(flag: str, file: object) -> Iterator[None]:
 
 def open_log(config: Config) -> None:
     """Write the log of a process of this server, as its configuration wants it."""
-    logs.open_log(config.logging_format, config.worker.number if config.worker is not None else 0)
-    logs.set_verbosity(config.verbosity, quiet=config.quiet)
+    logs.open_log(config.output.logging_format, config.worker.number if config.worker is not None else 0)
+    logs.set_verbosity(config.output.verbosity, quiet=config.output.quiet)
     if config.worker is None:
-        where = ", ".join(config.etcd.servers) or str(config.store_file or "memory")
+        where = ", ".join(config.store.etcd.servers) or str(config.store_file or "memory")
         log.info("starting", extra=logs.fields(event="starting", pid=os.getpid(), store=where))
 
 
@@ -86,13 +86,13 @@ def age() -> float:
     return max(found, 0.0)
 
 
-def refused(config: Config, error: OSError) -> Exception:
-    """Return what to say when the address cannot be listened on."""
+def refused(listening: Listening, error: OSError) -> Exception:
+    """Return the error of an address at which the server cannot listen."""
     if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-        text = f"--bind-address {config.bind_address}: {error.strerror or error}; name an address of this machine"
+        text = f"--bind-address {listening.bind_address}: {error.strerror or error}; name an address of this machine"
         return ConfigError(text)
     return PortInUseError(
-        f"cannot listen on {config.bind_address}:{config.port}: {os.strerror(error.errno)}; "
+        f"cannot listen on {listening.bind_address}:{listening.port}: {os.strerror(error.errno)}; "
         "choose another --port, or 0 for a free one"
     )
 
@@ -125,48 +125,49 @@ def ended(config: Config, code: int) -> int:
 
 def facts_of(config: Config, ready: Ready) -> dict[str, Any]:
     """Return what the ready file holds."""
+    etcd = config.store.etcd
     return {
         "url": ready.url,
         "pid": os.getpid(),
         "kubeconfig": ready.kubeconfig,
-        "store": {"kind": config.kind, "path": str(file) if (file := config.store_file) else None},
-        "etcd": {"endpoints": servers, "prefix": config.etcd.prefix} if (servers := config.etcd.servers) else None,
+        "store": {"kind": config.store.kind, "path": str(file) if (file := config.store_file) else None},
+        "etcd": {"endpoints": etcd.servers, "prefix": etcd.prefix} if etcd.servers else None,
     }
 
 
 def announce(config: Config, ready: Ready) -> None:
     """Write the ready file and say what to type next."""
     facts = facts_of(config, ready)
-    if config.ready_file:
-        with file_of("ready-file", config.ready_file):
-            path = files.target(Path(config.ready_file))
+    if config.output.ready_file:
+        with file_of("ready-file", config.output.ready_file):
+            path = files.target(Path(config.output.ready_file))
             path.parent.mkdir(parents=True, exist_ok=True)
             files.write(path, (json.dumps(facts) + "\n").encode())
     tell_init("READY=1")
-    if config.quiet:
+    if config.output.quiet:
         return
     took = round(age() * 1000)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # the soft limit is raised to it
     where = str(config.store_file or "memory, gone with this process,")
-    if config.kind == ETCD:
-        where = ", ".join(config.etcd.servers)
-    if config.insecure:
+    if config.store.kind == ETCD:
+        where = ", ".join(config.store.etcd.servers)
+    if config.listening.insecure:
         mode = "http, no authentication"
-    elif config.authorization_modes[0] == ALWAYS_ALLOW:
+    elif config.auth.modes[0] == ALWAYS_ALLOW:
         mode = "https, every authenticated user may do everything"
     else:
-        mode = f"https, requests are authorized by {', '.join(config.authorization_modes)}"
+        mode = f"https, requests are authorized by {', '.join(config.auth.modes)}"
     if config.workers > 1:
         mode += f"; {config.workers} workers"
     lines = (
-        f"objects are kept in {where} under {config.etcd.prefix}",
+        f"objects are kept in {where} under {config.store.etcd.prefix}",
         "",
         "You can use it now:",
         f"  export KUBECONFIG={shlex.quote(ready.kubeconfig)}",
         "  kubectl get crd",
     )
     told = {"event": "ready", **facts, "milliseconds": took, "maxOpenFiles": most}
-    text = f"apiext is ready after {took} ms: {ready.url} (Kubernetes {config.kubernetes_version}; {mode})"
+    text = f"apiext is ready after {took} ms: {ready.url} (Kubernetes {config.apis.kubernetes_version}; {mode})"
     log.info("%s", text, extra={**logs.fields(**told), "lines": lines})
 
 
@@ -213,8 +214,8 @@ def forget_earlier(config: Config) -> None:
 
     One that runs and has our directory or port keeps it, since this start fails; who gets them all the same asks again.
     """
-    path = Path(config.ready_file)
-    if config.ready_file and not is_stream(path):
+    path = Path(config.output.ready_file)
+    if config.output.ready_file and not is_stream(path):
         with file_of("ready-file", path):
             path = files.target(path)
             if not _keeps_us_out(config, _told(path)):
@@ -226,8 +227,8 @@ def retract(config: Config) -> None:
     tell_init("STOPPING=1")
     if config.worker is None:
         log.info("stopping", extra=logs.fields(event="stopping", pid=os.getpid()))
-    path = Path(config.ready_file)
-    if config.ready_file and not is_stream(path):
+    path = Path(config.output.ready_file)
+    if config.output.ready_file and not is_stream(path):
         with contextlib.suppress(OSError):
             path = files.target(path)
             if _told(path).get("pid") == os.getpid():
@@ -241,8 +242,10 @@ def _keeps_us_out(config: Config, told: Mapping[str, Any]) -> bool:
         return False
     if config.store_file is not None and holder(config.store_file) == pid:
         return True
-    there = str(told.get("url")).endswith(f":{config.port}")  # no other has 0 there
-    return there and sockets.is_taken(config.bind_address, config.port)  # pids are used again, also by strangers
+    there = str(told.get("url")).endswith(f":{config.listening.port}")  # no other has 0 there
+    return there and sockets.is_taken(
+        config.listening.bind_address, config.listening.port
+    )  # pids are used again, also by strangers
 
 
 def _is_running(pid: int) -> bool:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from apiext import cli, launch, limits
 from apiext.board import Board
-from apiext.config import Config, ConfigError, Worker
+from apiext.config import Config, ConfigError, Listening, Worker
 from apiext.etcd.channel import jittered
 from apiext.sockets import hold, is_unspecified
 
@@ -107,7 +107,7 @@ class Supervisor:
         until = loop.time() + limits.WORKER_LEAVE
         while True:
             try:
-                return stack.enter_context(reserved(self._config))
+                return stack.enter_context(reserved(self._config.listening))
             except launch.PortInUseError:
                 if loop.time() > until or self._stop.is_set():
                     raise
@@ -135,7 +135,7 @@ class Supervisor:
         launch.retract(self._config)
         for slot in self._slots:
             slot.end(signal.SIGTERM)
-        _, late = await asyncio.wait(keepers, timeout=self._config.shutdown_delay + limits.WORKER_STOP)
+        _, late = await asyncio.wait(keepers, timeout=self._config.listening.shutdown_delay + limits.WORKER_STOP)
         if late:
             log.error("%d workers did not end in time; they are killed", len(late))
         for slot in self._slots:
@@ -265,23 +265,26 @@ class Slot:
 
 
 def share(config: Config, port: int, worker: Worker) -> Config:
-    """Return the configuration of one worker: its part of what the server may do at a time, and what it need not do."""
-    first = worker.number == 1
+    """Return the configuration of one worker: its share of the requests at a time, and its part of the work."""
+    first, requests = worker.number == 1, config.requests
     return replace(
         config,
-        port=port,
-        ready_file="",
-        max_inflight=-(-config.max_inflight // worker.of),
-        max_mutating_inflight=-(-config.max_mutating_inflight // worker.of),
-        controllers=config.controllers if first else (),
-        compaction_interval=config.compaction_interval if first else 0.0,
+        listening=replace(config.listening, port=port),
+        output=replace(config.output, ready_file=""),
+        requests=replace(
+            requests,
+            max_inflight=-(-requests.max_inflight // worker.of),
+            max_mutating=-(-requests.max_mutating // worker.of),
+        ),
+        apis=config.apis if first else replace(config.apis, controllers=()),
+        store=config.store if first else replace(config.store, compaction_interval=0.0),
         audit=replace(config.audit, shared_lock=str(config.data_dir / "audit.lock")),
         worker=worker,
     )
 
 
 @contextlib.contextmanager
-def reserved(config: Config) -> Iterator[int]:
+def reserved(listening: Listening) -> Iterator[int]:
     """Hold the address for the workers, which listen there with SO_REUSEPORT; yield the port. Raises as ``refused``.
 
     Sockets that are bound and do not listen keep out any program that wants the address alone, and any port when 0 is
@@ -290,11 +293,11 @@ def reserved(config: Config) -> Iterator[int]:
     """
     with contextlib.ExitStack() as stack:
         try:
-            port = hold(stack, config.bind_address, config.port)
-            host = "::" if is_unspecified(config.bind_address) else config.bind_address
+            port = hold(stack, listening.bind_address, listening.port)
+            host = "::" if is_unspecified(listening.bind_address) else listening.bind_address
             _take_name(stack, f"\0apiext {os.geteuid()} {host}:{port}")
         except OSError as error:
-            raise launch.refused(config, error) from error
+            raise launch.refused(listening, error) from error
         yield port
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from apiext.admission.configured import POLICIES
 from apiext.auth.tokens import Tokens
 from apiext.catalog.served import LiveCatalog, ServedResource
-from apiext.config import AGGREGATION, NAMESPACE_CONTROLLER, RBAC, Config
+from apiext.config import AGGREGATION, NAMESPACE_CONTROLLER, ApiConfig, StoreConfig, Worker
 from apiext.controllers.account_tokens import AccountTokens
 from apiext.controllers.aggregation import Aggregation
 from apiext.controllers.approval import Approval
@@ -44,22 +44,34 @@ SERVICES = GroupResource("", "services")
 
 
 class Controllers:
-    """The running controllers; ``serving`` answers questions of verbs about definitions."""
+    """The running controllers; ``serving`` answers questions of verbs about definitions.
 
-    def __init__(self, store: CachedStore, live: LiveCatalog, clock: Callable[[], str], config: Config) -> None:
-        manager = config.status_manager
+    ``clock()`` is the time in the form of metadata.
+    """
+
+    def __init__(
+        self,
+        store: CachedStore,
+        live: LiveCatalog,
+        clock: Callable[[], str],
+        apis: ApiConfig,
+        settings: StoreConfig,
+        worker: Worker | None = None,
+    ) -> None:
+        manager = apis.status_manager
+        self._apis = apis
         definitions = Definitions(store.add(DEFINITIONS, namespaced=False))
         guards = Guards(store, store.add(GUARDS, namespaced=False), definitions)
         statuses = Statuses(store, live, definitions.collection, "v1", manager)
-        self._store, self._initialization_timeout = store, config.initialization_timeout
+        self._store, self._initialization_timeout = store, settings.initialization_timeout
         self._definitions = definitions
         self._guards = guards
         self.serving = Serving(store, live, definitions, guards)
         self._namespaces = Namespaces(
             store, live, store.add(NAMESPACES, namespaced=False), clock, manager, self.serving.complete
         )
-        if config.worker is not None:
-            self.serving.peers = Peers(config.worker, store, self.serving.settled)
+        if worker is not None:
+            self.serving.peers = Peers(worker, store, self.serving.settled)
         self._establishing = Establishing(live, definitions, statuses, clock, self.serving.everywhere)
         self._finalizing = Finalizing(store, live, definitions, guards, statuses, clock)
         self._approval = Approval(definitions, statuses, clock)
@@ -72,10 +84,10 @@ class Controllers:
             "nonstructural": Loop("nonstructural", self._nonstructural.reconcile, width=1),
             "finalizing": Loop("finalizing", self._finalizing.reconcile, width=4),
         }
-        if config.runs(NAMESPACE_CONTROLLER):
+        if apis.runs(NAMESPACE_CONTROLLER):
             self._loops["namespaces"] = Loop("namespaces", self._namespaces.reconcile, width=4)
         self._first = Loop("first namespaces", lambda _: self._namespaces.create_missing(), width=1)
-        self._compaction = Compaction(store, config.compaction_interval)
+        self._compaction = Compaction(store, settings.compaction_interval)
         self._garbage: Garbage | None = None
         self._tokens: AccountTokens | None = None
         self._uses: TokenUses | None = None
@@ -85,11 +97,16 @@ class Controllers:
         self._migrations: Migrations | None = None
         self._defaults: DefaultRoles | None = None
 
-    async def start(self, group: asyncio.TaskGroup, store: CachedStore) -> None:
-        """Wait for the stored definitions, then start everything."""
+    async def start(self, group: asyncio.TaskGroup, builtin: Sequence[ServedResource]) -> None:
+        """Serve built-in kinds, wait for the stored definitions, then start everything; raise store errors.
+
+        The store has started, and has the collections of the built-in kinds (``add_collections``). ``wait_synced``
+        waits until all stored definitions are served.
+        """
+        self.serving.serve_builtin(builtin)
         for collection in (self._definitions.collection, self._guards.collection, self._namespaces.collection):
             await collection.wait_ready()
-        await store.fresh()
+        await self._store.fresh()
         self._definitions.start()
         if self.serving.peers is not None:
             self.serving.peers.follow()
@@ -167,11 +184,11 @@ class Controllers:
             self._migrations = Migrations(verbs, self.serving, collection, self._definitions.collection)
             self._migrations.start(group)
 
-    def keep_roles(self, group: asyncio.TaskGroup, verbs: Verbs, config: Config) -> None:
-        """Have aggregated cluster roles filled in from now on, and the default ones there if requests need them."""
+    def keep_roles(self, group: asyncio.TaskGroup, verbs: Verbs, *, needed: bool) -> None:
+        """Aggregate cluster roles from now on; create the default roles if requests need them."""
         self._defaults = DefaultRoles(verbs)
-        self._defaults.start(group, needed=RBAC in config.authorization_modes)
-        if config.runs(AGGREGATION):
+        self._defaults.start(group, needed=needed)
+        if self._apis.runs(AGGREGATION):
             self._aggregation = Aggregation(verbs, self._defaults.wait_done)
             self._aggregation.start(group)
 
@@ -242,32 +259,14 @@ class Controllers:
             self._loops["namespaces"].add(change.entry.name)
 
 
-async def start(
-    group: asyncio.TaskGroup,
-    store: CachedStore,
-    live: LiveCatalog,
-    clock: Callable[[], str],
-    builtin: Sequence[ServedResource],
-    *,
-    config: Config,
-    decoder: Decoder | None = None,
-) -> Controllers:
-    """Start all controllers in the group, over a started store. Raises store errors.
-
-    Built-in resources are put into the catalog and the store, unless they are there. ``clock()`` is the time as
-    metadata shows it; ``decoder`` decodes built-in kinds that other servers stored. Returns once the controllers run;
-    ``wait_synced`` waits for all stored definitions.
-    """
+def add_collections(store: CachedStore, builtin: Sequence[ServedResource], decoder: Decoder | None = None) -> None:
+    """Add the collections of built-in kinds; ``decoder`` decodes objects that kube-apiserver stored in protobuf."""
     for served in builtin:
         if served.review:
             continue
         collection = store.add(served.stored_resource, served.namespaced, decoder)
         collection.ttl = collection.ttl or served.ttl
         collection.following.outdated.append(served.outdated)
-    controllers = Controllers(store, live, clock, config)
-    controllers.serving.serve_builtin(builtin)
-    await controllers.start(group, store)
-    return controllers
 
 
 async def follow_services(store: CachedStore, addresses: Addresses) -> None:

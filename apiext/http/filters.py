@@ -213,7 +213,7 @@ async def bound(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
         return await handler(exchange)
     info = exchange.info
     kind = info.verb in _MUTATING
-    running, most = gate.running, gate.max_mutating if kind else gate.max_inflight  # 0: any number
+    running, most = gate.running, gate.requests.max_mutating if kind else gate.requests.max_inflight  # 0: any number
     if 0 < most <= running[kind] and (info.is_resource or not is_public(exchange.path)):
         nothing = ("",) * 5  # not known yet, and not to be made up by URLs
         gate.telemetry.terminated.slot(exchange.method, *nothing, "apiserver", "429").value += 1
@@ -221,10 +221,10 @@ async def bound(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     running[kind] += 1
     task = None
     try:
-        task = gate.deadlines.begin(exchange.started + gate.request_timeout)
-        if 0 < exchange.given < gate.request_timeout:
+        task = gate.deadlines.begin(exchange.started + gate.requests.timeout)
+        if 0 < exchange.given < gate.requests.timeout:
             return await _promptly(handler, exchange, exchange.started + exchange.given)
-        exchange.deadline = exchange.started + min(gate.request_timeout, limits.REQUEST_DEADLINE)
+        exchange.deadline = exchange.started + min(gate.requests.timeout, limits.REQUEST_DEADLINE)
         return await handler(exchange)
     except asyncio.CancelledError as error:
         if task is None or gate.deadlines.remove(task):

@@ -11,7 +11,8 @@ from apiext.audit.auditor import Auditor
 from apiext.auth.authentication import Authenticator, BadCredential, Doubtful
 from apiext.auth.authorization import Authorizer, is_public
 from apiext.auth.user import ANONYMOUS, User
-from apiext.http import front_page, limits
+from apiext.config import RequestConfig
+from apiext.http import front_page
 from apiext.http.exchange import Exchange, Labels
 from apiext.http.pages import Judge
 from apiext.meta import status
@@ -86,9 +87,7 @@ class Gate(Struct, eq=False):
     authorizer: Authorizer
     telemetry: Telemetry
     anonymous: bool = False
-    request_timeout: float = limits.REQUEST_TIMEOUT
-    max_inflight: int = limits.MAX_INFLIGHT
-    max_mutating: int = limits.MAX_MUTATING_INFLIGHT
+    requests: RequestConfig = RequestConfig()
     auditor: Auditor | None = None
     proxies: "Proxies | None" = None
     pages: Judge | None = None  # refuses what pages in a browser must not do

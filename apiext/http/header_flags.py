@@ -1,4 +1,4 @@
-"""kube-apiserver's flags about headers: what browsers are told, and what proxies may tell (LIM-005, AUT-001)."""
+"""Flags of kube-apiserver about headers: those for browsers, and those of authenticating proxies (LIM-005, AUT-001)."""
 
 import csv
 from collections.abc import Callable, Mapping
@@ -39,8 +39,8 @@ _USUAL = {
 }
 
 
-def read(values: Mapping[str, str], warn: Callable[[str], None]) -> HeaderConfig:
-    """Return what the flags say; raises ConfigError with upstream's words."""
+def read(values: Mapping[str, str], warn: Callable[[str], None]) -> tuple[HeaderConfig, ProxyConfig]:
+    """Parse the flags; raise ConfigError with upstream's texts."""
     lists = {name: _listed(values[name]) for name, *_ in FLAGS if name not in ("goaway-chance", _CA)}
     faults = [
         *_goaway(values["goaway-chance"]),
@@ -58,7 +58,7 @@ def read(values: Mapping[str, str], warn: Callable[[str], None]) -> HeaderConfig
         lists["requestheader-group-headers"],
         lists["requestheader-extra-headers-prefix"],
     )
-    return HeaderConfig(lists["cors-allowed-origins"], lists["strict-transport-security-directives"], proxy)
+    return HeaderConfig(lists["cors-allowed-origins"], lists["strict-transport-security-directives"]), proxy
 
 
 _CA = "requestheader-client-ca-file"
@@ -119,9 +119,9 @@ def _proxy(lists: Mapping[str, tuple[str, ...]], warn: Callable[[str], None]) ->
     for name, usual in _USUAL.items():
         if not lists[name] or usual.lower() in {header.lower() for header in lists[name]}:
             continue
-        told = f"--{name} is set without specifying the standard {usual} header"
+        text = f"--{name} is set without specifying the standard {usual} header"
         if usual == "X-Remote-Uid":
-            faults.append(f"{told} - API aggregation will not work")
+            faults.append(f"{text} - API aggregation will not work")
         else:
-            warn(told)
+            warn(text)
     return faults

@@ -4,11 +4,6 @@
 BODY_SKIPPED = 256 * 1024
 # Seconds of a write. Beyond: 504. Upstream: requestTimeoutUpperBound.
 REQUEST_DEADLINE = 34.0
-# Seconds of a request that is no watch, unless --request-timeout says otherwise. Beyond: 504. Upstream: the same.
-REQUEST_TIMEOUT = 60.0
-# Seconds of a watch without a timeout, up to twice as many, unless --min-request-timeout says otherwise. Beyond: the
-# watch ends. Upstream: the same.
-MIN_WATCH_TIMEOUT = 1800
 # Seconds of a watch that a client asks for. Beyond: this many. Upstream: the number overflows, and the watch ends.
 MAX_WATCH_TIMEOUT = 10**9
 # Seconds until a body has arrived. Beyond: 408.
@@ -32,10 +27,6 @@ UNAUTHENTICATED = 2_000
 # Bytes of a request head after which its connection stays open. Beyond: it is closed, since its parser keeps the head
 # in memory.
 HEAD_KEPT = 128 * 1024
-# Reads at a time, unless --max-requests-inflight says otherwise. Beyond: 429. Upstream: the same.
-MAX_INFLIGHT = 400
-# Writes at a time, unless --max-mutating-requests-inflight says otherwise. Beyond: 429. Upstream: the same.
-MAX_MUTATING_INFLIGHT = 200
 # Lists of several segments made at a time. Beyond: they wait.
 LISTS_AT_ONCE = 4
 # Bytes of a body or stored object that need no memory budget. Beyond: the request waits or is refused if memory is

@@ -14,6 +14,7 @@ from msgspec.structs import force_setattr, replace
 from apiext import limits as server_limits
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
 from apiext.catalog.stored import Unreadable
+from apiext.config import RequestConfig
 from apiext.documents import limits as documents_limits
 from apiext.documents.document import Document
 from apiext.documents.encoding import DecodeError, decode_json, decode_overflowing, decode_yaml, root_members
@@ -87,7 +88,7 @@ class Resources:
         telemetry: Telemetry,
         clock: SecondClock,
         compressor: Compressor,
-        min_watch_timeout: float = limits.MIN_WATCH_TIMEOUT,
+        min_watch_timeout: float = RequestConfig().min_watch_timeout,
         memory: Memory | None = None,
     ) -> None:
         self.operations = operations

@@ -12,7 +12,7 @@ from apiext.audit.auditor import Auditor
 from apiext.auth.authentication import Authenticator
 from apiext.auth.authorization import Authorizer, always_allow
 from apiext.auth.serving import ServingCertificate
-from apiext.config import NO_HEADERS, HeaderConfig
+from apiext.config import Listening, RequestConfig
 from apiext.http import limits, pages, responses
 from apiext.http.access import AccessLog, logging_to
 from apiext.http.announcing import announcing
@@ -46,23 +46,16 @@ log = logging.getLogger(__name__)
 
 
 class Settings(Struct, frozen=True):
-    """How the server listens. ``tls`` is None for plain http; seconds where not said otherwise."""
+    """How the server listens. ``tls`` is None for plain http."""
 
-    host: str = "127.0.0.1"
-    port: int = 0
+    listening: Listening = Listening(port=0)
+    requests: RequestConfig = RequestConfig()
     tls: ssl.SSLContext | None = None
     certificate: ServingCertificate | None = None  # the one that ``tls`` shows, if it may change
     version: str = "v1.35.0"
     anonymous: bool = False
-    reuse_port: bool = False
-    workers: int = 1  # processes that share the memory
-    shutdown_delay: float = 0.0
-    request_timeout: float = limits.REQUEST_TIMEOUT
-    min_watch_timeout: float = limits.MIN_WATCH_TIMEOUT
-    max_inflight: int = limits.MAX_INFLIGHT
-    max_mutating: int = limits.MAX_MUTATING_INFLIGHT
+    workers: int = 1  # processes that share the port and the memory
     access_log: AccessLog | None = None  # has a line for each request
-    headers: HeaderConfig = NO_HEADERS
     proxies: "Proxies | None" = None
     issuer: Issuer | None = None
 
@@ -117,23 +110,20 @@ class HttpServer:
             authorizer,
             telemetry,
             settings.anonymous,
-            settings.request_timeout,
-            settings.max_inflight,
-            settings.max_mutating,
+            settings.requests,
             auditor,
             settings.proxies,
-            None if authenticator.asks else pages.judge(settings.headers.cors_origins),
+            None if authenticator.asks else pages.judge(settings.listening.headers.cors_origins),
         )
         resources = Resources(
-            operations, telemetry, self.clock, self.compressor, settings.min_watch_timeout, self.memory
+            operations, telemetry, self.clock, self.compressor, settings.requests.min_watch_timeout, self.memory
         )
         routes = Routes(resources, health, telemetry, version_document(settings.version), settings.issuer)
         chain = filters(audited=auditor is not None, judged=authorizer is not always_allow)
         self._access = settings.access_log
         if self._access is not None:
             chain.insert(1, logging_to(self._access))
-        config, secured = settings.headers, settings.tls is not None
-        announce = announcing(config, tls=secured)
+        announce = announcing(settings.listening.headers, tls=settings.tls is not None)
         if announce is not None:
             chain.insert(1, announce)  # all that is refused behind it may be read by pages, too
         self.answer: Handler = compose(gate, chain, routes.answer)
@@ -151,7 +141,8 @@ class HttpServer:
     @property
     def url(self) -> str:
         """Where clients find the server."""
-        host = "127.0.0.1" if is_unspecified(self.settings.host) else self.settings.host
+        address = self.settings.listening.bind_address
+        host = "127.0.0.1" if is_unspecified(address) else address
         shown = f"[{host}]" if ":" in host else host
         return f"{'https' if self.settings.tls else 'http'}://{shown}:{self.port}"
 
@@ -181,14 +172,11 @@ class HttpServer:
             max_headers=limits.MAX_HEADERS,
             max_field_size=meta_limits.MAX_LINE,
         )
-        settings = self.settings
-        place: dict[str, Any] = {
-            "host": settings.host,
-            "port": settings.port,
-            "reuse_port": settings.reuse_port or None,
-        }
-        if is_unspecified(settings.host):
-            place = {"sock": everywhere(settings.port, reuse_port=settings.reuse_port)}
+        settings, address, port = self.settings, self.settings.listening.bind_address, self.settings.listening.port
+        shared = settings.workers > 1
+        place: dict[str, Any] = {"host": address, "port": port, "reuse_port": shared or None}
+        if is_unspecified(address):
+            place = {"sock": everywhere(port, reuse_port=shared)}
         self._server = await loop.create_server(
             self._listener,
             **place,
@@ -216,8 +204,8 @@ class HttpServer:
         Requests that take more than ``drain`` seconds are told that their time is over.
         """
         self.begin_shutdown()
-        if self.settings.shutdown_delay:
-            await asyncio.sleep(self.settings.shutdown_delay)
+        if self.settings.listening.shutdown_delay:
+            await asyncio.sleep(self.settings.listening.shutdown_delay)
         server, listener = self._server, self._listener
         if server is None or listener is None:
             return

@@ -13,7 +13,7 @@ from apiext.auth.authorization import Attributes, Authorizer
 from apiext.auth.user import ACCOUNT_PREFIX, User, account_groups
 from apiext.catalog.converted import Converted, NeedsConversion
 from apiext.catalog.served import LiveCatalog, ServedResource
-from apiext.config import Config
+from apiext.config import AdmissionConfig
 from apiext.conversion.webhook import Converter
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode
@@ -32,9 +32,14 @@ def chain(
     posters: Callable[[str], Poster],
     converter: Converter,
     authorizer: Authorizer,
-    config: Config,
+    config: AdmissionConfig,
+    *,
+    several: bool,
 ) -> Chain:
-    """Return the enabled plug-ins in their order; ``posters`` returns the webhook client of one."""
+    """Return the enabled plug-ins in their order.
+
+    ``posters`` returns the webhook client of a plug-in; ``several`` says that the server has several workers.
+    """
     metrics = Metrics()
     around = Surroundings(
         Namespaces(catalog, store),
@@ -42,7 +47,7 @@ def chain(
         metrics,
         conversion(converter),
         lambda user, asked: _may(authorizer, user, asked),
-        config.worker is not None,
+        several,
     )
     return Chain(plugins(catalog, store, around, config.admits, posters), metrics)
 

@@ -3,12 +3,13 @@
 import os
 import pwd
 import re
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
 from apiext import cli
-from apiext.config import ConfigError, default_data_dir
+from apiext.config import Config, ConfigError, default_data_dir
 
 UPSTREAM = [
     "etcd-servers",
@@ -65,7 +66,7 @@ SAMPLES = {
 }
 
 
-def parse(*arguments: str, **environment: str) -> tuple[object, list[str]]:
+def parse(*arguments: str, **environment: str) -> tuple[Config, list[str]]:
     """Return the configuration of a command line, and what was warned about."""
     warnings: list[str] = []
     return cli.parse_serve(arguments, environment, warnings.append), warnings
@@ -95,8 +96,8 @@ def test_the_order_is_flag_then_environment_then_file_then_default(tmp_path: Pat
         {"APIEXT_PORT": "7002", "APIEXT_KUBERNETES_VERSION": "1.31.0"},
         pytest.fail,
     )
-    assert (found.port, found.kubernetes_version, found.etcd.prefix) == (7003, "1.31.0", "/file")
-    assert found.bind_address == "127.0.0.1"
+    assert (found.listening.port, found.apis.kubernetes_version, found.store.etcd.prefix) == (7003, "1.31.0", "/file")
+    assert found.listening.bind_address == "127.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_the_order_is_flag_then_environment_then_file_then_default(tmp_path: Pat
     [("/registry/", "/registry"), ("a//b", "/a/b"), ("/a/./b", "/a/b"), ("//../a", "/a"), ("", "/")],
 )
 def test_a_prefix_is_a_path(text: str, prefix: str, tmp_path: Path) -> None:
-    assert parse(f"--data-dir={tmp_path}", f"--etcd-prefix={text}")[0].etcd.prefix == prefix
+    assert parse(f"--data-dir={tmp_path}", f"--etcd-prefix={text}")[0].store.etcd.prefix == prefix
 
 
 @pytest.mark.parametrize("flags", [[], ["--insecure"]])
@@ -167,38 +168,41 @@ def test_a_password_in_a_url_is_refused_and_not_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("typed", [("-v", "4"), ("-v=4",), ("--v=4",), ("--v", "4")])
 def test_verbosity_has_one_dash_too(typed: tuple[str, ...], tmp_path: Path) -> None:
     config, warnings = parse(f"--data-dir={tmp_path}", *typed)
-    assert (getattr(config, "verbosity", None), warnings) == (4, [])
+    assert (config.output.verbosity, warnings) == (4, [])
 
 
 @pytest.mark.parametrize(
     ("typed", "wanted"),
     [
-        (["--watch-cache", "--anonymous-auth", "--authorization-mode=RBAC"], {"anonymous_auth": True}),
-        (["--anonymous-auth=false"], {"anonymous_auth": False}),
-        (["--insecure", "--bind-address=127.0.0.9"], {"bind_address": "127.0.0.9", "port": 8080}),
-        (["--insecure", "--bind-address=::1", "--port=0"], {"bind_address": "::1", "port": 0}),
-        (["--insecure", "--insecure=false"], {"insecure": False, "port": 6443}),
-        (["--request-timeout=1h2m3.5s"], {"request_timeout": 3723.5}),
-        (["--request-timeout=250us"], {"request_timeout": 0.00025}),
-        (["--request-timeout=90"], {"request_timeout": 90.0}),
-        (["--kubernetes-version=v1.33"], {"kubernetes_version": "1.33.0"}),
-        (["--kubernetes-version=1.34.2+k3s1"], {"kubernetes_version": "1.34.2+k3s1"}),
-        (["--max-requests-inflight=1", "--max-requests-inflight=2"], {"max_inflight": 2}),
-        (["--token", "-abc"], {"token": "-abc"}),  # as Go's flags, which take the next word
-        (["--token", "--insecure", "--port=7"], {"token": "--insecure", "insecure": False, "port": 7}),
-        (["--token", "a", "--insecure"], {"token": "a", "insecure": True}),
+        (["--watch-cache", "--anonymous-auth", "--authorization-mode=RBAC"], {"auth.anonymous": True}),
+        (["--anonymous-auth=false"], {"auth.anonymous": False}),
+        (["--insecure", "--bind-address=127.0.0.9"], {"listening.bind_address": "127.0.0.9", "listening.port": 8080}),
+        (["--insecure", "--bind-address=::1", "--port=0"], {"listening.bind_address": "::1", "listening.port": 0}),
+        (["--insecure", "--insecure=false"], {"listening.insecure": False, "listening.port": 6443}),
+        (["--request-timeout=1h2m3.5s"], {"requests.timeout": 3723.5}),
+        (["--request-timeout=250us"], {"requests.timeout": 0.00025}),
+        (["--request-timeout=90"], {"requests.timeout": 90.0}),
+        (["--kubernetes-version=v1.33"], {"apis.kubernetes_version": "1.33.0"}),
+        (["--kubernetes-version=1.34.2+k3s1"], {"apis.kubernetes_version": "1.34.2+k3s1"}),
+        (["--max-requests-inflight=1", "--max-requests-inflight=2"], {"requests.max_inflight": 2}),
+        (["--token", "-abc"], {"auth.token": "-abc"}),  # as Go's flags, which take the next word
+        (
+            ["--token", "--insecure", "--port=7"],
+            {"auth.token": "--insecure", "listening.insecure": False, "listening.port": 7},
+        ),
+        (["--token", "a", "--insecure"], {"auth.token": "a", "listening.insecure": True}),
     ],
 )
 def test_values(typed: list[str], wanted: dict[str, object], tmp_path: Path) -> None:
     config, warnings = parse(f"--data-dir={tmp_path}", *typed)
-    assert ({name: getattr(config, name) for name in wanted}, warnings) == (wanted, [])
+    assert ({path: attrgetter(path)(config) for path in wanted}, warnings) == (wanted, [])
 
 
 @pytest.mark.rows("AUT-001")
 @pytest.mark.parametrize("mode", [[], ["--authorization-mode=AlwaysAllow"], ["--authorization-mode=RBAC,AlwaysAllow"]])
 def test_one_is_told_that_strangers_may_do_everything(mode: list[str], tmp_path: Path) -> None:
     config, warnings = parse(f"--data-dir={tmp_path}", "--anonymous-auth=true", *mode)
-    assert config.anonymous_auth
+    assert config.auth.anonymous
     assert [text.endswith("strangers may do everything (see --authorization-mode=RBAC)") for text in warnings] == [True]
 
 
@@ -329,24 +333,24 @@ def test_lists_add_up(tmp_path: Path) -> None:
         {},
         pytest.fail,
     )  # fmt: skip
-    assert config.etcd.servers == ("http://a:1", "http://b:2", "http://c:3")
-    assert config.disabled_plugins == {"NamespaceLifecycle", "MutatingAdmissionWebhook"}
-    assert dict(config.runtime_config) == {"apiextensions.k8s.io/v1beta1": False, "events.k8s.io/v1": False}
-    assert config.authorization_modes == ("RBAC", "AlwaysDeny")
-    assert config.controllers == ("*", "-garbage-collector-controller")
-    assert (config.api_audiences, config.tls_sans) == (("a", "b"), ("x", "y"))
-    assert config.service_account_issuers == ("https://one", "https://two")
-    assert config.service_account_key_files == ("one.pub", "two.pub")
-    assert config.headers.cors_origins == ("^https://a$", "^https://b$")
+    assert config.store.etcd.servers == ("http://a:1", "http://b:2", "http://c:3")
+    assert config.admission.disabled == {"NamespaceLifecycle", "MutatingAdmissionWebhook"}
+    assert dict(config.apis.runtime_config) == {"apiextensions.k8s.io/v1beta1": False, "events.k8s.io/v1": False}
+    assert config.auth.modes == ("RBAC", "AlwaysDeny")
+    assert config.apis.controllers == ("*", "-garbage-collector-controller")
+    assert (config.tokens.audiences, config.tls.sans) == (("a", "b"), ("x", "y"))
+    assert config.tokens.issuers == ("https://one", "https://two")
+    assert config.tokens.key_files == ("one.pub", "two.pub")
+    assert config.listening.headers.cors_origins == ("^https://a$", "^https://b$")
 
 
 def test_an_alias_has_its_twin_and_its_key(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("secure-port: 7001\n")
     found, _ = parse(f"--data-dir={tmp_path}", f"--config={file}")
-    assert getattr(found, "port", None) == 7001
+    assert found.listening.port == 7001
     found, _ = parse(f"--data-dir={tmp_path}", f"--config={file}", APIEXT_SECURE_PORT="7002")
-    assert getattr(found, "port", None) == 7002
+    assert found.listening.port == 7002
 
 
 def outcome(*arguments: str, **environment: str) -> object:
@@ -389,7 +393,7 @@ def test_authorization_modes(text: str, modes: tuple[str, ...] | None, warned: s
             parse(*arguments)
         return
     told: list[str] = []
-    assert cli.parse_serve(arguments, {}, told.append).authorization_modes == modes
+    assert cli.parse_serve(arguments, {}, told.append).auth.modes == modes
     assert [warned in one for one in told] == ([True] if warned else [])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -19,37 +20,43 @@ def read(text: str | bytes, directory: Path) -> Config:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("kubernetes-version: 1.30", {"kubernetes_version": "1.30.0"}),
-        ("token: 0123", {"token": "0123"}),
-        ("token: 1_000", {"token": "1_000"}),
-        ("token: 0x1F", {"token": "0x1F"}),
-        ("token: 2024-13-45", {"token": "2024-13-45"}),
-        ("token: 2024-01-01", {"token": "2024-01-01"}),
-        ("token: yes", {"token": "yes"}),
-        ("token: '~'", {"token": "~"}),
-        ("token: !!str 12:30", {"token": "12:30"}),
-        ("token: &t abc\nstatus-manager: *t", {"token": "abc", "status_manager": "abc"}),
-        ("request-timeout: 1m30s", {"request_timeout": 90.0}),
-        ("request-timeout: 90", {"request_timeout": 90.0}),
-        ("ready-file:\nport:\ntoken: ~\nstatus-manager: null", {"ready_file": "", "port": 6443, "token": ""}),
-        ("event-ttl:\ncontrollers: Null", {"event_ttl": 3600.0, "controllers": ("*",)}),
-        ("controllers: ''", {"controllers": ()}),
-        ("quiet: yes\ninsecure: on", {"quiet": True, "insecure": True}),
-        ("quiet: True\ninsecure: Off", {"quiet": True, "insecure": False}),
-        ("quiet: 'true'\nwatch-cache: n", {"quiet": True}),
-        ("anonymous-auth:\nwatch-cache:", {"anonymous_auth": False}),
-        ("tls-san: [1.10, x, 0123]", {"tls_sans": ("1.10", "x", "0123")}),
-        ("api-audiences: [a, ~]\ntls-san: []", {"api_audiences": ("a",), "tls_sans": ()}),
-        ("---\n# nothing\n", {"port": 6443}),
-        ("", {"port": 6443}),
-        ("~", {"port": 6443}),
-        ('{"port": 7001, "quiet": true, "etcd-servers": ["http://a:1", "http://b:2"]}', {"port": 7001, "quiet": True}),
-        ("apiVersion: x/v1\nkind: [any]\nport: 7001", {"port": 7001}),
+        ("kubernetes-version: 1.30", {"apis.kubernetes_version": "1.30.0"}),
+        ("token: 0123", {"auth.token": "0123"}),
+        ("token: 1_000", {"auth.token": "1_000"}),
+        ("token: 0x1F", {"auth.token": "0x1F"}),
+        ("token: 2024-13-45", {"auth.token": "2024-13-45"}),
+        ("token: 2024-01-01", {"auth.token": "2024-01-01"}),
+        ("token: yes", {"auth.token": "yes"}),
+        ("token: '~'", {"auth.token": "~"}),
+        ("token: !!str 12:30", {"auth.token": "12:30"}),
+        ("token: &t abc\nstatus-manager: *t", {"auth.token": "abc", "apis.status_manager": "abc"}),
+        ("request-timeout: 1m30s", {"requests.timeout": 90.0}),
+        ("request-timeout: 90", {"requests.timeout": 90.0}),
+        (
+            "ready-file:\nport:\ntoken: ~\nstatus-manager: null",
+            {"output.ready_file": "", "listening.port": 6443, "auth.token": ""},
+        ),
+        ("event-ttl:\ncontrollers: Null", {"store.event_ttl": 3600.0, "apis.controllers": ("*",)}),
+        ("controllers: ''", {"apis.controllers": ()}),
+        ("quiet: yes\ninsecure: on", {"output.quiet": True, "listening.insecure": True}),
+        ("quiet: True\ninsecure: Off", {"output.quiet": True, "listening.insecure": False}),
+        ("quiet: 'true'\nwatch-cache: n", {"output.quiet": True}),
+        ("anonymous-auth:\nwatch-cache:", {"auth.anonymous": False}),
+        ("tls-san: [1.10, x, 0123]", {"tls.sans": ("1.10", "x", "0123")}),
+        ("api-audiences: [a, ~]\ntls-san: []", {"tokens.audiences": ("a",), "tls.sans": ()}),
+        ("---\n# nothing\n", {"listening.port": 6443}),
+        ("", {"listening.port": 6443}),
+        ("~", {"listening.port": 6443}),
+        (
+            '{"port": 7001, "quiet": true, "etcd-servers": ["http://a:1", "http://b:2"]}',
+            {"listening.port": 7001, "output.quiet": True},
+        ),
+        ("apiVersion: x/v1\nkind: [any]\nport: 7001", {"listening.port": 7001}),
     ],
 )
 def test_values_are_as_they_are_written(text: str, wanted: dict[str, object], tmp_path: Path) -> None:
     found = read(text, tmp_path)
-    assert {name: getattr(found, name) for name in wanted} == wanted
+    assert {path: attrgetter(path)(found) for path in wanted} == wanted
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from apiext import files, launch
 from apiext.audit.files import LogFile, Rotation
 from apiext.auth import kubeconfig
 from apiext.config import Config, ConfigError, EtcdConfig
+from tests.support.configs import config_of
 
 OTHER = 12_345
 Give = Callable[[Path], None]
@@ -57,7 +58,7 @@ def shared(tmp_path: Path) -> Path:
 
 def config(tmp_path: Path, ready: Path) -> Config:
     data = tmp_path / "data"
-    return Config(data, port=0, ready_file=str(ready), etcd=EtcdConfig(("http://127.0.0.1:1",)))
+    return config_of(data, port=0, ready_file=str(ready), etcd=EtcdConfig(("http://127.0.0.1:1",)))
 
 
 def test_the_link_of_another_user_is_not_followed(tmp_path: Path, shared: Path, give: Give) -> None:

@@ -77,7 +77,7 @@ def test_values_are_parsed_even_where_they_have_no_effect(name: str) -> None:
 def test_another_version_is_not_emulated(text: str) -> None:
     """upstream takes 1.34 to 1.37; here --kubernetes-version alone says which version is told."""
     config, warnings = parse("--insecure", f"--emulated-version={text}")
-    assert config.kubernetes_version == parse("--insecure")[0].kubernetes_version
+    assert config.apis.kubernetes_version == parse("--insecure")[0].apis.kubernetes_version
     assert warnings == ["--emulated-version is accepted and has no effect here"]
 
 
@@ -99,7 +99,7 @@ def test_the_environment_ignores_unsupported_flags_too() -> None:
 )
 def test_modes(text: str, modes: tuple[str, ...]) -> None:
     config, warnings = parse(f"--authorization-mode={text}")
-    assert config.authorization_modes == modes
+    assert config.auth.modes == modes
     assert len(warnings) == ("Node" in text)
 
 
@@ -114,7 +114,7 @@ def test_no_mode_is_refused(text: str) -> None:
 def test_modes_that_apiext_does_not_have_are_refused(text: str) -> None:
     assert "--ignore-unsupported-flags" in refusal(f"--authorization-mode={text}")
     config, _ = parse(f"--authorization-mode={text}", "--ignore-unsupported-flags")
-    assert config.authorization_modes == ((RBAC,) if "RBAC" in text else (ALWAYS_DENY,))
+    assert config.auth.modes == ((RBAC,) if "RBAC" in text else (ALWAYS_DENY,))
 
 
 AUTHORIZERS = """
@@ -132,8 +132,8 @@ def authorizers(tmp_path: Path, rows: str, head: str = AUTHORIZERS) -> str:
 
 def test_an_authorization_file_names_the_modes(tmp_path: Path) -> None:
     flag = authorizers(tmp_path, "- {type: Node, name: n}\n- {type: RBAC, name: r}\n")
-    assert parse(flag)[0].authorization_modes == (RBAC,)
-    assert parse(flag, "--insecure")[0].authorization_modes == (RBAC,)
+    assert parse(flag)[0].auth.modes == (RBAC,)
+    assert parse(flag, "--insecure")[0].auth.modes == (RBAC,)
     assert "can not be specified when --authorization-mode" in refusal(flag, "--authorization-mode=RBAC")
 
 
@@ -164,16 +164,16 @@ def test_an_authorization_file_that_is_none(tmp_path: Path) -> None:
 
 
 def test_the_garbage_collector_is_turned_off_by_its_flag() -> None:
-    assert not parse("--enable-garbage-collector=false")[0].runs(GARBAGE_COLLECTOR)
-    assert not parse("--enable-garbage-collector=false", f"--controllers={GARBAGE_COLLECTOR}")[0].runs(
+    assert not parse("--enable-garbage-collector=false")[0].apis.runs(GARBAGE_COLLECTOR)
+    assert not parse("--enable-garbage-collector=false", f"--controllers={GARBAGE_COLLECTOR}")[0].apis.runs(
         GARBAGE_COLLECTOR
     )
-    assert parse("--enable-garbage-collector")[0].runs(GARBAGE_COLLECTOR)
+    assert parse("--enable-garbage-collector")[0].apis.runs(GARBAGE_COLLECTOR)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("0", 0), ("0s", 0), ("1h", 3600), ("48h", 172_800)])
 def test_the_longest_token(text: str, seconds: float) -> None:
-    assert parse(f"--service-account-max-token-expiration={text}")[0].longest_token == seconds
+    assert parse(f"--service-account-max-token-expiration={text}")[0].tokens.longest == seconds
 
 
 @pytest.mark.parametrize("text", ["59m", "1s", "1200000h"])
@@ -184,8 +184,8 @@ def test_no_such_longest_token(text: str) -> None:
 
 
 def test_the_oldest_tls_version() -> None:
-    assert parse("--tls-min-version=VersionTLS13")[0].tls_minor == 3
-    assert parse("--tls-min-version=VersionTLS11")[0].tls_minor == 2
+    assert parse("--tls-min-version=VersionTLS13")[0].tls.minor == 3
+    assert parse("--tls-min-version=VersionTLS11")[0].tls.minor == 2
     assert 'unknown tls version "TLS13"' in refusal("--tls-min-version=TLS13")
 
 
@@ -202,7 +202,7 @@ def test_plugins(verb: str) -> None:
 
 def test_a_plugin_that_is_off_by_default_runs_where_it_is_named() -> None:
     name = "OwnerReferencesPermissionEnforcement"
-    assert not parse()[0].admits(name)
-    assert parse(f"--enable-admission-plugins={name}")[0].admits(name)
-    assert parse()[0].admits("PodSecurity")
-    assert not parse("--disable-admission-plugins=PodSecurity")[0].admits("PodSecurity")
+    assert not parse()[0].admission.admits(name)
+    assert parse(f"--enable-admission-plugins={name}")[0].admission.admits(name)
+    assert parse()[0].admission.admits("PodSecurity")
+    assert not parse("--disable-admission-plugins=PodSecurity")[0].admission.admits("PodSecurity")

@@ -14,6 +14,7 @@ from apiext import launch
 from apiext.config import Config, ConfigError, EtcdConfig
 from apiext.conformance.support.waiting import until
 from apiext.embedded.opening import holder
+from tests.support.configs import config_of
 
 ETCD = EtcdConfig(("http://127.0.0.1:1",))
 
@@ -57,7 +58,7 @@ def directory(tmp_path: Path, other: int) -> Iterator[Held]:
 
 
 def test_who_holds_the_data_directory_keeps_it(tmp_path: Path, ready: Path, directory: Held, other: int) -> None:
-    config = Config(tmp_path, port=0, ready_file=str(ready))
+    config = config_of(tmp_path, port=0, ready_file=str(ready))
     say(ready, other)
     launch.prepare(config)
     assert ready.exists()
@@ -69,7 +70,7 @@ def test_who_holds_the_data_directory_keeps_it(tmp_path: Path, ready: Path, dire
 def test_who_listens_on_the_port_keeps_it(tmp_path: Path, ready: Path, other: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        config = Config(tmp_path, port=port, ready_file=str(ready), etcd=ETCD)
+        config = config_of(tmp_path, port=port, ready_file=str(ready), etcd=ETCD)
         say(ready, other, port)
         launch.prepare(config)
         assert ready.exists()
@@ -87,14 +88,14 @@ def test_what_names_nobody_who_keeps_us_from_starting_goes(tmp_path: Path, ready
     gone.wait()
     for pid in (gone.pid, os.getpid(), os.getppid(), 0, -1, "1", None, 10**30, True):
         say(ready, pid)
-        launch.prepare(Config(tmp_path, port=0, ready_file=str(ready)))
+        launch.prepare(config_of(tmp_path, port=0, ready_file=str(ready)))
         assert not ready.exists(), pid
     for text in ("", "{", "[]", "7", '{"pid": 1}', "\udcff", json.dumps({"pid": other, "url": "https://[:x"})):
         ready.write_bytes(text.encode("utf-8", "surrogateescape"))
-        launch.prepare(Config(tmp_path / "elsewhere", port=0, ready_file=str(ready)))
+        launch.prepare(config_of(tmp_path / "elsewhere", port=0, ready_file=str(ready)))
         assert not ready.exists(), text
     say(ready, other)
-    launch.prepare(Config(tmp_path, port=0, ready_file=str(ready), etcd=ETCD))
+    launch.prepare(config_of(tmp_path, port=0, ready_file=str(ready), etcd=ETCD))
     assert not ready.exists(), "a store is in nobody's way who has an etcd"
 
 
@@ -120,12 +121,12 @@ def test_an_etcd_of_an_earlier_release_is_not_passed_over(tmp_path: Path) -> Non
         f"--data-dir {tmp_path}: its objects are in {tmp_path}/etcd/data, the etcd of an earlier release: go on with "
         f"`etcd --data-dir {tmp_path}/etcd/data` and --etcd-servers http://127.0.0.1:2379, or move {tmp_path}/etcd away"
     )
-    launch.prepare(Config(tmp_path, etcd=ETCD))
-    launch.prepare(Config(tmp_path, store="memory"))
+    launch.prepare(config_of(tmp_path, etcd=ETCD))
+    launch.prepare(config_of(tmp_path, store="memory"))
 
 
 def test_who_ends_takes_its_own_away(tmp_path: Path, ready: Path, other: int) -> None:
-    config = Config(tmp_path, ready_file=str(ready))
+    config = config_of(tmp_path, ready_file=str(ready))
     launch.retract(config)
     say(ready, other)
     launch.retract(config)

@@ -9,9 +9,9 @@ import pytest
 
 from apiext import launch, logs, sockets, supervisor
 from apiext.auth.certificates import serving_names
-from apiext.config import Config
 from apiext.http.access import AccessLog
 from apiext.sockets import everywhere, is_unspecified
+from tests.support.configs import config_of
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving
 from tests.unit.http.test_access import lines_of, read_all
 
@@ -41,7 +41,9 @@ def test_what_names_no_address(address: str, wanted: bool) -> None:
 async def test_clients_of_both_families_are_served_and_known(address: str, loopbacks: list[str]) -> None:
     outlet, inlet = os.pipe()
     try:
-        async with serving(Shelf(), host=address, access_log=AccessLog(inlet, logs.formatter("json"))) as server:
+        async with serving(
+            Shelf(), bind_address=address, access_log=AccessLog(inlet, logs.formatter("json"))
+        ) as server:
             assert server.url == f"http://127.0.0.1:{server.port}"
             for loopback in loopbacks:
                 async with connected(server, host=loopback) as client:
@@ -53,15 +55,15 @@ async def test_clients_of_both_families_are_served_and_known(address: str, loopb
 
 @ALL
 def test_a_port_is_held_for_both_families(address: str, loopbacks: list[str], tmp_path: Path) -> None:
-    config = Config(tmp_path, port=0, bind_address=address, workers=2)
-    with supervisor.reserved(config) as port:
+    config = config_of(tmp_path, port=0, bind_address=address, workers=2)
+    with supervisor.reserved(config.listening) as port:
         for loopback in loopbacks:
             family = socket.AF_INET6 if ":" in loopback else socket.AF_INET
             with socket.socket(family) as stranger, pytest.raises(OSError, match="in use"):
                 stranger.bind((loopback, port))
         for other in ("0.0.0.0", "::"):
-            again = Config(tmp_path, port=port, bind_address=other, workers=2)
-            with pytest.raises(launch.PortInUseError), supervisor.reserved(again):
+            again = config_of(tmp_path, port=port, bind_address=other, workers=2)
+            with pytest.raises(launch.PortInUseError), supervisor.reserved(again.listening):
                 pass
         with everywhere(port, reuse_port=True) as one, everywhere(port, reuse_port=True) as two:
             one.listen()
@@ -72,7 +74,7 @@ def test_a_port_is_held_for_both_families(address: str, loopbacks: list[str], tm
 @on_uvloop
 async def test_a_port_that_one_family_has_not_is_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder, pytest.raises(OSError, match="in use") as error:
-        async with serving(Shelf(), host="::", port=holder.getsockname()[1]):
+        async with serving(Shelf(), bind_address="::", port=holder.getsockname()[1]):
             pass
     assert error.value.errno == errno.EADDRINUSE
 

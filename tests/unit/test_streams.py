@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from apiext import files, launch
-from apiext.config import Config
 from apiext.streams import is_stream
+from tests.support.configs import config_of
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_an_open_file_is_written_to_as_it_is(log: tuple[Path, int], tmp_path: Pa
         (tmp_path / "first").symlink_to(f"/dev/fd/{descriptor}")
         path = tmp_path / "second"
         path.symlink_to("first")
-    launch.prepare(Config(data_dir=tmp_path, ready_file=str(path)))
+    launch.prepare(config_of(data_dir=tmp_path, ready_file=str(path)))
     assert file.read_bytes() == b"before\n"
     files.write(path, b"ready\n")
     files.write(path, b"config\n")

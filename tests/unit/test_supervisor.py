@@ -16,6 +16,7 @@ from apiext import cli, files, launch, limits, logs, supervisor
 from apiext.auth import kubeconfig
 from apiext.board import GONE, Board
 from apiext.config import Config, ConfigError, EtcdConfig, Worker
+from tests.support.configs import config_of
 from tests.support.shared import ROOT
 from tests.unit.test_cli import parse
 
@@ -27,11 +28,11 @@ def listening() -> Iterator[socket.socket]:
 
 
 def config(data_dir: Path = Path("unused"), **more: object) -> Config:
-    return Config(data_dir, workers=2, **{"port": 0, **more})  # type: ignore[arg-type]
+    return config_of(data_dir, workers=2, **{"port": 0, **more})
 
 
 def test_a_reserved_port_is_for_those_who_share_it() -> None:
-    with supervisor.reserved(config()) as port:
+    with supervisor.reserved(config().listening) as port:
         with socket.socket() as stranger, pytest.raises(OSError, match="in use"):
             stranger.bind(("127.0.0.1", port))
         with (
@@ -39,12 +40,12 @@ def test_a_reserved_port_is_for_those_who_share_it() -> None:
             socket.create_server(("127.0.0.1", port), reuse_port=True) as two,
         ):
             assert one.getsockname() == two.getsockname()
-    with supervisor.reserved(config(port=port)) as again:
+    with supervisor.reserved(config(port=port).listening) as again:
         assert again == port
 
 
 def test_all_addresses_of_a_name_have_one_port() -> None:
-    with supervisor.reserved(config(bind_address="localhost")) as port:
+    with supervisor.reserved(config(bind_address="localhost").listening) as port:
         for family, *_, address in socket.getaddrinfo("localhost", port, type=socket.SOCK_STREAM):
             with socket.socket(family) as stranger, pytest.raises(OSError, match="in use"):
                 stranger.bind(address)
@@ -53,15 +54,15 @@ def test_all_addresses_of_a_name_have_one_port() -> None:
 def test_a_port_of_others_is_not_shared_with_them(listening: socket.socket) -> None:
     port = listening.getsockname()[1]
     text = f"cannot listen on 127.0.0.1:{port}: "
-    with pytest.raises(launch.PortInUseError, match=text), supervisor.reserved(config(port=port)):
+    with pytest.raises(launch.PortInUseError, match=text), supervisor.reserved(config(port=port).listening):
         pass
 
 
 def test_two_supervisors_that_start_at_the_same_time_do_not_share_a_port() -> None:
     with ExitStack() as stack:
-        port = stack.enter_context(supervisor.reserved(config()))
+        port = stack.enter_context(supervisor.reserved(config().listening))
         with pytest.raises(launch.PortInUseError):
-            stack.enter_context(supervisor.reserved(config(port=port)))
+            stack.enter_context(supervisor.reserved(config(port=port).listening))
 
 
 SQUATTER = """
@@ -80,7 +81,7 @@ sys.stdin.read()
 def test_another_user_who_takes_the_name_of_a_port_keeps_no_supervisor_from_it(how: str) -> None:
     if how == "listening" and os.geteuid() != 0:
         pytest.skip("only root can start a process of another user")
-    with supervisor.reserved(config()) as port:
+    with supervisor.reserved(config().listening) as port:
         pass
     names = [f"apiext 127.0.0.1:{port}", f"apiext {os.geteuid()} 127.0.0.1:{port} 0"]
     other = {"user": 12_345} if os.geteuid() == 0 else {}
@@ -89,9 +90,9 @@ def test_another_user_who_takes_the_name_of_a_port_keeps_no_supervisor_from_it(h
         assert taken.stdout is not None
         assert taken.stdout.readline() == b"ready\n"
         with (
-            supervisor.reserved(config(port=port)) as again,
+            supervisor.reserved(config(port=port).listening) as again,
             pytest.raises(launch.PortInUseError),
-            supervisor.reserved(config(port=again)),
+            supervisor.reserved(config(port=again).listening),
         ):
             pass
         taken.kill()
@@ -101,27 +102,27 @@ def test_another_user_who_takes_the_name_of_a_port_keeps_no_supervisor_from_it(h
 def test_an_address_of_nobody_is_a_wrong_flag(address: str) -> None:
     with (
         pytest.raises(ConfigError, match=f"--bind-address {address}: "),
-        supervisor.reserved(config(bind_address=address)),
+        supervisor.reserved(config(bind_address=address).listening),
     ):
         pass
 
 
 def test_a_worker_has_its_part() -> None:
-    given = config(max_inflight=400, max_mutating_inflight=3, ready_file="ready", shutdown_delay=1.5)
+    given = config(max_inflight=400, max_mutating=3, ready_file="ready", shutdown_delay=1.5)
     shares = [supervisor.share(given, 6443, Worker(number, 3)) for number in (1, 2, 3)]
-    assert {(it.port, it.max_inflight, it.max_mutating_inflight, it.ready_file) for it in shares} == {
-        (6443, 134, 1, "")
-    }
-    assert [it.compaction_interval for it in shares] == [300.0, 0.0, 0.0]
-    assert [it.runs("garbage-collector-controller") for it in shares] == [True, False, False]
+    assert {
+        (it.listening.port, it.requests.max_inflight, it.requests.max_mutating, it.output.ready_file) for it in shares
+    } == {(6443, 134, 1, "")}
+    assert [it.store.compaction_interval for it in shares] == [300.0, 0.0, 0.0]
+    assert [it.apis.runs("garbage-collector-controller") for it in shares] == [True, False, False]
     assert [it.first for it in (given, *shares)] == [True, True, False, False]
     assert len({it.audit.shared_lock for it in shares}) == 1
-    assert {it.shutdown_delay for it in shares} == {1.5}
+    assert {it.listening.shutdown_delay for it in shares} == {1.5}
 
 
 def test_no_limit_stays_no_limit() -> None:
-    shared = supervisor.share(config(max_inflight=0, max_mutating_inflight=0), 1, Worker(1, 2))
-    assert (shared.max_inflight, shared.max_mutating_inflight) == (0, 0)
+    shared = supervisor.share(config(max_inflight=0, max_mutating=0), 1, Worker(1, 2))
+    assert (shared.requests.max_inflight, shared.requests.max_mutating) == (0, 0)
 
 
 def test_workers_share_a_board() -> None:

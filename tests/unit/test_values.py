@@ -9,11 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from apiext.cel.ast import Ident
-from apiext.config import Config, EtcdConfig
+from apiext.config import EtcdConfig
 from apiext.http.negotiation import JSON, Wanted
 from apiext.kms.provider import Opened, Writing
 from apiext.storage.indexes import Dimension
 from apiext.tools.access import Access
+from tests.support.configs import config_of
 from tests.support.shared import ROOT
 
 SECRET = "correct horse battery staple"
@@ -22,8 +23,8 @@ SECRET = "correct horse battery staple"
 @pytest.mark.parametrize(
     "value",
     [
-        Config(Path("data"), token=SECRET),
-        Config(Path("data"), etcd=EtcdConfig(password=SECRET)),
+        config_of(Path("data"), token=SECRET),
+        config_of(Path("data"), etcd=EtcdConfig(password=SECRET)),
         EtcdConfig(password=SECRET),
         Opened(1, SECRET.encode(), "key", "hash"),
         Writing(SECRET.encode(), "key", "hash", b"", 0.0),
@@ -44,7 +45,7 @@ def test_a_computed_field_follows_its_fields() -> None:
 
 
 def test_a_worker_gets_the_configuration_by_pickle() -> None:
-    config = Config(Path("data"), token=SECRET, etcd=EtcdConfig(("http://127.0.0.1:1",)))
+    config = config_of(Path("data"), token=SECRET, etcd=EtcdConfig(("http://127.0.0.1:1",)))
     assert pickle.loads(pickle.dumps(config)) == config
 
 

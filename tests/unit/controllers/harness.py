@@ -12,10 +12,9 @@ import orjson
 
 from apiext.catalog.builtin.resources import builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
-from apiext.config import Config
 from apiext.controllers.definitions import DEFINITIONS
 from apiext.controllers.namespaces import NAMESPACES, namespace
-from apiext.controllers.startup import Controllers, start
+from apiext.controllers.startup import Controllers, add_collections
 from apiext.controllers.statuses import say
 from apiext.crd.conditions import condition
 from apiext.crd.definition import FINALIZER, TERMINATING
@@ -25,9 +24,10 @@ from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.keys import Keys
 from apiext.storage.store import Entry, Guard, RevisionChanged
+from tests.support.configs import config_of
 from tests.support.fake_etcd import FakeEtcd
 
-CONFIG = Config(Path("unused"), compaction_interval=0.0)
+CONFIG = config_of(Path("unused"), compaction_interval=0.0)
 NOW = "2026-01-02T03:04:05Z"
 PREFIX = "/registry"
 SYNCED_WITHIN = 60.0
@@ -155,7 +155,10 @@ async def server(etcd: FakeEtcd, *, wait: bool = True) -> AsyncIterator[Server]:
     store, live = CachedStore(etcd, Keys(PREFIX)), LiveCatalog(Catalog())
     async with asyncio.TaskGroup() as group:
         await store.start(group)
-        controllers = await start(group, store, live, lambda: NOW, builtin_resources(), config=CONFIG)
+        builtin = builtin_resources()
+        add_collections(store, builtin)
+        controllers = Controllers(store, live, lambda: NOW, CONFIG.apis, CONFIG.store)
+        await controllers.start(group, builtin)
         if wait:
             async with asyncio.timeout(SYNCED_WITHIN):
                 await controllers.wait_synced()

@@ -394,9 +394,9 @@ async def test_orphans_lose_the_reference_before_their_owner_goes() -> None:
 def test_the_flag(flag: str, runs: bool, warned: int) -> None:
     warnings: list[str] = []
     config = parse_serve([f"--controllers={flag}"], {}, warnings.append)
-    assert config.runs(GARBAGE_COLLECTOR) is runs
+    assert config.apis.runs(GARBAGE_COLLECTOR) is runs
     assert len(warnings) == warned
-    assert parse_serve([], {}, warnings.append).runs(GARBAGE_COLLECTOR)
+    assert parse_serve([], {}, warnings.append).apis.runs(GARBAGE_COLLECTOR)
 
 
 async def test_who_holds_an_owner_is_woken_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from apiext.storage.following import Following
 from apiext.verbs.call import Verbs
 from tests.support.fake_etcd import FakeEtcd, Guards
 from tests.support.sinks import RecordingSink, watch_group
-from tests.unit.controllers.harness import CONFIG, NOW, PREFIX, Server, conditions, crd, server, until, widget
+from tests.unit.controllers.harness import NOW, PREFIX, Server, conditions, crd, server, until, widget
 
 NAME = "widgets.example.com"
 WIDGETS = GroupResource("example.com", "widgets")
@@ -228,7 +228,7 @@ async def test_an_odd_object_of_others_keeps_nobody_from_starting(odd: str, monk
     monkeypatch.setattr("tests.unit.controllers.harness.builtin_resources", builtin)
     async with server(etcd) as one, asyncio.TaskGroup() as group:
         verbs = Verbs(one.live, one.store, Chain([]), one.controllers.serving, lambda: NOW, lambda: 0.0)
-        one.controllers.keep_roles(group, verbs, CONFIG)
+        one.controllers.keep_roles(group, verbs, needed=False)
         one.controllers.check_policies(group, one.store, one.live, "v1")
         one.controllers.migrate(group, verbs)
         for name, role in {

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 import uvloop
+from msgspec import Struct
 from msgspec.structs import replace
 
 from apiext.auth.authentication import Everyone
@@ -25,6 +26,7 @@ from apiext.catalog.served import (
     ServedResource,
     ServedVersion,
 )
+from apiext.config import Listening, RequestConfig
 from apiext.documents.document import Document, View
 from apiext.http.health import Health
 from apiext.http.server import HttpServer, Settings
@@ -250,13 +252,19 @@ class ShelfWatch:
             self.shelf.watches.remove(self)
 
 
+def _taken(options: dict[str, Any], group: type[Struct]) -> dict[str, Any]:
+    return {name: options.pop(name) for name in group.__struct_fields__ if name in options}
+
+
 @asynccontextmanager
 async def serving(shelf: Shelf, *, health: Health | None = None, **options: Any) -> AsyncIterator[HttpServer]:
-    """Serve a shelf on a free port; ``authenticator``, ``authorizer`` and Settings fields by name."""
+    """Serve a shelf on a free port; options: ``authenticator``, ``authorizer``, fields of Settings and its groups."""
     authenticator = options.pop("authenticator", Everyone())
     authorizer = options.pop("authorizer", always_allow)
     telemetry = options.pop("telemetry", None) or Telemetry()
     auditor = options.pop("auditor", None)
+    options["listening"] = Listening(**{"port": 0} | _taken(options, Listening))
+    options["requests"] = RequestConfig(**_taken(options, RequestConfig))
     server = HttpServer(shelf, authenticator, authorizer, health or Health(), Settings(**options), telemetry, auditor)
     await server.start()
     try:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from apiext.config import ConfigError, HeaderConfig
+from apiext.config import ConfigError, HeaderConfig, ProxyConfig
 from apiext.http import header_flags
 from apiext.http.announcing import announcing
 
@@ -12,7 +12,7 @@ DIRECTIVES = "--strict-transport-security-directives invalid, allowed values: ma
 GOAWAY = "--goaway-chance can not be less than 0 or greater than 0.02"
 
 
-def read(warnings: list[str] | None = None, **given: str) -> HeaderConfig:
+def read(warnings: list[str] | None = None, **given: str) -> tuple[HeaderConfig, ProxyConfig]:
     values = {name: default for name, _, default, _ in header_flags.FLAGS}
     values |= {name.replace("_", "-"): value for name, value in given.items()}
     return header_flags.read(values, (warnings if warnings is not None else []).append)
@@ -20,7 +20,7 @@ def read(warnings: list[str] | None = None, **given: str) -> HeaderConfig:
 
 @pytest.mark.rows("LIM-005", "AUT-001")
 def test_nothing_is_said_unless_told() -> None:
-    assert read() == HeaderConfig()
+    assert read() == (HeaderConfig(), ProxyConfig())
     assert announcing(HeaderConfig(), tls=True) is None, "no filter where there is nothing to add"
     assert announcing(HeaderConfig(hsts=("preload",)), tls=False) is None
     assert announcing(HeaderConfig(hsts=("preload",)), tls=True) is not None
@@ -28,18 +28,18 @@ def test_nothing_is_said_unless_told() -> None:
 
 @pytest.mark.rows("LIM-005")
 def test_lists_are_lines_of_csv() -> None:
-    found = read(
+    found, _ = read(
         cors_allowed_origins='//a\\.b(:|$),"//c{1,2}:"', strict_transport_security_directives="max-age=1,preload"
     )
     assert found.cors_origins == ("//a\\.b(:|$)", "//c{1,2}:")
     assert found.hsts == ("max-age=1", "preload")
-    assert read(cors_allowed_origins="//a:\n//b:").cors_origins == ("//a:",)  # upstream: the first line
+    assert read(cors_allowed_origins="//a:\n//b:")[0].cors_origins == ("//a:",)  # upstream: the first line
 
 
 @pytest.mark.rows("LIM-005")
 @pytest.mark.parametrize("text", ["//a:", "^https://a$", "//a(:|$)", "^a:", "//a$"])
 def test_origins_that_are_pinned(text: str) -> None:
-    assert read(cors_allowed_origins=text).cors_origins == (text,)
+    assert read(cors_allowed_origins=text)[0].cors_origins == (text,)
 
 
 @pytest.mark.rows("LIM-005", "AUT-001")
@@ -90,6 +90,6 @@ def test_faults_are_told_together() -> None:
 @pytest.mark.rows("AUT-001")
 def test_unusual_headers_are_told_of() -> None:
     warnings: list[str] = []
-    found = read(warnings, requestheader_username_headers="X-User", requestheader_group_headers="x-remote-group")
-    assert found.proxy.user_headers == ("X-User",)
+    _, found = read(warnings, requestheader_username_headers="X-User", requestheader_group_headers="x-remote-group")
+    assert found.user_headers == ("X-User",)
     assert warnings == ["--requestheader-username-headers is set without specifying the standard X-Remote-User header"]

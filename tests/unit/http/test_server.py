@@ -381,7 +381,7 @@ async def test_compressed_bodies_are_refused() -> None:
 
 
 @pytest.mark.rows("WRI-024", "LIM-002", "ERR-20")
-@pytest.mark.parametrize(("query", "settings"), [("?timeout=10ms", {}), ("", {"request_timeout": 0.01})])
+@pytest.mark.parametrize(("query", "settings"), [("?timeout=10ms", {}), ("", {"timeout": 0.01})])
 @on_uvloop
 async def test_deadline(query: str, settings: dict[str, float]) -> None:
     shelf = Shelf(gate=asyncio.Event())
@@ -407,7 +407,7 @@ async def test_deadline(query: str, settings: dict[str, float]) -> None:
 @on_uvloop
 async def test_a_write_may_try_until_the_earlier_end(seconds: float, query: str, wanted: float) -> None:
     shelf = Shelf()
-    async with serving(shelf, request_timeout=seconds) as server, connected(server) as client:
+    async with serving(shelf, timeout=seconds) as server, connected(server) as client:
         before = asyncio.get_running_loop().time()
         await client.ask("GET", COLLECTION + query)
         assert before + wanted <= shelf.calls[0].deadline <= asyncio.get_running_loop().time() + wanted

@@ -60,7 +60,7 @@ async def test_events() -> None:
 @on_uvloop
 async def test_timeout_ends_the_stream_properly() -> None:
     shelf = Shelf()
-    async with serving(shelf, request_timeout=0.5) as server, connected(server) as client:
+    async with serving(shelf, timeout=0.5) as server, connected(server) as client:
         assert (await client.ask("GET", COLLECTION)).code == 200  # its deadline ends nothing that comes later
         answer = await client.ask("GET", f"{WATCH}&timeoutSeconds=1")
         assert (answer.code, answer.body) == (200, b"")

@@ -19,12 +19,12 @@ from apiext.auth.tokens import Tokens
 from apiext.auth.user import SUPERUSER
 from apiext.config import Config, ConfigError, EtcdConfig, ProxyConfig, Worker
 from apiext.etcd.transport import TLS
-from apiext.http import access
-from apiext.http.handshakes import HANDSHAKE_ERRORS
+from apiext.http import access_log
 from apiext.http.health import ENDPOINTS, Check, Health
 from apiext.http.openid import Issuer
 from apiext.http.operations import VerbOperations
-from apiext.http.server import HttpServer, Settings, ask_clients, tls_context
+from apiext.http.server import HttpServer, Settings
+from apiext.http.tls import HANDSHAKE_ERRORS, ask_clients, tls_context
 from apiext.schema import timing
 from apiext.storage import metrics
 from apiext.telemetry import Family, Telemetry
@@ -220,11 +220,11 @@ async def listen(
     return server
 
 
-def _access_log(config: Config) -> access.AccessLog | None:
+def _access_log(config: Config) -> access_log.AccessLog | None:
     if config.output.verbosity < logs.REQUESTS:
         return None
     number = config.worker.number if config.worker is not None else 0
-    return access.AccessLog(sys.stderr.fileno(), logs.formatter(config.output.logging_format, number))
+    return access_log.AccessLog(sys.stderr.fileno(), logs.formatter(config.output.logging_format, number))
 
 
 def _worker_family(worker: Worker) -> Family:

@@ -175,7 +175,7 @@ def test_the_aggregated_document(api: Client) -> None:
     ("/apis/", "APIGroupList"), ("/apis/apiextensions.k8s.io", "APIGroup"),
 ])  # fmt: skip
 def test_where_the_aggregated_document_is(api: Client, path: str, kind: str) -> None:
-    # upstream: with the slash it is another handler's
+    # upstream: another handler has the path with the slash
     assert api.get(path, {"Accept": KUBECTL}).expect(200)["kind"] == kind
 
 

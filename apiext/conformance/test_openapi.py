@@ -295,7 +295,7 @@ def test_openapi_v2_is_there_for_old_kubectls(api: Client, lag: float) -> None:
 
 @pytest.mark.rows("OAS-001")
 def test_every_answer_of_openapi_v2_says_what_it_varies_by(api: Client) -> None:
-    def told(code: int, **asked: str) -> bool:  # its compressor says so of any answer
+    def told(code: int, **asked: str) -> bool:  # its compressor sets this for any answer
         answer = api.get("/openapi/v2", {name.replace("_", "-"): value for name, value in asked.items()})
         assert answer.headers["vary"].replace("\n", ", ") == "Accept-Encoding, Accept"
         return answer.status == code

@@ -1,3 +1,3 @@
 """Everything that knows HTTP: listener, filters, routes, representations, streams."""
 
-from apiext.http import serving as serving  # before anything imports a part of aiohttp
+from apiext.http import aiohttp_import as aiohttp_import  # before anything imports a part of aiohttp

@@ -17,8 +17,7 @@ from apiext.audit.events import Event, Read, Told, Trail
 from apiext.auth.user import User
 from apiext.documents.encoding import decode_yaml, encode_in_order
 from apiext.http import limits, negotiation, protobuf, refusals
-from apiext.http.exchange import Answer, Exchange, Handler, Reply, StreamReply
-from apiext.http.heads import Headers
+from apiext.http.exchange import Answer, Exchange, Handler, Headers, Reply, StreamReply
 from apiext.meta import status
 from apiext.meta.requestinfo import RequestInfo
 from apiext.meta.status import StatusError

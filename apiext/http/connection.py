@@ -17,15 +17,14 @@ from apiext.auth.authentication import REFUSED_HOLDER, Holder, user_of_certifica
 from apiext.auth.user import ANONYMOUS
 from apiext.documents import limits as documents_limits
 from apiext.http import limits, refusals, responses
-from apiext.http.exchange import Exchange, Handler, Reply, StreamReply
-from apiext.http.gate import audit_id
-from apiext.http.heads import Head, Sender
+from apiext.http.connection_limits import Unauthenticated
+from apiext.http.exchange import Exchange, Handler, Head, Reply, Sender, StreamReply
+from apiext.http.filters import audit_id
 from apiext.http.incoming import Incoming
 from apiext.http.memory import Memory
 from apiext.http.protocol import Request, taken
 from apiext.http.sinks import GzipSink, UnchunkedSink, WatchSink
 from apiext.http.slices import Slices
-from apiext.http.strangers import Strangers
 from apiext.http.websocket import WebSocketSink
 from apiext.meta import status
 from apiext.meta.status import StatusError
@@ -55,7 +54,7 @@ class Service(Protocol):
     farewells: Slices
     large_heads: Slices
     memory: Memory
-    strangers: Strangers
+    unauthenticated: Unauthenticated
     active: int
 
     def all_done(self) -> None:
@@ -89,7 +88,7 @@ class ApiHandler(Incoming):
     __slots__ = ("_certificate", "_secure", "_sender", "_sent", "_service", "_sink", "_sized", "holder", "waiting")
 
     def __init__(self, manager: web.Server, service: Service, *, loop: "AbstractEventLoop", **settings: Any) -> None:
-        super().__init__(manager, service.strangers, service.large_heads, loop=loop, **settings)
+        super().__init__(manager, service.unauthenticated, service.large_heads, loop=loop, **settings)
         self._service = service
         self._sink: WatchSink | None = None
         self._sized = False  # whether the send buffer of the kernel has its size
@@ -105,7 +104,7 @@ class ApiHandler(Incoming):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set TCP options, read the client certificate, and give the first head its time."""
         super().connection_made(transport)
-        self._service.strangers.came(self)
+        self._service.unauthenticated.add(self)
         found = cast("ssl.SSLObject | None", transport.get_extra_info("ssl_object"))
         self._secure = found is not None
         chain = verified_chain(found) if found is not None else ()
@@ -120,8 +119,8 @@ class ApiHandler(Incoming):
         self._service.farewells.put(lambda: self._lost(exc))
 
     def _lost(self, exc: BaseException | None) -> None:
-        self._service.strangers.known(self)
-        self._service.strangers.ended(self)
+        self._service.unauthenticated.remove(self)
+        self._service.unauthenticated.remove_head(self)
         sink = self._sink
         if sink is not None:
             self._sink = None
@@ -184,7 +183,7 @@ class ApiHandler(Incoming):
             if request.payload is not EMPTY_PAYLOAD and request.payload.is_eof():
                 taken(request.payload)  # an idle connection keeps no body, also if no handler read it
             if exchange.user is not ANONYMOUS:
-                service.strangers.known(self)
+                service.unauthenticated.remove(self)
             if self._large:
                 self.release_head(request)
             if exchange.promised:

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from apiext.http.exchange import Exchange
-from apiext.http.heads import Query
+from apiext.http.exchange import Exchange, Query
 from apiext.http.negotiation import JSON, parse_accept
 from apiext.http.sinks import chunk
 from apiext.http.streams import Form

@@ -1,31 +1,126 @@
-"""One request and its answer as the core sees them: no type of the HTTP library, no socket."""
+"""A request and its answer for filters and handlers: no type of the HTTP library, no socket."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
+from urllib.parse import unquote, unquote_to_bytes
 
 from msgspec import Struct, field
 
 from apiext.audit.events import Trail
+from apiext.auth import impersonation
 from apiext.auth.authentication import Holder
 from apiext.auth.user import ANONYMOUS, User
 from apiext.http import limits
-from apiext.http.heads import Head
 from apiext.http.sinks import WatchSink
+from apiext.meta import requestinfo
+
+Query = Mapping[str, Sequence[str]]
+_NO_ESCAPE = re.compile("%(?![0-9a-fA-F]{2})")
+
+
+class Headers(Protocol):
+    """Request headers; names are case-insensitive."""
+
+    def get(self, name: str, default: str = "", /) -> str:
+        """Return the first value of a header."""
+
+    def items(self) -> Iterable[tuple[str, str]]:
+        """Return every header with its value; a repeated header is returned repeatedly."""
+
+
+class Sender:
+    """The parsed headers about a client; a connection reuses them if the next request has equal headers.
+
+    ``manager`` is the field manager that the User-Agent implies: the text before its first slash. ``impersonates``: the
+    request has headers of impersonation. ``packed``: its body has an encoding that the server does not decode.
+    ``pages`` caches the origin of the sending page (http.browsers), for reads and writes.
+    """
+
+    __slots__ = ("accept", "agent", "audit_id", "authorization", "impersonates", "manager", "packed", "pages")
+
+    def __init__(self, headers: Headers) -> None:
+        self.accept = headers.get("Accept", "")
+        self.agent = headers.get("User-Agent", "")
+        self.audit_id = headers.get("Audit-Id", "")
+        self.authorization = headers.get("Authorization", "")
+        self.manager = self.agent.partition("/")[0]
+        self.impersonates = impersonation.is_meant(headers)
+        content = headers.get("Content-Encoding", "identity").strip().lower()
+        transfer = headers.get("Transfer-Encoding", "chunked").strip().lower()
+        self.packed = content not in {"", "identity"} or transfer != "chunked"
+        self.pages: dict[bool, str] = {}
+
+
+class Head:
+    """The head of a request."""
+
+    __slots__ = ("headers", "info", "method", "path", "query", "sender")
+
+    def __init__(self, method: str, target: str, headers: Headers, sender: Sender) -> None:
+        self.method = method
+        self.path, self.query = split_target(target)
+        self.headers = headers
+        self.sender = sender
+        self.info = requestinfo.parse(method, self.path, self.query)
+
+
+def split_target(target: str) -> tuple[str, Query]:
+    """Return the decoded path and the query of a request target, without the host of an absolute-form target.
+
+    The path is empty if it has a malformed percent escape.
+    """
+    path, _, text = target.partition("?")
+    if not path.startswith("/"):
+        path = _without_host(path)
+    if "%" in path:
+        path = "" if _NO_ESCAPE.search(path) else unquote(path)
+    return path, _query(text) if text and text.count("&") < limits.QUERY_PARAMETERS else {}
+
+
+def _query(text: str) -> Query:
+    """Parse a query as parse_qs(text, keep_blank_values=True) does, in a third of the time, without malformed parts."""
+    found: dict[str, list[str]] = {}
+    for part in text.split("&"):
+        name, _, value = part.partition("=")
+        if "%" in part or "+" in part:
+            if _NO_ESCAPE.search(part):
+                continue
+            name, value = _unquoted(name), _unquoted(value)
+        if part and ";" not in part:
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def _unquoted(text: str) -> str:
+    """Decode a name or value without malformed escapes."""
+    text = text.replace("+", " ").replace("%3D", "=").replace("%2C", ",")  # the last two are frequent in selectors
+    if "%" not in text:
+        return text
+    return unquote_to_bytes(text).decode("utf-8", "replace") if text.isascii() else unquote(text)
+
+
+def _without_host(target: str) -> str:
+    scheme, mark, rest = target.partition("://")
+    if not mark or scheme not in {"http", "https"}:
+        return target
+    slash = rest.find("/")
+    return rest[slash:] if slash >= 0 else "/"
 
 
 class Connection(Protocol):
-    """What the core may ask of the connection that a request came on."""
+    """The connection of a request."""
 
     holder: Holder | None  # of the client certificate
-    is_allowed_page: bool  # whether --cors-allowed-origins names where the request comes from
-    waiting: asyncio.Future[None] | None  # what its request waits for, as long as the client is there
+    is_allowed_page: bool  # whether --cors-allowed-origins matches the Origin of the request
+    waiting: asyncio.Future[None] | None  # the future that the request awaits while the client is connected
 
     def declared_size(self) -> int:
-        """Return how many bytes of a body are still to come, MAX_BODY if the head does not tell."""
+        """Return the number of unread bytes of the body, MAX_BODY if the head does not declare it."""
 
     async def read_body(self, limit: int) -> bytes:
-        """Return the body; raises StatusError 413 over ``limit`` bytes, 408 when it does not come."""
+        """Return the body; raise StatusError 413 over ``limit`` bytes, 408 if it does not arrive in time."""
 
     def origin(self) -> tuple[str, str]:
         """Return the request target as it was sent, and the address of the client."""
@@ -33,14 +128,14 @@ class Connection(Protocol):
     def open_stream(
         self, head: bytes, columns: bytes, kind: type[WatchSink] = WatchSink, unread: int = limits.WATCH_HIGH_WATER
     ) -> WatchSink:
-        """Return the sink of a watch; ``columns`` go into its first event if that is a Table."""
+        """Return the sink of a watch; ``columns`` are put into its first event if that is a Table."""
 
 
 class Reply(Struct):
-    """A complete answer: status code, content type, more header lines, and the body in parts.
+    """A complete answer: status code, content type, further headers, and the body in parts.
 
-    ``parts`` are joined on the wire without being copied together first. ``compressible`` says whether gzip may be
-    applied. ``shared`` tells that other answers consist of the same bytes, so that a slow client holds none for itself.
+    ``parts`` are sent without joining them first. ``compressible``: gzip may be applied. ``shared``: other answers
+    consist of the same bytes, so that a slow client holds no memory of its own.
     """
 
     code: int
@@ -57,7 +152,7 @@ class Reply(Struct):
 
 
 class StreamReply(Struct):
-    """An answer that goes on until ``stream`` ends; the verbs write to it."""
+    """An answer that lasts until ``stream`` ends; the storage layer writes to it."""
 
     stream: WatchSink
     code: int = 200
@@ -67,7 +162,7 @@ Answer = Reply | StreamReply
 
 
 class Labels(NamedTuple):
-    """What metrics show of a request."""
+    """The metric labels of a request."""
 
     verb: str
     group: str
@@ -79,12 +174,11 @@ class Labels(NamedTuple):
 
 
 class Exchange:
-    """A request on its way through the filters; each filter adds what it found out.
+    """A request on its way through the filters, with their results.
 
-    ``given`` are the seconds that the client gives it, 0 for no limit. ``labels`` are what metrics show of it; routes
-    set them once it is known what is asked for, so that no URL can make up new ones, and what has none is not counted,
-    as upstream. ``promised`` are the bytes of memory that it may take (http.memory). ``trail`` is what the audit log is
-    to be told, if anything.
+    ``given`` is the timeout of the client in seconds, 0 for no limit. ``labels`` are the metric labels: routes set them
+    for known paths only, so that a URL cannot make up new ones. A request without labels is not counted (as upstream).
+    ``promised`` is its reserved memory in bytes (http.memory). ``trail`` is its audit event, None if it is not audited.
     """
 
     __slots__ = (
@@ -130,7 +224,7 @@ class Exchange:
 
     @property
     def dry_run(self) -> str:
-        """The dryRun parameter as metrics label it."""
+        """The dryRun parameter as a metric label."""
         asked = self.query.get("dryRun", ()) if self.query else ()
         if not asked:
             return ""
@@ -142,7 +236,7 @@ class Exchange:
         return self.sender.accept
 
     def value(self, name: str) -> str:
-        """Return the first value of a query parameter, empty when it is absent."""
+        """Return the first value of a query parameter, empty if it is absent."""
         values = self.query.get(name)
         return values[0] if values else ""
 

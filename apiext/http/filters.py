@@ -1,32 +1,172 @@
-"""What every request goes through, outermost first: one list of filters around the routes (AUT-006)."""
+"""The filters around the routes, outermost first, and the state that they share (AUT-006)."""
 
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import math
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from time import monotonic
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import Struct, field
 
 from apiext import limits as server_limits
 from apiext import logs
+from apiext.audit.auditor import Auditor
 from apiext.audit.events import DECISION, REASON, user_info
 from apiext.auth import impersonation
-from apiext.auth.authentication import EXTRA_SPACE, Doubtful, has_extra_space
-from apiext.auth.authorization import ALLOWED, Attributes, always_allow, denial, is_public
+from apiext.auth.authentication import EXTRA_SPACE, Authenticator, BadCredential, Doubtful, has_extra_space
+from apiext.auth.authorization import ALLOWED, Attributes, Authorizer, always_allow, denial, is_public
+from apiext.auth.user import ANONYMOUS, User
+from apiext.config import RequestConfig
 from apiext.http import audit as auditing
-from apiext.http import limits, refusals, websocket
+from apiext.http import front_page, limits, refusals, websocket
+from apiext.http.browsers import Check
 from apiext.http.exchange import Answer, Exchange, Handler, Labels, Reply
-from apiext.http.gate import Gate, audit_id, is_open
 from apiext.http.responses import warning_values
 from apiext.meta import status
 from apiext.meta.status import StatusError
 from apiext.meta.time import parse_duration
+from apiext.meta.uids import Uids
+from apiext.telemetry import STRETCH, Distribution, Gone, Slot, Telemetry
+
+if TYPE_CHECKING:
+    from apiext.auth.proxies import Proxies
+
+
+Counters = tuple[Slot, Distribution, Distribution | None]
+_SIZED = frozenset(("GET", "LIST"))
+
+_CHECK_EVERY = 0.25  # seconds between checks of the deadlines
+_IDS = Uids()
+
+
+def is_open(exchange: Exchange) -> bool:
+    """Report whether a request needs neither credentials nor authorization: health, or the page for browsers."""
+    return is_public(exchange.path) or front_page.is_wanted(exchange)
+
+
+def audit_id(given: str) -> str:
+    """Return the audit id of a request: the client's if it is short and printable, else a new one."""
+    if given and len(given) <= 64 and given.isascii() and given.isprintable():
+        return given
+    return _IDS.next()
+
+
+class Deadlines:
+    """Deadlines of requests, checked four times a second: a timer for each request would cost more."""
+
+    __slots__ = ("_loop", "_timer", "_until")
+
+    def __init__(self) -> None:
+        self._until: dict[asyncio.Task[Any], float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def begin(self, until: float) -> asyncio.Task[Any]:
+        """Return the running task, and cancel it soon after ``until`` (loop time) unless it is removed before."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()  # cached: each call asks the system for the process id
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        self._until[task] = until
+        if self._timer is None:
+            self._timer = self._loop.call_later(_CHECK_EVERY, self._check)
+        return task
+
+    def remove(self, task: asyncio.Task[Any]) -> bool:
+        """Remove a task; return False if its deadline was over and it was cancelled."""
+        return self._until.pop(task, None) is not None
+
+    def end(self, now: float = math.inf) -> None:
+        """Cancel the tasks whose deadline is over at ``now``, by default all tasks."""
+        for task in [task for task, until in self._until.items() if until <= now]:
+            del self._until[task]
+            task.cancel()
+
+    def _check(self) -> None:
+        assert self._loop is not None
+        self.end(self._loop.time())
+        self._timer = self._loop.call_later(_CHECK_EVERY, self._check) if self._until else None
+
+
+class Gate(Struct, eq=False):
+    """The state that filters share: authentication, authorization, limits, audit log and metrics."""
+
+    authenticator: Authenticator
+    authorizer: Authorizer
+    telemetry: Telemetry
+    anonymous: bool = False
+    requests: RequestConfig = RequestConfig()
+    auditor: Auditor | None = None
+    proxies: "Proxies | None" = None
+    pages: Check | None = None  # refuses requests of pages of other origins
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    running: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
+    _counters: dict[Any, Counters] = field(default_factory=dict)
+    _authenticated: Slot = field(default_factory=Slot)  # of ``telemetry``
+
+    def __post_init__(self) -> None:
+        self._authenticated = self.telemetry.authentications.slot("success")
+
+    def counters(self, labels: Labels, dry_run: str, code: int) -> Counters:
+        """Return the metrics of a request: counter, duration, and the size of the answer for reads."""
+        key = (labels, dry_run, code)
+        found = self._counters.get(key)
+        if found is None:
+            telemetry, verb, rest = self.telemetry, labels.verb, labels[1:]
+            found = self._counters[key] = (
+                telemetry.requests.slot(verb, dry_run, *rest, str(code)),
+                telemetry.seconds.slot(verb, dry_run, *rest),
+                telemetry.sizes.slot(*labels) if verb in _SIZED or not labels.resource else None,
+            )
+            if not dry_run and verb != "WATCH":  # upstream: those have no objective
+                telemetry.sli_seconds.share(found[1], *labels)
+        return found
+
+    def forget(self, gone: Gone) -> Iterator[None]:
+        """Drop the metrics of deleted resources; yields so that the caller can yield to the event loop.
+
+        The cached slots go first: else a request could add to a slot that /metrics does not show any more.
+        """
+        for number, key in enumerate(tuple(self._counters)):
+            if gone(key[0].group, key[0].resource):
+                self._counters.pop(key, None)
+            if not (number + 1) % STRETCH:
+                yield
+        yield
+        yield from self.telemetry.forget(gone)
+
+    def user(self, authorization: str, certificate_user: User | None, exchange: Exchange) -> User:
+        """Authenticate a request; raise a 401 for a wrong credential, or for a missing one that is needed (AUT-002).
+
+        Raise Doubtful if the cached state does not decide about the credential.
+        """
+        try:
+            found = self.authenticator.authenticate(authorization, certificate_user)
+        except Doubtful:
+            raise
+        except BadCredential as error:
+            raise self.refused() from error
+        if found is None:
+            if not self.anonymous and not is_open(exchange):
+                self.telemetry.authentications.slot("failure").value += 1
+                raise status.unauthorized()
+            found = ANONYMOUS
+        self._authenticated.value += 1
+        return found
+
+    def refused(self) -> status.StatusError:
+        """Count an invalid credential, and return its 401."""
+        self.telemetry.authentications.slot("error").value += 1
+        return status.unauthorized()
+
 
 Filter = Callable[[Gate, Handler, Exchange], Awaitable[Answer]]
-"""Something around the rest of a request; it awaits the handler it is given."""
+"""A filter around the rest of a request, which awaits the given handler."""
 Step = Callable[[Gate, Exchange], None]
-"""Something done before the rest; it may refuse by raising StatusError."""
+"""A filter before the rest of a request, which may refuse it with a StatusError."""
 
 _MUTATING = frozenset(("create", "update", "patch", "delete", "deletecollection"))
 _DEADLINE = "request did not complete within requested timeout - context deadline exceeded"
@@ -34,7 +174,7 @@ _BUSY = "Too many requests, please try again later."
 
 
 def compose(gate: Gate, filters: Sequence[Filter | Step], innermost: Handler) -> Handler:
-    """Return one handler: each filter around the next, the first outermost; steps in a row become one call."""
+    """Return one handler of all filters, the first one outermost; consecutive steps become one call."""
     handler = innermost
     steps: list[Step] = []
     for one in reversed(filters):
@@ -69,12 +209,12 @@ def _after(gate: Gate, steps: Sequence[Step], handler: Handler) -> Handler:
 
 
 def identify(gate: Gate, exchange: Exchange) -> None:
-    """Keep the client's Audit-Id or make one (AUT-008)."""
+    """Set the audit id: the client's Audit-ID or a new one (AUT-008)."""
     exchange.audit_id = audit_id(exchange.sender.audit_id)
 
 
 async def account(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
-    """Answer whatever happens, and count it: how often, how long it took, how much was answered (MTR-001, MTR-002)."""
+    """Turn exceptions into answers; count the request, its duration and the size of its answer (MTR-001, MTR-002)."""
     try:
         reply = await handler(exchange)
     except ConnectionError:
@@ -91,7 +231,7 @@ async def account(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
         _count(gate, what, started, reply)
         if monotonic() - started > limits.SLOW_REQUEST:
             _log_slow(exchange, reply.code, monotonic() - started)
-    else:  # a watch is counted at its end; until then nothing else of the exchange is kept
+    else:  # a watch is counted at its end; the exchange is released before
         reply.stream.done.add_done_callback(lambda _: _count(gate, what, started, _NOTHING))
     return reply
 
@@ -99,7 +239,7 @@ async def account(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
 def _count(gate: Gate, what: tuple[Labels, str, int], started: float, reply: Reply) -> None:
     requests, seconds, sizes = gate.counters(*what)
     requests.value += 1
-    seconds.observe(monotonic() - started)  # the loop's time, but of this moment
+    seconds.observe(monotonic() - started)  # loop.time() is older: the event loop caches it
     if sizes is not None:
         sizes.observe(reply.size)
 
@@ -128,7 +268,7 @@ def _log_slow(exchange: Exchange, code: int, took: float) -> None:
 
 
 def authenticate(gate: Gate, exchange: Exchange) -> None:
-    """Find out who sends the request; a time limit that is none is told of first, as upstream (AUT-006)."""
+    """Authenticate the request; a malformed timeout parameter is refused before, as upstream (AUT-006)."""
     headers = exchange.headers
     if exchange.query and not exchange.long_running:
         exchange.given = _time_given(exchange)
@@ -137,12 +277,12 @@ def authenticate(gate: Gate, exchange: Exchange) -> None:
     foreign = exchange.long_running and websocket.is_foreign(exchange)
     holder = exchange.connection.holder
     if gate.proxies is not None and holder is not None and holder.is_proxy:
-        told = gate.proxies.user(headers.items())
-        if told is not None:
-            if foreign:  # nobody knows here what else the proxy was shown
+        named = gate.proxies.user(headers.items())
+        if named is not None:
+            if foreign:  # the server does not know which credentials the proxy has accepted
                 raise websocket.no_token(headers.get("Origin", ""))
             gate.telemetry.authentications.slot("success").value += 1
-            exchange.user = told
+            exchange.user = named
             return
     sent = websocket.authorization(headers) if exchange.long_running else exchange.sender.authorization
     if "  " in sent and has_extra_space(sent):
@@ -154,7 +294,7 @@ def authenticate(gate: Gate, exchange: Exchange) -> None:
 
 
 async def authenticate_again(gate: Gate, exchange: Exchange, doubt: Doubtful) -> None:
-    """Find out who sends a request when the cache knows all that was stored by now: 401 if it still does not help."""
+    """Authenticate a request again with a fresh cache; raise a 401 if that does not decide either."""
     await doubt.fresh()
     try:
         authenticate(gate, exchange)
@@ -163,9 +303,9 @@ async def authenticate_again(gate: Gate, exchange: Exchange, doubt: Doubtful) ->
 
 
 async def audit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
-    """Tell the audit log what is asked and answered (AUD-001); who may not ask is told as well."""
+    """Write audit events of a request, also of one that is not authenticated (AUD-001)."""
     auditor = gate.auditor
-    assert auditor is not None, "without one this filter is left out"
+    assert auditor is not None, "servers without audit do not have this filter"
     try:
         try:
             authenticate(gate, exchange)
@@ -181,14 +321,14 @@ async def audit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
 
 
 def impersonate(gate: Gate, exchange: Exchange) -> None:
-    """Let a user who may act as another one do so (AUT-005)."""
-    if not exchange.sender.acts:
+    """Set the impersonated user if the user may impersonate it (AUT-005)."""
+    if not exchange.sender.impersonates:
         return
     trail = exchange.trail
-    told = trail.constrained if trail is not None else lambda _: None
+    note = trail.constrained if trail is not None else lambda _: None
     try:
         wanted = impersonation.parse(exchange.headers.items())
-        exchange.user = impersonation.acting(wanted, attributes(exchange), gate.authorizer, told)
+        exchange.user = impersonation.acting(wanted, attributes(exchange), gate.authorizer, note)
     except impersonation.NobodyNamed as error:
         raise _guarded(status.bad_request(str(error))) from error
     except StatusError as error:
@@ -199,23 +339,23 @@ def impersonate(gate: Gate, exchange: Exchange) -> None:
 
 
 def _guarded(refusal: StatusError) -> StatusError:
-    """Mark what is refused before it reaches its resource: the text quotes the request (upstream: responsewriters)."""
+    """Mark a refusal by a filter, whose text quotes the request (upstream: responsewriters)."""
     refusal.guarded = True
     return refusal
 
 
-async def bound(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
-    """Refuse what is too much at a time, and end what takes over 60 seconds, or over what the client gives it.
+async def limit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
+    """Limit the requests at a time (429), and the duration of a request (504): --request-timeout, or the client's.
 
-    Watches neither count nor end, and probes are always answered (LIM-001, LIM-002, WRI-024).
+    Watches are not limited, and probes are always answered (LIM-001, LIM-002, WRI-024).
     """
     if exchange.long_running:
         return await handler(exchange)
     info = exchange.info
     kind = info.verb in _MUTATING
-    running, most = gate.running, gate.requests.max_mutating if kind else gate.requests.max_inflight  # 0: any number
+    running, most = gate.running, gate.requests.max_mutating if kind else gate.requests.max_inflight  # 0: no limit
     if 0 < most <= running[kind] and (info.is_resource or not is_public(exchange.path)):
-        nothing = ("",) * 5  # not known yet, and not to be made up by URLs
+        nothing = ("",) * 5  # labels come from routes only, so that a URL cannot make up new ones
         gate.telemetry.terminated.slot(exchange.method, *nothing, "apiserver", "429").value += 1
         raise status.too_many_requests(_BUSY)
     running[kind] += 1
@@ -228,7 +368,7 @@ async def bound(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
         return await handler(exchange)
     except asyncio.CancelledError as error:
         if task is None or gate.deadlines.remove(task):
-            raise  # somebody else cancelled: the connection is closed
+            raise  # the connection is closed
         task.uncancel()
         raise status.timeout(_DEADLINE) from error
     finally:
@@ -247,16 +387,16 @@ async def _promptly(handler: Handler, exchange: Exchange, until: float) -> Answe
 
 
 def _time_given(exchange: Exchange) -> float:
-    """Return the seconds that a client gives its request, 0 for no limit."""
-    asked = exchange.query.get("timeout")
+    """Return the timeout parameter in seconds, 0 for no limit."""
+    given = exchange.query.get("timeout")
     try:
-        return parse_duration(asked[0]) if asked and asked[0] else 0.0
+        return parse_duration(given[0]) if given and given[0] else 0.0
     except ValueError as error:
         raise status.bad_request(f"invalid timeout specified in the request URL - {error}") from error
 
 
 def authorize(gate: Gate, exchange: Exchange) -> None:
-    """Refuse what the user may not do (AUT-003)."""
+    """Refuse a request that the user is not authorized to make (AUT-003)."""
     if gate.authorizer is always_allow or (is_open(exchange) and exchange.method in {"GET", "HEAD"}):
         return
     wanted = attributes(exchange)
@@ -265,8 +405,8 @@ def authorize(gate: Gate, exchange: Exchange) -> None:
         raise _guarded(denial(wanted, decision.reason))
 
 
-def authorize_telling(gate: Gate, exchange: Exchange) -> None:
-    """Refuse what the user may not do, and tell what was decided, and why."""
+def authorize_audited(gate: Gate, exchange: Exchange) -> None:
+    """Authorize like ``authorize``, and put decision and reason into the audit event."""
     public = is_open(exchange) and exchange.method in {"GET", "HEAD"}
     wanted = attributes(exchange)
     decision = ALLOWED if public else gate.authorizer(wanted)
@@ -278,13 +418,13 @@ def authorize_telling(gate: Gate, exchange: Exchange) -> None:
 
 
 def attributes(exchange: Exchange) -> Attributes:
-    """Return what a request wants, as authorization judges it."""
+    """Return the authorization attributes of a request."""
     info = exchange.info
     if not info.is_resource:
         return Attributes(exchange.user, info.verb, exchange.path, at_path=True)
     namespace = info.namespace or ""
     if info.resource == "namespaces" and info.name and "/namespaces/" in exchange.path:  # not by a field selector
-        namespace = info.name  # upstream: a namespace lies within itself, so roles there count for it
+        namespace = info.name  # upstream: a namespace is in itself, so roles in it apply
     place = (info.resource, info.subresource, namespace, info.name)
     return Attributes(exchange.user, info.verb, exchange.path, info.group, info.version, *place)
 
@@ -295,23 +435,23 @@ FILTERS: tuple[Filter | Step, ...] = (
     authenticate,
     audit,
     impersonate,
-    bound,
+    limit,
     authorize,
 )
-"""Outermost first; those that need not wait are plain steps."""
+"""Outermost first; filters that await nothing are steps."""
 
-_TELLING: Mapping[Filter | Step, Filter | Step | None] = {
+_AUDITED: Mapping[Filter | Step, Filter | Step | None] = {
     authenticate: None,  # the audit filter does it
-    authorize: authorize_telling,
+    authorize: authorize_audited,
 }
 
 
-def filters(*, audited: bool, judged: bool = True) -> list[Filter | Step]:
-    """Return the filters of a server: no request goes through those that have nothing to do.
+def filters(*, audited: bool, authorizes: bool = True) -> list[Filter | Step]:
+    """Return the filters that a server needs.
 
-    ``audited``: there is an audit log. ``judged``: not everybody may do everything.
+    ``audited``: there is an audit log. ``authorizes``: an authorizer decides about requests.
     """
     if not audited:
-        return [one for one in FILTERS if one is not audit and (judged or one is not authorize)]
-    told = [_TELLING.get(one, one) for one in FILTERS]
-    return [one for one in told if one is not None]
+        return [one for one in FILTERS if one is not audit and (authorizes or one is not authorize)]
+    found = [_AUDITED.get(one, one) for one in FILTERS]
+    return [one for one in found if one is not None]

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from apiext.documents.quotes import go_quote
-from apiext.http.exchange import Reply
-from apiext.http.heads import Query
+from apiext.http.exchange import Query, Reply
 from apiext.http.responses import TEXT
 
 ENDPOINTS = ("healthz", "livez", "readyz")

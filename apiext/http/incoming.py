@@ -8,9 +8,9 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from apiext.http import limits, refusals
+from apiext.http.connection_limits import Unauthenticated
 from apiext.http.protocol import HttpProtocol, Parsed, Request, failure, is_failure
 from apiext.http.slices import Slices
-from apiext.http.strangers import Strangers
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -26,23 +26,23 @@ _FIELD = 300  # bytes of memory that a field takes besides its text
 class Incoming(HttpProtocol):
     """A connection that parses each head at once, and bounds the memory of the heads that are not complete.
 
-    ``strangers`` counts the unfinished heads of all connections; ``large_heads`` parses one large head in a turn of the
-    event loop.
+    ``unauthenticated`` counts the unfinished heads of all connections; ``large_heads`` parses one large head in a turn
+    of the event loop.
     """
 
-    __slots__ = ("_head", "_large", "_large_heads", "_pieces", "_postponed", "_strangers", "_tail", "is_alone")
+    __slots__ = ("_head", "_large", "_large_heads", "_pieces", "_postponed", "_tail", "_unauthenticated", "is_alone")
 
     def __init__(
         self,
         manager: web.Server,
-        strangers: Strangers,
+        unauthenticated: Unauthenticated,
         large_heads: Slices,
         *,
         loop: "AbstractEventLoop",
         **settings: Any,
     ) -> None:
         super().__init__(manager, loop=loop, **settings)
-        self._strangers = strangers
+        self._unauthenticated = unauthenticated
         self._large_heads = large_heads
         self._head = 0  # bytes of a head that is not complete
         self._pieces: list[bytes] = []  # of them those that are not parsed yet
@@ -75,7 +75,7 @@ class Incoming(HttpProtocol):
 
     def _postpone(self, data: bytes, piece: bytes) -> None:
         """Parse a large head in a turn of the event loop of its own; ``piece`` is the last part of it."""
-        self._strangers.began(self, piece, parsed=False)
+        self._unauthenticated.add_head(self, piece, parsed=False)
         if self.transport is None:  # it was the largest
             return
         self._pieces.append(data)
@@ -165,7 +165,7 @@ class Incoming(HttpProtocol):
         self._keep_tail(data)
         self._pieces.append(data)
         self._head += len(data)
-        self._strangers.began(self, data, parsed=False)
+        self._unauthenticated.add_head(self, data, parsed=False)
         if self._head > limits.MAX_HEAD:
             self._pieces.clear()
             self.queue([failure(refusals.HeadTooLong(), 431)])
@@ -188,17 +188,17 @@ class Incoming(HttpProtocol):
 
         ``begun`` is the number of last bytes of the data that begin another head.
         """
-        strangers = self._strangers
+        unauthenticated = self._unauthenticated
         if whole:
-            strangers.ended(self)
+            unauthenticated.remove_head(self)
             data = data[len(data) - begun :]
         if data:
-            strangers.began(self, data, parsed=True)
+            unauthenticated.add_head(self, data, parsed=True)
 
     def release_head(self, request: Request) -> None:
         """Release a head that may be large: its request is answered."""
         if not self._head:
-            self._strangers.ended(self)
+            self._unauthenticated.remove_head(self)
         if self.is_large(request.message):
             request.payload.feed_eof()  # the connection closes, and does not wait for the body with the head in memory
 

@@ -1,48 +1,51 @@
-"""The memory gate: what requests may take together, weighed before a body is decoded.
+"""The memory budget of requests: a request reserves memory before its body is decoded.
 
-A body becomes a document, a normalised one, sets of fields and an answer, which take up to a hundred times its bytes.
-Some hundred requests may run at a time, so that allowed bodies together exceed any memory, and the kernel kills a
-process that takes more than there is. So a request first estimates its need (``weight`` of its body and of the stored
-object that it changes), and has it promised by ``Memory.hold``: 429 while other requests hold the memory, 413 if it
-will never be there. No user is promised more than a share, so that one of them cannot keep the others out.
+A body becomes a document, a normalised document, sets of fields and an answer. They take up to a hundred times its
+bytes. Some hundred requests run at a time, so bodies of the allowed size together exceed any memory, and the kernel
+kills a process without memory. So a request estimates its need first (``weight`` of its body and of the stored object
+that it changes), and reserves it with ``Memory.hold``: 429 while other requests hold the memory, 413 if the need
+exceeds the budget. A user's requests reserve at most a share, so that one user cannot block the others.
 
-``http.resources`` asks for bodies and stored objects, ``http.connection`` for answers, which a slow client leaves in
-memory. The promise is released in one place, ``http.connection.ApiHandler.answer``, once the answer is out. Requests
-that need less than ``limits.UNWEIGHED`` are not weighed: the limits on their number bound them.
+``http.resources`` reserves memory for bodies and stored objects, ``http.connection`` for answers, which stay in memory
+while a slow client reads. ``http.connection.ApiHandler.answer`` releases it after the answer. Requests that need less
+than ``limits.UNWEIGHED`` reserve nothing, since their number is limited.
 """
 
+import asyncio
 import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from apiext.auth.user import User
 from apiext.documents import limits as documents_limits
+from apiext.http import limits
 from apiext.http.messages import short_messages
 from apiext.http.negotiation import PROTOBUF, YAML
 from apiext.meta import status
 from apiext.meta.status import StatusError
 from apiext.storage.room import Room
 from apiext.turn import Turn
+from apiext.verbs.call import Page
 
 APPLY, STRATEGIC = "application/apply-patch+yaml", "application/strategic-merge-patch+json"
 _BUSY = "the server has too little memory left for this request; try again"
 _NEVER = "the request needs about %d MiB of memory, and the server gives one request at most %d MiB"
 _MACHINE = Path("/proc/meminfo")
 _TOTAL = re.compile(r"MemTotal: +(\d+) kB")
-_STRETCH = 256 * 1024  # bytes of a body that are looked at between two turns of the loop: half a millisecond
-_BYTE = 8  # bytes of memory for each byte of a body: as sent, decoded, encoded, and as answered
-_MERGED = (
-    2.8  # times the memory of a body that a strategic merge patch takes: it keeps copies of the lists that it merges
-)
-_SHORT = 600  # bytes of memory for each short text, message or number of a protobuf body
-_LONG = 300  # bytes of memory for each _LONG_BYTES of it besides, which a longer message or text may hold
+_STRETCH = 256 * 1024  # bytes of a body that are estimated between two yields to the event loop: 0.5 ms
+_BYTE = 8  # bytes of memory for each byte of a body: as received, decoded, encoded and in the answer
+_MERGED = 2.8  # factor for a strategic merge patch, which copies the lists that it merges
+_SHORT = 600  # bytes of memory for each short string, message or number of a protobuf body
+_LONG = 300  # bytes of memory for each further _LONG_BYTES, which a longer message or string may hold
 _LONG_BYTES = 16
 
 
 class Prices(NamedTuple):
-    """Bytes of memory for the signs of a JSON text (measured in docs/decisions/0030), and for each node of YAML.
+    """Bytes of memory for each punctuation character of JSON (docs/decisions/0030), and for each node of YAML.
 
-    Two quotes make a string, a colon a member, a bracket or brace a list or an object, a comma another value.
+    Two quotes stand for a string, a colon for a field, a bracket or brace for an array or object, a comma for a value.
     """
 
     quote: int
@@ -52,29 +55,29 @@ class Prices(NamedTuple):
 
 
 ITEMS = Prices(quote=250, comma=110, other=270, node=800)
-"""Of objects whose lists may have an owner for each item: built-in kinds, list types ``map`` and ``set``, applies."""
+"""For objects whose list items may have owners: built-in kinds, list types ``map`` and ``set``, applies."""
 
 WHOLE = Prices(quote=80, comma=40, other=270, node=400)
-"""Of custom objects whose lists have one owner each."""
+"""For custom objects whose lists have one owner each."""
 
 _ALL = bytes(range(256))
-_NO_SIGN = _ALL.translate(None, b'{[:,"')  # a text without these bytes is counted in a fraction of the time
+_NO_SIGN = _ALL.translate(None, b'{[:,"')  # counting is much faster without the other bytes
 _NO_NODE = _ALL.translate(None, b"{[:,?-\n")
 
 
 class Holder(Protocol):
-    """What memory is promised to: a request."""
+    """A request that reserves memory; ``promised`` is the number of bytes."""
 
     user: User
     promised: int
 
 
 async def weight(raw: bytes, encoding: str, prices: Prices = ITEMS) -> int:
-    """Return about how many bytes of memory it takes to decode, validate and answer a body, at most.
+    """Return an upper estimate of the bytes of memory to decode, validate and answer a body.
 
-    Objects whose lists and members have an owner for each item take as much; others take half of it or less.
+    Objects whose list items and fields have owners take that much, other objects half of it or less.
     """
-    if encoding == APPLY:  # its writer owns each item
+    if encoding == APPLY:  # the manager owns each item
         prices = ITEMS
     need = 0
     turn = Turn()
@@ -90,9 +93,9 @@ async def weight(raw: bytes, encoding: str, prices: Prices = ITEMS) -> int:
             await turn.give()
     if encoding in {APPLY, YAML}:
         most = documents_limits.MAX_YAML_NODES * prices.node
-        aliased = b"*" in raw and b"&" in raw  # aliases repeat what they stand for
+        aliased = b"*" in raw and b"&" in raw  # aliases repeat their node
         need = most if aliased else min(need, most)
-    elif encoding == PROTOBUF:  # one of more messages is refused before it is decoded
+    elif encoding == PROTOBUF:  # a body with more messages is refused before it is decoded
         need = min(need, documents_limits.MAX_CONTAINERS * _SHORT) + len(raw) // _LONG_BYTES * _LONG
     elif encoding == STRATEGIC:
         need = int(need * _MERGED)
@@ -106,7 +109,7 @@ def _of_json(raw: bytes, prices: Prices) -> int:
 
 
 def memory_of_machine(path: Path = _MACHINE) -> int:
-    """Return the bytes of memory that this machine has, a lot if it does not tell."""
+    """Return the memory of this machine in bytes, 2**50 if it is unknown."""
     try:
         found = _TOTAL.search(path.read_text(encoding="ascii"))
     except OSError:
@@ -115,11 +118,11 @@ def memory_of_machine(path: Path = _MACHINE) -> int:
 
 
 class Memory:
-    """What is promised to requests, in bytes: in all, and to each user.
+    """Reserved bytes of all requests, and of each user.
 
-    ``room`` is the memory that a control group leaves, by default that of this process; ``total`` the bytes that
-    requests may take in all, by default half of what the control group gives, and a quarter of the machine's memory.
-    ``workers`` processes share both. ``given`` are the bytes that there are for the whole process.
+    ``room`` is the free memory of a control group, by default that of this process. ``total`` is the budget of all
+    requests: by default half of the control group's limit, at most a quarter of the machine's memory. ``workers``
+    processes share both. ``given`` is the memory of this process.
     """
 
     __slots__ = ("_room", "_users", "_workers", "given", "promised", "share", "total")
@@ -139,14 +142,14 @@ class Memory:
         return self._room.is_bounded
 
     def fits(self, more: int) -> bool:
-        """Tell whether so many bytes may be taken besides those that are promised."""
+        """Report whether ``more`` bytes may be taken besides the reserved ones."""
         promised = self.promised + more
         return promised <= self.total and self._room.fits(promised * self._workers)
 
     def hold(self, request: Holder, size: int) -> None:
-        """Promise so many bytes to a request in all, instead of what it has; 0 releases them.
+        """Change the reservation of a request to ``size`` bytes; 0 releases it.
 
-        Raises StatusError if that is more: 429 while it is not there, 413 if it never is.
+        Raise StatusError if more is not possible: 429 for now, 413 if it exceeds the share of a user.
         """
         user, more = request.user.name, size - request.promised
         held = self._users.get(user, 0) + more
@@ -161,3 +164,34 @@ class Memory:
             self._users[user] = held
         else:
             self._users.pop(user, None)
+
+
+_COPIES = 2  # of the objects while their list is made: separate and joined
+_UNBOUNDED = nullcontext()
+_NO_ROOM = "the server has too little memory left for this list; try again, ask for pages, or for plain JSON"
+
+
+class ListBudget:
+    """Memory of lists, and how many long lists are made at a time: ``slots`` is a semaphore for them."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.slots = asyncio.Semaphore(limits.LISTS_AT_ONCE)
+        self._memory = memory
+
+    def fits(self, size: int) -> bool:
+        """Report whether ``size`` bytes fit besides the reservations of requests."""
+        return self._memory.fits(size)
+
+    def held(self, page: Page) -> AbstractContextManager[None]:
+        """Reserve memory for the list of a page while it is made; raise a 429 if there is not enough."""
+        return self._holding(_COPIES * page.size()) if self._memory.is_bounded else _UNBOUNDED
+
+    @contextmanager
+    def _holding(self, size: int) -> Iterator[None]:
+        if size and not self.fits(size):
+            raise status.too_many_requests(_NO_ROOM)
+        self._memory.promised += size
+        try:
+            yield
+        finally:
+            self._memory.promised -= size

@@ -23,7 +23,7 @@ from apiext.documents.document import Document
 from apiext.documents.encoding import decode_json
 from apiext.documents.encoding import encode as encode_json
 from apiext.documents.errors import DecodeError
-from apiext.http import prototexts
+from apiext.http import protobuf_errors
 
 EMBEDDED = ""
 """The JSON name of a field whose members are the object's own in JSON (an embedded struct in Go)."""
@@ -66,7 +66,7 @@ def parse(name: str, raw: bytes) -> Any:
     try:
         return message_class(name).FromString(raw)
     except MessageDecodeError as error:
-        raise DecodeError(prototexts.fault(descriptor(name), raw)) from error
+        raise DecodeError(protobuf_errors.fault(descriptor(name), raw)) from error
 
 
 def json_fields(name: str) -> dict[str, Any]:

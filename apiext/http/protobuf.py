@@ -12,7 +12,7 @@ from apiext.documents.document import Document, View
 from apiext.documents.errors import DecodeError, UndecodableMessage
 from apiext.documents.json_errors import check_depth
 from apiext.documents.quotes import go_quote
-from apiext.http import prototexts
+from apiext.http import protobuf_errors
 from apiext.http.messages import descriptor, document, message_class, parse, varint, written
 from apiext.storage.values import json_object
 
@@ -125,8 +125,8 @@ def _open(raw: bytes) -> Any:
     if len(raw) == len(PREFIX):
         raise DecodeError("empty body")
     envelope = raw[len(PREFIX) :]
-    wrong = prototexts.fault(descriptor("Unknown"), envelope)  # the library takes a field of another type for none
-    if wrong != prototexts.UNKNOWN:
+    wrong = protobuf_errors.fault(descriptor("Unknown"), envelope)  # the library takes a field of another type for none
+    if wrong != protobuf_errors.UNKNOWN:
         raise DecodeError(wrong)
     return parse("Unknown", envelope)
 

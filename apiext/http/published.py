@@ -1,9 +1,12 @@
-"""Documents computed from the catalog: discovery and OpenAPI, with ETags (DIS-101…108, OAS-001, OAS-002)."""
+"""Documents computed from the catalog: discovery and OpenAPI, cached, with ETags (DIS-101…108, OAS-001, OAS-002)."""
 
+import asyncio
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from email.utils import format_datetime
-from typing import Any
+from email.utils import format_datetime, formatdate, parsedate_to_datetime
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -13,15 +16,165 @@ from apiext.discovery.protobuf import encode as encode_protobuf
 from apiext.discovery.tagged import Tagged
 from apiext.documents.document import Document
 from apiext.http import limits, negotiation, responses
-from apiext.http.builder import Builder
-from apiext.http.conditional import Conditional
 from apiext.http.exchange import Exchange, Reply
 from apiext.http.negotiation import ENCODINGS, JSON, PROTOBUF, YAML, Wanted
-from apiext.http.regenerations import Regenerations
-from apiext.telemetry import Gone, Telemetry
+from apiext.telemetry import Family, Gone, Telemetry
+
+T = TypeVar("T")
+
+
+class Builder:
+    """Computes documents of a catalog in threads of its own, and caches them with the catalog.
+
+    One thread is for documents about all resources. Another thread is for the rest, which would wait for those.
+    """
+
+    def __init__(self) -> None:
+        self._pools: dict[bool, ThreadPoolExecutor] = {}
+        self._pending: dict[tuple[int, str], asyncio.Future[Any]] = {}
+
+    async def get(
+        self, catalog: Catalog, key: str, make: Callable[[Catalog], T], *, slow: bool = False, large: bool = False
+    ) -> T:
+        """Return the cached result of ``make(catalog)``, which belongs to ``key``; errors of ``make`` are raised.
+
+        ``slow``: takes long even for a few definitions. ``large``: takes long, and is about all definitions.
+        """
+        known: T | None = catalog.known(key)
+        if known is not None:
+            return known
+        if len(catalog.resources) <= limits.BUILD_INLINE and not (slow or large):
+            made: T = catalog.remember(key, make)
+            return made
+        name = (catalog.number, key)
+        pending = self._pending.get(name)
+        if pending is None:
+            pending = asyncio.get_running_loop().run_in_executor(self._pool(large), catalog.remember, key, make)
+            self._pending[name] = pending
+            pending.add_done_callback(lambda done: self._done(name, done))
+        built: T = await asyncio.shield(pending)  # a client that disconnects does not cancel the work for others
+        return built
+
+    def _pool(self, large: bool) -> ThreadPoolExecutor:
+        if large not in self._pools:
+            self._pools[large] = ThreadPoolExecutor(1, "large documents" if large else "documents")
+        return self._pools[large]
+
+    def _done(self, name: tuple[int, str], done: asyncio.Future[Any]) -> None:
+        self._pending.pop(name, None)
+        if not done.cancelled():
+            done.exception()  # marks it as retrieved: all waiting requests may be cancelled
+
+    def close(self) -> None:
+        """Stop the threads, and cancel waiting work."""
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+NEVER = -1.0
+"""Seconds since the epoch that stand for a missing or malformed date."""
+
+
+class Conditional:
+    """ETag and Last-Modified of each document, and the 304 for a client that has the document (RFC 9110, 13.1)."""
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        # document → ETag, second of the last change, and its HTTP date
+        self._changes: dict[str, tuple[str, int, str]] = {}
+
+    def unchanged(self, exchange: Exchange, name: str, tag: str) -> Reply | None:
+        """Return a 304 if the client has the document with this ETag, else None."""
+        given = exchange.headers.get("If-None-Match", "")
+        if given:
+            tags = {each.strip().removeprefix("W/") for each in given.split(",")}
+            known = tag in tags or "*" in tags
+        else:
+            known = self._changed(name, tag)[1] <= _seconds(exchange.headers.get("If-Modified-Since", ""))
+        return Reply(304, "", (), self.headers(name, tag)) if known else None
+
+    def headers(self, name: str, tag: str) -> list[tuple[str, str]]:
+        """Return ETag and Last-Modified of a document."""
+        return [("ETag", tag), ("Last-Modified", self._changed(name, tag)[2])]
+
+    def forget(self, gone: Callable[[str], bool]) -> None:
+        """Drop documents for whose name ``gone`` is true."""
+        for name in [name for name in self._changes if gone(name)]:
+            del self._changes[name]
+
+    def _changed(self, name: str, tag: str) -> tuple[str, int, str]:
+        """Return the entry of a document in _changes. Two states of a document never have the same second."""
+        known = self._changes.get(name)
+        if known is None or known[0] != tag:
+            if len(self._changes) >= limits.PUBLISHED_PATHS:
+                self._changes.clear()
+            second = max(int(self._now()), known[1] + 1 if known else 0)
+            known = self._changes[name] = (tag, second, formatdate(second, usegmt=True))
+        return known
+
+
+def _seconds(date: str) -> float:
+    """Return an HTTP date in seconds since the epoch, NEVER for a malformed one."""
+    try:
+        return parsedate_to_datetime(date).timestamp() if date else NEVER
+    except (ValueError, OverflowError, OSError):
+        return NEVER
+
+
+class Regenerations:
+    """Counts which definitions changed an OpenAPI document, under upstream's metric names (OAS-009)."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._made: dict[
+            str, tuple[str, Mapping[str, bytes]]
+        ] = {}  # document → ETag, and the used part of each definition
+        self._v2 = Family(
+            "apiextensions_openapi_v2_regeneration_count",
+            "counter",
+            "Counter of OpenAPI v2 spec regeneration count broken down by causing CRD name and reason.",
+            ("crd", "reason"),
+        )
+        self._v3 = Family(
+            "apiextensions_openapi_v3_regeneration_count",
+            "counter",
+            "Counter of OpenAPI v3 spec regeneration count broken down by group, version, causing CRD and reason.",
+            ("group", "version", "crd", "reason"),
+        )
+        telemetry.add(self._v2)
+        telemetry.add(self._v3)
+
+    def v2(self, tag: str, made_of: Callable[[], Mapping[str, bytes]]) -> None:
+        """Count the changes of OpenAPI v2; ``made_of()`` returns the used part of each definition."""
+        for definition, reason in self._differences("v2", tag, made_of):
+            self._v2.slot(definition, reason).value += 1
+
+    def v3(self, path: str, tag: str, made_of: Callable[[], Mapping[str, bytes]]) -> None:
+        """Count the changes of a document of OpenAPI v3; ``path`` is its name in the index."""
+        _, _, group_version = path.partition("/")
+        group, _, version = group_version.rpartition("/")
+        for definition, reason in self._differences(path, tag, made_of):
+            self._v3.slot(group, version, definition, reason).value += 1
+
+    def forget(self, gone: Callable[[str], bool]) -> None:
+        """Drop documents for whose name ``gone`` is true."""
+        for name in [name for name in self._made if gone(name)]:
+            del self._made[name]
+
+    def _differences(self, name: str, tag: str, made_of: Callable[[], Mapping[str, bytes]]) -> list[tuple[str, str]]:
+        before_tag, before = self._made.get(name, ("", {}))
+        if before_tag == tag:
+            return []
+        if len(self._made) >= limits.PUBLISHED_PATHS:
+            for cleared in (self._made, self._v2, self._v3):
+                cleared.clear()
+        after = made_of()
+        self._made[name] = (tag, after)
+        changed = [(one, "update" if one in before else "add") for one in after if before.get(one) != after[one]]
+        return changed + [(one, "remove") for one in before if one not in after]
+
 
 _AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
-_FORMS: Mapping[str, Sequence[tuple[str, str]]] = {  # as asked for → Content-Type, the first one for wildcards
+_FORMS: Mapping[str, Sequence[tuple[str, str]]] = {  # requested → Content-Type; the first row is for wildcards
     version: (
         (JSON, JSON),
         (f"application/com.github.proto-openapi.spec.{version}@v1.0+protobuf", answered),
@@ -32,7 +185,7 @@ _FORMS: Mapping[str, Sequence[tuple[str, str]]] = {  # as asked for → Content-
 
 
 class Publisher:
-    """Answers requests for discovery and OpenAPI; ``version`` is the Kubernetes version that is emulated."""
+    """Answers requests for discovery and OpenAPI; ``version`` is the emulated version of Kubernetes."""
 
     def __init__(self, version: str, telemetry: Telemetry) -> None:
         self.version = version
@@ -41,31 +194,31 @@ class Publisher:
         self._conditional = Conditional()
 
     def forget(self, gone: Gone) -> Iterator[None]:
-        """Forget when documents of groups that are gone were made; yields now and then."""
-        for known in (self._conditional, self._regenerations):
-            known.forget(lambda name: gone(_group_of(name), ""))
+        """Drop the state of documents of deleted groups; yields so that the caller can yield to the event loop."""
+        for part in (self._conditional, self._regenerations):
+            part.forget(lambda name: gone(_group_of(name), ""))
             yield
 
     # --- discovery ---
 
     async def discovery(self, exchange: Exchange, parts: Sequence[str], catalog: Catalog) -> Reply | None:
-        """Answer ``/api``, ``/apis`` or a path below; None when nothing is there."""
+        """Answer ``/api``, ``/apis`` or a path below; return None for a path without a document."""
         await self.builder.get(catalog, "http.groups", groups.published)
         if len(parts) > 1:
             return await self._legacy(exchange, parts, catalog)
         encoding = wants_aggregated(exchange.accept)
-        if encoding and exchange.path != "/apis/":  # upstream: with the slash it is another handler's
+        if encoding and exchange.path != "/apis/":  # upstream: another handler has the path with the slash
             reply: Reply | None = await self._aggregated(exchange, parts[0], catalog, encoding)
         elif parts[0] == "api":
             reply = _core_versions(exchange, catalog)
         else:
             reply = await self._legacy(exchange, parts, catalog)
-        assert reply is not None, "both roots are always there"
+        assert reply is not None, "both roots always exist"
         reply.headers.append(("Vary", "Accept"))
         return reply
 
     async def _aggregated(self, exchange: Exchange, root: str, catalog: Catalog, encoding: str) -> Reply:
-        """Answer ``/api`` or ``/apis`` for those who take everything at once (DIS-106)."""
+        """Answer ``/api`` or ``/apis`` with aggregated discovery (DIS-106)."""
         document = await self.builder.get(
             catalog,
             f"http.aggregated {root} {encoding}",
@@ -79,7 +232,7 @@ class Publisher:
         return reply
 
     async def _legacy(self, exchange: Exchange, parts: Sequence[str], catalog: Catalog) -> Reply | None:
-        """Answer with one of the old documents, which is encoded once for all who want it alike."""
+        """Answer with a document of legacy discovery, which is encoded once for each form."""
         make = _legacy(parts, catalog)
         if make is None:
             return None
@@ -95,7 +248,7 @@ class Publisher:
     # --- OpenAPI ---
 
     async def openapi(self, exchange: Exchange, parts: Sequence[str], catalog: Catalog) -> Reply | None:
-        """Answer a path below ``/openapi``; None when nothing is there."""
+        """Answer a path below ``/openapi``; return None for a path without a document."""
         version, path = (parts[0], "/".join(parts[1:])) if parts else ("", "")
         if version == "v3":
             index = await self.builder.get(catalog, "http.v3", lambda now: openapi_v3.index(now, self.version))
@@ -109,7 +262,7 @@ class Publisher:
     async def _v2(self, exchange: Exchange, catalog: Catalog) -> Reply:
         """Answer ``/openapi/v2``: JSON, or protobuf for kubectl; 406 for anything else (OAS-001)."""
         form = _form(exchange.accept, _FORMS["v2"])
-        varies = [("Vary", "Accept-Encoding"), ("Vary", "Accept")]  # upstream: its compressor says so of any answer
+        varies = [("Vary", "Accept-Encoding"), ("Vary", "Accept")]  # upstream: its compressor sets this for any answer
         if not form:
             return Reply(406, "", (), varies)
         tag = await self.builder.get(catalog, "http.v2", lambda now: openapi_v2.tag(now, self.version))
@@ -128,7 +281,7 @@ class Publisher:
         return reply
 
     async def _v3(self, exchange: Exchange, path: str, catalog: Catalog) -> Reply | None:
-        """Answer a document of OpenAPI v3; a wrong hash leads to the right one (OAS-002)."""
+        """Answer with a document of OpenAPI v3; redirect a wrong hash to the current one (OAS-002)."""
         tag = openapi_v3.document_tag(catalog, path, self.version)
         if tag is None:
             return None
@@ -144,7 +297,7 @@ class Publisher:
             document = await self.builder.get(
                 catalog, f"http.v3 {form} {path}", lambda now: make(now, path, self.version), slow=True
             )
-            assert document is not None, "a document that has a tag"
+            assert document is not None, "a document with a tag exists"
             self._regenerations.v3(path, tag, lambda: openapi_v3.definitions(catalog, path, self.version))
             reply = await self._whole(exchange, f"openapi/v3/{path}", catalog, document, form)
         reply.headers.append(("Vary", "Accept"))
@@ -156,7 +309,7 @@ class Publisher:
     async def _whole(
         self, exchange: Exchange, name: str, catalog: Catalog, document: Tagged, content_type: str
     ) -> Reply:
-        """Return a document; a large one is compressed once for all who take gzip."""
+        """Return the whole document; a large one is compressed once for all clients that accept gzip."""
         reply = Reply(200, content_type, document.parts, self._conditional.headers(name, document.etag), shared=True)
         if reply.size > limits.GZIP_FROM:
             reply.headers.append(("Vary", "Accept-Encoding"))
@@ -178,15 +331,15 @@ def in_a_year(moment: datetime) -> datetime:
 
 
 def _group_of(name: str) -> str:
-    """Return the group in the name of a document of one version, nothing for other documents."""
+    """Return the group in the name of a document of one version, an empty string for other documents."""
     return name.rpartition("apis/")[2].partition("/")[0] if "apis/" in name else ""
 
 
-# --- the old discovery documents ---
+# --- legacy discovery ---
 
 
 def _legacy(parts: Sequence[str], catalog: Catalog) -> Callable[[Catalog], Any] | None:
-    """Return what makes the document of a path; None when nothing is there, so that only what is is remembered."""
+    """Return the function that makes the document of a path. None for a path without one, which is then not cached."""
     if list(parts) == ["apis"]:
         return groups.group_list
     group, rest = (groups.CORE, parts[1:]) if parts[0] == "api" else (parts[1], parts[2:])
@@ -200,8 +353,8 @@ def _legacy(parts: Sequence[str], catalog: Catalog) -> Callable[[Catalog], Any] 
     return lambda now: groups.resource_list(now, group, rest[0])
 
 
-def is_there(parts: Sequence[str], catalog: Catalog) -> bool:
-    """Whether there is a discovery document at a path."""
+def has_document(parts: Sequence[str], catalog: Catalog) -> bool:
+    """Report whether a path has a discovery document."""
     return len(parts) == 1 or _legacy(parts, catalog) is not None
 
 
@@ -232,9 +385,9 @@ def _paths(catalog: Catalog) -> list[str]:
 
 
 def wants_aggregated(accept: str) -> str:
-    """Return the encoding of aggregated discovery when a client takes that, else nothing.
+    """Return the encoding if a client accepts aggregated discovery, else an empty string.
 
-    As upstream, its place among the alternatives does not matter, nor do unknown parameters.
+    As upstream, neither its position in the Accept header nor unknown parameters matter.
     """
     for clause in negotiation.parse_accept(accept) if accept else ():
         asked = dict(clause.parameters)
@@ -246,7 +399,7 @@ def wants_aggregated(accept: str) -> str:
 
 
 def _form(accept: str, forms: Sequence[tuple[str, str]]) -> str:
-    """Return the Content-Type for the best alternative that there is, nothing when there is none."""
+    """Return the Content-Type of the first acceptable form, an empty string if no form is acceptable."""
     for clause in negotiation.parse_accept(accept or "*/*"):
         for asked, answered in forms:
             if clause.matches(asked):
@@ -255,7 +408,7 @@ def _form(accept: str, forms: Sequence[tuple[str, str]]) -> str:
 
 
 def _wanted(exchange: Exchange) -> Wanted:
-    """Return how a client wants a document that is no OpenAPI; 406 when it takes nothing that we have."""
+    """Return the requested form of a discovery document; raise a 406 if no form is acceptable."""
     wanted = negotiation.negotiate(exchange.accept, ENCODINGS, transforms=False)
     if wanted is None:
         raise negotiation.not_acceptable(ENCODINGS)

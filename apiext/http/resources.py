@@ -21,8 +21,7 @@ from apiext.documents.encoding import DecodeError, decode_json, decode_overflowi
 from apiext.documents.errors import OverflowingNumber
 from apiext.http import eventstream, limits, lists, negotiation, protobuf, representations, streams, websocket
 from apiext.http.exchange import Answer, Exchange, Reply, StreamReply
-from apiext.http.making import Making
-from apiext.http.memory import ITEMS, WHOLE, Memory, weight
+from apiext.http.memory import ITEMS, WHOLE, ListBudget, Memory, weight
 from apiext.http.negotiation import JSON, PROTOBUF, YAML, Wanted
 from apiext.http.operations import Operations
 from apiext.http.representations import Subject
@@ -97,7 +96,7 @@ class Resources:
         self.compressor = compressor
         self.min_watch_timeout = min_watch_timeout
         self.memory = memory or Memory()
-        self.making = Making(self.memory)
+        self.lists = ListBudget(self.memory)
         self.watches: Counter[str] = Counter()  # by user, those that are open
 
     def answer(self, exchange: Exchange, target: Target) -> Awaitable[Answer]:
@@ -145,10 +144,10 @@ async def _shown_page(resources: Resources, exchange: Exchange, subject: Subject
 async def _page(resources: Resources, exchange: Exchange, subject: Subject, page: Page) -> Reply:
     if subject.wanted.plain and page.segments is not None and not subject.served.model.typed:
         return await _segments(resources, exchange, subject, page.segments, page)
-    with resources.making.held(page):
+    with resources.lists.held(page):
         if page.convert is not None or page.count <= storage_limits.SEGMENT:
             return await lists.reply(subject, page)
-        async with resources.making.turn:
+        async with resources.lists.slots:
             return await lists.reply(subject, page)
 
 
@@ -157,7 +156,7 @@ async def _segments(
 ) -> Reply:
     """Send everything: the segments as they are, or their remembered gzip blocks."""
     if page.convert is None and segments.pending > storage_limits.SEGMENT:
-        async with resources.making.turn:  # many ask for the same
+        async with resources.lists.slots:  # many ask for the same
             await segments.prepare()
     else:
         await segments.prepare(page.convert)
@@ -168,7 +167,7 @@ async def _segments(
     if not accepts_gzip(exchange.headers.get("Accept-Encoding", "")):
         return Reply(200, JSON, (head, *segments.parts, tail), [vary], shared=True)
     size = segments.uncompressed
-    if not resources.making.fits(size):
+    if not resources.lists.fits(size):
         return Reply(200, JSON, (head, *segments.parts, tail), [vary], shared=True)
     parts = await resources.compressor.run(size, lambda: segments.gzip(head, tail))
     return Reply(200, JSON, parts, [vary, ("Content-Encoding", "gzip")], shared=True)

@@ -207,7 +207,7 @@ class Routes:
             return self._missing(responses.page_not_found())
         builtin = len(parts) < 2 or parts[0] == "api" or is_builtin(catalog, parts[1])
         routed = builtin and parts != ["apis"]
-        if routed and not published.is_there(parts, catalog):
+        if routed and not published.has_document(parts, catalog):
             if parts[0] == "api":
                 return None
             raise status.resource_not_found()

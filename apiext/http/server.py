@@ -13,31 +13,26 @@ from apiext.auth.authentication import Authenticator
 from apiext.auth.authorization import Authorizer, always_allow
 from apiext.auth.serving import ServingCertificate
 from apiext.config import Listening, RequestConfig
-from apiext.http import limits, pages, responses
-from apiext.http.access import AccessLog, logging_to
-from apiext.http.announcing import announcing
+from apiext.http import browsers, limits, responses
+from apiext.http.access_log import AccessLog, logging_to
 from apiext.http.connection import ApiHandler
-from apiext.http.descriptors import Descriptors, Refusal, raise_limit
+from apiext.http.connection_limits import Descriptors, Refusal, Unauthenticated, raise_limit
 from apiext.http.exchange import Handler
-from apiext.http.filters import compose, filters
-from apiext.http.forgetting import Forgetting
-from apiext.http.gate import Gate
-from apiext.http.handshakes import Telling
+from apiext.http.filters import Gate, compose, filters
 from apiext.http.health import Health, version_document
 from apiext.http.memory import Memory
+from apiext.http.metrics_expiry import MetricsExpiry
 from apiext.http.openid import Issuer
 from apiext.http.operations import Operations
 from apiext.http.protocol import Listener, has_fast_parser
-from apiext.http.renewal import Renewal
 from apiext.http.resources import Resources
 from apiext.http.routes import Routes
 from apiext.http.slices import Slices
-from apiext.http.strangers import Strangers
+from apiext.http.tls import CertificateReload
 from apiext.meta import limits as meta_limits
 from apiext.sockets import everywhere, is_unspecified
 from apiext.storage import limits as storage_limits
 from apiext.telemetry import Telemetry
-from apiext.trust import as_go, load_pair
 
 if TYPE_CHECKING:
     from apiext.auth.proxies import Proxies
@@ -58,22 +53,6 @@ class Settings(Struct, frozen=True):
     access_log: AccessLog | None = None  # has a line for each request
     proxies: "Proxies | None" = None
     issuer: Issuer | None = None
-
-
-def tls_context(certificate: str, key: str, minor: int = 2) -> ssl.SSLContext:
-    """Return a context for these PEM files: TLS 1.``minor`` and newer, HTTP/1.1 only, no client certificates yet."""
-    context = as_go(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
-    context.minimum_version = ssl.TLSVersion.TLSv1_3 if minor > 2 else ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    load_pair(context, certificate, key)
-    context.sslobject_class = Telling
-    return context
-
-
-def ask_clients(context: ssl.SSLContext, client_ca: str) -> None:
-    """Ask clients for a certificate that an authority of this PEM file signed; raises OSError."""
-    context.load_verify_locations(client_ca)
-    context.verify_mode = ssl.CERT_OPTIONAL  # a certificate that does not verify ends the handshake
 
 
 class HttpServer:
@@ -102,7 +81,7 @@ class HttpServer:
         self.large_heads = Slices(1)
         self.memory = Memory(workers=settings.workers)
         self.descriptors = Descriptors(raise_limit(), telemetry.refused_connections.slot())
-        self.strangers = Strangers(self.memory.given)
+        self.unauthenticated = Unauthenticated(self.memory.given)
         self.active = 0
         self.port = 0
         gate = Gate(
@@ -113,28 +92,28 @@ class HttpServer:
             settings.requests,
             auditor,
             settings.proxies,
-            None if authenticator.asks else pages.judge(settings.listening.headers.cors_origins),
+            None if authenticator.asks else browsers.cross_origin_check(settings.listening.headers.cors_origins),
         )
         resources = Resources(
             operations, telemetry, self.clock, self.compressor, settings.requests.min_watch_timeout, self.memory
         )
         routes = Routes(resources, health, telemetry, version_document(settings.version), settings.issuer)
-        chain = filters(audited=auditor is not None, judged=authorizer is not always_allow)
+        chain = filters(audited=auditor is not None, authorizes=authorizer is not always_allow)
         self._access = settings.access_log
         if self._access is not None:
             chain.insert(1, logging_to(self._access))
-        announce = announcing(settings.listening.headers, tls=settings.tls is not None)
-        if announce is not None:
-            chain.insert(1, announce)  # all that is refused behind it may be read by pages, too
+        add_headers = browsers.header_filter(settings.listening.headers, tls=settings.tls is not None)
+        if add_headers is not None:
+            chain.insert(1, add_headers)  # before filters that refuse: pages may read refusals, too
         self.answer: Handler = compose(gate, chain, routes.answer)
         self.proxies = settings.proxies
         self._gate = gate
         self._publisher = routes.publisher
-        self._forgetting = Forgetting(operations.catalog, (gate.forget, routes.publisher.forget))
+        self._expiry = MetricsExpiry(operations.catalog, (gate.forget, routes.publisher.forget))
         self._operations = operations
         self._listener: Listener | None = None
         self._server: asyncio.Server | None = None
-        self._renewal: Renewal | None = None
+        self._reload: CertificateReload | None = None
         self._idle = asyncio.Event()
         telemetry.on_scrape.append(self._gauges)
 
@@ -186,9 +165,9 @@ class HttpServer:
         )
         self.port = self._server.sockets[0].getsockname()[1]
         if settings.tls is not None and settings.certificate is not None:
-            self._renewal = Renewal(settings.tls, settings.certificate)
-            self._renewal.start()
-        self._forgetting.start()
+            self._reload = CertificateReload(settings.tls, settings.certificate)
+            self._reload.start()
+        self._expiry.start()
 
     def all_done(self) -> None:
         """Take note that all requests have their answers."""
@@ -211,9 +190,9 @@ class HttpServer:
             return
         await asyncio.sleep(limits.SHUTDOWN_TAKE)
         server.close()
-        self._forgetting.stop()
-        if self._renewal is not None:
-            self._renewal.stop()
+        self._expiry.stop()
+        if self._reload is not None:
+            self._reload.stop()
         new = [connection for connection in self.connections if connection.is_new]
         for connection in self.connections:
             if connection not in new:

@@ -1,20 +1,74 @@
-"""A watch on the wire: the frames of each representation, made once per group of watchers (RV-010…014)."""
+"""Watch streams: the frames of each representation, made once for each group of watchers (RV-010…014)."""
 
-from collections.abc import Callable, Hashable, Mapping
+import asyncio
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import orjson
 from msgspec import Struct
 
+from apiext import limits as server_limits
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode
 from apiext.http import negotiation, protobuf
-from apiext.http.ahead import Ahead
 from apiext.http.representations import INITIAL_EVENTS_END, Subject, definitions, partial, row, table
 from apiext.http.sinks import chunk
 from apiext.meta import status
 from apiext.meta.status import StatusError
+from apiext.storage import limits as storage_limits
 from apiext.storage.store import Entry, Viewer
 from apiext.telemetry import Distribution, Slot
+
+Encode = Callable[[Entry], bytes]
+
+
+class EncodedAhead:
+    """Encodes large objects of watch events in a thread, before the pump makes their frames (storage.staging.Stage).
+
+    ``inline`` encodes an object on the event loop. ``in_thread`` does the same in a thread, and changes no entry.
+    """
+
+    __slots__ = ("_encoded", "_in_thread", "_inline")
+
+    def __init__(self, inline: Encode, in_thread: Encode) -> None:
+        self._inline = inline
+        self._in_thread = in_thread
+        self._encoded: dict[Entry, bytes] = {}
+
+    def take(self, entry: Entry) -> bytes:
+        """Return the encoded object of an event, and drop it from the cache: a frame is made once."""
+        encoded = self._encoded.pop(entry, None)
+        return encoded if encoded is not None else self._inline(entry)
+
+    def concerns(self, entry: Entry) -> bool:
+        """Every object may be selected."""
+        return True
+
+    def now(self, entry: Entry) -> Entry | None:
+        """Return the entry if it is small, or encoded already."""
+        return entry if len(entry.raw) < server_limits.WORK_INLINE or entry in self._encoded else None
+
+    def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
+        """Encode the large objects, then call ``then`` with all entries. Errors are raised when the frame is made."""
+        large = [entry for entry in entries if self.now(entry) is None]
+
+        def done(work: asyncio.Future[list[bytes]]) -> None:
+            if work.cancelled():  # the server stops
+                return
+            if work.exception() is None:
+                self._encoded.update(zip(large, work.result(), strict=True))
+            while len(self._encoded) > 2 * storage_limits.SEGMENT:  # no watcher selected some of them
+                del self._encoded[next(iter(self._encoded))]
+            then(entries)
+
+        asyncio.get_running_loop().run_in_executor(None, self._all, large).add_done_callback(done)
+
+    def rest(self) -> None:
+        """Drop all cached objects: a row of a Table shows the age of the moment at which it was encoded."""
+        self._encoded.clear()
+
+    def _all(self, entries: Sequence[Entry]) -> list[bytes]:
+        return [self._in_thread(entry) for entry in entries]
+
 
 _OPEN = {
     kind: b'{"type":"%b","object":' % kind.encode() for kind in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR")
@@ -28,11 +82,12 @@ def json_frame(kind: str, view: bytes) -> bytes:
 
 
 class Form(Struct, frozen=True):
-    """How events go out where it is not the usual way, one line of JSON or one protobuf message in a chunk.
+    """The framing of events for WebSockets and server-sent events.
 
-    Each function gets that line (without its end) or message (without its length), and makes bytes of the wire.
-    ``event(data, revision)``, ``initial`` for what was there at the start, ``bookmark(data, revision, end of those)``,
-    ``error(data)``. ``key`` is equal for equal forms, ``content_type`` empty when it is the usual one.
+    The usual framing is a line of JSON or a protobuf message in a chunk. Each function gets the line without its end,
+    or the message without its length, and returns the bytes to send: ``event(data, revision)``, ``initial`` for initial
+    events, ``bookmark(data, revision, end of initial events)``, ``error(data)``. ``key`` is equal for equal forms;
+    ``content_type`` is empty for the usual one.
     """
 
     key: Hashable
@@ -44,11 +99,11 @@ class Form(Struct, frozen=True):
 
 
 class Frames(Struct):
-    """How one representation of one resource version looks on the wire; equal keys mean equal bytes.
+    """The frames of one representation of one resource version; equal keys mean equal bytes.
 
-    ``first(entry)`` makes the frames of initial events where they are unlike others. ``stage`` makes large objects
-    ready for their frames, None where they are mostly sent as they are stored. ``second()`` is that of the wall clock,
-    None where no ages are shown.
+    ``first(entry)`` makes frames of initial events if they differ from others. ``stage`` encodes large objects in
+    advance; it is None if stored bytes are mostly sent unchanged. ``second()`` is the second of the wall clock, None
+    for representations without ages.
     """
 
     key: Hashable
@@ -57,14 +112,18 @@ class Frames(Struct):
     expired: Callable[[int, int], bytes]
     failed: Callable[[StatusError], bytes]
     first: Callable[[Entry], bytes] | None = None
-    stage: Ahead | None = None
+    stage: EncodedAhead | None = None
     second: Callable[[], int] | None = None
 
 
 def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | None = None) -> Frames:
-    """Return the frames of a representation; ``events`` and ``sizes`` count each frame that is made."""
-    ahead = Ahead(_object(subject, Entry.view), _object(subject, Entry.shown)) if subject.served.model.typed else None
-    look = ahead.written if ahead is not None else _object(subject, _view)
+    """Return the frames of a representation; ``events`` and ``sizes`` count each frame."""
+    ahead = (
+        EncodedAhead(_object(subject, Entry.view), _object(subject, Entry.shown))
+        if subject.served.model.typed
+        else None
+    )
+    look = ahead.take if ahead is not None else _object(subject, _view)
     write = _writer(subject, look) if form is None else _formed(subject, look, form.event)
     first = None if form is None else _formed(subject, look, form.initial)
     wanted = subject.wanted
@@ -100,18 +159,18 @@ def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | Non
 
 
 def error_frame(subject: Subject, error: StatusError, form: Form | None = None) -> bytes:
-    """Return an ERROR event; it carries the Status as it is, whatever was asked for."""
+    """Return an ERROR event, which carries a Status in every representation."""
     if form is not None:
         return form.error(_data(subject, "ERROR", error.document()))
     return _document_frame(subject, "ERROR", error.document())
 
 
 def _view(entry: Entry, viewer: Viewer) -> bytes:
-    return entry.view(viewer)  # converted entries have a way of their own
+    return entry.view(viewer)  # a converted entry overrides the method
 
 
 def _object(subject: Subject, look: Callable[[Entry, Viewer], bytes]) -> Callable[[Entry], bytes]:
-    """Return what writes an object as the representation shows it; ``look`` returns the view of an entry."""
+    """Return a function that encodes an object in the representation; ``look`` returns the view of an entry."""
     viewer, encoding = subject.served.codec.view, subject.wanted.encoding
     if encoding == negotiation.JSON and not subject.wanted.kind:
         return lambda entry: look(entry, viewer)
@@ -169,7 +228,7 @@ def _bookmark(subject: Subject, revision: int, end_of_initial: bool) -> Document
 
 
 _NO_NAMES = {"plural": "", "kind": ""}
-_ZERO: Mapping[str, View] = {  # what bookmarks of Go types say beside their metadata (recorded)
+_ZERO: Mapping[str, View] = {  # fields of bookmarks of Go types besides metadata (recorded)
     "CustomResourceDefinition": {
         "spec": {"group": "", "names": _NO_NAMES, "scope": "", "versions": None},
         "status": {"conditions": None, "acceptedNames": _NO_NAMES, "storedVersions": None},
@@ -188,7 +247,7 @@ def content_type(subject: Subject, form: Form | None = None) -> str:
 
 
 def first_columns(subject: Subject) -> bytes:
-    """Return what replaces NO_COLUMNS in the first event of a Table stream; empty for other streams (TAB-005)."""
+    """Return the replacement of NO_COLUMNS in the first event of a Table stream, empty for other streams (TAB-005)."""
     if subject.wanted.kind != "Table":
         return b""
     return b'"columnDefinitions":' + orjson.dumps(definitions(subject))

@@ -8,8 +8,7 @@ from binascii import Error as Base64Error
 from collections.abc import Callable
 
 from apiext.http import limits
-from apiext.http.exchange import Exchange
-from apiext.http.heads import Headers
+from apiext.http.exchange import Exchange, Headers
 from apiext.http.sinks import NO_COLUMNS, Transport, WatchSink
 from apiext.http.streams import Form
 from apiext.meta import status

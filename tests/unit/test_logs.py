@@ -75,7 +75,7 @@ def test_lines_name_the_worker() -> None:
     record = logging.makeLogRecord({"msg": "a fault", "levelname": "ERROR", "created": 0.25})
     assert logs.formatter("text", 3).format(record) == "1970-01-01T00:00:00.250000Z ERROR   worker 3: a fault"
     assert json.loads(logs.formatter("json", 3).format(record))["worker"] == 3
-    request = logs.formatter("json", 3).line(0.25, "info", "apiext.http.access", "GET /", {"event": "request"})
+    request = logs.formatter("json", 3).line(0.25, "info", "apiext.http.access_log", "GET /", {"event": "request"})
     assert json.loads(request)["worker"] == 3
 
 

@@ -122,7 +122,7 @@ def test_an_etcd_of_an_earlier_release_is_not_passed_over(tmp_path: Path) -> Non
         f"`etcd --data-dir {tmp_path}/etcd/data` and --etcd-servers http://127.0.0.1:2379, or move {tmp_path}/etcd away"
     )
     launch.prepare(config_of(tmp_path, etcd=ETCD))
-    launch.prepare(config_of(tmp_path, store="memory"))
+    launch.prepare(config_of(tmp_path, named="memory"))
 
 
 def test_who_ends_takes_its_own_away(tmp_path: Path, ready: Path, other: int) -> None:

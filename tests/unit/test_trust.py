@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from apiext.auth import certificates
 from apiext.conformance.support import tls
 from apiext.etcd.transport import TLS
-from apiext.http.server import ask_clients, tls_context
+from apiext.http.tls import ask_clients, tls_context
 from apiext.tools import access
 from apiext.webhooks.errors import Untrusted
 from apiext.webhooks.trust import context_of

@@ -14,7 +14,7 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from apiext.http import connection as connections
 from apiext.http import incoming, limits, protocol, server
 from apiext.http.connection import ApiHandler
-from apiext.http.gate import Deadlines
+from apiext.http.filters import Deadlines
 from apiext.http.protocol import Request, failure
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
@@ -106,7 +106,7 @@ async def handler() -> ApiHandler:
     async def nothing(request: web.BaseRequest) -> web.StreamResponse:
         raise NotImplementedError
 
-    service: Any = type("Service", (), {"strangers": None, "large_heads": None})()
+    service: Any = type("Service", (), {"unauthenticated": None, "large_heads": None})()
     return ApiHandler(web.Server(nothing), service, loop=asyncio.get_running_loop(), auto_decompress=False)
 
 

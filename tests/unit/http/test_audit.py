@@ -191,10 +191,10 @@ async def test_the_end_of_a_watch_is_told_when_the_server_ends() -> None:
 def test_without_an_audit_nothing_of_it_is_passed() -> None:
     plain, telling = filters.filters(audited=False), filters.filters(audited=True)
     assert tuple(plain) == tuple(one for one in filters.FILTERS if one is not filters.audit)
-    free = filters.filters(audited=False, judged=False)
+    free = filters.filters(audited=False, authorizes=False)
     assert free == [one for one in plain if one is not filters.authorize]
-    assert filters.filters(audited=True, judged=False) == telling, "the log tells that everybody may"
+    assert filters.filters(audited=True, authorizes=False) == telling, "the log tells that everybody may"
     told = [one for one in telling if one not in plain]
-    assert told == [filters.audit, filters.authorize_telling]
+    assert told == [filters.audit, filters.authorize_audited]
     assert filters.authenticate not in telling, "the audit filter does it"
     assert len(telling) == len(plain)

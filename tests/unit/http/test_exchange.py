@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, unquote
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext.http.heads import split_target
+from apiext.http.exchange import split_target
 
 
 @given(

@@ -4,7 +4,7 @@ import pytest
 
 from apiext.config import ConfigError, HeaderConfig, ProxyConfig
 from apiext.http import header_flags
-from apiext.http.announcing import announcing
+from apiext.http.browsers import header_filter
 
 PINS = "regular expression does not pin to start/end of host in the origin header"
 ORIGINS = "--cors-allowed-origins has an invalid regular expression: "
@@ -21,9 +21,9 @@ def read(warnings: list[str] | None = None, **given: str) -> tuple[HeaderConfig,
 @pytest.mark.rows("LIM-005", "AUT-001")
 def test_nothing_is_said_unless_told() -> None:
     assert read() == (HeaderConfig(), ProxyConfig())
-    assert announcing(HeaderConfig(), tls=True) is None, "no filter where there is nothing to add"
-    assert announcing(HeaderConfig(hsts=("preload",)), tls=False) is None
-    assert announcing(HeaderConfig(hsts=("preload",)), tls=True) is not None
+    assert header_filter(HeaderConfig(), tls=True) is None, "no filter where there is nothing to add"
+    assert header_filter(HeaderConfig(hsts=("preload",)), tls=False) is None
+    assert header_filter(HeaderConfig(hsts=("preload",)), tls=True) is not None
 
 
 @pytest.mark.rows("LIM-005")

@@ -67,4 +67,8 @@ async def test_nothing_is_held_after_any_requests(memory: int, monkeypatch: pyte
         assert not kept[0].watches
         assert not shelf.watches
         assert gate.running == {False: 0, True: 0}
-        assert (server.strangers._total, server.strangers._heads, server.strangers._unknown) == (0, {}, {})
+        assert (server.unauthenticated._total, server.unauthenticated._heads, server.unauthenticated._pending) == (
+            0,
+            {},
+            {},
+        )

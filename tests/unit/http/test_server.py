@@ -20,9 +20,10 @@ from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.stored import WrongVersion
 from apiext.config import ProxyConfig
 from apiext.documents import limits as documents_limits
-from apiext.http import connection, renewal
+from apiext.http import connection, tls
 from apiext.http import limits as http_limits
-from apiext.http.server import HttpServer, ask_clients, tls_context
+from apiext.http.server import HttpServer
+from apiext.http.tls import ask_clients, tls_context
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
 ONE = f"{COLLECTION}/a?resourceVersion=0"
@@ -215,7 +216,7 @@ async def test_client_certificates(tmp_path: Path) -> None:
 @on_uvloop
 async def test_a_certificate_is_renewed_while_serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections that are open go on; those that come are shown the new certificate, in time."""
-    monkeypatch.setattr(renewal, "CERTIFICATE_LOOK_EVERY", 0.02)
+    monkeypatch.setattr(tls, "CERTIFICATE_CHECK_EVERY", 0.02)
     moment, names = certificates.now() - timedelta(days=336), certificates.serving_names("127.0.0.1")
     looks: list[datetime] = []
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from apiext.catalog.served import LiveCatalog
-from apiext.http import forgetting as forgetting_module
-from apiext.http.conditional import Conditional
-from apiext.http.forgetting import Forgetting
-from apiext.http.gate import Gate
-from apiext.http.published import Publisher
+from apiext.http import metrics_expiry
+from apiext.http.filters import Gate
+from apiext.http.metrics_expiry import MetricsExpiry
+from apiext.http.published import Conditional, Publisher
 from apiext.telemetry import STRETCH, Family, Gone, Telemetry
 from tests.unit.http.support import COLLECTION, GROUP, PLURAL, Shelf, catalog, connected, on_uvloop, serving, until
 
@@ -32,13 +31,13 @@ async def test_each_family_forgets_what_it_counted_of_a_resource() -> None:
         by_resource.slot(resource, "OK").value = 1
     by_name.slot("a", GROUP).value = 1
     told = telemetry.text()
-    forgetting = Forgetting(live, [telemetry.forget])
+    expiry = MetricsExpiry(live, [telemetry.forget])
     for _ in range(3):
-        list(forgetting.look())
+        list(expiry.check())
     live.current = live.current.without_resource(GROUP, PLURAL)
-    list(forgetting.look())
+    list(expiry.check())
     assert _samples(telemetry.text()) == _samples(told), "somebody may not have read it yet"
-    list(forgetting.look())
+    list(expiry.check())
     left = _samples(telemetry.text())
     assert left == {line for line in _samples(told) if PLURAL not in line}
     assert 'hooks{name="a",group="example.com"} 1' in left
@@ -53,12 +52,12 @@ async def test_what_comes_back_goes_on_counting() -> None:
     served = live.current.resource(GROUP, PLURAL)
     assert served is not None
     number = telemetry.watch_events.slot(GROUP, "v1", PLURAL)
-    forgetting = Forgetting(live, [telemetry.forget])
+    expiry = MetricsExpiry(live, [telemetry.forget])
     for _ in range(4):
         live.current = live.current.without_resource(GROUP, PLURAL)
-        list(forgetting.look())
+        list(expiry.check())
         live.current = live.current.with_resource(served)
-        list(forgetting.look())
+        list(expiry.check())
     assert telemetry.watch_events.slot(GROUP, "v1", PLURAL) is number
 
 
@@ -78,19 +77,19 @@ async def test_documents_of_a_group_are_forgotten() -> None:
     for name in names:
         conditional.headers(name, '"1"')
     made[f"apis/{GROUP}/v1"] = made["v2"] = ('"1"', {})
-    forgetting = Forgetting(live, [publisher.forget])
-    list(forgetting.look())
-    list(forgetting.look())
-    assert [*_since(conditional)] == names
+    expiry = MetricsExpiry(live, [publisher.forget])
+    list(expiry.check())
+    list(expiry.check())
+    assert [*_changes(conditional)] == names
     live.current = live.current.without_resource(GROUP, PLURAL)
-    list(forgetting.look())
-    list(forgetting.look())
-    assert [*_since(conditional)] == names[1:]
+    list(expiry.check())
+    list(expiry.check())
+    assert [*_changes(conditional)] == names[1:]
     assert [*made] == ["v2"]
 
 
-def _since(conditional: Conditional) -> dict[str, tuple[str, int, str]]:
-    return conditional._since
+def _changes(conditional: Conditional) -> dict[str, tuple[str, int, str]]:
+    return conditional._changes
 
 
 async def test_a_gate_forgets_where_before_what(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +112,7 @@ async def test_a_gate_forgets_where_before_what(monkeypatch: pytest.MonkeyPatch)
 
 @on_uvloop
 async def test_a_server_forgets_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forgetting_module, "FORGET_EVERY", 0.02)
+    monkeypatch.setattr(metrics_expiry, "EXPIRE_EVERY", 0.02)
     shelf = Shelf()
     shelf.put("a")
     async with serving(shelf) as server, connected(server) as client:
@@ -131,7 +130,7 @@ async def test_a_server_forgets_by_itself(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_a_look_that_stumbles_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forgetting_module, "FORGET_EVERY", 0.001)
+    monkeypatch.setattr(metrics_expiry, "EXPIRE_EVERY", 0.001)
     looks = list[str]()
 
     def part(gone: Gone) -> Iterator[None]:
@@ -142,8 +141,8 @@ async def test_a_look_that_stumbles_is_followed_by_another(monkeypatch: pytest.M
         looks.append("end")
 
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
-    forgetting = Forgetting(LiveCatalog(catalog()), [part])
-    forgetting.start()
+    expiry = MetricsExpiry(LiveCatalog(catalog()), [part])
+    expiry.start()
     await until(lambda: len(looks) >= 5)
-    forgetting.stop()
+    expiry.stop()
     assert looks[:5] == ["begin", "begin", "end", "begin", "end"]

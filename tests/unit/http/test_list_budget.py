@@ -10,8 +10,7 @@ import pytest
 
 from apiext.http import limits as http_limits
 from apiext.http import resources
-from apiext.http.making import Making
-from apiext.http.memory import Memory
+from apiext.http.memory import ListBudget, Memory
 from apiext.meta.status import StatusError
 from apiext.storage import limits as storage_limits
 from apiext.storage.room import Room
@@ -43,34 +42,34 @@ def page(count: int, size: int) -> Page:
 
 
 async def test_lists_that_are_made_count_for_those_that_come() -> None:
-    making = Making(Memory(Given(5_000), total=1 << 60))
-    with making.held(page(200, 10)), making.held(Page(1, entries=[Entry("n", "a", 1, b"x" * 400)])):
-        assert making.fits(200)
-        assert not making.fits(201)
+    budget = ListBudget(Memory(Given(5_000), total=1 << 60))
+    with budget.held(page(200, 10)), budget.held(Page(1, entries=[Entry("n", "a", 1, b"x" * 400)])):
+        assert budget.fits(200)
+        assert not budget.fits(201)
         with pytest.raises(StatusError, match="too little memory left for this list") as refused:
-            making.held(page(3, 100)).__enter__()
+            budget.held(page(3, 100)).__enter__()
         assert (refused.value.code, refused.value.retry_after) == (429, 1)
-        with making.held(page(1, 100)):
+        with budget.held(page(1, 100)):
             pass
-    assert making.fits(5_000)
-    with pytest.raises(RuntimeError), making.held(page(200, 10)):
+    assert budget.fits(5_000)
+    with pytest.raises(RuntimeError), budget.held(page(200, 10)):
         raise RuntimeError
-    assert making.fits(5_000)
+    assert budget.fits(5_000)
 
 
 async def test_without_a_bound_nobody_counts() -> None:
-    making = Making(Memory(Room([]), total=1 << 60))
-    with making.held(page(100, 1_000)):
-        assert making.fits(1 << 60)
+    budget = ListBudget(Memory(Room([]), total=1 << 60))
+    with budget.held(page(100, 1_000)):
+        assert budget.fits(1 << 60)
 
 
 async def test_a_few_lists_are_made_at_a_time() -> None:
-    making = Making(Memory(Room([]), total=1 << 60))
+    budget = ListBudget(Memory(Room([]), total=1 << 60))
     running, most = 0, 0
 
     async def make() -> None:
         nonlocal running, most
-        async with making.turn:
+        async with budget.slots:
             running += 1
             most = max(most, running)
             await asyncio.sleep(0)
@@ -97,7 +96,7 @@ class Endless:
 
 
 async def test_those_who_ask_for_the_same_segments_take_turns() -> None:
-    given: Any = SimpleNamespace(making=Making(Memory(Room([]), total=1 << 60)))
+    given: Any = SimpleNamespace(lists=ListBudget(Memory(Room([]), total=1 << 60)))
     nothing: Any = None
     segments: Any = Endless()
     asking = (resources._segments(given, nothing, nothing, segments, Page(1)) for _ in range(20))

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from apiext import limits as server_limits
 from apiext.http import streams
-from apiext.http.ahead import Ahead
 from apiext.http.negotiation import JSON, PROTOBUF, Wanted
 from apiext.http.representations import PARTIAL, Subject
+from apiext.http.streams import EncodedAhead
 from apiext.storage import limits as storage_limits
 from apiext.storage.store import Entry
 from apiext.storage.watching import WatchGroup
@@ -93,7 +93,7 @@ async def test_what_cannot_be_written_ends_the_watch() -> None:
 
 
 async def test_what_nobody_takes_is_forgotten() -> None:
-    ahead = Ahead(lambda entry: b"here", lambda entry: b"there")
+    ahead = EncodedAhead(lambda entry: b"here", lambda entry: b"there")
     entries = [
         Entry("", f"o{number}", 1, b"x" * server_limits.WORK_INLINE) for number in range(2 * storage_limits.SEGMENT + 1)
     ]
@@ -102,7 +102,7 @@ async def test_what_nobody_takes_is_forgotten() -> None:
     await until(lambda: bool(told))
     assert told == [entries]
     assert [ahead.now(entry) for entry in entries[:2]] == [None, entries[1]]
-    assert [ahead.written(entry) for entry in (*entries[:2], entries[1])] == [b"here", b"there", b"here"]
+    assert [ahead.take(entry) for entry in (*entries[:2], entries[1])] == [b"here", b"there", b"here"]
     assert ahead.now(entries[2]) is entries[2]
     ahead.rest()
     assert ahead.now(entries[2]) is None

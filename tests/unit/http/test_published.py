@@ -9,11 +9,8 @@ import pytest
 
 from apiext.catalog.served import Catalog
 from apiext.http import limits
-from apiext.http.builder import Builder
-from apiext.http.conditional import Conditional
-from apiext.http.exchange import Exchange
-from apiext.http.heads import Head, Sender
-from apiext.http.regenerations import Regenerations
+from apiext.http.exchange import Exchange, Head, Sender
+from apiext.http.published import Builder, Conditional, Regenerations
 from apiext.telemetry import Telemetry
 
 
@@ -128,7 +125,7 @@ def test_only_so_many_dates_are_remembered(monkeypatch: pytest.MonkeyPatch) -> N
     conditional = Conditional(lambda: 1000.0)
     for number in range(10):
         conditional.headers(str(number), '"1"')
-    assert len(conditional._since) <= 3
+    assert len(conditional._changes) <= 3
 
 
 @pytest.mark.rows("OAS-009")

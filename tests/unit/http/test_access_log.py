@@ -11,7 +11,7 @@ import pytest
 from apiext import logs
 from apiext.conformance.support.waiting import prompt
 from apiext.http import limits
-from apiext.http.access import AccessLog
+from apiext.http.access_log import AccessLog
 
 
 def lines_of(raw: bytes) -> list[dict[str, Any]]:

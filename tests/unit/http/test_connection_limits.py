@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from apiext.http import descriptors
-from apiext.http import descriptors as descriptors_module
-from apiext.http.descriptors import Descriptors, reserve
+from apiext.http import connection_limits
+from apiext.http.connection_limits import Descriptors, reserve
 from apiext.telemetry import Slot
 
 
@@ -26,24 +25,24 @@ def test_connections_are_taken_until_few_are_left(
         looks += 1
         return opened
 
-    monkeypatch.setattr(descriptors, "monotonic", lambda: now)
+    monkeypatch.setattr(connection_limits, "monotonic", lambda: now)
     found = Descriptors(100, refused, count)
     assert [found.take() for _ in range(48)] == [True] * 48  # 100 - 32 - 20
     assert looks == 1
     opened = 68
-    now += descriptors_module.FILES_LOOK
+    now += connection_limits.FILES_COUNT_EVERY
     assert [found.take() for _ in range(10)] == [False] * 10
     assert looks == 2, "one look tells for a while"
     assert refused.value == 10
     assert caplog.messages == [
-        "new connections are refused, most of 100 file descriptors are open (1 refused since this was said last): "
+        "new connections are refused, most of 100 file descriptors are open (1 refused since the last such line): "
         "raise the limit of the process (ulimit -n, LimitNOFILE of systemd)"
     ]
-    now += descriptors_module.FILES_TOLD_EVERY - 1
+    now += connection_limits.FILES_LOG_EVERY - 1
     assert not found.take()
     now += 1
     assert not found.take()
     assert [message.split("(")[1].split(" ")[0] for message in caplog.messages] == ["1", "11"]
     opened = 60  # eight have gone
-    now += descriptors_module.FILES_LOOK
+    now += connection_limits.FILES_COUNT_EVERY
     assert [found.take() for _ in range(9)] == [True] * 8 + [False]

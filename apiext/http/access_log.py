@@ -12,7 +12,7 @@ from apiext import logs
 from apiext.audit.threads import Worker
 from apiext.http import limits
 from apiext.http.exchange import Answer, Exchange, Handler, Reply
-from apiext.http.gate import Gate
+from apiext.http.filters import Gate
 
 LOGGER = __name__
 

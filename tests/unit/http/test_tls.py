@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from apiext.auth import certificates
-from apiext.http import handshakes, limits, server
+from apiext.http import limits
+from apiext.http import tls as listener
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
 TELLING = b"HTTP/1.0 400 Bad Request\r\n"
@@ -23,7 +24,7 @@ def contexts(directory: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     authority = certificates.load_authority(directory)
     pair = certificates.load_serving(directory, authority, certificates.serving_names("127.0.0.1"))
     ours = ssl.create_default_context(cafile=str(directory / "ca.crt"))
-    return server.tls_context(str(pair.certificate), str(pair.key)), ours
+    return listener.tls_context(str(pair.certificate), str(pair.key)), ours
 
 
 @on_uvloop
@@ -80,9 +81,9 @@ def connect(port: int, context: ssl.SSLContext) -> None:
 async def test_a_failed_handshake_is_logged_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, sent: bytes | None, reason: str
 ) -> None:
-    handshakes._LINES._due = 0.0
+    listener._LINES._due = 0.0
     tls, _ = contexts(tmp_path)
-    counted = handshakes.HANDSHAKE_ERRORS.slot()
+    counted = listener.HANDSHAKE_ERRORS.slot()
     before = counted.value
     async with serving(Shelf(), tls=tls) as listening, asyncio.timeout(20):
         for _ in range(3):
@@ -96,7 +97,7 @@ async def test_a_failed_handshake_is_logged_and_counted(
                     await client.reader.read(1)
         await until(lambda: counted.value == before + 3 or not reason)
     assert counted.value == before + (3 if reason else 0)
-    lines = [line for line in caplog.records if line.name == "apiext.http.handshakes"]
+    lines = [line for line in caplog.records if line.name == "apiext.http.tls"]
     assert len(lines) == (1 if reason else 0), "one line in an interval"
     for line in lines:
         assert line.levelno == logging.WARNING
@@ -108,11 +109,11 @@ async def test_a_failed_handshake_is_logged_and_counted(
 async def test_a_client_certificate_that_does_not_verify_is_logged_and_told_by_an_alert(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    handshakes._LINES._due = 0.0
+    listener._LINES._due = 0.0
     for name in ("ours", "foreign"):
         (tmp_path / name).mkdir()
     tls, ours = contexts(tmp_path / "ours")
-    server.ask_clients(tls, str(tmp_path / "ours" / "ca.crt"))
+    listener.ask_clients(tls, str(tmp_path / "ours" / "ca.crt"))
     foreign = certificates.load_authority(tmp_path / "foreign")
     pair = certificates.load_serving(tmp_path / "foreign", foreign, certificates.serving_names("127.0.0.1"))
     ours.load_cert_chain(pair.certificate, pair.key)

@@ -23,8 +23,13 @@ button { position: absolute; top: .5rem; right: .5rem; font: inherit; font-size:
 _SCRIPT = """
 for (const button of document.querySelectorAll("button")) {
   button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(button.previousElementSibling.textContent);
-    button.textContent = "Copied";
+    const line = button.previousElementSibling;
+    try {
+      await navigator.clipboard.writeText(line.textContent);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(line);
+    }
   });
 }
 """

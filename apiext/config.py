@@ -12,21 +12,21 @@ from msgspec import Struct
 PLUGINS = frozenset(
     (
         "NamespaceLifecycle", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy",
-        "ValidatingAdmissionWebhook", "PodSecurity", "OwnerReferencesPermissionEnforcement",
+        "ValidatingAdmissionWebhook", "PodSecurity", "OwnerReferencesPermissionEnforcement", "TaintNodesByCondition",
+        "Priority", "DefaultTolerationSeconds", "DefaultStorageClass", "PersistentVolumeClaimResize", "RuntimeClass",
+        "CertificateApproval", "CertificateSigning", "DefaultIngressClass",
     )
 )  # fmt: skip
 OPTIONAL_PLUGINS = frozenset(("OwnerReferencesPermissionEnforcement",))
 """Plug-ins that run only if --enable-admission-plugins names them."""
 FOREIGN_PLUGINS = frozenset(
     (
-        "AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "CertificateApproval", "CertificateSigning",
-        "CertificateSubjectRestriction", "ClusterTrustBundleAttest", "DefaultIngressClass", "DefaultStorageClass",
-        "DefaultTolerationSeconds", "DenyServiceExternalIPs", "EventRateLimit", "ExtendedResourceToleration",
+        "AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "CertificateSubjectRestriction",
+        "ClusterTrustBundleAttest", "DenyServiceExternalIPs", "EventRateLimit", "ExtendedResourceToleration",
         "ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology", "LimitRanger", "NamespaceAutoProvision",
-        "NamespaceExists", "NodeDeclaredFeatureValidator", "NodeRestriction", "PersistentVolumeClaimResize",
-        "PodGroupProtection", "PodNodeSelector", "PodResizeValidator", "PodTolerationRestriction", "PodTopologyLabels",
-        "Priority", "ResourceQuota", "RuntimeClass", "ServiceAccount", "StorageObjectInUseProtection",
-        "TaintNodesByCondition",
+        "NamespaceExists", "NodeDeclaredFeatureValidator", "NodeRestriction", "PodGroupProtection",
+        "PodNodeSelector", "PodResizeValidator", "PodTolerationRestriction", "PodTopologyLabels", "ResourceQuota",
+        "ServiceAccount", "StorageObjectInUseProtection",
     )
 )  # fmt: skip
 """Plug-ins of kube-apiserver 1.37 that apiext does not have."""

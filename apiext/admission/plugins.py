@@ -77,11 +77,28 @@ def plugins(
 
         return OwnerPermissions(catalog, around.authorize)
 
+    @cache
+    def stored() -> Any:
+        return _imported("records", "Stored")(catalog, store, around.authorize)
+
+    def record(name: str) -> Plugin:
+        found: Plugin = _imported("records", "RecordPlugin")(name, stored())
+        return found
+
     params = Params(catalog, store, around)
     made: Mapping[str, Callable[[str], Plugin]] = {
         NamespaceLifecycle.name: lambda _: NamespaceLifecycle(around.find_namespace),
+        "TaintNodesByCondition": record,
         PodSecurity.name: lambda _: PodSecurity(),
+        "Priority": record,
+        "DefaultTolerationSeconds": record,
+        "DefaultStorageClass": record,
         "OwnerReferencesPermissionEnforcement": owner_permissions,
+        "PersistentVolumeClaimResize": record,
+        "RuntimeClass": record,
+        "CertificateApproval": record,
+        "CertificateSigning": record,
+        "DefaultIngressClass": record,
         "MutatingAdmissionPolicy": policies(
             LateMutator, MUTATING_POLICIES, "mutations", MUTATING_BINDINGS, ("mutating_policies", "MutatingPolicies")
         ),

@@ -53,10 +53,10 @@ async def running(recorder: Recorder, **options: int) -> AsyncIterator[Loop]:
         await loop.stop()
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool], every: float = 0.5) -> None:
     async with asyncio.timeout(10_000):
         while not condition():  # noqa: ASYNC110 - looptime: this is how time passes
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(every)
 
 
 async def test_a_key_runs_serially_and_many_asks_become_one_run() -> None:
@@ -117,7 +117,7 @@ async def test_what_is_refused_for_good_is_told_in_few_lines(
         loop = Loop("refused", refused)
         loop.start(group)
         loop.add("a")
-        await until(lambda: tries > 200)
+        await until(lambda: tries > 200, every=10)
         await loop.stop()
     assert 20 <= len(caplog.records) <= 30
     assert all(record.exc_info is None and "never so" in record.getMessage() for record in caplog.records)

@@ -91,7 +91,7 @@ async def test_split_at_every_byte(pieces: int) -> None:
     )
     assert await answer == big
     assert not [f for f in await peer.heard() if f.kind == frames.PING]  # not at once: see Connection._on_ping
-    await asyncio.sleep(2 * h2.SWEEP)
+    peer.connection._sweep()
     pongs = [f for f in await peer.heard() if f.kind == frames.PING]
     assert [(pong.flags, pong.payload) for pong in pongs] == [(frames.ACK, b"12345678")]
 

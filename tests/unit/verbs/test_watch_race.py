@@ -154,7 +154,7 @@ def expiring() -> Any:
 
 @pytest.mark.rows("RV-009")
 async def test_a_watch_from_a_revision_that_does_not_come_expires(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verbs_limits, "AHEAD_WAIT", 0.1)
+    monkeypatch.setattr(verbs_limits, "AHEAD_WAIT", 0.05)
     async with server(FakeEtcd()) as one:
         await one.define(crd())
         await one.established(NAME)
@@ -178,9 +178,10 @@ async def test_a_watch_from_a_revision_that_comes_goes_on(monkeypatch: pytest.Mo
         client, sink = Client(one), RecordingSink()
         start = one.store.revision + 2
         await api.open_watch(client.verbs, ahead(client, start), expiring(), sink)
+        opened = asyncio.get_running_loop().time()
         for name in ("a", "b", "c", "d"):
             await client.create(name)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(opened + 0.35 - asyncio.get_running_loop().time())
         await sink.until(lambda it: len(it.seen) == 2)
         assert not sink.ended
         assert [seen.revision for seen in sink.seen] == [start + 1, start + 2]
@@ -198,7 +199,7 @@ async def test_a_watch_waits_for_a_cache_that_is_behind(monkeypatch: pytest.Monk
         start = etcd.put("/registry/elsewhere/a", b"{}")
         assert start > one.store.revision
         await api.open_watch(client.verbs, ahead(client, start), expiring(), sink)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.1)
         assert not sink.ended
         etcd.release()
         await client.create("a")

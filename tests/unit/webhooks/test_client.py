@@ -407,7 +407,7 @@ async def test_one_owner_holds_no_more_than_its_share(tmp_path: Path, monkeypatc
     client = Client()
     with hook(tmp_path) as (webhook, target):
         webhook.answer = webhook.hang
-        calls = [client.post(target, REVIEW, 3 if number < 2 else 0.5, owner="one") for number in range(6)]
+        calls = [client.post(target, REVIEW, 1.0 if number < 2 else 0.3, owner="one") for number in range(6)]
         found = await asyncio.gather(*calls, return_exceptions=True)
         assert all(isinstance(error, errors.TimedOut) for error in found)
         assert len(webhook.reviews) == 2

@@ -47,14 +47,10 @@ PLAIN = Secret("identity", "", b"")
 """What values were sealed by that were not sealed."""
 
 
-class SealedEntry(Entry):
-    """An entry that remembers by which key its value was sealed."""
+class SealedEntry(Entry, gc=False, kw_only=True):
+    """An entry with the key that its stored value is encrypted with."""
 
-    __slots__ = ("secret",)
-
-    def __init__(self, place: tuple[str, str], revision: int, raw: bytes, secret: Secret) -> None:
-        super().__init__(*place, revision, raw)
-        self.secret = secret
+    secret: Secret
 
 
 class Sealing(Protocol):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import orjson
+from msgspec import Struct
 
 from apiext.documents.encoding import encode
 from apiext.meta.names import GroupResource
@@ -28,21 +29,25 @@ _BEGINNING = 96  # bytes in which the apiVersion of nearly every object ends, an
 _DEAR = 16 * 1024  # bytes that take longer to copy than to find
 
 
-class Entry:
-    """One object at the revision that wrote it: stored bytes, and what was derived from them lazily.
+class Entry(Struct, eq=False, gc=False):
+    """One object at the revision that wrote it: its stored bytes, and values that are derived from them lazily.
 
-    Once it was listed its bytes mostly lie in a shelf, and are cut out of it when somebody wants them.
+    After a list its bytes are mostly in a shelf, and an entry cuts them out again when they are needed.
+
+    Python's garbage collector does not track entries (``gc=False``): there is one for each object, and a collection of
+    200,000 took as long as a slow request. So no entry may be part of a reference cycle. It refers to texts, bytes,
+    a shelf and a viewer, and none of these refers to entries.
     """
 
-    __slots__ = ("_labels", "_raw", "_seen", "name", "namespace", "revision")  # one more would be 16 bytes of memory
+    namespace: str
+    name: str
+    revision: int
+    _raw: bytes | Shelf
+    _seen: tuple[Viewer, bytes] | None = None
+    _labels: dict[str, str] | None = None
 
-    def __init__(self, namespace: str, name: str, revision: int, raw: bytes) -> None:
-        self.namespace = namespace
-        self.name = name
-        self.revision = revision
-        self._raw: bytes | Shelf = raw
-        self._seen: tuple[Viewer, bytes] | None = None
-        self._labels: dict[str, str] | None = None
+    def __repr__(self) -> str:  # without the object, which may be a secret
+        return f"{type(self).__name__}({relative(self.namespace, self.name)!r}, {self.revision})"
 
     @property
     def raw(self) -> bytes:
@@ -126,10 +131,8 @@ class Entry:
         return decode(self.raw, self.revision)
 
 
-class Passing(Entry):
-    """An entry that no collection holds, such as an answer or the last state of what is gone: its view goes with it."""
-
-    __slots__ = ()
+class Passing(Entry, gc=False):
+    """An entry outside of collections, such as an answer or the last state of a deleted object: it keeps its view."""
 
     def remember(self, viewer: Viewer, view: bytes) -> None:
         """Keep a view as long as the entry is there."""
@@ -199,15 +202,16 @@ class Ready:
         return encode(document)
 
 
-class Shown(Entry):
-    """An entry as one version shows it, for as long as it is held: nobody is asked for that view again."""
+class Shown(Entry, gc=True, kw_only=True):
+    """An entry with its view of one version, which is kept as long as the entry."""
 
-    __slots__ = ("_made", "_viewer")
+    _viewer: Viewer
+    _made: Made
 
-    def __init__(self, entry: Entry, viewer: Viewer, made: Made) -> None:
-        self.namespace, self.name, self.revision, self._raw = entry.namespace, entry.name, entry.revision, entry._raw
-        self._seen = self._labels = None
-        self._viewer, self._made = viewer, made
+    @classmethod
+    def of(cls, entry: Entry, viewer: Viewer, made: Made) -> "Shown":
+        """Return an entry with a view that is made already."""
+        return cls(entry.namespace, entry.name, entry.revision, entry._raw, _viewer=viewer, _made=made)
 
     def view(self, viewer: Viewer) -> bytes:
         """Return the view; of another version nothing is remembered."""
@@ -226,7 +230,7 @@ class Shown(Entry):
 
     def with_revision(self, revision: int) -> Entry:
         """Return the same view under another revision."""
-        shown = Shown(self, self._viewer, self._made)
+        shown = Shown.of(self, self._viewer, self._made)
         shown.revision = revision
         return shown
 
@@ -263,7 +267,7 @@ class ShownOnce:
             return found
         if not self._kept:
             asyncio.get_running_loop().call_later(limits.SHOWN_KEPT, self.clear)
-        found = Shown(entry, viewer, Ready(view, entry.revision))
+        found = Shown.of(entry, viewer, Ready(view, entry.revision))
         self._kept[viewer, entry] = found, len(view)
         self._bytes += len(view)
         while self._bytes > limits.SHOWN_BYTES and len(self._kept) > 1:
@@ -278,7 +282,7 @@ class ShownOnce:
 
 def held(entries: Sequence[Entry], viewer: Viewer, made: Sequence[Made]) -> list[Entry]:
     """Return entries with what a viewer made of each held fast."""
-    return [Shown(entry, viewer, one) for entry, one in zip(entries, made, strict=True)]
+    return [Shown.of(entry, viewer, one) for entry, one in zip(entries, made, strict=True)]
 
 
 class _WarmViews:

@@ -99,7 +99,7 @@ class StoredValues:
         if cached is not None and cached.revision == revision and cached.raw == raw:
             return cached
         namespace, _, name = key.rpartition("/")
-        return SealedEntry((intern(namespace), name), revision, raw, secret)
+        return SealedEntry(intern(namespace), name, revision, raw, secret=secret)
 
     def stale(self, entry: Entry) -> bool:
         """Return whether an entry was encrypted by another key than writes use: it is written even if unchanged."""

@@ -24,7 +24,7 @@ def view(raw: bytes, revision: int) -> bytes:
 
 def shown(entry: Entry) -> Shown:
     """Return an entry as it is converted."""
-    return Shown(entry, view, Ready(view(entry.raw, entry.revision), entry.revision))
+    return Shown.of(entry, view, Ready(view(entry.raw, entry.revision), entry.revision))
 
 
 class SlowWebhook:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from weakref import ref
 
 import orjson
@@ -9,6 +10,7 @@ import pytest
 
 from apiext.storage import limits
 from apiext.storage.history import Change, History
+from apiext.storage.sealing import SealedEntry, Secret
 from apiext.storage.store import Entry, ShownOnce
 from tests.unit.controllers.harness import until
 
@@ -36,10 +38,19 @@ def test_a_view_of_another_version_is_remembered(version: bytes, made: int) -> N
     assert len(calls) == made  # a splice is as quickly done again
 
 
-class Held(Entry):
-    """An entry of which one can tell whether anybody has it."""
+class Held(Entry, gc=True, weakref=True):
+    """An entry with weak references, which tell whether it is still referred to."""
 
-    __slots__ = ("__weakref__",)
+
+def test_the_garbage_collector_tracks_no_entry() -> None:
+    """There is one for each object: a collection of 200,000 tracked entries takes 40 ms on the event loop."""
+    secret = Secret("aescbc", "key", b"x" * 32)
+    kept = [Entry("default", "a", 7, RAW), SealedEntry("default", "a", 7, RAW, secret=secret)]
+    for entry in (*kept, kept[0].with_revision(8)):
+        entry.view(renamed)
+        assert entry.labels == {}
+        assert not gc.is_tracked(entry)
+        assert RAW.decode() not in repr(entry)
 
 
 def renamed(raw: bytes, revision: int) -> bytes:

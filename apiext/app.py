@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import uvloop
@@ -109,6 +110,9 @@ EXITS: launch.Exits = (
     (ConfigError, cli.EXIT_USAGE),
     (OSError, cli.EXIT_FAILURE),
 )
+
+YAML = "apiext.documents.yaml_text"
+"""Imported by a thread as soon as the server is ready: requests may have YAML, the start has none (decision 36)."""
 
 Tell = Callable[[Config, launch.Ready], None]
 """Told once the server serves."""
@@ -328,6 +332,7 @@ class Application:
             collecting = group.create_task(gc_tuning.collect_loop())
             if not self._stop.is_set():
                 self._tell(config, launch.Ready(server.url, str(kubeconfig)))
+                group.create_task(asyncio.to_thread(import_module, YAML))
             await self._stop.wait()
             launch.retract(config)
             lag.stop()

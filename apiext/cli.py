@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from msgspec import Struct
 
-from apiext import authorization_file, config_file, foreign_flags, limits, logs
+from apiext import foreign_flags, limits, logs
 from apiext.audit import flags as audit_flags
 from apiext.catalog.builtin import service_flags
 from apiext.config import (
@@ -333,8 +333,11 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: War
     path = known.config or environment.get("APIEXT_CONFIG") or ""
     names = {name: flag.name for flag in FLAGS for name in (flag.name, *flag.aliases)}
     switches = frozenset(flag.name for flag in FLAGS if flag.switch)
-    for name, value in config_file.read(path, names, switches).items() if path else ():
-        given.setdefault(name, Setting(value, path))
+    if path:
+        from apiext import config_file  # with YAML (decision 36)
+
+        for name, value in config_file.read(path, names, switches).items():
+            given.setdefault(name, Setting(value, path))
     ignore = given.get("ignore-unsupported-flags", Setting("false", "default")).value
     foreign_flags.accept(
         extra,
@@ -616,7 +619,12 @@ def _authorization_modes(values: Mapping[str, str], warn: Warn) -> tuple[str, ..
     """
     file = values["authorization-config"]
     flag = f"--authorization-config {file}" if file else f"--authorization-mode {values['authorization-mode']}"
-    named = authorization_file.read(file) if file else names(values["authorization-mode"])
+    if file:
+        from apiext import authorization_file  # with YAML (decision 36)
+
+        named = authorization_file.read(file)
+    else:
+        named = names(values["authorization-mode"])
     if not named:
         raise ConfigError("--authorization-mode: at least one authorization-mode must be passed")
     for mode in named:

@@ -12,8 +12,8 @@ from apiext.catalog.admission_cel import REQUEST_RESOURCE
 from apiext.cel import effort
 from apiext.cel.dynamic import DynamicMap, dynamic
 from apiext.cel.environment import Evaluation, Program
-from apiext.cel.evaluation import PER_CALL_LIMIT, Limit
 from apiext.cel.library.authorization import Authorize, Question, authorizer, resource_check
+from apiext.cel.limit import PER_CALL_LIMIT, Limit
 from apiext.cel.values import Fault
 from apiext.documents.document import View
 from apiext.logs import note

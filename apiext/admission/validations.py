@@ -12,7 +12,7 @@ from apiext.admission.policy import Compiled, Policy, Within, Work, policy_of
 from apiext.catalog.admission_cel import BOOL, REQUEST_RESOURCE, TEXT, TEXT_OR_NULL, compiled
 from apiext.cel.dynamic import DynamicMap
 from apiext.cel.environment import Environment
-from apiext.cel.evaluation import PER_CALL_LIMIT
+from apiext.cel.limit import PER_CALL_LIMIT
 from apiext.cel.values import Value
 from apiext.documents.document import View
 from apiext.logs import note

@@ -1,6 +1,5 @@
 """Authentication: bearer tokens, client certificates, and anonymous requests (AUT-001, AUT-002)."""
 
-import csv
 import hashlib
 import hmac
 import secrets
@@ -138,6 +137,8 @@ def parse_token_file(lines: Iterable[str]) -> dict[str, User]:
 
 
 def _records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    import csv  # only with a token file (decision 36)
+
     reader = csv.reader(lines, skipinitialspace=True)
     number = 0
     try:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from apiext import files
 from apiext.auth import limits
 from apiext.documents.document import Document
-from apiext.documents.encoding import decode_yaml, encode_yaml
+from apiext.documents.encoding import decode_yaml, encode, pretty
 from apiext.streams import is_stream
 
 NAME = "apiext"
@@ -55,8 +55,11 @@ def _user(access: Access) -> Document:
 
 
 def write(file: Path, access: Access) -> None:
-    """Write the kubeconfig, readable by its owner only; raises OSError."""
-    files.write(file, encode_yaml(document(access)))
+    """Write the kubeconfig, readable by its owner only; raises OSError.
+
+    It is JSON, which YAML readers read: a start then neither writes nor reads YAML (decision 36).
+    """
+    files.write(file, pretty(encode(document(access))) + b"\n")
 
 
 def check_replaceable(file: Path) -> None:

@@ -43,7 +43,6 @@ from apiext.managedfields.types import Type
 from apiext.meta import objectmeta
 from apiext.meta.fields import FieldError
 from apiext.meta.names import version_priority
-from apiext.schema.rules_of_structure import is_structural
 
 if TYPE_CHECKING:  # imported when the first schema is compiled (decision 36)
     from apiext.schema.compile import CompiledSchema
@@ -210,8 +209,11 @@ def _merge_type(definition: CustomResourceDefinition, source: Callable[[], View 
 
     def made() -> Type:
         schema = source()
-        if doubtful and schema is not None and not is_structural(schema):
-            schema = None  # upstream: as without a schema
+        if doubtful and schema is not None:
+            from apiext.schema.rules_of_structure import is_structural  # few definitions are doubtful (decision 36)
+
+            if not is_structural(schema):
+                schema = None  # upstream: as without a schema
         return merge_type(schema, preserve_unknown_fields=preserve)
 
     return lazily(made)

@@ -10,7 +10,8 @@ from apiext.cel.checker import Checked, Checker
 from apiext.cel.declared import Declared
 from apiext.cel.effort import Cancelled, rest, room_for
 from apiext.cel.estimate import estimate
-from apiext.cel.evaluation import PER_CALL_LIMIT, Code, Limit, Step, Tracker, Variables
+from apiext.cel.evaluation import Code, Step, Tracker, Variables
+from apiext.cel.limit import PER_CALL_LIMIT, Limit
 from apiext.cel.parser import TOO_DEEP, parse
 from apiext.cel.planner import Unplannable, plan
 from apiext.cel.ranges import Range

@@ -6,7 +6,8 @@ from typing import Any
 from apiext.cel.attributes import QUALIFYING, lookup, read_field
 from apiext.cel.declared import Declared
 from apiext.cel.effort import Cancelled
-from apiext.cel.evaluation import Frame, Limit, Step, Tracker, Variables
+from apiext.cel.evaluation import Frame, Step, Tracker, Variables
+from apiext.cel.limit import Limit
 from apiext.cel.plan import is_member
 from apiext.cel.values import Broken, Fault, Optional, Value, elements, is_list, is_map
 from apiext.cel.views import view

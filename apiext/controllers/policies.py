@@ -10,7 +10,6 @@ from apiext.catalog.served import Catalog, LiveCatalog
 from apiext.controllers.loop import Loop
 from apiext.controllers.statuses import Statuses
 from apiext.crd.conditions import with_status
-from apiext.discovery import openapi_v3
 from apiext.documents.document import Document, View
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
@@ -109,6 +108,7 @@ class _Kinds:
 
     def _schema(self, kind: "Kind") -> View | None:
         from apiext.admission.type_checks import resolved
+        from apiext.discovery import openapi_v3
 
         path = f"apis/{kind.group}/{kind.version}" if kind.group else f"api/{kind.version}"
         if path not in self._documents:

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from apiext.catalog.served import Catalog, Endpoint, ServedVersion
 from apiext.discovery import protobuf
 from apiext.discovery.groups import CORE, Published, published
-from apiext.discovery.operations import JSON, PROTOBUF, YAML
 from apiext.discovery.tagged import Tagged, etag
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode_in_order, encode_yaml
+from apiext.meta.media_types import JSON, PROTOBUF, YAML
 
 _ENCODERS: Mapping[str, Callable[[View], bytes]] = {
     JSON: encode_in_order,

@@ -8,7 +8,6 @@ from google.protobuf import message_factory
 
 from apiext.documents.descriptors import pool_of
 from apiext.documents.document import View
-from apiext.documents.yaml_text import yaml_in_order
 
 METHODS = ("get", "put", "post", "delete", "patch")
 PLAIN: Mapping[str, str] = {  # schema keyword → field
@@ -53,7 +52,7 @@ def set_extensions(entries: Any, values: View) -> None:
     """Add the fields whose names begin with ``x-``."""
     for name, value in values.items():
         if name.startswith("x-"):
-            entries.add(name=name).value.yaml = yaml_in_order(value)
+            entries.add(name=name).value.yaml = _yaml(value)
 
 
 def set_external_docs(message: Any, value: View) -> None:
@@ -78,11 +77,17 @@ def _set_required(message: Any, names: list[str]) -> None:
 
 def _set_enum(message: Any, values: list[Any]) -> None:
     for value in values:
-        message.enum.add(yaml=yaml_in_order(value))
+        message.enum.add(yaml=_yaml(value))
 
 
 def _set_example(message: Any, value: Any) -> None:
-    message.example.yaml = yaml_in_order(value)
+    message.example.yaml = _yaml(value)
+
+
+def _yaml(value: Any) -> str:
+    from apiext.documents.yaml_text import yaml_in_order  # in a thread (decision 36)
+
+    return yaml_in_order(value)
 
 
 COMMON: Keywords = {

@@ -18,7 +18,6 @@ from apiext.discovery.tagged import Tagged, etag, joined, separated
 from apiext.documents.document import Document
 from apiext.documents.encoding import encode_in_order
 
-PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 """The Content-Type of the protobuf answer; clients also request it with ``@`` in place of the second dot (OAS-001)."""
 
 
@@ -40,7 +39,7 @@ def document(catalog: Catalog, version: str) -> Tagged:
 
 
 def protobuf(catalog: Catalog, version: str) -> Tagged:
-    """Return the same document as protobuf (``PROTOBUF``); it has the same ETag."""
+    """Return the same document as protobuf; it has the same ETag."""
     return catalog.remember("discovery.v2.proto", lambda now: Tagged(tuple(_protobuf(now, version)), tag(now, version)))
 
 

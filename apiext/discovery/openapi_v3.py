@@ -20,7 +20,6 @@ from apiext.documents.document import View
 from apiext.documents.encoding import encode_in_order
 from apiext.go_types.tables import model_files
 
-PROTOBUF = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 """The Content-Type of the protobuf answer; clients also request it with ``@`` in place of the second dot (OAS-002)."""
 _CUSTOM = ("Kubernetes CRD Swagger", "v0.1.0")  # title and version of the documents of definitions (recorded)
 
@@ -62,7 +61,7 @@ def document(catalog: Catalog, path: str, version: str) -> Tagged | None:
 
 
 def protobuf(catalog: Catalog, path: str, version: str) -> Tagged | None:
-    """Return the same document as protobuf (``PROTOBUF``); it has the same ETag."""
+    """Return the same document as protobuf; it has the same ETag."""
     page = _pages(catalog, version).get(path)
     if page is None:
         return None

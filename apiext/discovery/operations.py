@@ -10,13 +10,9 @@ from apiext.catalog import limits as catalog_limits
 from apiext.catalog.served import Endpoint, ServedVersion
 from apiext.discovery import types
 from apiext.documents.document import Document
+from apiext.meta.media_types import ENCODINGS, JSON, PATCH_TYPES, STREAMS, TYPED_PATCH_TYPES, YAML
 
-JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
-PATCH_TYPES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
-TYPED_PATCH_TYPES = (*PATCH_TYPES[:2], "application/strategic-merge-patch+json", PATCH_TYPES[2])
 BODY_TYPES = (JSON, YAML)
-TYPED_BODY_TYPES = (JSON, YAML, PROTOBUF)
-_STREAMS = (f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
 _DESCRIPTIONS = {200: "OK", 201: "Created", 202: "Accepted", 401: "Unauthorized"}
 _LIST = (
     "allowWatchBookmarks",
@@ -255,7 +251,7 @@ def _consumes(served: ServedVersion, action: Action) -> tuple[str, ...]:
 def _produces(served: ServedVersion, action: Action) -> tuple[str, ...]:
     if not served.model.typed:
         return BODY_TYPES
-    return (*TYPED_BODY_TYPES, *_STREAMS) if action.verb in ("list", "watch") else TYPED_BODY_TYPES
+    return (*ENCODINGS, *STREAMS) if action.verb in ("list", "watch") else ENCODINGS
 
 
 def operation_id(word: str, group: str, version: str, subject: str) -> str:

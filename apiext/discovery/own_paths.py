@@ -6,8 +6,6 @@ from apiext.catalog.served import Catalog
 from apiext.discovery import types
 from apiext.discovery.groups import CORE, published
 from apiext.discovery.operations import (
-    JSON,
-    TYPED_BODY_TYPES,
     Operation,
     PathItem,
     group_words,
@@ -15,6 +13,7 @@ from apiext.discovery.operations import (
     operation_id,
     tag,
 )
+from apiext.meta.media_types import ENCODINGS, JSON
 
 _META = types.META
 _VERSION = "io.k8s.apimachinery.pkg.version.Info"
@@ -54,7 +53,7 @@ def _group(group: str) -> PathItem:
 
 
 def _get(path: str, identity: str, description: str, tag: str, model: str) -> PathItem:
-    media_types = (JSON,) if model == _VERSION else TYPED_BODY_TYPES
+    media_types = (JSON,) if model == _VERSION else ENCODINGS
     operation = Operation(
         "get", "", identity, description, tag, {200: model, 401: ""}, consumes=media_types, produces=media_types
     )

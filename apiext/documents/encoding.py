@@ -9,14 +9,14 @@ from typing import Any, NoReturn
 
 import orjson
 
-from apiext.documents import limits, yaml_text
+from apiext.documents import limits
 from apiext.documents.document import View
 from apiext.documents.errors import MAX_NOTES, BoundExceeded, DecodeError, OverflowingNumber
 from apiext.documents.floats import json_float
+from apiext.documents.integral import integral
 from apiext.documents.json_errors import check_depth, syntax_error
 from apiext.documents.paths import Path, written
 from apiext.documents.quotes import go_quote
-from apiext.documents.yaml_scalars import integral
 
 __all__ = [
     "DecodeError",
@@ -113,6 +113,8 @@ def decode_yaml(raw: bytes) -> tuple[Any, list[str]]:
             notes = ["not JSON"]
         if not notes:
             return (_integral(document) if _has_floats(orjson.dumps(document)) else document), []
+    from apiext.documents import yaml_text  # its import takes 10 ms (decision 36)
+
     return yaml_text.decode_yaml(raw)
 
 
@@ -127,6 +129,8 @@ def _like_json(raw: bytes) -> bool:
 
 def encode_yaml(document: View | list[Any]) -> bytes:
     """Return a YAML text with sorted keys, as Kubernetes prints objects (NEG-001)."""
+    from apiext.documents import yaml_text  # its import takes 10 ms (decision 36)
+
     return yaml_text.encode_yaml(document)
 
 

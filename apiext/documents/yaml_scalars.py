@@ -10,6 +10,7 @@ from typing import Any
 
 from apiext.documents.errors import DecodeError
 from apiext.documents.floats import shortest
+from apiext.documents.integral import Unsupported, integral
 from apiext.documents.quotes import go_quote
 
 TAG = "tag:yaml.org,2002:"
@@ -43,10 +44,6 @@ _RESOLVABLE = frozenset(("bool", "int", "float", "null", "timestamp"))
 _NAMES = {type(None): "null", bool: "bool", int: "int", float: "float", str: "str"}
 _LONGEST = 400  # digits of a number within the range of floats
 _INT_MIN, _INT_MAX, _UINT64_END = -(2**63), 2**63 - 1, 2**64
-
-
-class Unsupported(DecodeError):
-    """A value or key of YAML that JSON does not have; upstream reports it after it has read the whole text."""
 
 
 def resolve(text: str) -> Any:
@@ -106,20 +103,6 @@ def as_value(native: Any) -> Any:
     if native.__class__ is int:
         return native if _INT_MIN <= native <= _INT_MAX else float(native)
     return integral(native) if native.__class__ is float else native
-
-
-def integral(number: float) -> int | float:
-    """Return a float as it is after converting YAML to JSON, which prints integral ones without a fraction.
-
-    Raise Unsupported for NaN and infinity.
-    """
-    if not math.isfinite(number):
-        sign = "" if math.isnan(number) else "+" if number > 0 else "-"
-        raise Unsupported(f"json: unsupported value: {sign}{'NaN' if math.isnan(number) else 'Inf'}")
-    if not number.is_integer():
-        return number
-    whole = int(Decimal(repr(number)))  # as printed: the shortest digits that denote the float, then zeros
-    return whole if _INT_MIN <= whole <= _INT_MAX else number
 
 
 def as_key(native: Any) -> str | None:

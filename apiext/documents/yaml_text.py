@@ -13,10 +13,10 @@ from apiext.documents import limits
 from apiext.documents.document import View, clone
 from apiext.documents.errors import MAX_NOTES, DecodeError
 from apiext.documents.floats import yaml_float
+from apiext.documents.integral import Unsupported
 from apiext.documents.quotes import go_quote
 from apiext.documents.yaml_scalars import (
     TAG,
-    Unsupported,
     as_key,
     as_value,
     is_ambiguous,

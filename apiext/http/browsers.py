@@ -18,10 +18,10 @@ from apiext.auth.authorization import is_public
 from apiext.config import HeaderConfig
 from apiext.http import limits
 from apiext.http.exchange import Answer, Connection, Exchange, Handler, Headers, Reply
+from apiext.http.header_flags import origin_matchers
 from apiext.http.sinks import WatchSink
 from apiext.http.websocket import WebSocketSink
 from apiext.meta.status import StatusError
-from apiext.schema import patterns
 
 if TYPE_CHECKING:
     from apiext.http.filters import Gate
@@ -52,7 +52,7 @@ _CORS = (
 
 def cross_origin_check(origins: Sequence[str]) -> Check:
     """Return a function that raises a 403 for requests of pages; ``origins`` are patterns of allowed ones."""
-    allowed = [patterns.searcher(origin) for origin in origins]
+    allowed = origin_matchers(origins)
 
     def check(exchange: Exchange) -> None:
         writes, cached = exchange.method not in _SAFE, exchange.sender.pages
@@ -127,7 +127,7 @@ def written(lines: Lines) -> bytes:
 
 def header_filter(config: HeaderConfig, *, tls: bool) -> AddHeaders | None:
     """Return the filter that adds headers to answers; None if there are none to add."""
-    always, allowed = secure(config, tls=tls), [patterns.searcher(origin) for origin in config.cors_origins]
+    always, allowed = secure(config, tls=tls), origin_matchers(config.cors_origins)
     if not always and not allowed:
         return None
 

@@ -1,7 +1,6 @@
 """Flags of kube-apiserver about headers: those for browsers, and those of authenticating proxies (LIM-005, AUT-001)."""
 
-import csv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from apiext.config import ConfigError, HeaderConfig, ProxyConfig
 from apiext.meta.fields import aggregate
@@ -66,7 +65,11 @@ _CA = "requestheader-client-ca-file"
 
 def _listed(text: str) -> tuple[str, ...]:
     """Return a list as Go's flags read one: the first line of CSV."""
-    return tuple(next(csv.reader(text.splitlines()), [])) if text else ()
+    if not text:
+        return ()
+    import csv  # only with such a flag (decision 36)
+
+    return tuple(next(csv.reader(text.splitlines()), []))
 
 
 def _goaway(text: str) -> list[str]:
@@ -102,6 +105,15 @@ def _origins(origins: tuple[str, ...]) -> list[str]:
         elif why := patterns.refusal(origin) or _unpinned(origin):
             found.append(f"--cors-allowed-origins has an invalid regular expression: {why}, help: {_HELP}")
     return found
+
+
+def origin_matchers(origins: Sequence[str]) -> list[Callable[[str], bool]]:
+    """Return a function for each pattern of --cors-allowed-origins: it reports whether an origin matches."""
+    if not origins:
+        return []
+    from apiext.schema import patterns  # only with such a flag (decision 36)
+
+    return [patterns.searcher(origin) for origin in origins]
 
 
 def _unpinned(origin: str) -> str:

@@ -8,15 +8,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from apiext.discovery.operations import PATCH_TYPES, TYPED_PATCH_TYPES
 from apiext.http import limits
-from apiext.meta import status
+from apiext.meta import media_types, status
+from apiext.meta.media_types import PATCH_TYPES, TYPED_PATCH_TYPES
 
-JSON = "application/json"
-YAML = "application/yaml"
-PROTOBUF = "application/vnd.kubernetes.protobuf"
-ENCODINGS = (JSON, YAML, PROTOBUF)
-STREAMS = (f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
+JSON, YAML, PROTOBUF = media_types.JSON, media_types.YAML, media_types.PROTOBUF
+ENCODINGS, STREAMS = media_types.ENCODINGS, media_types.STREAMS
 WITH_STREAMS = (*ENCODINGS, *STREAMS)
 _TOKEN = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _MEDIA_TYPE = re.compile(f"{_TOKEN}/{_TOKEN}")

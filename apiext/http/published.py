@@ -1,17 +1,19 @@
 """Documents computed from the catalog: discovery and OpenAPI, cached, with ETags (DIS-101…108, OAS-001, OAS-002)."""
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import format_datetime, formatdate, parsedate_to_datetime
+from importlib import import_module
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from apiext.catalog.served import Catalog
-from apiext.discovery import aggregated, groups, openapi_v2, openapi_v3
+from apiext.discovery import aggregated, groups
 from apiext.discovery.protobuf import encode as encode_protobuf
 from apiext.discovery.tagged import Tagged
 from apiext.documents.document import Document
@@ -174,13 +176,19 @@ class Regenerations:
 
 
 _AGGREGATED = ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2")
+_OPENAPI = ("apiext.discovery.openapi_v2", "apiext.discovery.openapi_v3")
+"""Modules that the first request for OpenAPI imports, in a thread (decision 36)."""
+_OPENAPI_PROTOBUF = {
+    "v2": "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    "v3": "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+}
 _FORMS: Mapping[str, Sequence[tuple[str, str]]] = {  # requested → Content-Type; the first row is for wildcards
     version: (
         (JSON, JSON),
         (f"application/com.github.proto-openapi.spec.{version}@v1.0+protobuf", answered),
         (answered, answered),
     )
-    for version, answered in (("v2", openapi_v2.PROTOBUF), ("v3", openapi_v3.PROTOBUF))
+    for version, answered in _OPENAPI_PROTOBUF.items()
 }
 
 
@@ -250,7 +258,12 @@ class Publisher:
     async def openapi(self, exchange: Exchange, parts: Sequence[str], catalog: Catalog) -> Reply | None:
         """Answer a path below ``/openapi``; return None for a path without a document."""
         version, path = (parts[0], "/".join(parts[1:])) if parts else ("", "")
+        for module in _OPENAPI:
+            if module not in sys.modules:
+                await asyncio.to_thread(import_module, module)
         if version == "v3":
+            from apiext.discovery import openapi_v3
+
             index = await self.builder.get(catalog, "http.v3", lambda now: openapi_v3.index(now, self.version))
             if path:
                 return await self._v3(exchange, path, catalog)
@@ -265,6 +278,8 @@ class Publisher:
         varies = [("Vary", "Accept-Encoding"), ("Vary", "Accept")]  # upstream: its compressor sets this for any answer
         if not form:
             return Reply(406, "", (), varies)
+        from apiext.discovery import openapi_v2
+
         tag = await self.builder.get(catalog, "http.v2", lambda now: openapi_v2.tag(now, self.version))
         reply = self._conditional.unchanged(exchange, "openapi/v2", tag)
         if reply is not None:
@@ -282,6 +297,8 @@ class Publisher:
 
     async def _v3(self, exchange: Exchange, path: str, catalog: Catalog) -> Reply | None:
         """Answer with a document of OpenAPI v3; redirect a wrong hash to the current one (OAS-002)."""
+        from apiext.discovery import openapi_v3
+
         tag = openapi_v3.document_tag(catalog, path, self.version)
         if tag is None:
             return None

@@ -8,8 +8,8 @@ import orjson
 
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, encode, json_kind
+from apiext.documents.integral import integral
 from apiext.documents.quotes import go_quote
-from apiext.documents.yaml_scalars import integral
 from apiext.meta import limits, time
 from apiext.meta.fields import INVALID, Errors, FieldError, Named, forbidden, invalid, not_supported, required, too_long
 from apiext.meta.names import parse_group_version

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from apiext.cel import effort
-from apiext.cel.evaluation import ELEMENT, PER_CALL_LIMIT, Limit
+from apiext.cel.limit import ELEMENT, PER_CALL_LIMIT, Limit
 from apiext.schema import limits
 
 if TYPE_CHECKING:  # CEL is imported when it is first used (decision 36)

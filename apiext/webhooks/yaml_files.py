@@ -1,19 +1,22 @@
 """YAML files of the operator, which may hold passwords and tokens: errors show no content."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import yaml
+if TYPE_CHECKING:  # few servers have such files (decision 36)
+    import yaml
 
-# Its errors have positions only, where those of Python's parser quote the line; it limits the depth.
-_LOADER: Any = yaml.CSafeLoader
 _WRONG_VALUES = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # what tags make of values
 
 
 def load(path: Path) -> Any:
     """Return what a file holds; raises OSError, and ValueError with a text that shows nothing of it."""
+    import yaml
+
+    # errors of this loader have positions only, those of Python's quote the line; it limits the depth
+    loader: Any = yaml.CSafeLoader
     try:
-        return yaml.load(path.read_bytes(), Loader=_LOADER)
+        return yaml.load(path.read_bytes(), Loader=loader)
     except yaml.constructor.ConstructorError as error:
         raise ValueError(f"a key or value that its tag does not allow{_place(error)}") from error
     except yaml.MarkedYAMLError as error:
@@ -24,6 +27,6 @@ def load(path: Path) -> Any:
         raise ValueError("a value that its tag or its form does not allow") from error
 
 
-def _place(error: yaml.MarkedYAMLError) -> str:
+def _place(error: "yaml.MarkedYAMLError") -> str:
     mark = error.problem_mark
     return "" if mark is None else f", line {mark.line + 1}, column {mark.column + 1}"

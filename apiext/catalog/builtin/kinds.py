@@ -142,13 +142,22 @@ def kinds(
         for row in rows()
         if (served := [one for one in row.every() if enabled(one.api_version, not one.on_request)])
     ]
-    return [replace(one, equals=_equals(one, found)) for one in found]
+    return _with_equals(found)
 
 
-def _equals(one: ServedResource, of: list[ServedResource]) -> tuple[ServedVersion, ...]:
-    """Return the versions of other groups that show the objects of a resource, too."""
-    same = [other for other in of if other is not one and other.stored_resource == one.stored_resource]
-    return tuple(version for other in same for version in other.versions.values())
+def _with_equals(found: list[ServedResource]) -> list[ServedResource]:
+    """Return resources that have the versions of other groups which show the same objects (``equals``)."""
+    sharing: dict[GroupResource, list[ServedResource]] = {}
+    for one in found:
+        sharing.setdefault(one.stored_resource, []).append(one)
+    return [_with_versions_of(one, sharing[one.stored_resource]) for one in found]
+
+
+def _with_versions_of(one: ServedResource, sharing: list[ServedResource]) -> ServedResource:
+    if len(sharing) == 1:
+        return one
+    others = [other for other in sharing if other is not one]
+    return replace(one, equals=tuple(version for other in others for version in other.versions.values()))
 
 
 def resource(

@@ -14,9 +14,9 @@ from apiext.admission.expressions import Budget, OutOfBudget, evaluate
 from apiext.catalog.admission_cel import compiled, environment
 from apiext.cel.dynamic import dynamic
 from apiext.cel.environment import Evaluation, Program
-from apiext.cel.evaluation import Limit
 from apiext.cel.library.authorization import Question, authorizer, resource_check
 from apiext.cel.library.named_formats import FORMATS
+from apiext.cel.limit import Limit
 from apiext.cel.values import Fault, equal, size
 from apiext.conformance.support.waiting import prompt
 

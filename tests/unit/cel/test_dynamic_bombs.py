@@ -19,7 +19,7 @@ from apiext.cel import effort, types
 from apiext.cel.base import base
 from apiext.cel.dynamic import dynamic
 from apiext.cel.environment import Environment, Evaluation, Program
-from apiext.cel.evaluation import PER_CALL_LIMIT, Limit
+from apiext.cel.limit import PER_CALL_LIMIT, Limit
 from apiext.cel.overloads import Overload
 from apiext.cel.types import Type
 from tests.support.strain import slowness

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from apiext.cel.base import base
 from apiext.cel.declared import Declared
 from apiext.cel.environment import Environment, Evaluation, Program
-from apiext.cel.evaluation import Limit
+from apiext.cel.limit import Limit
 from apiext.cel.values import type_name
 from tests.unit.cel.printer import parse_text, text_of
 from tests.unit.cel.spec_values import same

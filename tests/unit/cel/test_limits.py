@@ -11,7 +11,7 @@ import pytest
 from apiext.cel import generate
 from apiext.cel.declared import Declared
 from apiext.cel.environment import Environment, Evaluation, Program, Rejected
-from apiext.cel.evaluation import Limit
+from apiext.cel.limit import Limit
 
 pytestmark = pytest.mark.rows("CEL-010", "CEL-011")
 NUMBERS = Declared("list", element=Declared("int"), max_elements=1000)

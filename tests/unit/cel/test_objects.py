@@ -14,7 +14,7 @@ from apiext.cel.constructed import Open, Patch, name_of, natural
 from apiext.cel.conversions import shortest
 from apiext.cel.dynamic import dynamic
 from apiext.cel.environment import Environment, Evaluation, Program, Rejected
-from apiext.cel.evaluation import Limit
+from apiext.cel.limit import Limit
 from apiext.cel.objects import Panicked, applied, json_of, mismatches
 from apiext.cel.source import Issues
 from apiext.cel.types import Type

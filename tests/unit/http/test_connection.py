@@ -311,7 +311,7 @@ async def test_an_answer_that_was_not_read_goes_with_its_connection() -> None:
 @on_uvloop
 async def test_the_memory_of_unread_answers_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     trims: list[int] = []
-    monkeypatch.setattr("apiext.storage.heap._TRIM", trims.append)
+    monkeypatch.setattr("apiext.storage.heap._trim", lambda: trims.append(0))
     monkeypatch.setattr("apiext.http.connection.HEAP", Heap())
     shelf = Shelf()
     for number in range(400):

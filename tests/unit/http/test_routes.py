@@ -10,7 +10,6 @@ import yaml
 
 from apiext.catalog.served import Catalog, LiveCatalog, Published
 from apiext.conformance.support.cases import read as read_yaml
-from apiext.discovery.openapi_v2 import PROTOBUF as V2_PROTOBUF
 from apiext.http import published
 from tests.unit.http.support import (
     COLLECTION,
@@ -26,6 +25,7 @@ from tests.unit.http.support import (
     version,
 )
 
+V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 CASES = read_yaml(Path(__file__).parent / "cases" / "routes.yaml")
 TYPES = {"json": "application/json", "text": "text/plain; charset=utf-8", "none": None}
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from apiext.cel.evaluation import PER_CALL_LIMIT
+from apiext.cel.limit import PER_CALL_LIMIT
 from apiext.conformance.support.cases import Case, case_name, load
 from apiext.documents.document import clone
 from apiext.meta import fields

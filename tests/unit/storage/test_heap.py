@@ -11,13 +11,13 @@ from apiext.storage.heap import HEAP_FREED, Heap
 
 
 class _Trims:
-    """A `malloc_trim` that notes its threads and ends when the test lets it end."""
+    """A trim that notes its threads and ends when the test lets it end."""
 
     def __init__(self) -> None:
         self.threads: list[int] = []
         self.end = threading.Event()
 
-    def __call__(self, _: int) -> None:
+    def __call__(self) -> None:
         self.threads.append(threading.get_ident())
         assert self.end.wait(60)
 
@@ -25,7 +25,7 @@ class _Trims:
 @pytest.fixture
 def trims(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Trims]:
     made = _Trims()
-    monkeypatch.setattr(heap_module, "_TRIM", made)
+    monkeypatch.setattr(heap_module, "_trim", made)
     yield made
     made.end.set()
 

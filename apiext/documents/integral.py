@@ -1,0 +1,26 @@
+"""Floats without a fraction, which become integers when YAML becomes JSON."""
+
+import math
+from decimal import Decimal
+
+from apiext.documents.errors import DecodeError
+
+_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
+
+
+class Unsupported(DecodeError):
+    """A value or key of YAML that JSON does not have; upstream reports it after it has read the whole text."""
+
+
+def integral(number: float) -> int | float:
+    """Return a float as it is after converting YAML to JSON, which prints integral ones without a fraction.
+
+    Raise Unsupported for NaN and infinity.
+    """
+    if not math.isfinite(number):
+        sign = "" if math.isnan(number) else "+" if number > 0 else "-"
+        raise Unsupported(f"json: unsupported value: {sign}{'NaN' if math.isnan(number) else 'Inf'}")
+    if not number.is_integer():
+        return number
+    whole = int(Decimal(repr(number)))  # as printed: the shortest digits that denote the float, then zeros
+    return whole if _INT_MIN <= whole <= _INT_MAX else number

@@ -1,1 +1,1 @@
-"""A CEL engine with Kubernetes' dialect, costs and messages."""
+"""A CEL engine with Kubernetes' libraries, costs and error texts."""

@@ -1,4 +1,4 @@
-"""Operators on numbers, times and texts, with the overflow of 64 bits."""
+"""Operators on numbers, times, strings, bytes and lists, with the overflow of 64 bits."""
 
 import math
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def _duration(ns: int) -> Value:
 
 
 def add(one: Value, other: Value) -> Value:
-    """Return the sum of numbers, or two texts, byte rows or lists as one, or a time moved."""
+    """Return the sum of numbers, a concatenation of strings, bytes or lists, or a shifted time."""
     kind, second = type(one), type(other)
     if kind is second:
         if kind is int:
@@ -55,7 +55,7 @@ def add(one: Value, other: Value) -> Value:
         if kind is float:
             return one + other
         if kind is str or kind is bytes:
-            spend_copy(one, other)  # costs count it only where both types are known
+            spend_copy(one, other)  # costs bound this only if both types are known
             return one + other
         if kind is Uint:
             return _uint(int(one) + int(other))
@@ -107,7 +107,7 @@ def multiply(one: Value, other: Value) -> Value:
 
 
 def divide(one: Value, other: Value) -> Value:
-    """Return the quotient of two numbers of one type; whole numbers are cut towards zero."""
+    """Return the quotient of two numbers of one type; integers are truncated towards zero."""
     kind = type(one)
     if kind is type(other):
         if kind is float:
@@ -127,7 +127,7 @@ def divide(one: Value, other: Value) -> Value:
 
 
 def modulo(one: Value, other: Value) -> Value:
-    """Return the rest of a division of whole numbers; it has the sign of the first."""
+    """Return the remainder of an integer division; it has the sign of the dividend."""
     kind = type(one)
     if kind is type(other) and (kind is int or kind is Uint):
         if other == 0:
@@ -140,7 +140,7 @@ def modulo(one: Value, other: Value) -> Value:
 
 
 def negate(one: Value) -> Value:
-    """Return a number with the other sign."""
+    """Return a number with the opposite sign."""
     kind = type(one)
     if kind is int:
         return _int(-one)
@@ -152,12 +152,12 @@ def negate(one: Value) -> Value:
 
 
 def negation(one: Value) -> Value:
-    """Return the opposite of a truth value."""
+    """Return the negation of a boolean."""
     return (not one) if type(one) is bool else no_overload()
 
 
 def not_strictly_false(one: Value) -> Value:
-    """Return a truth value, or true instead of anything else."""
+    """Return a boolean unchanged, and true for any other value."""
     return one if type(one) is bool else True
 
 

@@ -1,4 +1,4 @@
-"""Nodes of a parsed expression; each has an id that places, types and costs refer to."""
+"""Nodes of a parsed expression; positions, types and costs refer to the id of a node."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -41,14 +41,14 @@ class Select(Node, eq=False):
 
 
 class Call(Node, eq=False):
-    """A function or operator with its arguments; with ``target`` a call of the receiver's."""
+    """A function or operator with its arguments; with ``target``, a call on a receiver."""
 
     function: str
     args: list[Node]
     target: Node | None = None
 
     def all_args(self) -> list[Node]:
-        """Return the receiver, when there is one, and the arguments."""
+        """Return the receiver, if there is one, and the arguments."""
         return self.args if self.target is None else [self.target, *self.args]
 
 
@@ -98,7 +98,7 @@ MacroCall: TypeAlias = tuple[str, Node | None, list[Node]]
 
 
 class Parsed(Struct, eq=False):
-    """A parsed expression: its root, the offset of each id, and the macro calls that nodes came from."""
+    """A parsed expression: its root, the offset of each id, and the macro calls that nodes were expanded from."""
 
     text: str
     root: Node

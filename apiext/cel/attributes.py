@@ -1,4 +1,4 @@
-"""Variables, results and conditionals with the selections and indexes that follow them."""
+"""Attributes: variables, results and conditionals, with their selections and indexes."""
 
 import math
 from collections.abc import Mapping
@@ -36,20 +36,20 @@ class Qualifier:
 
 
 class _Missing:
-    """Mark a missing field or element."""
+    """The mark of a missing field or element."""
 
 
 MISSING = _Missing()
 
 
 class Held(Fault):
-    """A fault that a list holds as an element: a value, until something is asked of it."""
+    """A fault that is an element of a list: it counts as a value until an operation uses it."""
 
     __slots__ = ()
     go_type = "*types.Err"
 
 
-QUALIFYING = frozenset((str, int, bool, float, Uint))  # kinds of values that select and index
+QUALIFYING = frozenset((str, int, bool, float, Uint))  # types of values that can select or index
 
 
 def lookup(value: Value, key: Value, if_present: bool) -> Value:
@@ -93,7 +93,7 @@ def index_of(key: Value) -> Value:
 
 
 class ByConstant(Qualifier):
-    """A key that is written in the expression; with ``test``, only whether it is there."""
+    """A selection by a constant key; with ``test``, only whether the key exists."""
 
     __slots__ = ("key", "test")
 
@@ -115,7 +115,10 @@ class ByConstant(Qualifier):
 
 
 class ByField(Qualifier):
-    """A field of an open object, which upstream looks for in its Go data; with ``test``, only whether it is there."""
+    """A field of an open object, which upstream looks up in Go data.
+
+    With ``test``, only whether the field exists.
+    """
 
     __slots__ = ("key", "test")
 
@@ -126,7 +129,10 @@ class ByField(Qualifier):
         self.test = test
 
     def apply(self, frame: Frame, tracker: Tracker, value: Value, if_present: bool) -> Value:
-        """Return the selected value, or null if it is missing; it costs 1. No optional selection comes before."""
+        """Return the selected value, or null if it is missing; it costs 1.
+
+        No optional selection precedes it.
+        """
         found = read_field(value, self.key, self.test)
         tracker.cost += 1
         tracker.push(self.id, found)
@@ -134,7 +140,7 @@ class ByField(Qualifier):
 
 
 def read_field(value: Value, name: str, test: bool) -> Value:
-    """Return a field of an open object, or with ``test`` whether it is there."""
+    """Return a field of an open object, or with ``test`` whether it exists."""
     found = field(value, name)
     there = type(found) is tuple
     if test:
@@ -143,7 +149,10 @@ def read_field(value: Value, name: str, test: bool) -> Value:
 
 
 class ByAttribute(Qualifier):
-    """A key that a step gives; only its own selections cost, its variable does not."""
+    """A selection by the value of a step.
+
+    Only the selections of that step cost; its variable does not.
+    """
 
     __slots__ = ("attribute", "drops")
 
@@ -172,7 +181,7 @@ class ByAttribute(Qualifier):
 
 
 class Attribute:
-    """The beginning of a chain of selections and indexes."""
+    """The start of a chain of selections and indexes."""
 
     __slots__ = ("own_id", "qualifiers")
 
@@ -194,7 +203,7 @@ class Attribute:
         raise NotImplementedError
 
     def follow(self, frame: Frame, tracker: Tracker, value: Value) -> Value:
-        """Apply the selections to a value. From the first optional selection on, the result is an optional."""
+        """Apply the selections to a value; from the first optional selection on, the result is an optional."""
         optional = type(value) is Optional
         if optional:
             if not value.present:
@@ -213,7 +222,7 @@ class Attribute:
 
 
 class Variable(Attribute):
-    """A chain that begins with a variable."""
+    """A chain that starts with a variable."""
 
     __slots__ = ("name",)
 
@@ -238,7 +247,7 @@ class Variable(Attribute):
 
 
 class OfStep(Attribute):
-    """A chain that begins with the result of a step."""
+    """A chain that starts with the result of a step."""
 
     __slots__ = ("step",)
 
@@ -253,7 +262,10 @@ class OfStep(Attribute):
 
 
 class Conditional(Attribute):
-    """A conditional; selections of its result go into both branches, and the branches' variables cost nothing."""
+    """A conditional.
+
+    Selections of its result apply to both branches. Variables of the branches cost nothing.
+    """
 
     __slots__ = ("condition", "no", "yes")
 
@@ -265,7 +277,7 @@ class Conditional(Attribute):
 
     @property
     def id(self) -> int:
-        """Return the id of the selection after it, its own when there is none."""
+        """Return the id of the last selection, or its own id if there is none."""
         return self.yes.id if self.yes.id == self.no.id else self.own_id
 
     def add(self, qualifier: Qualifier) -> None:
@@ -284,7 +296,7 @@ class Conditional(Attribute):
 
 
 class Access(Step):
-    """The value of an attribute; with ``test``, whether it is there."""
+    """The value of an attribute; with ``test``, whether it exists."""
 
     __slots__ = ("attribute", "test")
 
@@ -294,12 +306,12 @@ class Access(Step):
         self.test = test
 
     def add(self, qualifier: Qualifier) -> None:
-        """Add a selection; the step is known by the last one."""
+        """Add a selection; its id becomes the id of the step."""
         self.attribute.add(qualifier)
         self.id = self.attribute.id
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value; costs 1 for the variable, nothing for a conditional or a test."""
+        """Return the value; it costs 1 for a variable, nothing for a conditional or a test."""
         attribute = self.attribute
         value = attribute.resolve(frame, tracker)
         if type(value) is Held:
@@ -321,7 +333,10 @@ VARIABLES = "kubernetes.variables"
 
 
 class Composed(Special):
-    """Values, or the faults that came instead, by the names of variables; it has fields, and is no map."""
+    """Composed variables by name: values, or the faults of evaluating them.
+
+    It has fields, but is not a map.
+    """
 
     __slots__ = ("values",)
     type_name = VARIABLES
@@ -331,12 +346,12 @@ class Composed(Special):
         self.values = values
 
     def find(self, key: Value) -> tuple[Value, Value] | Fault | None:
-        """Return a variable, which upstream looks for by its unescaped name."""
+        """Return a variable; as upstream, it is looked up by its unescaped name."""
         if type(key) is not str:
             return no_overload()
         name = unescape(key)
         return (key, self.values[name]) if name is not None and name in self.values else None
 
     def same(self, other: Value) -> bool | Fault:
-        """Return whether it is the very same."""
+        """Return whether both are the same object."""
         return self is other if type(other) is Composed else no_overload()

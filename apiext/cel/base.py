@@ -1,4 +1,4 @@
-"""The functions, macros and types that all expressions of one version of the language share."""
+"""The functions, macros and types of one version of the language."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -27,13 +27,13 @@ from apiext.cel.library import (
 from apiext.cel.overloads import Library, Overload
 from apiext.cel.types import Type
 
-COMPATIBLE = (1, 36)  # the version whose language new rules may use: one before the served one
+COMPATIBLE = (1, 36)  # the version whose language new rules may use: one before the served version
 _SHORT = ("timestamp", "duration")
 _DEFINED = (types.TIMESTAMP.name, types.DURATION.name)
 UNDEFINED = frozenset((*_SHORT, *well_known.TYPES)) - {*_DEFINED}
-"""Names of types that the checker knows and the planner does not."""
+"""Names of types that the checker has, but not the planner."""
 SCALARS = ("bool", "bytes", "double", "int", "string", "uint")
-MAX_RESOLVED = 20_000  # calls whose overloads are remembered
+MAX_RESOLVED = 20_000  # calls whose overloads are cached
 
 LIBRARIES: tuple[Library, ...] = (
     standard.LIBRARY, urls.LIBRARY, patterns.LIBRARY, lists.KUBERNETES, authorization.LIBRARY, optionals.LIBRARY,
@@ -42,22 +42,27 @@ LIBRARIES: tuple[Library, ...] = (
 )  # fmt: skip
 
 
-Resolved = tuple[Type, tuple[Overload, ...], int]  # a call's type, its overloads, and how many parameters were made
+# a call's type, its overloads, and the number of type parameters made
+Resolved = tuple[Type, tuple[Overload, ...], int]
 
 
 class Function:
-    """A function of all libraries together; ``charge`` is that of a call whose overload is unknown."""
+    """A function with its overloads of all libraries.
 
-    __slots__ = ("charge", "name", "overloads")
+    ``charge`` is the charge of a call whose overload is unknown.
+    """
+
+    __slots__ = ("charge", "name", "overloads", "singleton")
 
     def __init__(self, name: str, overloads: tuple[Overload, ...]) -> None:
         self.name = name
         self.overloads = overloads
+        self.singleton = any(overload.singleton for overload in overloads)
         self.charge: Charge = next((overload.cost.charge for overload in overloads if overload.cost.by_name), one)
 
 
 class Extension(Struct, frozen=True, eq=False):
-    """Additions to the language: functions, and types whose values expressions construct."""
+    """Additions to the language: functions, and types of objects that expressions construct."""
 
     library: Library
     resolve: Resolve
@@ -73,7 +78,7 @@ class Base(Struct):
     resolved: dict[object, Resolved] = field(default_factory=dict)
 
     def shape(self, name: str) -> Shape | None:
-        """Return the shape of a type whose values expressions construct, or None."""
+        """Return the shape of a type of objects that expressions construct, or None."""
         return well_known.SHAPES.get(name) or (None if self.resolve is None else self.resolve(name))
 
     def remember(self, key: object, found: Resolved) -> None:
@@ -85,7 +90,7 @@ class Base(Struct):
 
 @cache
 def base(version: str = "stored", extension: Extension | None = None) -> Base:
-    """Return the language of a version: all of it for "stored" rules, the part that COMPATIBLE has for "new" ones."""
+    """Return a version of the language: "stored" has all functions, "new" those of COMPATIBLE."""
     functions: dict[str, list[Overload]] = {}
     macros: Macros = {}
     names = {name: kind for name, kind in types.SIMPLE.items() if name in SCALARS or name == "type"}

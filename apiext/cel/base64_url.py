@@ -1,4 +1,4 @@
-"""Base64 in the alphabet of URLs, as Go reads it."""
+"""Decode base64 with the alphabet of URLs as Go does."""
 
 import base64
 import re
@@ -10,7 +10,7 @@ _PADDING = ord("=")
 
 
 def read_base64(text: str) -> bytes | int:
-    """Return the bytes of a padded text, or at which of its bytes Go's decoder gives up; line breaks are skipped."""
+    """Return the bytes of a padded text, or the index at which Go's decoder fails; line breaks are skipped."""
     if len(text) % 4 or not _GOOD.match(text):
         wrong = _first_wrong(text.encode("utf-8", "surrogatepass"))
         if wrong is not None:
@@ -20,7 +20,7 @@ def read_base64(text: str) -> bytes | int:
 
 
 def _first_wrong(raw: bytes) -> int | None:
-    """Return where bytes stop being base64."""
+    """Return the index of the first byte that is invalid base64, or None."""
     found = _OTHER.search(raw)
     at = found.start() if found is not None else len(raw)
     within = (at - raw.count(b"\r", 0, at) - raw.count(b"\n", 0, at)) % 4

@@ -1,4 +1,4 @@
-"""Nodes from a tree with gaps: the faults that upstream still reports after a text did not parse."""
+"""Make nodes from an incomplete syntax tree, for the errors that upstream reports after a syntax error."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _PLAIN = ("member_only", "constant", "nested", "")
 
 
 class Visitor:
-    """Visits a tree as upstream's visitor does, part by part in its order."""
+    """Visit a tree part by part, in the order of upstream's visitor."""
 
     def __init__(self, tokens: Tokens, build: Builder) -> None:
         self.tokens = tokens
@@ -33,7 +33,7 @@ class Visitor:
         return Broken(self.build.id(self.tokens.starts[context.start] if context is not None else UNKNOWN))
 
     def unnest(self, context: Context | None) -> Context | None:
-        """Step down to the first context that makes a node of its own."""
+        """Descend to the first context that makes a node of its own."""
         while context is not None:
             rule, parts = context.rule, context.parts
             if rule == "expr" and "op" in parts:
@@ -108,7 +108,7 @@ class Visitor:
         return self._signed(context, "-_")
 
     def _name(self, context: Context | None, blamed: Context) -> str | None:
-        """Return an identifier's name; one that is none is reported."""
+        """Return the name of an identifier, or report an error and return None."""
         if context is not None and context.makes == "simple":
             return self.text(context.parts["id"]) if "id" in context.parts else ""
         if context is not None and context.makes == "escaped" and "id" in context.parts:

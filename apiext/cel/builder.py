@@ -1,4 +1,4 @@
-"""Nodes made with fresh ids and places, macros expanded on the way; shared by both parsers."""
+"""Make nodes with new ids and positions, and expand macros; both parsers use it."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -22,8 +22,8 @@ from apiext.cel.source import Issues, TooLarge, UnescapeError, unescape_literal
 from apiext.cel.values import Scalar, Uint
 
 ACCUMULATOR = "@result"
-MAX_NESTING = 250  # of expressions in expressions, and of nodes (upstream: maxRecursionDepth)
-MAX_COPIED = 20_000  # nodes that macros repeat in one expression: each link of a chain of optMap doubles it; 0.6 s
+MAX_NESTING = 250  # of nested expressions, and of nodes (upstream: maxRecursionDepth)
+MAX_COPIED = 20_000  # nodes that macros repeat in one expression; each link of a chain of optMap doubles them; 0.6 s
 TOO_NESTED = f"expression recursion limit exceeded: {MAX_NESTING}"
 
 RESERVED = frozenset(
@@ -35,7 +35,7 @@ RESERVED = frozenset(
 
 
 class MacroError(Exception):
-    """A macro call whose arguments do not fit: the id of the node to blame and upstream's text."""
+    """Arguments do not fit a macro: the id of the wrong node, and upstream's text."""
 
     def __init__(self, blamed: int, message: str) -> None:
         super().__init__(message)
@@ -46,11 +46,11 @@ class MacroError(Exception):
 Expand: TypeAlias = "Callable[[Builder, int, Node, list[Node]], Node]"
 Macros: TypeAlias = "dict[tuple[str, int, bool], Expand]"
 Weigh = Callable[[int], None]
-"""Told how many nodes an expression grows by; may raise when that takes longer than there is time."""
+"""Called with the number of nodes by which an expression grows; it may raise if the work exceeds a budget."""
 
 
 class Builder:
-    """Makes nodes; ids count up from 1 as upstream's do."""
+    """Make nodes; ids count up from 1, as in upstream."""
 
     __slots__ = ("copied", "issues", "macro_calls", "macros", "offsets", "weigh")
 
@@ -63,24 +63,24 @@ class Builder:
         self.macro_calls: dict[int, MacroCall] = {}
 
     def id(self, offset: int) -> int:
-        """Return a new id that stands at an offset."""
+        """Return a new id for a position."""
         self.offsets.append(offset)
         return len(self.offsets) - 1
 
     def fault(self, offset: int, message: str) -> Node:
-        """Report a fault and return the node that stands for it."""
+        """Report an error, and return the node that stands for it."""
         self.issues.at(offset, message)
         return Broken(self.id(offset))
 
     def call(self, id: int, function: str, args: list[Node]) -> Node:
-        """Return a call of a function or operator, or what its macro makes of it."""
+        """Return a call of a function or operator, or the expansion of its macro."""
         expand = self.macros.get((function, len(args), False))
         if expand is not None:
             return self._expanded(expand, id, function, None, args)
         return Call(id, function, args)
 
     def member_call(self, id: int, function: str, target: Node, args: list[Node]) -> Node:
-        """Return a call on a receiver, or what its macro makes of it."""
+        """Return a call on a receiver, or the expansion of its macro."""
         expand = self.macros.get((function, len(args), True))
         if expand is not None:
             return self._expanded(expand, id, function, target, args)
@@ -95,7 +95,10 @@ class Builder:
         return node
 
     def logic(self, function: str, terms: list[Node], ids: list[int]) -> Node:
-        """Return a chain of && or || as a balanced tree (upstream: balancingLogicManager)."""
+        """Return a chain of && or
+
+        as a balanced tree (upstream: balancingLogicManager).
+        """
         return self._balanced(function, terms, ids, 0, len(ids) - 1) if ids else terms[0]
 
     def _balanced(self, function: str, terms: list[Node], ids: list[int], low: int, high: int) -> Node:
@@ -105,7 +108,7 @@ class Builder:
         return Call(ids[middle], function, [left, right])
 
     def number(self, text: str, offset: int, kind: str) -> Node:
-        """Return a literal of kind int, uint or double; text may begin with a minus."""
+        """Return a literal of kind int, uint or double; the text may begin with a minus."""
         digits = text[:-1] if kind == "uint" else text
         value: Scalar
         if kind == "double":
@@ -136,7 +139,7 @@ class Builder:
         return Literal(self.id(offset), value)
 
     def octets(self, quoted: str, offset: int) -> Node:
-        """Return a bytes literal; quoted begins with its b."""
+        """Return a bytes literal; ``quoted`` begins with its b."""
         value: str | bytes
         try:
             value = unescape_literal(quoted[1:], True)
@@ -148,7 +151,7 @@ class Builder:
     # Parts of expanded macros; each has the position of the macro call.
 
     def copy(self, call: int, node: Node) -> Node:
-        """Return a node with all its parts under new ids. Raises TooLarge."""
+        """Return a copy of a node whose parts have new ids. Raise TooLarge."""
         self.copied += 1
         if self.copied > MAX_COPIED:
             raise TooLarge(f"expression size exceeds limit: macros repeat more than {MAX_COPIED} nodes")
@@ -181,26 +184,29 @@ class Builder:
         return Entry(id, key, self.copy(call, entry.value), entry.optional)
 
     def literal(self, call: int, value: Scalar) -> Node:
-        """Return a literal at the place of a macro call."""
+        """Return a literal at the position of a macro call."""
         return Literal(self.id(self.offsets[call]), value)
 
     def ident(self, call: int, name: str) -> Node:
-        """Return a name at the place of a macro call."""
+        """Return a name at the position of a macro call."""
         return Ident(self.id(self.offsets[call]), name)
 
     def plain_call(self, call: int, function: str, *args: Node, target: Node | None = None) -> Node:
-        """Return a call, never a macro, at the place of a macro call."""
+        """Return a call at the position of a macro call; it is never expanded."""
         return Call(self.id(self.offsets[call]), function, list(args), target)
 
     def list_of(self, call: int, *elements: Node) -> Node:
-        """Return a list at the place of a macro call."""
+        """Return a list at the position of a macro call."""
         return ListOf(self.id(self.offsets[call]), list(elements), NO_ELEMENTS)
 
     def map_of(self, call: int) -> Node:
-        """Return an empty map at the place of a macro call."""
+        """Return an empty map at the position of a macro call."""
         return MapOf(self.id(self.offsets[call]), [])
 
     def fold(self, call: int, over: Node, names: tuple[str, str, str], parts: list[Node]) -> Node:
-        """Return a loop: names are variable, second variable ("" for none) and accumulator; parts are init,
-        condition, step and result."""
+        """Return a loop at the position of a macro call.
+
+        ``names`` are variable, second variable ("" for none) and accumulator. ``parts`` are init, condition, step and
+        result.
+        """
         return Fold(self.id(self.offsets[call]), over, *names, *parts)

@@ -1,4 +1,4 @@
-"""Type checker: find the type of each part of an expression and the overloads of each call, with upstream's errors."""
+"""Find the type of each part of an expression and the overloads of each call, with upstream's errors."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,20 +24,20 @@ _LITERALS: dict[type, Type] = {
 
 
 class Checked(Struct):
-    """An expression with types: by the ids of its nodes, its types, its calls' overloads and its names' meanings."""
+    """A checked expression, with the types, overloads and resolved names of its nodes by id."""
 
     parsed: Parsed
     root: Node
     types: list[Type]
     calls: dict[int, tuple[Overload, ...]]
     names: dict[int, str]  # of variables and types
-    constants: dict[int, Type]  # names that mean a type
-    constructs: bool = False  # objects
-    loose: bool = False  # values are not all of their types, as the planner finds
+    constants: dict[int, Type]  # names of types
+    constructs: bool = False  # it constructs objects
+    loose: bool = False  # some values may not be of their types, as the planner finds
 
     @property
     def result(self) -> Type:
-        """Return the type of the whole."""
+        """Return the type of the whole expression."""
         return self.types[self.root.id]
 
     def mentions(self, variable: str) -> bool:
@@ -46,7 +46,7 @@ class Checked(Struct):
 
 
 class Checker:
-    """Checks one expression in one environment."""
+    """The checker of one expression in one environment."""
 
     def __init__(
         self, parsed: Parsed, base: Base, variables: dict[str, Type], objects: dict[str, Declared], issues: Issues
@@ -65,7 +65,7 @@ class Checker:
         self.constructs = False
 
     def run(self) -> Checked:
-        """Return the expression with its types; faults go to the issues."""
+        """Return the checked expression; errors are added to the issues."""
         root = self.check(self.parsed.root)
         apply = self.known.apply
         final = [type if type.ground else apply(type, True) for type in self.types]
@@ -81,7 +81,7 @@ class Checker:
         self.fault(id, f"undeclared reference to '{name}' (in container '')")
 
     def check(self, node: Node) -> Node:
-        """Give a node and its parts their types; return the node, or the one that stands for it."""
+        """Set the types of a node and its parts; return the node, or its replacement."""
         return _CHECKS[type(node)](self, node)
 
     def check_literal(self, node: Literal) -> Node:
@@ -97,7 +97,7 @@ class Checker:
         return None
 
     def find_global(self, name: str) -> tuple[Type, Type | None] | None:
-        """Return the type of a global name, and the type that it names if it names one."""
+        """Return the type of a global name, and the type that it denotes, if any."""
         found = self.globals.get(name)
         if found is not None:
             return found, None
@@ -133,7 +133,7 @@ class Checker:
         return node
 
     def qualified(self, node: Select) -> str | None:
-        """Return the dotted name that a chain of selections may be."""
+        """Return the dotted name that a chain of selections may denote, or None."""
         parts = []
         inner: Node = node
         while isinstance(inner, Select):
@@ -242,7 +242,7 @@ class Checker:
         return node
 
     def resolve(self, node: Call, function: Function, target: Node | None) -> None:
-        """Find the overloads whose types fit; the first gives the type of the call."""
+        """Find the overloads whose types fit; the first one gives the type of the call."""
         given = tuple(self.types[arg.id] for arg in node.args)
         if target is not None:
             given = (self.types[target.id], *given)
@@ -255,7 +255,7 @@ class Checker:
             known = self.base.resolved.get(key)
             if known is not None:
                 self.types[node.id], self.calls[node.id], fresh = known
-                self.known.number += fresh  # messages number parameters
+                self.known.number += fresh  # error texts number the parameters
                 return
         before = self.known.number
         found: list[Overload] = []
@@ -301,7 +301,7 @@ class Checker:
     # Lists, maps, objects
 
     def join(self, before: Type | None, found: Type) -> Type:
-        """Return the type of elements so far; what differs is dyn, and told by the validators."""
+        """Return the common type of the elements so far: dyn if they differ, which the validators report."""
         if before is None or before == found:
             return found
         if self.known.assignable(before, found):
@@ -425,7 +425,7 @@ _CHECKS: Mapping[type[Node], Callable[[Checker, Any], Node]] = {
 
 
 def _dotted(node: Node) -> str | None:
-    """Return the dotted name that the target of a call may be a part of."""
+    """Return the dotted name that the target of a call may be a part of, or None."""
     parts = []
     while isinstance(node, Select) and not node.test:
         parts.append(node.field)

@@ -1,7 +1,7 @@
-"""Values that expressions construct as ``Type{field: value}``: open objects and JSON patches (pkg/cel/mutation).
+"""Objects that expressions construct as ``Type{field: value}``: open objects and JSON patches.
 
-Upstream reads the fields of open objects from Go data that it makes of the object each time (``natural``), and compares
-them as Go compares data (``alike``); both show in what expressions see.
+Upstream (pkg/cel/mutation) reads the fields of open objects from Go data that it makes each time (``natural``). It
+compares objects as Go compares data (``alike``). Expressions can observe both.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,17 +33,17 @@ from apiext.cel.values import (
     is_list,
 )
 
-# Go data of a constructed list without elements: nil, as upstream appends them; told by its identity
+# Go data of a constructed list without elements: nil, since upstream appends them; compared by identity
 NO_SLICE: list[Any] = []
 UNNAMED = types.make("unspecified", "")  # of fields that a patch does not have; only dyn fits it
 _TEXTS = ("from", "op", "path")
 
 
 class Constructed(Special):
-    """A constructed value.
+    """A constructed object.
 
-    type_name: as the expression named it. fields: values by the names of fields, those of optional fields only where
-    they are there; a patch always has op, path and from (str, "" where not given), and value only where it was given.
+    ``type_name`` is its type as the expression names it. ``fields`` are its values by field name; optional fields only
+    if they are set. A patch always has op, path and from ("" if not set), and value only if it is set.
     """
 
     __slots__ = ("fields", "type_name")
@@ -55,7 +55,7 @@ class Constructed(Special):
 
 
 class Open(Constructed):
-    """An object whose fields may be any."""
+    """An object with any fields."""
 
     __slots__ = ()
     go_type = "*dynamic.ObjectVal"
@@ -88,20 +88,20 @@ class Patch(Constructed):
         return equal_directly(self.fields["value"], other.fields["value"])
 
     def find(self, key: Value) -> Value:
-        """Return a field by its name; a value that was not given is null."""
+        """Return a field by its name; an unset value is null."""
         if type(key) is str and key in _PATCH_FIELDS:
             return self.fields.get(key)
         return Fault(f"unsupported indexer: {_as_text(key)}")
 
     def has(self, key: Value) -> bool | Fault:
-        """Return whether a field is there: a text that is not empty, a value that was given."""
+        """Return whether a field is set: a string is set if it is not empty."""
         if type(key) is str and key in _PATCH_FIELDS:
             return key in self.fields if key == "value" else bool(self.fields[key])
         return Fault(f"unsupported field: {_as_text(key)}")
 
 
 class Joined(View):
-    """Two lists added, where expressions construct objects: upstream sees no more into such a list from Go."""
+    """The concatenation of two lists where expressions construct objects: upstream cannot convert it to Go data."""
 
     __slots__ = ("one", "other", "values")
     is_list, is_map = True, False
@@ -128,7 +128,7 @@ class Joined(View):
         return equal(self.values, other)
 
     def add(self, other: Value) -> Value:
-        """Return both lists as one."""
+        """Return the concatenation of both lists."""
         spend(len(self.values) + len(other))
         return [*self.values, *elements(other)]
 
@@ -137,7 +137,7 @@ class Joined(View):
 
 
 def join(one: Value, other: Value) -> Value:
-    """Return a sum; of two lists that are not empty as a Joined."""
+    """Return the sum; for two lists that are not empty, a Joined."""
     if not is_list(one) or not is_list(other):
         return add(one, other)
     if not len(one) or not len(other):
@@ -148,22 +148,25 @@ def join(one: Value, other: Value) -> Value:
 
 # Types
 
-Make: TypeAlias = Callable[[str, dict[str, Value]], Value]  # a type's name and fields → a value or a Fault
+Make: TypeAlias = Callable[[str, dict[str, Value]], Value]  # a type's name and fields → an object or a Fault
 
 
 class Shape(Struct, frozen=True):
-    """A type that expressions construct: its constructor, and the types of its fields, or None if it has any field."""
+    """A type of objects that expressions construct.
+
+    ``fields`` are the types of its fields, or None if it has any fields.
+    """
 
     make: Make
     fields: Mapping[str, Type] | None = None
-    closed: bool = False  # there are no other fields
+    closed: bool = False  # it has no other fields
 
     def field(self, name: str) -> Type:
         """Return the type of a field."""
         return types.DYN if self.fields is None else self.fields.get(name, UNNAMED)
 
 
-Resolve: TypeAlias = Callable[[str], Shape | None]  # a type's name → its shape, None for a type that is not known
+Resolve: TypeAlias = Callable[[str], Shape | None]  # a type's name → its shape, None for an unknown type
 
 
 def _patch(type_name: str, fields: dict[str, Value]) -> Value:
@@ -200,7 +203,7 @@ _FOREIGN = {
 
 
 class Foreign(Native):
-    """Go data of a type that only upstream has, and what becomes of it when an expression reads it."""
+    """Go data of a type that exists only upstream, and its value when an expression reads it."""
 
     __slots__ = ("name",)
 
@@ -215,7 +218,7 @@ class Foreign(Native):
 
 
 def field(value: Value, name: str) -> tuple[Value] | Fault | None:
-    """Return a field of an open object, None when it is not there, or upstream's fault."""
+    """Return a field of an open object, None if it is absent, or upstream's fault."""
     raw = natural(value)
     if type(raw) is not dict:
         return Fault(f'cannot get field "{name}"')
@@ -223,9 +226,9 @@ def field(value: Value, name: str) -> tuple[Value] | Fault | None:
 
 
 def natural(value: Value) -> Any:
-    """Return the Go data of a value (upstream: Value()), as ``raw`` has it: decoded JSON, the rest as Native.
+    """Return the Go data of a value (upstream: Value()): decoded JSON, and Native for the rest.
 
-    Elements of lists and maps within stay values.
+    Elements of lists and maps inside stay values.
     """
     kind = type(value)
     if kind in (str, int, bool, float):
@@ -257,7 +260,10 @@ def name_of(raw: Any) -> str:
 
 
 def natural_fields(value: Constructed) -> dict[str, Any]:
-    """Return the Go data of an open object. Raises ValueError with upstream's text for a map's key that is no text."""
+    """Return the Go data of an open object.
+
+    Raise ValueError with upstream's text if a map has a key that is not a string.
+    """
     spend(len(value.fields) + 1)
     made: dict[str, Any] = {}
     for name in sorted(value.fields):
@@ -307,9 +313,9 @@ def _as_text(key: Value) -> str:
 
 
 def alike(one: Value, other: Value) -> bool:
-    """Return whether two values are equal as Go's reflect.DeepEqual finds them.
+    """Return whether two values are equal by Go's reflect.DeepEqual.
 
-    Numbers of two types differ, and so do lists that are not the same one: they hold functions.
+    Numbers of two types differ. Lists differ unless they are the same object, since they contain functions.
     """
     if type(one) is not type(other):
         return isinstance(one, View) and isinstance(other, View) and _alike_views(one, other)
@@ -356,7 +362,7 @@ def _alike_views(one: View, other: View) -> bool:
 
 
 def alike_raw(one: Any, other: Any) -> bool:
-    """Return whether two decoded documents are equal and all their numbers of the same types."""
+    """Return whether two decoded documents are equal, and all their numbers have the same types."""
     if type(one) is not type(other):
         return False
     if type(one) is dict:

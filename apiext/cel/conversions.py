@@ -1,4 +1,4 @@
-"""Conversions between types, as Go reads and writes numbers and times."""
+"""Convert between types, with numbers and times as Go parses and prints them."""
 
 import math
 import re
@@ -27,13 +27,13 @@ from apiext.cel.values import (
 
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _NATURAL = re.compile(r"[0-9]+\Z")
-_NUMBER = r"[0-9]+(?:_[0-9]+)*"  # Go takes single underscores between digits
+_NUMBER = r"[0-9]+(?:_[0-9]+)*"  # Go accepts single underscores between digits
 _FLOAT = re.compile(rf"[+-]?(?:{_NUMBER}(?:\.(?:{_NUMBER})?)?|\.{_NUMBER})(?:[eE][+-]?{_NUMBER})?\Z")
 _DIGITS = r"[0-9a-fA-F]+(?:_[0-9a-fA-F]+)*"
 _HEX_FLOAT = re.compile(rf"[+-]?0[xX](?:_?{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})[pP][+-]?{_NUMBER}\Z")
 _SPECIAL = re.compile(r"[+-]?(?:inf|infinity|nan)\Z", re.I)
-_READ = 64  # characters of a time that are read in the time of an element
-_DURATION_PART = 4  # elements that a number with its unit in a duration takes as long as
+_READ = 64  # characters of a time that take as long to parse as an element
+_DURATION_PART = 4  # elements that take as long as a number with its unit in a duration
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
@@ -43,7 +43,7 @@ def _cannot(value: Value, wanted: str) -> Fault:
 
 
 def to_int(value: Value) -> Value:
-    """Return an int of a number, a text, a time (seconds) or a duration (nanoseconds)."""
+    """Convert a number, a string, a time (seconds) or a duration (nanoseconds) to an int."""
     kind = type(value)
     if kind is Uint:
         return int(value) if value <= INT_MAX else Fault("integer overflow")
@@ -61,7 +61,7 @@ def to_int(value: Value) -> Value:
 
 
 def to_uint(value: Value) -> Value:
-    """Return a uint of a number or a text."""
+    """Convert a number or a string to a uint."""
     kind = type(value)
     if kind is int:
         return Uint(value) if value >= 0 else Fault("unsigned integer overflow")
@@ -75,7 +75,7 @@ def to_uint(value: Value) -> Value:
 
 
 def to_double(value: Value) -> Value:
-    """Return a double of a number or a text."""
+    """Convert a number or a string to a double."""
     kind = type(value)
     if kind is int or kind is Uint:
         return float(value)
@@ -96,14 +96,14 @@ def to_double(value: Value) -> Value:
 
 
 def to_bool(value: Value) -> Value:
-    """Return a truth value of a text."""
+    """Convert a string to a boolean."""
     if type(value) is str and (value in _TRUE or value in _FALSE):
         return value in _TRUE
     return _cannot(value, "bool")
 
 
 def to_bytes(value: Value) -> Value:
-    """Return the UTF-8 of a text."""
+    """Convert a string to its UTF-8 bytes."""
     if type(value) is not str:
         return _cannot(value, "bytes")
     spend_copy(value)
@@ -111,7 +111,7 @@ def to_bytes(value: Value) -> Value:
 
 
 def to_string(value: Value) -> Value:
-    """Return a text of a value."""
+    """Convert a value to a string."""
     kind = type(value)
     if kind is str:
         return value
@@ -135,7 +135,7 @@ def to_string(value: Value) -> Value:
 
 
 def to_timestamp(value: Value) -> Value:
-    """Return a time of a text or of seconds since 1970."""
+    """Convert a string, or seconds since 1970, to a timestamp."""
     read: tuple[int, int] | None = None
     if type(value) is int:
         read = value * SECOND, 0
@@ -148,7 +148,7 @@ def to_timestamp(value: Value) -> Value:
 
 
 def to_duration(value: Value) -> Value:
-    """Return a duration of a text."""
+    """Convert a string to a duration."""
     if type(value) is str:
         spend_text(len(value))
         take_time(sum(map(value.count, "hms")) * _DURATION_PART + len(value) // 4)
@@ -157,7 +157,7 @@ def to_duration(value: Value) -> Value:
 
 
 def identity(value: Value) -> Value:
-    """Return the value itself."""
+    """Return the value unchanged."""
     return value
 
 
@@ -185,13 +185,13 @@ TYPE_VALUE = make("type", "type")
 
 
 def size_of(value: Value) -> Value:
-    """Return the size of a text, byte row, list or map."""
-    found = None if isinstance(value, Special) else size(value)  # theirs only count in costs
+    """Return the size of a string, bytes, a list or a map."""
+    found = None if isinstance(value, Special) else size(value)  # the sizes of library types only count in costs
     return unlike(value, "size") if found is None else found
 
 
 def shortest(number: float) -> str:
-    """Return the shortest text of a double, as Go's %g writes it."""
+    """Return the shortest text of a double, as Go's %g prints it."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -205,7 +205,7 @@ def shortest(number: float) -> str:
 
 
 def _digits(number: float) -> tuple[str, int]:
-    """Return the significant digits of a double and the exponent of the first one."""
+    """Return the significant digits of a double, and the exponent of the first one."""
     mantissa, _, exponent = f"{abs(number)!r}".partition("e")
     whole, _, part = mantissa.partition(".")
     part = "" if part == "0" else part
@@ -218,20 +218,20 @@ def _digits(number: float) -> tuple[str, int]:
 
 
 def fixed(number: float) -> str:
-    """Return a double without exponent and with as few digits as tell it apart."""
+    """Return a double without exponent, with as few digits as identify it."""
     if number == 0:
         return "-0" if math.copysign(1, number) < 0 else "0"
     return ("-" if number < 0 else "") + plain(*_digits(number))
 
 
 def seconds_text(ns: int) -> str:
-    """Return a duration as seconds and an s; the seconds are a double, as upstream's."""
+    """Return a duration in seconds with the suffix s; as upstream, the seconds are a double."""
     whole = abs(ns) // SECOND * (-1 if ns < 0 else 1)
     return fixed(float(whole) + float(ns - whole * SECOND) / 1e9) + "s"
 
 
 def plain(digits: str, exponent: int) -> str:
-    """Return digits with the point where the exponent of the first one puts it."""
+    """Return digits with the decimal point at the position of the exponent."""
     if exponent < 0:
         return "0." + "0" * (-exponent - 1) + digits
     if len(digits) <= exponent + 1:

@@ -1,7 +1,7 @@
-"""Costs of calls: the charge of a call that ran, and its estimate from declared sizes.
+"""Costs of calls: the charge of an evaluated call, and its estimate from declared sizes.
 
-Upstream has them in library/cost.go. A row of a library names one Cost. Costs that several libraries use are here;
-each other one stands beside its function.
+They are those of upstream's library/cost.go. A row of a library names one Cost. Costs that several libraries use are
+here; any other is next to its function.
 """
 
 from collections.abc import Callable
@@ -28,17 +28,17 @@ from apiext.cel.values import Value, cost_size, elements, is_list, is_map
 from apiext.cel.views import ObjectView, Preserved
 
 Charge: TypeAlias = Callable[[list[Value], Value], int]
-"""Return the cost of a call that ran, from its arguments (the receiver first) and its result."""
+"""Return the cost of an evaluated call, given its arguments (the receiver first) and its result."""
 Estimate: TypeAlias = Callable[[CallSizes], CallCost | None]
-"""Return the least and the most that a call can cost without its arguments, and its result's size; None means 1."""
+"""Return (range of a call's cost without its arguments, size of its result); None means a cost of 1."""
 
 
 class Cost(NamedTuple):
-    """Both costs of one overload."""
+    """The charge and the estimate of one overload."""
 
     charge: Charge
     estimate: Estimate
-    by_name: bool = False  # charge also a call of the function whose overload is only known from the values
+    by_name: bool = False  # charge also a call of the function whose overload is only known from its values
 
 
 def one(args: list[Value], result: Value) -> int:
@@ -81,7 +81,7 @@ def read_twice(args: list[Value], result: Value) -> int:
 
 
 def _traversal(value: Value) -> int:
-    """Return the cost of reading all of a value."""
+    """Return the cost of reading a whole value."""
     kind = type(value)
     if kind is str:
         return int((len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))) * TRAVERSAL)
@@ -109,7 +109,7 @@ def element_part(part: Part) -> Part | None:
     """Return the elements of a list as a part, or None if the type has none."""
     if not part.type.params:
         return None
-    steps = part.path.steps()  # copied: this step is never taken in place
+    steps = part.path.steps()  # a copy: this step is never appended in place
     path = Path([*steps, "@items"], len(steps) + 1) if steps else NOWHERE
     return Part(path, part.type.params[0], None)
 
@@ -153,12 +153,12 @@ def _find_estimated(call: CallSizes) -> CallCost:
 
 
 def list_made(factor: float, size: int) -> int:
-    """Return the cost of a new list of a size, each of whose elements costs a factor."""
+    """Return the cost of a new list of this size, at ``factor`` for each element."""
     return int(size * factor) + 1 + LIST_COST
 
 
 def list_made_estimated(factor: float, size: Range) -> CallCost:
-    """Return the same from a range of sizes, which is also the size of the list."""
+    """Return the same for a range of sizes, and the range as the size of the list."""
     return add(add(scale(size, factor), ONE), (LIST_COST, LIST_COST)), size
 
 

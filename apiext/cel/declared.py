@@ -1,4 +1,4 @@
-"""Types that the caller declares for its data: fields, elements, sizes, and how the data is read."""
+"""Types that the caller declares for its data: fields, elements, sizes, and the conversion of the data."""
 
 from collections.abc import Mapping
 
@@ -14,13 +14,14 @@ _TYPES = {
 
 
 class Declared(Struct, frozen=True, eq=False):
-    """A type with what costs and reading need.
+    """The declared type of a value of the caller.
 
-    kind: object, map, list, string, bytes, timestamp, duration, int, double, bool, int_or_string, or preserved
-    (data that no type describes). fields: by the names that expressions use. properties: all that data of the object
-    may have, by their names in the data. max_elements: most characters, elements or entries, for estimates.
-    format: date or date-time of a timestamp; one without stays the text that it is in the data.
-    list_type: atomic, set or map, with list_keys. known: the type of data that is only checked, not read.
+    ``kind`` is object, map, list, string, bytes, timestamp, duration, int, double, bool, int_or_string, or preserved
+    (data without a type). ``fields`` are by the names that expressions use. ``properties`` are all fields that the data
+    may have, by their names in the data. ``max_elements`` is the maximal number of characters, elements or entries, for
+    estimates. ``format`` is date or date-time for a timestamp; without one, it stays the string of the data.
+    ``list_type`` is atomic, set or map, the last with ``list_keys``. ``known`` is the type of data that is only
+    checked, not evaluated.
     """
 
     kind: str
@@ -50,7 +51,7 @@ class Declared(Struct, frozen=True, eq=False):
         return _TYPES[self.kind]
 
     def objects(self) -> "dict[str, Declared]":
-        """Return all object types within, by name."""
+        """Return all object types inside, by name."""
         found: dict[str, Declared] = {}
         waiting = [self]
         while waiting:

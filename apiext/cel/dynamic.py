@@ -1,4 +1,4 @@
-"""Decoded JSON that no type describes, seen as values: what ``dyn`` variables hold, converted when it is read."""
+"""Values of decoded JSON without a type, which ``dyn`` variables hold; they are converted when read."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ def dynamic(raw: Any) -> Value:
 
 
 class DynamicList(View):
-    """A list of anything."""
+    """A list of any values."""
 
     __slots__ = ("raw",)
     is_list, is_map = True, False
@@ -53,13 +53,13 @@ class DynamicList(View):
         return all(equal(a, b) is True for a, b in zip(self.items(), elements(other), strict=True))
 
     def add(self, other: Value) -> Value:
-        """Return both lists as one."""
+        """Return the concatenation of both lists."""
         spend(len(self.raw) + len(other))
         return kept([*self.items(), *elements(other)])
 
 
 class DynamicMap(View):
-    """A map of texts to anything."""
+    """A map from strings to any values."""
 
     __slots__ = ("raw",)
 

@@ -1,4 +1,4 @@
-"""Where expressions are compiled: declared variables and a version of the language."""
+"""Compile expressions, given declared variables and a version of the language."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ from apiext.cel.values import Broken, Fault, Value
 
 
 class Rejected:
-    """An invalid expression: the stage that refused it, upstream's message, and the checked expression if any."""
+    """An invalid expression: the stage that refused it, upstream's text, and the checked expression, if any."""
 
     __slots__ = ("checked", "stage", "text")
 
@@ -34,7 +34,7 @@ class Rejected:
 
     @property
     def result(self) -> Type | None:
-        """The type of the expression, if it has one."""
+        """Return the type of the expression, if it has one."""
         return self.checked.result if self.checked is not None else None
 
     def mentions(self, variable: str) -> bool:
@@ -43,7 +43,10 @@ class Rejected:
 
 
 class Evaluation:
-    """The result of an evaluation: a value or an error message, and the cost. ``cancelled``: it was stopped."""
+    """The result of an evaluation: a value or an error text, and the cost.
+
+    ``cancelled`` is true if it was stopped.
+    """
 
     __slots__ = ("cancelled", "cost", "error", "value")
 
@@ -58,12 +61,12 @@ class Evaluation:
 
 
 class Environment:
-    """Compiles expressions over declared variables.
+    """The environment of expressions: variables, types and functions.
 
-    variables: name to a Declared, or to a plain Type. optional: names whose values may be missing; they are seen as
-    optional values. version: "stored" for all of the language, "new" for the part that new rules may use.
-    extension: functions and types that only this environment has. objects: object types whose fields are known, of
-    variables of a plain Type.
+    ``variables`` maps names to a Declared or a plain Type. ``optional`` are names whose values may be missing;
+    expressions see them as optionals. ``version`` is "stored" for the whole language, or "new" for the part that new
+    rules may use. ``extension`` has functions and types of this environment only. ``objects`` are the object types with
+    known fields of variables of a plain Type.
     """
 
     def __init__(
@@ -87,7 +90,7 @@ class Environment:
             self.variables[name] = types.optional_of(found) if name in optional else found
 
     def check(self, text: str, weigh: Weigh | None = None) -> "Checked | Issues":
-        """Parse and check an expression. Return its issues if it is invalid. Raises the errors of ``weigh``."""
+        """Parse and check an expression; return its issues if it is invalid. Raise the errors of ``weigh``."""
         issues = Issues(Source(text))
         rest()
         with room_for(len(text)):
@@ -104,10 +107,11 @@ class Environment:
         return issues if issues else checked
 
     def compile(self, text: str, result: Type | None = None, weigh: Weigh | None = None) -> "Program | Rejected":
-        """Return a program, or why there is none. Raises what ``weigh`` raises, which is told how the expression grows.
+        """Return a program, or the reason why the expression is invalid.
 
-        A Rejected says "compilation" with the text of ``issues``, "result" when the whole is not of the type
-        ``result``, or "instantiation" with the fault of a constant part.
+        The stage of a Rejected is "compilation" with the text of its issues, "result" if the type is not ``result``, or
+        "instantiation" with the fault of a constant part. ``weigh`` is called with the growth of the expression; its
+        errors are raised.
         """
         checked = self.check(text, weigh)
         if isinstance(checked, Issues):
@@ -121,17 +125,17 @@ class Environment:
             return Rejected("instantiation", str(wrong), checked)
 
     def estimate(self, checked: Checked, root: str = "self") -> Range:
-        """Return the least and the most that an expression costs, with the sizes declared for a variable."""
+        """Return the range of an expression's cost, with the sizes declared for the variable ``root``."""
         with room_for(len(checked.parsed.text)):
             return estimate(checked, self.declared.get(root))
 
 
 UNDECIDED = (Odd, Broken, KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
-"""Errors of generated code; after them the expression is interpreted."""
+"""Errors of generated code; after one of them, the expression is interpreted."""
 
 
 class Program:
-    """An expression that can be evaluated; code for it is ``generated`` when it is evaluated first."""
+    """A compiled expression; its code is ``generated`` at the first evaluation."""
 
     __slots__ = ("_mixed", "_run", "checked", "environment", "generated", "step")
 
@@ -150,7 +154,7 @@ class Program:
 
     @property
     def nodes(self) -> int:
-        """Return of how many nodes it is, those that macros make among them."""
+        """Return the number of nodes, expansions of macros included."""
         return len(self.checked.parsed.offsets)
 
     def mentions(self, variable: str) -> bool:
@@ -158,7 +162,7 @@ class Program:
         return self.checked.mentions(variable)
 
     def evaluate(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
-        """Evaluate with generated code, and interpret if that raises. Arguments are those of ``interpret``."""
+        """Evaluate with generated code, or interpret if that raises; arguments are those of ``interpret``."""
         limit = limit or Limit(PER_CALL_LIMIT)
         if not self.generated:
             self._generate()
@@ -178,19 +182,19 @@ class Program:
         return self.interpret(variables, limit)
 
     def _generate(self) -> None:
-        from apiext.cel.generate import generate  # programs that never run do not need it
+        from apiext.cel.generate import generate  # late: programs that never run do not need it
 
         with room_for(len(self.checked.parsed.text)):
             made = generate(self.checked, self.step, self.environment.declared, self.environment.optional)
         if made is not None:
             self._run, self._mixed = made
-        self.generated = True  # last: another thread may look
+        self.generated = True  # last, since another thread may read it
 
     def interpret(self, variables: Mapping[str, Any], limit: Limit | None = None) -> Evaluation:
         """Evaluate step by step, as upstream does.
 
-        variables: decoded JSON for declared ones (absent for a missing optional one), values for all other ones.
-        limit: the most it may cost, PER_CALL_LIMIT if it is None.
+        ``variables`` has decoded JSON for declared variables (absent for a missing optional one), and values for the
+        rest of ``names``. ``limit`` is the maximal cost; None means PER_CALL_LIMIT.
         """
         limit = limit or Limit(PER_CALL_LIMIT)
         tracker = Tracker(limit.interpreted())

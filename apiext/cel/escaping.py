@@ -1,4 +1,4 @@
-"""Property names as identifiers of the language, and back."""
+"""Escape property names as identifiers of the language, and unescape them."""
 
 import re
 
@@ -13,7 +13,7 @@ _BACK = {"underscores": "__", "dot": ".", "dash": "-", "slash": "/"}
 
 
 def escape(name: str) -> str | None:
-    """Return a property name as an identifier, None when it cannot be one (CEL-004)."""
+    """Return the identifier of a property name, or None if it cannot be one (CEL-004)."""
     if name in RESERVED:
         return f"__{name}__"
     if "__" not in name and _PLAIN.match(name):
@@ -24,11 +24,11 @@ def escape(name: str) -> str | None:
 
 
 class _Unknown(Exception):
-    """An escape sequence that means nothing."""
+    """An invalid escape sequence."""
 
 
 def unescape(identifier: str) -> str | None:
-    """Return the property name of an identifier, None when it has an escape sequence that means nothing."""
+    """Return the property name of an identifier, or None if it has an invalid escape sequence."""
     if "__" not in identifier:
         return identifier
 

@@ -1,4 +1,4 @@
-"""The most and the least that an expression can cost, from its types and the sizes declared for them."""
+"""Estimate the minimal and maximal cost of an expression, from its types and their declared sizes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -30,7 +30,7 @@ from apiext.cel.types import is_scalar
 
 
 class Local:
-    """Sizes of a loop variable."""
+    """The sizes of a loop variable."""
 
     __slots__ = ("entries", "path", "size")
 
@@ -41,7 +41,7 @@ class Local:
 
 
 class Estimator:
-    """Walks one expression; ``root`` is the type that all paths begin at, as upstream has it."""
+    """The estimate of one expression; ``root`` is the type at which all paths start, as in upstream."""
 
     def __init__(self, checked: Checked, root: Declared | None) -> None:
         self.checked = checked
@@ -53,13 +53,13 @@ class Estimator:
         self.entries: dict[int, Entries] = {}
 
     def run(self) -> Range:
-        """Return the least and the most that the expression costs."""
+        """Return the range of the expression's cost."""
         return self.cost(self.checked.root)
 
     # Sizes
 
     def declared_size(self, path: Path) -> Range | None:
-        """Return the size declared at a path."""
+        """Return the size declared at a path, or None."""
         if not path.length or self.root is None:
             return None
         declared: Declared | None = self.root
@@ -69,7 +69,7 @@ class Estimator:
             if name in ("@items", "@values"):
                 declared = declared.element
             elif name == "@keys":
-                # keys are unbounded strings, whose own declaration has no size
+                # keys are unbounded strings, which have no declared size
                 return (0, 0) if declared.kind == "map" and steps[-1] == "@keys" else None
             else:
                 declared = declared.fields.get(name)
@@ -85,7 +85,7 @@ class Estimator:
         return self.paths.get(node.id, NOWHERE)
 
     def size(self, node: Node) -> Range | None:
-        """Return the size of a node's value, None when nothing is known."""
+        """Return the size of a node's value, or None if it is unknown."""
         known = self.sizes.get(node.id)
         if known is not None:
             return known
@@ -193,7 +193,7 @@ class Estimator:
     def function(
         self, node: Call, overload: Overload, target: Part | None, parts: list[Part], costs: list[Range]
     ) -> CallCost:
-        """Return the cost of one overload with its arguments, but not its receiver, and the size of its result."""
+        """Return the cost of one overload with its arguments, without its receiver, and the size of its result."""
         branches = _BRANCHES.get(overload.id)
         if branches is not None:
             return branches(self, node, costs)
@@ -235,7 +235,7 @@ class Estimator:
         self.locals.setdefault(name, []).append(local)
 
     def push_loop(self, node: Fold) -> None:
-        """Make the loop's variables known."""
+        """Declare the loop's variables."""
         over = node.over
         entries = self.entry_sizes(over)
         is_list = entries.is_list if entries is not None else self.types[over.id].kind == "list"
@@ -293,7 +293,7 @@ _COSTS: Mapping[type[Node], Callable[[Estimator, Any], Range]] = {
     MapOf: Estimator.map_of,
     ObjectOf: Estimator.object_of,
 }
-"""Kind of a node → its estimate; a literal costs 0."""
+"""Type of a node → its estimate; a literal costs 0."""
 
 
 def _is_bind(node: Fold) -> bool:
@@ -306,7 +306,7 @@ def _is_bind(node: Fold) -> bool:
 
 
 def _written_size(node: Node) -> Range | None:
-    """Return the size of a literal, list or map that the expression contains."""
+    """Return the size of a literal, list or map in the expression."""
     if isinstance(node, Literal):
         size = len(node.value) if isinstance(node.value, (str, bytes)) else 1
         return size, size
@@ -334,9 +334,9 @@ _BRANCHES: Mapping[str, Callable[[Estimator, Call, list[Range]], CallCost]] = {
     "logical_and": _logic,
     "conditional": _conditional,
 }
-"""Operators that evaluate some of their operands only → their cost, with that of the operands."""
+"""Operators that evaluate only some operands → their cost, that of the operands included."""
 
 
 def estimate(checked: Checked, root: Declared | None) -> Range:
-    """Return the least and the most that a checked expression costs; sizes come from the declared root."""
+    """Return the range of a checked expression's cost; sizes come from the declared root."""
     return Estimator(checked, root).run()

@@ -1,4 +1,4 @@
-"""Steps of an interpreted evaluation, the tracker of their costs, and frames that hold variables."""
+"""Steps of an interpreted evaluation, the tracker of their costs, and the frames of variables."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -7,11 +7,11 @@ from apiext.cel.limit import Limit
 from apiext.cel.values import Value
 
 Code = Callable[[Mapping[str, Any], Limit], tuple[Value, int]]
-"""Generated code of an expression: it takes variables, and returns the value and the cost."""
+"""Generated code of an expression: (variables, limit) → (value, cost)."""
 
 
 class Tracker:
-    """The cost so far, and upstream's stack of values that arguments are charged by."""
+    """The cost so far, and upstream's stack of values, from which arguments are charged."""
 
     __slots__ = ("cost", "limit", "places", "stack")
 
@@ -19,24 +19,24 @@ class Tracker:
         self.cost = 0
         self.limit = limit
         self.stack: list[tuple[int, Value]] = []
-        self.places: dict[int, list[int]] = {}  # id → where it is on the stack, so that nothing is searched for
+        self.places: dict[int, list[int]] = {}  # id → its positions on the stack, to avoid a search
 
     def push(self, id: int, value: Value) -> None:
-        """Note the value of a step."""
+        """Record the value of a step."""
         self.places.setdefault(id, []).append(len(self.stack))
         self.stack.append((id, value))
         if self.cost > self.limit.most:
             raise self.limit.reached()
 
     def drop(self, *ids: int) -> None:
-        """Forget a step's value and all above it, for each step that is there."""
+        """Remove a step's value and all above it, for each step that is on the stack."""
         for id in ids:
             places = self.places.get(id)
             if places:
                 self._cut(places[-1])
 
     def take(self, args: "list[Step]") -> list[Value] | None:
-        """Return the values of arguments and forget them; None when one is not there."""
+        """Return the values of arguments and remove them, or return None if one is missing."""
         found: list[Value] = [None] * len(args)
         for number in range(len(args) - 1, -1, -1):
             places = self.places.get(args[number].id)
@@ -54,18 +54,18 @@ class Tracker:
 
 
 class Frame(Protocol):
-    """Where names get their values."""
+    """The source of the values of names."""
 
     def find(self, name: str, tracker: Tracker) -> tuple[Value] | None:
-        """Return the value of a name, None when there is no such name."""
+        """Return the value of a name in a tuple, or None if there is no such name."""
 
     @property
     def outermost(self) -> "Frame":
-        """Return the frame of the variables given from outside."""
+        """Return the frame of the variables of the evaluation."""
 
 
 class Variables:
-    """The variables given from outside; values are made when they are read first."""
+    """The variables of the evaluation; values are made at first use."""
 
     __slots__ = ("values",)
 
@@ -83,7 +83,7 @@ class Variables:
 
 
 class Step:
-    """A step: evaluates to a value or a fault, and tells the tracker."""
+    """A step of an evaluation."""
 
     __slots__ = ("id",)
 
@@ -91,12 +91,12 @@ class Step:
         self.id = id
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value, or the fault that came instead."""
+        """Return the value or the fault, and record it in the tracker."""
         raise NotImplementedError
 
 
 class Constant(Step):
-    """A value known beforehand; costs nothing."""
+    """A constant; it costs nothing."""
 
     __slots__ = ("value",)
 
@@ -111,7 +111,7 @@ class Constant(Step):
 
 
 class _Constants:
-    """The frame of constant parts: no names."""
+    """The frame of constant parts: it has no names."""
 
     def find(self, name: str, tracker: Tracker) -> tuple[Value] | None:
         return None
@@ -122,5 +122,5 @@ class _Constants:
 
 
 def constant(step: Step) -> Value:
-    """Return the value of a step that depends on nothing."""
+    """Return the value of a step that depends on no variable."""
     return step.eval(_Constants(), Tracker(Limit(1 << 62)))

@@ -26,8 +26,8 @@ from apiext.cel.values import (
 )
 
 DEFAULT_PRECISION = 6
-MAX_PRECISION = 10_000  # digits after the point; more would be made only to fill memory
-MAX_TEXT = 1_000_000  # characters of one formatted text beyond which formatting stops
+MAX_PRECISION = 10_000  # digits after the point; more would only fill memory
+MAX_TEXT = 1_000_000  # characters of one formatted string at which formatting stops
 _DIGITS = re.compile(r"[0-9]+\Z")
 
 REFUSALS = {
@@ -44,7 +44,7 @@ REFUSALS["X"] = REFUSALS["x"]
 
 
 class FormatError(ValueError):
-    """Why a text cannot be formatted; ``blamed`` is the id of an argument's node, -1 for none."""
+    """A string cannot be formatted; ``blamed`` is the id of an argument's node, or -1."""
 
     def __init__(self, message: str, blamed: int = -1) -> None:
         super().__init__(message)
@@ -52,17 +52,17 @@ class FormatError(ValueError):
 
 
 class Arguments(Protocol):
-    """Where clauses get their arguments, and what becomes of each."""
+    """The arguments of clauses."""
 
     def clause(self, kind: str, precision: int, index: int) -> str:
-        """Return the text of an argument under a clause. Raises FormatError."""
+        """Return the formatted argument of a clause. Raise FormatError."""
 
     def need(self, index: int, ended: bool) -> None:
-        """Raise FormatError when there is no argument of an index; ``ended``: the clause has no letter."""
+        """Raise FormatError if there is no argument at an index; ``ended``: the clause has no letter."""
 
 
 def read_clauses(text: str, arguments: Arguments) -> str:
-    """Return a text with its clauses replaced. Raises FormatError with upstream's words."""
+    """Return a string with its clauses replaced. Raise FormatError with upstream's text."""
     out: list[str] = []
     at, index, size = 0, 0, len(text)
     length = 0
@@ -91,7 +91,7 @@ def read_clauses(text: str, arguments: Arguments) -> str:
 
 
 def _clause(text: str, at: int) -> tuple[str, int, int]:
-    """Return the letter of a clause, its precision, and where the text goes on."""
+    """Return the letter of a clause, its precision, and the index after it."""
     head = "could not parse formatting clause: "
     precision = DEFAULT_PRECISION
     if text[at] == ".":
@@ -115,13 +115,13 @@ def _clause(text: str, at: int) -> tuple[str, int, int]:
             )
         at = end
     if text[at] not in REFUSALS:
-        first = chr(text[at].encode("utf-8", "surrogatepass")[0])  # upstream goes by bytes
+        first = chr(text[at].encode("utf-8", "surrogatepass")[0])  # upstream reads bytes
         raise FormatError(f'{head}unrecognized formatting clause "{first}"')
     return text[at], precision, at + 1
 
 
 class _Values:
-    """Arguments that are there."""
+    """Arguments whose values are known."""
 
     def __init__(self, values: Value) -> None:
         self.values = values
@@ -139,7 +139,7 @@ class _Values:
 
 
 def format_text(text: str, values: Value) -> Value:
-    """Return a text with its clauses replaced by values, or the fault of one that cannot be."""
+    """Return a string with its clauses replaced by values, or the fault of one that cannot be formatted."""
     try:
         return read_clauses(text, _Values(values))
     except FormatError as wrong:
@@ -227,7 +227,7 @@ def _fixed(value: Value, precision: int) -> str:
 
 def _scientific(value: Value, precision: int) -> str:
     text = localized(_real("e", value), "e", DEFAULT_PRECISION)
-    return text.rjust(precision)  # %6e, not %.6e, as upstream has it
+    return text.rjust(precision)  # as upstream: %6e, not %.6e
 
 
 def localized(number: float, kind: str, precision: int) -> str:

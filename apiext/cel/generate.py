@@ -1,7 +1,7 @@
-"""From steps to a Python function over the decoded data, with the same values and costs where nothing fails.
+"""Generate a Python function from steps; it returns the same values and costs, unless something fails.
 
-The function is only right when it returns: whatever is odd (a fault, data that does not fit, a missing field) makes it
-raise, and then the steps themselves decide. That keeps faults, their texts and partial costs out of the fast code.
+On a fault, data that does not fit its type, or a missing field, the function raises. Then the steps are interpreted.
+This keeps faults, their texts and partial costs out of the generated code.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,16 +27,16 @@ from apiext.cel.plan import CallStep, Logic, Loop, MakeList, MakeObject, Members
 from apiext.cel.ranges import LIST_COST, OBJECT_COST
 from apiext.cel.writer import CHECKS, KINDS, LITERAL_KINDS, Unsupported, Val, Writer
 
-MAX_SOURCE = 131_072  # characters of code, of some 2,000 nodes: Python compiles them in 30 ms, and all wait
-MAX_LOOPS = 18  # loops in loops; CPython nests 20 blocks
+MAX_SOURCE = 131_072  # characters of code, about 2,000 nodes: Python compiles them in 30 ms, while all threads wait
+MAX_LOOPS = 18  # nested loops; CPython nests 20 blocks
 
 
 def generate(
     checked: Checked, step: Step, declared: Mapping[str, Declared], optional: frozenset[str]
 ) -> tuple[Code, bool] | None:
-    """Return a function of the variables and a limit that gives value and cost, and whether parts are interpreted.
+    """Return (function of variables and a limit → (value, cost), whether parts are interpreted).
 
-    None when code cannot be made, or is too long.
+    Return None if code cannot be generated, or is too long.
     """
     if checked.loose:
         return None
@@ -54,7 +54,7 @@ def generate(
 
 
 class Generator(Writer):
-    """Writes the function of one expression."""
+    """The code generator of one expression."""
 
     def __init__(self, checked: Checked, declared: Mapping[str, Declared], optional: frozenset[str]) -> None:
         super().__init__(checked)
@@ -112,7 +112,7 @@ class Generator(Writer):
         return Val(name, "any")
 
     def interpreted(self, step: Step) -> Val:
-        """Write the evaluation of a step by itself."""
+        """Write the interpretation of a single step."""
         self.mixed = True
         self.flush()
         used = _variables(step)
@@ -126,7 +126,7 @@ class Generator(Writer):
         return Val(name, self.kind_of(step.id))
 
     def find(self, name: str) -> Val:
-        """Return a variable of a loop, or one from outside."""
+        """Return a variable of a loop, or one of the evaluation."""
         if name.startswith("."):
             raise Unsupported
         for scope in reversed(self.scopes):
@@ -140,7 +140,7 @@ class Generator(Writer):
             return Val(self.let(read), "any")
         found = self.load(read, declared)
         if self.indent == 1:
-            self.scopes[0][name] = found  # written before everything that comes later
+            self.scopes[0][name] = found  # written before all code that comes later
         return found
 
     def access(self, step: Access) -> Val:
@@ -199,12 +199,12 @@ class Generator(Writer):
                     return self.load(f"{val.text}[{key.text}]", val.declared.element)
         name = self.let(f"_lookup({self.value(val).text}, {self.value(key).text})")
         kind = self.kind_of(qualifier.id)
-        if kind != "any":  # a list made of a nullable field's elements may hold a null
+        if kind != "any":  # a list of a nullable field's elements may contain null
             self.odd_if(f"{name} is None")
         return Val(name, kind)
 
     def select(self, val: Val, declared: Declared, key: object) -> Val | None:
-        """Write a selection by a constant from declared data, None when it has no code here."""
+        """Write a selection by a constant from declared data; return None if it has no code here."""
         if declared.kind == "object" and type(key) is str:
             field = unescape(key)
             inner = declared.properties.get(field) if field is not None else None
@@ -287,7 +287,7 @@ class Generator(Writer):
         return Val(name, kind)
 
     def gather(self, step: CallStep) -> Val:
-        """Write the addition of elements to the list that a loop gathers."""
+        """Write the append of elements to the list that a loop builds."""
         accu = self.emit(step.args[0])
         more = self.emit(step.args[1])
         self.charge(1)
@@ -351,7 +351,7 @@ class Generator(Writer):
                 scope[variable] = self.load(text, inner)
             else:
                 if declared is None:
-                    # a list made of a nullable field's elements may hold a null
+                    # a list of a nullable field's elements may contain null
                     null = f" or {text} is None" if kind != "any" else ""
                     self.odd_if(f"type({text}) is _Fault{null}")
                 scope[variable] = Val(text, kind)
@@ -374,7 +374,7 @@ class Generator(Writer):
     def head(
         self, step: Loop, over: Val, declared: Declared | None, both: str
     ) -> tuple[str, tuple[Declared | None, Declared | None]]:
-        """Return the line that begins the loop, and the declared types of its variables."""
+        """Return the first line of the loop, and the declared types of its variables."""
         if declared is not None and declared.kind == "list":
             if step.var2:
                 return f"for {both} in enumerate({over.text}):", (None, declared.element)
@@ -409,11 +409,11 @@ _WRITTEN: Mapping[type[Step], Callable[[Generator, Any], Val]] = {
     MakeList: Generator.list_of,
     MakeObject: Generator.object_of,
 }
-"""Kind of a step → what writes it; steps of other kinds are interpreted."""
+"""Type of a step → its code generator; steps of other types are interpreted."""
 
 
 def _variables(step: object) -> set[str]:
-    """Return the names of variables within a step."""
+    """Return the names of variables inside a step."""
     found: set[str] = set()
     waiting = [step]
     while waiting:

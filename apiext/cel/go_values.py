@@ -1,4 +1,4 @@
-"""How Go prints values of the language and their types, where messages let it."""
+"""Print values and types as Go does, for error texts that show them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,12 +30,12 @@ def show(value: Value) -> str:
 
 
 def show_type(value: Type) -> str:
-    """Return a type as Go's types name themselves."""
+    """Return a type as Go prints its name."""
     return f"{value.name}({', '.join(map(show_type, value.params))})" if value.params else value.name
 
 
 def show_raw(raw: Any) -> str:
-    """Return decoded JSON as %v prints Go's data."""
+    """Return decoded JSON as Go prints its data with %v."""
     if isinstance(raw, dict):
         return f"map[{' '.join(f'{key}:{show_raw(raw[key])}' for key in sorted(raw))}]"
     if isinstance(raw, list):
@@ -44,7 +44,7 @@ def show_raw(raw: Any) -> str:
 
 
 def _duration(value: Duration) -> str:
-    """Return a duration as Go prints it: hours, minutes and seconds, or one smaller unit below a second."""
+    """Return a duration as Go prints it: in hours, minutes and seconds, or below a second in one smaller unit."""
     left = abs(value.ns)
     sign = "-" if value.ns < 0 else ""
     if left < SECOND:

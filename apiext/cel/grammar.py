@@ -1,4 +1,4 @@
-"""The expression grammar as a network of states; syntax errors name the tokens that it expects."""
+"""The grammar of expressions as a network of states; syntax errors list the tokens that a state expects."""
 
 from typing import Any, TypeAlias
 
@@ -10,11 +10,12 @@ EPSILON = -2  # in a set of tokens: the rule may end here
 
 
 class State(Struct, eq=False):
-    """A point in a rule: one token or rule follows, or several ways lead on."""
+    """A state of a rule: it expects one token or one rule, or has several alternatives."""
 
     rule: str
     kind: str = "basic"  # block, star_entry, star_back, plus_block, plus_back, stop
-    ways: "list[tuple[State, int]]" = field(default_factory=list)  # with the least precedence that allows it
+    # with the least precedence that allows the alternative
+    ways: "list[tuple[State, int]]" = field(default_factory=list)
     tokens: frozenset[int] = frozenset()
     calls: str = ""
     precedence: int = 0
@@ -22,7 +23,7 @@ class State(Struct, eq=False):
 
 
 class Tok(Struct, frozen=True):
-    """One of some tokens, kept under a label."""
+    """One of some tokens, stored under a label."""
 
     kinds: frozenset[int]
     label: str = ""
@@ -30,7 +31,7 @@ class Tok(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True):
-    """A rule, kept under a label."""
+    """A rule, stored under a label."""
 
     name: str
     label: str = ""
@@ -39,10 +40,10 @@ class Rule(Struct, frozen=True):
 
 
 class Choice(Struct, frozen=True):
-    """One of several ways (block), any number (star), one or more (plus), or perhaps none (optional).
+    """One of several alternatives (block), any number (star), one or more (plus), at most one (optional).
 
-    ``predicted`` says that more than one token may be looked at. A way may carry a least precedence and the
-    name of the node it makes.
+    ``predicted`` allows a lookahead of more than one token. An alternative may have a least precedence, and the name of
+    the node that it makes.
     """
 
     kind: str
@@ -209,7 +210,7 @@ RULES: dict[str, tuple[Part, ...]] = {
 
 
 class Placed(Struct, eq=False):
-    """A part with its states: where it starts, where its loop ends a turn, and its ways placed."""
+    """A part with its states: its start, the end of a turn of its loop, and its alternatives."""
 
     part: Part
     start: State
@@ -233,7 +234,7 @@ class Network:
             self.bodies[name], self.starts[name] = self._sequence(name, parts, stop)
 
     def _sequence(self, rule: str, parts: tuple[Part, ...], end: State) -> tuple[list[Placed], State]:
-        """Return the parts placed before ``end``, and their first state."""
+        """Return the placed parts before ``end``, and their first state."""
         placed: list[Placed] = []
         for part in reversed(parts):
             place = self._place(rule, part, end)
@@ -272,7 +273,7 @@ class Network:
         return Placed(part, start, block, back, ways)
 
     def following(self, state: State) -> frozenset[int]:
-        """Return the tokens that can come at a state, EPSILON when its rule can end there."""
+        """Return the tokens that a state can accept, with EPSILON if its rule can end there."""
         known = self._following.get(state)
         if known is None:
             found: set[int] = set()
@@ -281,7 +282,7 @@ class Network:
         return known
 
     def _look(self, state: State, stack: tuple[State, ...], found: set[int], seen: set[object]) -> None:
-        """Add the tokens that can come at a state; a rule is not entered again below itself."""
+        """Add the tokens that a state can accept; a rule is not entered again inside itself."""
         key = (state, stack)
         if key in seen:
             return
@@ -301,7 +302,7 @@ class Network:
 
 
 class Context(Struct, eq=False):
-    """A rule that is parsed: its result and its parts, by label."""
+    """A rule being parsed: its result, and its parts by label."""
 
     rule: str
     parent: "Context | None"
@@ -313,7 +314,7 @@ class Context(Struct, eq=False):
 
 
 class Missing(Struct, frozen=True):
-    """A token that was not there: its number in the text is that of the next one."""
+    """A missing token; its index is that of the next token."""
 
     at: int
     kind: int

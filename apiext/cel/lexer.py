@@ -1,4 +1,4 @@
-"""Tokens of the expression grammar, numbered and named as upstream's messages show them."""
+"""Split an expression into tokens, with the numbers and names that upstream's error texts show."""
 
 import re
 
@@ -41,7 +41,7 @@ _TOKEN = re.compile(
     r"|([0-9]+\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
     rf"|(0x{_HEX}+[uU]|[0-9]+[uU])"
     rf"|(0x{_HEX}+|[0-9]+)"
-    r"|(&&|\|\||==|!=|<=|>=|[<>\[\]{}().,\-!?:+*%]|/(?!/))"  # a comment at the end is no pair of divisions
+    r"|(&&|\|\||==|!=|<=|>=|[<>\[\]{}().,\-!?:+*%]|/(?!/))"  # a comment is not two divisions
     r"|(`[A-Za-z0-9_.\-/ ]+`))"
 )
 _KINDS = (0, BYTES, STRING, IDENTIFIER, FLOAT, UINT, INT, 0, ESC_IDENTIFIER)
@@ -59,13 +59,13 @@ class Tokens:
     __slots__ = ("kinds", "skipped", "starts", "texts")
 
     def __init__(self) -> None:
-        self.skipped: list[tuple[int, int]] = []  # characters that belong to no token
+        self.skipped: list[tuple[int, int]] = []  # ranges of characters that belong to no token
         self.kinds: list[int] = []
         self.starts: list[int] = []
         self.texts: list[str] = []
 
     def between(self, text: str, first: int, last: int) -> str:
-        """Return the text from one token to another, with blanks, and without characters that are no token."""
+        """Return the text between two tokens, with blanks, without characters that belong to no token."""
         start = self.starts[first]
         end = self.starts[last] + (0 if self.kinds[last] == EOF else len(self.texts[last]))
         kept = ""
@@ -77,7 +77,7 @@ class Tokens:
 
 
 def tokenize(text: str, issues: Issues) -> Tokens:
-    """Return the tokens of an expression. Report characters that are no token, and leave them out."""
+    """Return the tokens of an expression; report and skip characters that belong to no token."""
     tokens = Tokens()
     kinds, starts, texts = tokens.kinds, tokens.starts, tokens.texts
     match = _TOKEN.match
@@ -112,7 +112,7 @@ def tokenize(text: str, issues: Issues) -> Tokens:
 
 
 def _skip(text: str, start: int, issues: Issues) -> int:
-    """Report characters that begin no token and return where to go on: after the first one that did not fit."""
+    """Report characters that start no token; return the index after the first one that does not fit."""
     partial = re.compile(_PARTIAL).match(text, start)
     assert partial is not None
     failed = partial.end()

@@ -1,4 +1,4 @@
-"""Calls that are rewritten while parsing: has, the loops over lists and maps, and binding of optionals."""
+"""Expand macros while parsing: has, loops over lists and maps, and bindings of optionals."""
 
 from apiext.cel.ast import Call, Fold, Ident, ListOf, Node, Select
 from apiext.cel.builder import ACCUMULATOR, Builder, Expand, MacroError, Macros
@@ -23,7 +23,7 @@ def _name(node: Node, message: str) -> str:
 
 
 def _variables(args: list[Node], count: int, message: str) -> tuple[str, str]:
-    """Return the loop's variables; the second is "" when it has one."""
+    """Return the loop's variables; the second is "" if there is only one."""
     names = [_name(arg, message) for arg in args[:count]]
     if count == 2 and names[0] == names[1]:
         raise MacroError(args[1].id, f"duplicate variable name: {names[0]}")
@@ -64,7 +64,7 @@ def _quantifier(kind: str, count: int) -> Expand:
 
 
 def _gather(make: Builder, call: int, init: Node, step: Node, test: Node | None) -> list[Node]:
-    """Return the parts of a loop that gathers: every step, or those whose test holds."""
+    """Return the parts of a loop that builds a list from every step, or from those whose test holds."""
     condition = make.literal(call, True)
     if test is not None:
         step = make.plain_call(call, "_?_:_", test, step, make.ident(call, ACCUMULATOR))

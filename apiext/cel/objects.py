@@ -1,4 +1,4 @@
-"""Check the types of the values that a mutation constructed, and convert them to JSON."""
+"""Check the types of objects that a mutation constructed, and convert them to JSON."""
 
 import math
 from base64 import b64encode
@@ -45,21 +45,20 @@ __all__ = [
     "present",
 ]
 
-_SAFE = (1 << 53) - 1  # whole numbers up to this are numbers in JSON, larger ones texts
-_NESTED = 10_000  # characters of an expression whose values nest as deep as any
-_EXPONENT = 1e21  # doubles from here on are written with an exponent
+_SAFE = (1 << 53) - 1  # integers up to this are JSON numbers, larger ones strings
+_NESTED = 10_000  # characters of an expression whose values may nest as deep as possible
+_EXPONENT = 1e21  # doubles from here on are printed with an exponent
 
 
 class Panicked(ValueError):
-    """An input on which upstream's code panics, so that the request is answered with 500."""
+    """Upstream's code panics on this input, so the request is answered with 500."""
 
 
 def mismatches(value: Constructed) -> list[str]:
-    """Return upstream's texts on objects within that are not of the types that their places tell.
+    """Return upstream's texts about inner objects whose types do not match their field paths.
 
-    They are in the order of the names of fields. Optional values, lists that were added and patches are not looked
-    into. A walk beyond the budget of the thread is reported as an evaluation beyond it is. (upstream:
-    CheckTypeNamesMatchFieldPathNames)
+    They are in the order of field names. Optionals, concatenated lists and patches are not searched. A walk over the
+    budget of the thread is reported like an evaluation over its budget. (upstream: CheckTypeNamesMatchFieldPathNames)
     """
     try:
         with _bounded():
@@ -70,7 +69,7 @@ def mismatches(value: Constructed) -> list[str]:
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """Limit a walk over a value to the budget of the thread. Raises ValueError."""
+    """Limit a walk over a value to the budget of the thread. Raise ValueError."""
     try:
         with room_for(_NESTED):
             yield
@@ -98,18 +97,18 @@ def _mismatches(value: Value, path: str) -> Iterator[str]:
 
 
 def json_of(value: Value) -> Any:
-    """Return the value of a JSON patch as the JSON document that upstream makes of it, by way of structpb.Value.
+    """Return the value of a JSON patch as the JSON that upstream makes of it with structpb.Value.
 
-    Whole numbers from 2^53 on become texts, doubles that are whole ints; times, durations and bytes become texts.
-    In open objects all numbers go through doubles, and times, null, and lists or maps in lists or maps are refused.
-    Raises ValueError with the text of upstream's error, Panicked for open objects in lists and maps.
+    Integers from 2^53 on become strings, and integral doubles become ints. Times, durations and bytes become strings.
+    In open objects all numbers become doubles; times, null, and lists or maps in lists or maps are refused. Raise
+    ValueError with the text of upstream's error, and Panicked for open objects in lists and maps.
     """
     with _bounded():
         return json_within(value)
 
 
 def json_within(value: Value) -> Any:
-    """Return what ``json_of`` does, as a part of an evaluation."""
+    """Return the result of ``json_of``, as a part of an evaluation."""
     spend(1)
     write = _JSON.get(type(value))
     if write is not None:
@@ -122,7 +121,7 @@ def json_within(value: Value) -> Any:
 
 
 def _refusal(value: Value, wanted: str) -> str:
-    """Return upstream's text of a conversion that it does not know."""
+    """Return upstream's text about an unsupported conversion."""
     if isinstance(value, Type):
         return "type conversion not supported for 'type'"
     if type(value) is Fault:
@@ -139,7 +138,7 @@ def _within(value: Value, setting: str) -> Any:
 
 
 def key_text(key: Value) -> str:
-    """Return the key of a map as a text. Raises ValueError."""
+    """Return the key of a map as a string. Raise ValueError."""
     if type(key) is str:
         return key
     if type(key) is Optional:
@@ -152,7 +151,7 @@ def key_text(key: Value) -> str:
     raise ValueError(_refusal(key, "string"))
 
 
-_TEXTUAL = (Ip, Network, Url, Version)  # kinds of values that are their texts as keys
+_TEXTUAL = (Ip, Network, Url, Version)  # types whose values are keys by their texts
 _NO_KEYS: dict[type, str] = {
     int: "unsupported type conversion from 'int' to string", Uint: "unsupported type conversion from 'uint' to string",
     bool: "type conversion error from bool to 'string'", float: "type conversion error from Double to 'string'",
@@ -163,7 +162,7 @@ _NO_KEYS: dict[type, str] = {
 
 
 def present(value: Optional) -> Value:
-    """Return the value of an optional. Raises ValueError."""
+    """Return the value of an optional. Raise ValueError if it has none."""
     if not value.present:
         raise ValueError("optional.none() dereference")
     return value.value
@@ -195,7 +194,7 @@ def _refuse_patch(value: Value) -> Any:
 
 
 def _json_of_joined(value: Joined) -> list[Any]:
-    """Return the JSON of added lists, whose elements upstream takes as Go data: open objects are maps there."""
+    """Return the JSON of concatenated lists, whose elements are Go data in upstream: open objects are maps."""
     return [json_within(dynamic(natural(element))) for element in value.values]
 
 
@@ -235,9 +234,8 @@ _JSON: dict[type, Callable[[Any], Any]] = {
 def applied(value: Constructed) -> Any:
     """Return an open object as the document of an apply configuration (upstream: ObjectVal.Value()).
 
-    Ints stay ints and doubles doubles; what upstream gives as Go data that no JSON has (times, durations, bytes, lists
-    in lists, maps in lists) are Native in the document, null of optional fields None, and NO_SLICE stands for lists
-    that are null in JSON. Raises ValueError.
+    Ints stay ints, doubles stay doubles. Go data without JSON (times, durations, bytes, lists in lists, maps in lists)
+    is Native. Null of optional fields is None. NO_SLICE stands for lists that are null in JSON. Raise ValueError.
     """
     with _bounded():
         try:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from apiext.cel import types
 from apiext.cel.builder import Macros
@@ -13,12 +14,8 @@ from apiext.cel.values import Value, element, no_overload, type_name
 
 Implement = Callable[..., Value]
 
-# Functions that look at their arguments themselves (upstream: DisableTypeGuards).
-_UNGUARDED = frozenset(
-    ("contains", "endsWith", "startsWith", "flatten", "size", "matches", "sort", "@sortByAssociatedKeys")
-)
 _WORD = re.compile(r"\s*([A-Za-z]+|->|[(),.])")
-# Kind of a type → type name of the values that an overload accepts; types that are not here accept any.
+# Kind of a type → type name of the values that an overload accepts; other types accept any value.
 _RUNTIME_NAMES = {
     "bool": "bool", "int": "int", "uint": "uint", "double": "double", "string": "string", "bytes": "bytes",
     "null": "null_type", "timestamp": "google.protobuf.Timestamp", "duration": "google.protobuf.Duration",
@@ -27,7 +24,7 @@ _RUNTIME_NAMES = {
 
 
 class Overload(Struct, frozen=True, eq=False):
-    """One form of a function: its types, the Python function that implements it, and its cost."""
+    """One overload of a function: its types, the Python function that implements it, and its cost."""
 
     function: str
     id: str
@@ -39,17 +36,20 @@ class Overload(Struct, frozen=True, eq=False):
     examples: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()  # names of the types that values must have, "" for any
     parameters: tuple[str, ...] = ()
+    guarded: bool = True  # the engine checks the types of arguments, not the implementation (upstream: type guards)
+    singleton: bool = False  # the function has one implementation for all its overloads (upstream: singleton binding)
+    lazy: bool = False  # the first fault ends a call before further arguments are evaluated
 
     def takes(self, values: Iterable[Value]) -> bool:
-        """Return whether values are of the kinds that this form takes."""
-        return self.function in _UNGUARDED or all(
+        """Return whether this overload accepts the values."""
+        return not self.guarded or all(
             not name or (type_name(value) == name and (not type.params or _fits(type, value)))
             for name, type, value in zip(self.wanted, self.args, values, strict=False)
         )
 
 
 def _fits(type: Type, value: Value) -> bool:
-    """Return whether a value is of a type; of a list only the first element is looked at."""
+    """Return whether a value is of a type; of a list only the first element is checked."""
     name = _runtime_name(type)
     if not name:
         return True
@@ -69,7 +69,7 @@ def row(function: str, id: str, signature: str, implement: Implement, *examples:
     """Return a declared overload.
 
     signature: "string, int -> bool", with a leading dot when the first argument is the receiver; capital letters are
-    parameters. examples: expressions that are true. cost: the charge and the estimate of a call, 1 unless given.
+    parameters. examples: expressions that are true. cost: the charge and the estimate of a call; the default is 1.
     """
     member = signature.startswith(".")
     words = list(_WORD.findall(signature.lstrip(".")))
@@ -84,6 +84,13 @@ def row(function: str, id: str, signature: str, implement: Implement, *examples:
     wanted = tuple(_runtime_name(arg) for arg in args)
     names = dict.fromkeys(name for arg in (*args, result) for name in _parameters(arg))
     return Overload(function, id, member, tuple(args), result, implement, cost, examples, wanted, tuple(names))
+
+
+def with_flags(
+    rows: Iterable[Overload], *, guarded: bool = True, singleton: bool = False, lazy: bool = False
+) -> list[Overload]:
+    """Return the rows with these flags set."""
+    return [replace(it, guarded=guarded, singleton=singleton, lazy=lazy) for it in rows]
 
 
 def _read(words: list[str]) -> Type:

@@ -1,4 +1,4 @@
-"""From text to nodes in one pass; a text that does not parse goes to ``recovery`` for upstream's messages."""
+"""Parse a text to nodes in one pass; ``recovery`` reports the errors of a text that does not parse."""
 
 from apiext.cel import lexer as t
 from apiext.cel.ast import Entry, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Parsed, Select
@@ -20,15 +20,18 @@ _NUMBERS = {t.INT: "int", t.UINT: "uint", t.FLOAT: "double"}
 
 
 class _Mistake(Exception):
-    """The text does not parse; where and why, ``recovery`` finds out."""
+    """The text has a syntax error; ``recovery`` finds its position and text."""
 
 
 class _TooNested(Exception):
-    """More expressions in expressions than the limit."""
+    """Expressions are nested deeper than the limit."""
 
 
 def parse(text: str, macros: Macros, issues: Issues, weigh: Weigh | None = None) -> Parsed | None:
-    """Return a parsed expression, or None with the faults in ``issues``. Raises TooLarge, and what ``weigh`` raises."""
+    """Return a parsed expression, or None with the errors in ``issues``.
+
+    Raise TooLarge and the errors of ``weigh``.
+    """
     if len(text) > MAX_CHARACTERS:
         size = len(text)
         issues.at(-1, f"expression code point size exceeds limit: size: {size}, limit {MAX_CHARACTERS}")
@@ -54,14 +57,14 @@ def parse(text: str, macros: Macros, issues: Issues, weigh: Weigh | None = None)
                 issues.found.clear()
                 issues.at(-1, TOO_DEEP)
             return None if issues else Parsed(text, root, build.offsets, build.macro_calls)
-    from apiext.cel.recovery import diagnose  # only texts with mistakes pay for it
+    from apiext.cel.recovery import diagnose  # late: only texts with syntax errors need it
 
     diagnose(tokens, macros, issues)
     return None
 
 
 class _Parser:
-    """Precedence climbing over tokens; two frames per level of nesting."""
+    """A precedence-climbing parser of tokens; a level of nesting takes two frames."""
 
     __slots__ = ("at", "build", "height", "kinds", "nesting", "starts", "texts", "too_deep")
 
@@ -73,7 +76,7 @@ class _Parser:
         self.at = 0
         self.nesting = 0
         self.too_deep = False
-        self.height = 0  # of the node made last, counted in operators, selections and calls of a receiver
+        self.height = 0  # of the last node, counted in operators, selections and member calls
 
     def whole(self) -> Node:
         root = self.expression(0)
@@ -82,7 +85,7 @@ class _Parser:
         return root
 
     def take(self, kind: int) -> int:
-        """Step over a token of a kind and return its offset."""
+        """Consume a token of a kind, and return its offset."""
         at = self.at
         if self.kinds[at] != kind:
             raise _Mistake
@@ -95,7 +98,7 @@ class _Parser:
             self.too_deep = True
 
     def expression(self, level: int) -> Node:
-        """Return an expression of operators that bind tighter than ``level``; 0 takes all."""
+        """Return an expression of operators that bind tighter than ``level``; 0 allows all."""
         if level == 0:
             self.nesting += 1
             if self.nesting > MAX_NESTING:
@@ -136,7 +139,7 @@ class _Parser:
     def conditional(self, condition: Node) -> Node:
         height = self.height
         id = self.build.id(self.take(t.QUESTION))
-        # the middle is no full expression: it takes no further question mark
+        # the middle cannot contain a conditional at its top
         yes = self.logic_only()
         height = max(height, self.height)
         self.take(t.COLON)
@@ -160,7 +163,7 @@ class _Parser:
         return left
 
     def operand(self) -> Node:
-        """Return a primary with its signs and with all that follows after dots and brackets."""
+        """Return a primary expression with its signs, selections, calls and indexes."""
         kinds = self.kinds
         kind = kinds[self.at]
         if kind not in (t.EXCLAM, t.MINUS):
@@ -170,7 +173,7 @@ class _Parser:
         first = self.at
         while kinds[self.at] == kind:
             self.at += 1
-        # an even number of signs leaves no node, as in upstream's trees
+        # as in upstream's trees: an even number of signs makes no node
         odd = (self.at - first) % 2 == 1
         id = self.build.id(self.starts[first]) if odd else 0
         node = self.member()
@@ -271,7 +274,7 @@ class _Parser:
         raise _Mistake
 
     def named(self) -> Node:
-        """Return what begins with a name: an identifier, a call, or an object."""
+        """Return the expression that starts with a name: an identifier, a call, or an object."""
         build, kinds = self.build, self.kinds
         start = self.starts[self.at]
         dot = ""
@@ -288,7 +291,7 @@ class _Parser:
             if kind == t.LPAREN:
                 told = len(build.issues.found)
                 self.arguments()
-                del build.issues.found[told:]  # upstream builds nothing of them
+                del build.issues.found[told:]  # upstream makes no nodes of them
                 self.height = 0
             return build.fault(start, f"reserved identifier: {name}")
         if kind == t.LPAREN:
@@ -297,7 +300,7 @@ class _Parser:
         return Ident(build.id(offset), dot + name)
 
     def is_object(self) -> bool:
-        """Return whether the dotted names ahead end in a brace."""
+        """Return whether the next tokens are dotted names and a brace."""
         kinds, at = self.kinds, self.at
         while kinds[at] == t.DOT and kinds[at + 1] == t.IDENTIFIER:
             at += 2
@@ -336,7 +339,7 @@ class _Parser:
         return ObjectOf(id, name, self.entries(True))
 
     def entries(self, of_object: bool) -> list[Entry]:
-        """Return the entries up to and with the closing brace."""
+        """Return the entries up to and including the closing brace."""
         entries: list[Entry] = []
         kinds, build = self.kinds, self.build
         height = 0
@@ -347,7 +350,7 @@ class _Parser:
             if of_object:
                 key, id = self.field()
             else:
-                # upstream numbers the colon before the key
+                # as upstream: the id of the colon precedes that of the key
                 id = build.id(-1)
                 key = self.expression(0)
                 height = max(height, self.height)
@@ -364,7 +367,7 @@ class _Parser:
         return entries
 
     def field(self) -> tuple[Node, int]:
-        """Return the name of an object's field, as a literal without id, and the id of its colon."""
+        """Return the name of an object's field as a literal without id, and the id of its colon."""
         kind, name = self.kinds[self.at], self.texts[self.at]
         if kind not in (t.IDENTIFIER, t.ESC_IDENTIFIER):
             raise _Mistake

@@ -1,6 +1,6 @@
-"""The steps that an expression is evaluated in, one for one as upstream's interpreter has them, with their costs.
+"""The steps of evaluating an expression: those of upstream's interpreter, with their costs.
 
-This is the reference: slow, exact in values, faults and costs. ``generate`` makes fast code that must agree with it.
+This is the reference: slow, but exact in values, faults and costs. ``generate`` makes fast code with equal results.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,10 @@ from apiext.cel.values import (
 
 
 class Logic(Step):
-    """&& or ||: a decided side wins over a fault of the other."""
+    """&& or
+
+    : a deciding operand takes precedence over a fault of the other.
+    """
 
     __slots__ = ("decides", "terms")
 
@@ -41,7 +44,7 @@ class Logic(Step):
         self.decides = decides
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value; costs nothing itself."""
+        """Return the value; it costs nothing itself."""
         value = self._decide(frame, tracker)
         tracker.drop(*(term.id for term in self.terms))
         tracker.push(self.id, value)
@@ -70,8 +73,8 @@ class CallStep(Step):
         self.args = args
         self.implement = implement
         self.charge = charge
-        self.lazy = False  # the first fault ends it before further arguments are evaluated
-        self.strict = True  # a fault among the arguments is the result
+        self.lazy = False  # "" if it is only known from the values
+        self.strict = True  # type of the value
         self.overload = ""  # "" when it is only known from the values
         self.result = "dyn"  # kind of the value
 
@@ -99,7 +102,7 @@ class CallStep(Step):
 
 
 class Membership(Step):
-    """``in`` a list of constants; costs nothing itself."""
+    """``in`` for a list of constants; it costs nothing itself."""
 
     __slots__ = ("arg", "members")
 
@@ -118,12 +121,12 @@ class Membership(Step):
 
 
 def member_key(value: Value) -> object:
-    """Return the key of a constant: numbers of all types are equal by value, and never equal to bools."""
+    """Return the key of a constant: numbers of all types are equal by value, and differ from booleans."""
     return ("bool", value) if type(value) is bool else value
 
 
 def is_member(value: Value, members: frozenset[object]) -> bool:
-    """Return whether a value is among constants."""
+    """Return whether a value is one of the constants."""
     kind = type(value)
     if kind is bool:
         return ("bool", value) in members
@@ -131,7 +134,10 @@ def is_member(value: Value, members: frozenset[object]) -> bool:
 
 
 class OrElse(Step):
-    """``or`` and ``orValue`` of optionals: the other side is only evaluated when needed; costs nothing itself."""
+    """``or`` and ``orValue`` of optionals.
+
+    The second operand is evaluated only if it is needed. It costs nothing itself.
+    """
 
     __slots__ = ("one", "other", "unwraps")
 
@@ -142,7 +148,7 @@ class OrElse(Step):
         self.unwraps = unwraps
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the value of the first side that has one."""
+        """Return the value of the first operand that has one."""
         value = self.one.eval(frame, tracker)
         if type(value) is Optional:
             if not value.present:
@@ -156,7 +162,7 @@ class OrElse(Step):
 
 
 class _Literal(Step):
-    """A list, map or object literal, some parts of which may be optional."""
+    """A list, map or object literal; some of its parts may be optional."""
 
     __slots__ = ("optional", "parts")
 
@@ -168,7 +174,7 @@ class _Literal(Step):
         self.optional = optional
 
     def eval(self, frame: Frame, tracker: Tracker) -> Value:
-        """Return the whole, or the fault of the first part that has one."""
+        """Return the list, map or object, or the fault of the first part that has one."""
         value = self._make(frame, tracker)
         tracker.take(self.parts)
         tracker.cost += self.cost
@@ -180,7 +186,7 @@ class _Literal(Step):
 
 
 class MakeList(_Literal):
-    """A list that is not all constants."""
+    """A list literal with parts that are not constant."""
 
     __slots__ = ()
 
@@ -203,7 +209,7 @@ class MakeList(_Literal):
 
 
 class MakeMap(_Literal):
-    """A map that is not all constants."""
+    """A map literal with parts that are not constant."""
 
     __slots__ = ("entries",)
 
@@ -236,7 +242,7 @@ class MakeMap(_Literal):
 
 
 class MakeObject(_Literal):
-    """An object of a type whose values expressions construct."""
+    """An object literal."""
 
     __slots__ = ("fields", "make", "type_name")
 
@@ -321,7 +327,7 @@ def _pairs(over: Value) -> Iterator[tuple[Value, Value]]:
 
 
 def entry(values: Value, key: Value) -> Value:
-    """Return the value of a key that a map or an object names; a field that is null is named, and not there."""
+    """Return the value of a key that ``elements`` yields; the value of a null field is a missing one."""
     found = values.find(key)
     if type(found) is Fault:
         return found
@@ -329,7 +335,7 @@ def entry(values: Value, key: Value) -> Value:
 
 
 class Turn:
-    """The variables of a loop; the accumulator's first value is made when it is read first."""
+    """The variables of a loop; the accumulator's first value is made at first use."""
 
     __slots__ = ("ended", "first", "loop", "outer", "second", "started", "value")
 
@@ -344,7 +350,7 @@ class Turn:
 
     @property
     def outermost(self) -> Frame:
-        """Return the frame of the variables given from outside."""
+        """Return the frame of the variables of the evaluation."""
         return self.outer.outermost
 
     def find(self, name: str, tracker: Tracker) -> tuple[Value] | None:
@@ -376,13 +382,13 @@ def unshared(value: Value) -> Value:
 
 
 def grow_list(values: Value, more: Value) -> Value:
-    """Add elements to the list that a loop gathers; both are lists that its macro wrote."""
+    """Append elements to the list that a loop builds; both are lists that its macro made."""
     values.extend(more)
     return values
 
 
 def grow_map(into: Value, key: Value, value: Value) -> Value:
-    """Add an entry to the map that a loop gathers."""
+    """Add an entry to the map that a loop builds."""
     if into.find(key) is not None:
         return Fault(f"insert failed: key {show(key)} already exists")
     into.set(key, value)
@@ -390,7 +396,7 @@ def grow_map(into: Value, key: Value, value: Value) -> Value:
 
 
 def grow_map_by(into: Value, entries: Value) -> Value:
-    """Add the entries of a map to the map that a loop gathers."""
+    """Add the entries of a map to the map that a loop builds."""
     if not is_map(entries):
         return Fault(f"no such overload: cel.@mapInsert(map, {type_name(entries)})")
     for key in elements(entries):

@@ -1,4 +1,4 @@
-"""From a checked expression to its steps, with upstream's shortcuts for constants."""
+"""Plan the steps of a checked expression, and fold constants as upstream does."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -44,20 +44,14 @@ from apiext.cel.well_known import CONSTANTS
 
 CONVERSIONS = frozenset(("bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"))
 PATTERNED = frozenset(("find", "findAll", "matches"))
-_LAZY = frozenset(("string_format",))
-# Functions with one implementation for all overloads; of any other function, the values choose the overload.
-_SINGLETONS = frozenset(
-    ("_+_", "_-_", "_*_", "_/_", "_%_", "_<_", "_<=_", "_>_", "_>=_", "-_", "!_", "@in", "size", "matches", "type",
-     "dyn", "sort", "@sortByAssociatedKeys")
-)  # fmt: skip
 
 
 class Unplannable(Exception):
-    """A constant part of the expression that fails, in upstream's words."""
+    """A constant part of the expression fails; the text is upstream's."""
 
 
 def plan(checked: Checked, base: Base) -> Step:
-    """Return the steps of an expression. Raises Unplannable."""
+    """Return the steps of an expression. Raise Unplannable."""
     return _Planner(checked, base).step(checked.root)
 
 
@@ -81,7 +75,7 @@ class _Planner:
         if node.name in CONSTANTS and self.checked.names.get(node.id) == node.name:
             return Constant(node.id, CONSTANTS[node.name])
         if self.checked.types[node.id].kind == "type":
-            raise Unplannable(f"reference to undefined type: {node.name}")  # of a loop's variable, too
+            raise Unplannable(f"reference to undefined type: {node.name}")  # as upstream: also for a loop variable
         return Access(node.id, Variable(node.id, node.name))
 
     def fold(self, node: Fold) -> Step:
@@ -93,7 +87,7 @@ class _Planner:
         return Loop(node.id, over, (node.var, node.var2, node.accu), init, condition, step, result)
 
     def attribute(self, step: Step) -> Access:
-        """Return a step as the beginning of a chain."""
+        """Return a step as the start of a chain."""
         return step if isinstance(step, Access) else Access(step.id, OfStep(step.id, step))
 
     def select(self, node: Select) -> Step:
@@ -123,7 +117,7 @@ class _Planner:
         if name == "_?_:_":
             yes, no = (arg.attribute if isinstance(arg, Access) else OfStep(arg.id, arg) for arg in args[1:])
             if any(isinstance(arg, Access) and arg.test and self.may_be_optional(arg) for arg in args[1:]):
-                self.checked.loose = True  # the branch of a has() gives the optional value itself, as upstream
+                self.checked.loose = True  # as upstream: the branch of a has() returns the optional itself
             return Access(node.id, Conditional(node.id, args[0], yes, no))
         if name in ("_[_]", "_[?_]", "_?._"):
             return self.index(node, args, name != "_[_]")
@@ -163,7 +157,9 @@ class _Planner:
             implement = guarded(single)
         else:
             implement = dispatched(name, known.overloads if known is not None else ())
-        lazy = len(args) > 2 or overload in _LAZY or (not overload and name not in _SINGLETONS)
+        lazy = len(args) > 2 or (single is not None and single.lazy)
+        if not overload and (known is None or not known.singleton):
+            lazy = True  # the values choose the overload
         if overload == "in_list" and isinstance(args[1], Constant):
             found = self.membership(node, args[0], args[1].value)
             if found is not None:
@@ -211,7 +207,7 @@ class _Planner:
         return MakeObject(node.id, name, fields, optional, unknown if shape is None else shape.make)
 
     def folded(self, made: Step, parts: list[Step]) -> Step:
-        """Return a literal as a constant when all its parts are."""
+        """Return a literal as a constant if all its parts are constant."""
         if not all(isinstance(part, Constant) for part in parts):
             return made
         try:
@@ -253,7 +249,7 @@ def gather(step: Step, accu: str) -> None:
 
 
 def guarded(overload: Overload) -> Implement:
-    """Return an overload's function; values of other types are told as upstream tells them."""
+    """Return an overload's function; for values of other types it returns upstream's fault."""
     run, name = overload.implement, overload.function
     if not any(overload.wanted) or name[0] in "_-!@":
         return run
@@ -265,7 +261,7 @@ def guarded(overload: Overload) -> Implement:
 
 
 def dispatched(name: str, overloads: tuple[Overload, ...]) -> Implement:
-    """Return a function that finds the overload by its values."""
+    """Return a function that selects the overload by its values."""
     if overloads and name[0] in "_-!@":
         return overloads[0].implement
 
@@ -279,7 +275,7 @@ def dispatched(name: str, overloads: tuple[Overload, ...]) -> Implement:
 
 
 def patterned(run: Implement) -> Implement:
-    """Return the function of a call with a constant pattern; it looks at the text itself."""
+    """Return the function of a call with a constant pattern; it reads the string itself."""
 
     def call(text: Value, *rest: Value) -> Value:
         if is_unknown(text):
@@ -290,5 +286,5 @@ def patterned(run: Implement) -> Implement:
 
 
 def unfit(name: str, values: tuple[Value, ...]) -> Fault:
-    """Return the fault of a call that no overload takes."""
+    """Return the fault of a call that no overload accepts."""
     return Fault(f"no such overload: {name}({', '.join(type_name(value) for value in values)})")

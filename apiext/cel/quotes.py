@@ -1,4 +1,4 @@
-"""Texts in double quotes, as Go writes them."""
+"""Quote strings as Go does, charged to the evaluation."""
 
 from apiext.cel.effort import spend_text, take_time
 from apiext.characters import all_print, is_print
@@ -9,14 +9,14 @@ _GO_ESCAPES = {
 
 
 def go_quote(text: str) -> str:
-    """Return a text in double quotes with Go's escapes, reckoned with. Raises Cancelled."""
+    """Return a quoted string with Go's escapes, and charge it. Raise Cancelled."""
     spend_text(len(text))
     take_time(len(text) * 2)
     return quoted(text)
 
 
 def quoted(text: str) -> str:
-    """Return a text in double quotes with Go's escapes; for messages that no evaluation makes, too."""
+    """Return a quoted string with Go's escapes, without a charge, for error texts."""
     if all_print(text) and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return '"' + "".join(_go_character(char) for char in text) + '"'

@@ -1,4 +1,4 @@
-"""Ranges of costs and sizes, and how the costs of calls are told."""
+"""Ranges of costs and sizes, and the sizes that estimates of calls read."""
 
 from math import ceil
 from typing import Protocol, TypeAlias
@@ -7,11 +7,11 @@ from apiext.cel.ast import Call, Node
 from apiext.cel.types import Type
 
 MOST = (1 << 64) - 1
-TRAVERSAL = 0.1  # of a character (upstream: StringTraversalCostFactor)
-PATTERN = 0.25  # of a character of a regular expression (upstream: RegexStringLengthCostFactor)
+TRAVERSAL = 0.1  # cost of a character (upstream: StringTraversalCostFactor)
+PATTERN = 0.25  # cost of a character of a regular expression (upstream: RegexStringLengthCostFactor)
 LIST_COST, MAP_COST, OBJECT_COST = 10, 30, 40
 
-Range: TypeAlias = tuple[int, int]  # least and most, of a cost or of a size
+Range: TypeAlias = tuple[int, int]  # minimal and maximal cost or size
 UNKNOWN: Range = (0, MOST)
 ONE: Range = (1, 1)
 
@@ -27,7 +27,7 @@ def multiply(one: Range, other: Range) -> Range:
 
 
 def union(one: Range, other: Range) -> Range:
-    """Return the range that holds two ranges."""
+    """Return the smallest range that contains both."""
     return min(one[0], other[0]), max(one[1], other[1])
 
 
@@ -42,10 +42,10 @@ def scale(one: Range, factor: float) -> Range:
 
 
 class Path:
-    """A path through the declared types, in cells that paths may share, as slices of Go do.
+    """A path through the declared types, in cells that paths may share, like slices of Go.
 
-    Upstream appends a step in place where the array has room: an earlier step from the same path then leads to
-    another field, and sizes read from then on are that field's. Definitions pass or fail by it.
+    Upstream appends a step in place if the array has room. Then an earlier path that shares the array leads to another
+    field, and sizes read from it are those of that field. The validity of a definition can depend on it.
     """
 
     __slots__ = ("cells", "length")
@@ -55,7 +55,7 @@ class Path:
         self.length = length
 
     def then(self, step: str) -> "Path":
-        """Return the path one step further; room doubles when there is none left."""
+        """Return the path one step further; the room doubles if none is left."""
         cells, length = self.cells, self.length
         if length < len(cells):
             cells[length] = step
@@ -64,7 +64,7 @@ class Path:
         return Path(cells, length + 1)
 
     def steps(self) -> list[str]:
-        """Return where the path leads by now, from the variable on."""
+        """Return the steps to which the path leads now, from the variable on."""
         return self.cells[: self.length]
 
 
@@ -72,7 +72,7 @@ NOWHERE = Path([], 0)
 
 
 class Part:
-    """A node as costs of functions see it: its path in the declared types, its type and its size."""
+    """A node as cost functions see it: its path in the declared types, its type and its size."""
 
     __slots__ = ("literal", "path", "size", "type")
 
@@ -83,11 +83,11 @@ class Part:
         self.literal = literal
 
 
-CallCost: TypeAlias = tuple[Range, Range | None]  # the cost of a call, and the size of its result if known
+CallCost: TypeAlias = tuple[Range, Range | None]  # the cost of a call, and the size of its result, if known
 
 
 class Entries:
-    """Sizes of the keys and values in a list or map."""
+    """The sizes of the keys and values of a list or map."""
 
     __slots__ = ("is_list", "key", "value")
 
@@ -98,7 +98,7 @@ class Entries:
 
 
 class Sizes(Protocol):
-    """Sizes of the parts of one expression."""
+    """The sizes of the parts of one expression."""
 
     entries: dict[int, Entries]
 
@@ -113,11 +113,11 @@ class Sizes(Protocol):
 
 
 class CallSizes:
-    """One call as its estimate reads it: its arguments as parts, the receiver first, and their sizes.
+    """A call as its estimate sees it: its arguments as parts, the receiver first, and their sizes.
 
-    ``size`` gives the sizes that Kubernetes' functions see, which were noted when each argument was estimated.
-    ``late_size`` gives those that CEL's own functions see, which are looked up after all arguments were estimated.
-    Both differ where paths share cells (see Path).
+    ``size`` returns sizes as Kubernetes' functions see them: recorded when each argument was estimated. ``late_size``
+    returns sizes as CEL's own functions see them: looked up after all arguments were estimated. The two differ if paths
+    share cells (see Path).
     """
 
     __slots__ = ("node", "parts", "sizes")
@@ -136,5 +136,5 @@ class CallSizes:
         return self.sizes.part_size(self.parts[at])
 
     def late_size(self, at: int) -> Range:
-        """Return the size of the argument at an index, as it is known after all arguments."""
+        """Return the size of the argument at an index, looked up after all arguments."""
         return self.sizes.size_or_unknown(self.node.all_args()[at])

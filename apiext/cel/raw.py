@@ -1,4 +1,4 @@
-"""Decoded data with values of the language among it: what lists of the caller become when they are added to."""
+"""Decoded data that contains values of the language: the elements of lists concatenated with the caller's data."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _UNHASHABLE = frozenset((list, dict, bytes))
 
 
 class Native:
-    """A value that JSON has no form for."""
+    """A value without JSON."""
 
     __slots__ = ("value",)
 
@@ -22,7 +22,7 @@ class Native:
 
     @property
     def go_name(self) -> str:
-        """Return the name of the Go type that upstream holds it in."""
+        """Return the name of the Go type that upstream uses for it."""
         value = self.value
         if value is None:
             return "structpb.NullValue"
@@ -32,12 +32,12 @@ class Native:
 
 
 def go_name(raw: Any) -> str:
-    """Return the name of the Go type that decoded data has upstream."""
+    """Return the name of the Go type of decoded data in upstream."""
     return raw.go_name if type(raw) is Native else _GO_NAMES.get(type(raw), "<nil>")
 
 
 def raw_of(value: Value) -> Any:
-    """Return a value as it lies among decoded data."""
+    """Return a value in the form it has inside decoded data."""
     if type(value) in (str, int, float, bool):
         return value
     if isinstance(value, View):
@@ -46,20 +46,20 @@ def raw_of(value: Value) -> Any:
 
 
 def key_of_raw(raw: Any) -> object:
-    """Return the key of decoded data in a Go map. Raises Broken when it has no hash."""
+    """Return the key of decoded data in a Go map. Raise Broken if it cannot be hashed."""
     value = raw.value if type(raw) is Native else raw
     if type(value) in _UNHASHABLE:
         raise Broken(f"runtime error: hash of unhashable type {go_name(raw)}")
     if type(value) is Timestamp and value.offset:
-        return object()  # upstream's has a zone of its own, and so equals no other
+        return object()  # upstream's has a zone of its own, so it equals no other
     return type(raw), type(value), value
 
 
 def key_of_object(raw: Any, names: tuple[str, ...]) -> object:
-    """Return the key of an element of a list of type map: the values of its key fields. Raises Broken."""
+    """Return the key of an item of a list of type map: the values of its key fields. Raise Broken."""
     if type(raw) is not dict:
-        return object()  # upstream's is an error value, equal to no other
+        return object()  # upstream's is an error value, which equals no other
     values = [raw.get(name) for name in names]
     if len(values) > 3:
-        return repr(values)  # as %#v in Go, which has a form for every value
+        return repr(values)  # like Go's %#v, which prints every value
     return tuple(map(key_of_raw, values))

@@ -1,4 +1,4 @@
-"""Makes programs of RE2, by the extension module of google-re2 or, where that has changed, by its public API."""
+"""Compile RE2 programs with the extension module of google-re2, or with its public API if that has changed."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -17,9 +17,9 @@ class Api(NamedTuple):
 
 @cache
 def api() -> Api:
-    """Return the extension's classes: a match through the public API takes twice the time."""
+    """Return the classes of the extension module; a match through the public API takes twice the time."""
     try:
-        from re2 import _re2  # 2.6 MB that rules without patterns do not need
+        from re2 import _re2  # late: 2.6 MB that rules without patterns do not need
 
         return Api(_re2.RE2, _re2.RE2.Options, _re2.RE2.Anchor.UNANCHORED)
     except (ImportError, AttributeError):  # the module is private, so a release may change it
@@ -27,7 +27,7 @@ def api() -> Api:
 
 
 def public() -> Api:
-    """Return the same by the public API of google-re2."""
+    """Return equivalent classes made with the public API of google-re2."""
     import re2
 
     class Program:

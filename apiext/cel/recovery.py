@@ -1,4 +1,4 @@
-"""Syntax errors of an expression, with the messages of upstream's generated parser."""
+"""Report the syntax errors of an expression, with the texts of upstream's generated parser."""
 
 from collections.abc import Generator
 from functools import cache
@@ -14,17 +14,17 @@ from apiext.cel.source import Issues
 MAX_SKIPPED = 256  # tokens skipped in one recovery (upstream: errorRecoveryTokenLookaheadLimit)
 MAX_RECOVERIES = 30  # upstream: errorRecoveryLimit
 MAX_LOOKAHEAD = 100_000  # configurations tried for one decision
-MAX_STACK = 40  # rules in rules that one decision looks into
+MAX_STACK = 40  # nested rules that one decision follows
 
 network = cache(Network)
 
 
 class _Stop(Exception):
-    """No further parsing: a limit was reached and reported."""
+    """Parsing ends: a limit was reached and reported."""
 
 
 class _Fault(Exception):
-    """A rule cannot go on; kind says which message."""
+    """A rule cannot continue; ``kind`` selects the error text."""
 
     def __init__(self, kind: str, state: State, offending: int, first: int = 0) -> None:
         super().__init__(kind)
@@ -38,7 +38,7 @@ Steps = Generator[tuple[str, int, State], Context, None]
 
 
 def diagnose(tokens: Tokens, macros: Macros, issues: Issues) -> None:
-    """Report the syntax errors of an expression; ``tokens`` are all that could be read."""
+    """Report the syntax errors of an expression; ``tokens`` are all its valid tokens."""
     parser = _Parser(tokens, issues)
     try:
         root = parser.run()
@@ -51,7 +51,7 @@ def diagnose(tokens: Tokens, macros: Macros, issues: Issues) -> None:
 
 
 class _Parser:
-    """Runs the grammar's rules; calls of rules go through a loop, so nesting costs no stack."""
+    """A parser that runs the rules of the grammar in a loop, so nesting needs no stack."""
 
     def __init__(self, tokens: Tokens, issues: Issues) -> None:
         self.net = network()
@@ -70,7 +70,7 @@ class _Parser:
     # Rules
 
     def run(self) -> Context:
-        """Parse the whole text and return its tree, with gaps where it was wrong."""
+        """Parse the whole text and return its tree, with gaps at errors."""
         root = Context("start", None, None, 0)
         stack = [(root, self.rule(root))]
         result: Context | None = None
@@ -148,7 +148,7 @@ class _Parser:
         yield from self.sequence(place.ways[way])
 
     def becomes(self, part: Choice, way: int) -> None:
-        """Note the result of the chosen alternative; a left-recursive one wraps the parts parsed so far."""
+        """Set the result of the chosen alternative; a left-recursive one wraps the parts parsed so far."""
         context = self.context
         assert context is not None
         chosen = part.ways[way]
@@ -230,7 +230,7 @@ class _Parser:
         raise _Fault("mismatched", self.state, self.at)
 
     def delete_one(self) -> bool:
-        """Step over one token when the one after it would fit."""
+        """Skip one token if the one after it would fit; return whether it did."""
         after = self.kinds[self.at + 1] if self.at + 1 < len(self.kinds) else t.EOF
         if after not in self.expected():
             return False
@@ -309,7 +309,7 @@ class _Parser:
         return self.expected_at(self.state)
 
     def expected_at(self, state: State) -> set[int]:
-        """Return the tokens that may come at a state of the current rule, given the rules that called it."""
+        """Return the tokens that a state of the current rule accepts, given the rules that called it."""
         following = self.net.following(state)
         if EPSILON not in following:
             return set(following)
@@ -337,7 +337,7 @@ class _Parser:
     # Decisions by more than one token
 
     def predict(self, decision: State) -> int:
-        """Return the number of the way to take, from 0; raise when none fits."""
+        """Return the index of the alternative to take. Raise _Fault if none fits."""
         configs = self.close([(way, number, (), False) for number, way in self.allowed(decision)], decision)
         at = self.at
         while True:
@@ -360,7 +360,7 @@ class _Parser:
             at += 1
 
     def allowed(self, decision: State) -> list[tuple[int, State]]:
-        """Return the ways of a decision that the current precedence allows."""
+        """Return the alternatives of a decision that the current precedence allows."""
         context = self.context
         assert context is not None
         if decision.kind == "star_entry":
@@ -374,7 +374,10 @@ class _Parser:
         ]
 
     def close(self, configs: list[Any], decision: State) -> list[Any]:
-        """Return all configurations reachable without a token; beyond the decision's rule, any caller may follow."""
+        """Return all configurations reachable without a token.
+
+        At the end of the decision's rule, any caller may follow.
+        """
         found: dict[object, Any] = {}
         waiting = list(reversed(configs))
         precedence = self.context.precedence if self.context is not None else 0
@@ -409,5 +412,5 @@ def show_set(kinds: set[int]) -> str:
 
 
 def quote(text: str) -> str:
-    """Return a piece of the text in quotes, with its blanks made visible."""
+    """Return a piece of the text in quotes, with visible blanks."""
     return "'" + text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r") + "'"

@@ -1,4 +1,4 @@
-"""Regular expressions by RE2, always linear in time; refusals carry Go's texts."""
+"""Match regular expressions with RE2, in linear time, with Go's error texts."""
 
 import re
 from collections.abc import Callable
@@ -9,17 +9,18 @@ from apiext.cel import re2_programs, unicode_classes
 from apiext.cel.effort import spend, take_time
 from apiext.cel.unicode_classes import Reading
 
-_FEW_INSTRUCTIONS = 200  # of a program that the first of these sizes is enough for
-_TINY, _SMALL, _LARGE = 128 * 1024, 1024 * 1024, 4 * 1024 * 1024  # bytes of one program and its caches: tried in turn
-_REMEMBERED = 32 * 1024 * 1024  # bytes of the programs that rules remember
-_REFUSED = 1024  # bytes that a pattern without a program counts for
-LONGEST = 10_000  # characters of a pattern, read while no other thread can run: [[: takes their square, here 20 ms
-_MOST_OPTIONAL = 5_000  # parts that may be missing, of a? one and of a{2,5} three: they take their square, here 80 ms
+_FEW_INSTRUCTIONS = 200  # instructions of a program for which the smallest size suffices
+# bytes of one program and its caches: tried in this order
+_TINY, _SMALL, _LARGE = 128 * 1024, 1024 * 1024, 4 * 1024 * 1024
+_REMEMBERED = 32 * 1024 * 1024  # bytes of the programs that the cache of rules keeps
+_REFUSED = 1024  # bytes that an invalid pattern counts for
+LONGEST = 10_000  # characters of a pattern, which is compiled without other threads: [[: takes their square, 20 ms here
+_MOST_OPTIONAL = 5_000  # optional parts, of a? one and of a{2,5} three: compiling takes their square, 80 ms here
 _OPTIONAL = 3  # characters that such a part counts for
-_MOST_CLASSES = 1_000  # \p and \P in a pattern: RE2 makes each in 26 KB
-_CLASS, _FOUND = 600, 4  # elements that making such a class, and finding one text, cost as much time as
-_STEPS_OF_AN_ELEMENT = 400  # of a program over a text, 2 ns each where no automaton fits, that count as an element
-_FEW_STEPS = 2_000  # that need not be reckoned with
+_MOST_CLASSES = 1_000  # \p and \P in a pattern: RE2 needs 26 KB for each
+_CLASS, _FOUND = 600, 4  # elements that take as long as making such a class, and as finding one string
+_STEPS_OF_AN_ELEMENT = 400  # instructions × bytes that count as an element, 2 ns each where no automaton fits
+_FEW_STEPS = 2_000  # steps that are not counted
 _TOO_LARGE = "error parsing regexp: expression too large"
 _OPEN = (b"missing )", b"missing ]")  # errors of a pattern that may only be cut off
 _NOWHERE = (-1, -1)
@@ -30,10 +31,10 @@ _PART = re.compile(
     re.DOTALL,
 )
 _NAMED = re.compile(r"\(\?P?<[A-Za-z0-9_]+>\Z")
-_TOO_LONG = re.compile(r"[0-9]{10}")  # a count that RE2 takes for text
+_TOO_LONG = re.compile(r"[0-9]{10}")  # a count that RE2 reads as text
 _RANGE = re.compile(r"\{([0-9]{1,4}),([0-9]{1,4})\}")
 _COUNT = re.compile(r"(\{([0-9]+)(?:,([0-9]*))?\})\??\Z")
-_MOST_TIMES = 1000  # that a part is repeated by a count
+_MOST_TIMES = 1000  # maximal count of a repetition
 _REPEATED = ("invalid repeat count", "invalid nested repetition operator")
 _GO_TEXTS = {
     "missing ]": "missing closing ]",
@@ -45,15 +46,15 @@ _GO_TEXTS = {
     "invalid named capture group": "invalid named capture",
     "missing )": "missing closing )",
 }
-_WHOLE = ("missing closing )", "unexpected )")  # Go shows the whole pattern with these
+_WHOLE = ("missing closing )", "unexpected )")  # with these errors, Go shows the whole pattern
 
 Match = Callable[[bytes, int, int], list[tuple[int, int]]]
 
 
 class Pattern(NamedTuple):
-    """A pattern compiled: its match function, (text, from, to) to spans, and how many steps a byte takes at most.
+    """A compiled pattern: its match function (text, from, to) → spans, and its maximal steps for a byte.
 
-    ``size`` is the most bytes that it takes, with the states that RE2 remembers of texts.
+    ``size`` is the maximal number of bytes in memory, with the states that RE2 caches.
     """
 
     match: Match
@@ -62,11 +63,11 @@ class Pattern(NamedTuple):
 
 
 class PatternError(ValueError):
-    """Why a pattern is refused, in Go's words."""
+    """A pattern is invalid; the text is Go's."""
 
 
 def program(pattern: str) -> Pattern:
-    """Return a pattern compiled. Raises PatternError."""
+    """Return a compiled pattern. Raise PatternError."""
     if len(pattern) > LONGEST:
         raise PatternError(_TOO_LARGE)
     found = _known.find(pattern)
@@ -77,7 +78,7 @@ def program(pattern: str) -> Pattern:
 
 @cache
 def _engine(memory: int) -> tuple[Any, Any, Any]:
-    """Return the class of programs, its options, and what lets them match anywhere."""
+    """Return the class of programs, its options, and the anchor that lets them match anywhere."""
     made = re2_programs.api()
     options = made.options()
     options.log_errors = False
@@ -86,7 +87,7 @@ def _engine(memory: int) -> tuple[Any, Any, Any]:
 
 
 def compiled(pattern: str) -> Pattern:
-    """Return what ``program`` returns, remember nothing, and count it as no part of an evaluation."""
+    """Compile a pattern without caching it, and without charging an evaluation. Raise PatternError."""
     if _is_too_large(pattern):
         raise PatternError(_TOO_LARGE)
     reading = unicode_classes.read(pattern)
@@ -116,7 +117,7 @@ def _lacks_room(found: Any) -> bool:
 
 
 def _not_in_go(pattern: str) -> tuple[int, str]:
-    """Return where a pattern has what RE2 may take, but never Go, and Go's words for it; "" when there is none."""
+    """Return (index, Go's text) of syntax that only RE2 accepts; the text is "" if there is none."""
     for part in _PART.finditer(pattern):
         if part[0] == "\\C":
             return part.start(), "invalid escape sequence: `\\C`"
@@ -130,17 +131,17 @@ def _not_in_go(pattern: str) -> tuple[int, str]:
 
 
 def _refusal(told: str, pattern: str, reading: Reading) -> str:
-    """Return in Go's words why RE2 refuses a pattern."""
+    """Return Go's error text for a pattern that RE2 refuses."""
     reason, _, part = told.partition(": ")
     part = reading.given(pattern, part)
     if reason.startswith("pattern too large"):
         return "expression too large"
-    if reason == "invalid UTF-8" and pattern.endswith(_UNENDED):  # RE2 looks for a character there
+    if reason == "invalid UTF-8" and pattern.endswith(_UNENDED):  # RE2 expects a character there
         reason, part = "invalid escape sequence", _UNENDED
     text = _GO_TEXTS.get(reason, reason)
     count = _COUNT.search(part) if text in _REPEATED else None
     if count is not None and (text == "invalid repeat count" or _is_too_much(count)):
-        return f"invalid repeat count: `{count[1]}`"  # Go looks at it first, and without a question mark
+        return f"invalid repeat count: `{count[1]}`"  # Go checks it first, and without a question mark
     return f"{text}: `{pattern if text in _WHOLE else part}`"
 
 
@@ -150,7 +151,7 @@ def _is_too_much(count: re.Match[str]) -> bool:
 
 
 def _optional(pattern: str) -> int:
-    """Return how many parts of a pattern may be missing, about: what stands between brackets counts, too."""
+    """Return the approximate number of optional parts of a pattern; brackets are not excluded."""
     return pattern.count("?") + sum(max(int(most) - int(least), 0) for least, most in _RANGE.findall(pattern))
 
 
@@ -161,29 +162,29 @@ def _is_too_large(pattern: str) -> bool:
 
 
 def work(pattern: str) -> int:
-    """Return how many elements take as long as it takes to compile a pattern."""
+    """Return the elements that take as long as compiling a pattern."""
     if _is_too_large(pattern):
         return 0
     return (len(pattern) + _OPTIONAL * _optional(pattern)) ** 2 // 1000 + _CLASS * unicode_classes.weight(pattern)
 
 
 class Programs:
-    """The programs of patterns, or why a pattern is refused, of at most so many bytes together. Any thread may ask.
+    """A cache of compiled patterns, and of errors of invalid ones; it is thread-safe.
 
-    The program that was compiled first is evicted first, since that keeps a cache hit cheap.
+    The program that was compiled first is evicted first, which keeps a cache hit cheap.
     """
 
     __slots__ = ("_before", "_known", "_most", "size")
 
     def __init__(self, most: int, before: Callable[[str], None]) -> None:
-        """Keep so many bytes; ``before`` reckons with the work of compiling a pattern, and may raise."""
+        """``room`` are the bytes of all programs. ``before`` charges the work of compiling a pattern, and may raise."""
         self._most = most
         self._before = before
         self._known: dict[str, Pattern | str] = {}
         self.size = 0
 
     def find(self, pattern: str) -> Pattern | str:
-        """Return the program of a pattern, or why it is refused."""
+        """Return the program of a pattern, or the error text of an invalid one."""
         return self._known.get(pattern) or self._compile(pattern)
 
     def _compile(self, pattern: str) -> Pattern | str:
@@ -210,12 +211,12 @@ _known = Programs(_REMEMBERED, lambda pattern: spend(work(pattern)))
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Return whether a pattern occurs in a text."""
+    """Return whether a pattern matches somewhere in a string."""
     return _spans(program(pattern), text.encode("utf-8", "surrogatepass"))[0] != _NOWHERE
 
 
 def _spans(pattern: Pattern, raw: bytes) -> list[tuple[int, int]]:
-    """Return the first match of a pattern in a string. Raises Cancelled if the search exceeds the time budget."""
+    """Return the first match of a pattern in a string. Raise Cancelled if the search exceeds the time budget."""
     match, instructions, _ = pattern
     size = len(raw)
     if size * instructions > _FEW_STEPS:
@@ -224,20 +225,21 @@ def _spans(pattern: Pattern, raw: bytes) -> list[tuple[int, int]]:
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a test of one pattern. Raises PatternError."""
+    """Return a test of one pattern. Raise PatternError."""
     program(pattern)
-    return lambda text: matches(text, pattern)  # its program is looked up: rules would keep more than is remembered
+    # looked up each time: rules would keep more programs alive than the cache
+    return lambda text: matches(text, pattern)
 
 
 def find(text: str, pattern: str) -> str:
-    """Return the first occurrence of a pattern, "" when there is none."""
+    """Return the first match of a pattern, or ""."""
     raw = text.encode("utf-8", "surrogatepass")
     start, end = _spans(program(pattern), raw)[0]
     return "" if start < 0 else raw[start:end].decode("utf-8", "surrogatepass")
 
 
 def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    """Return occurrences from left to right, at most ``limit`` of them when it is not negative."""
+    """Return the matches from left to right, at most ``limit`` unless it is negative."""
     raw = text.encode("utf-8", "surrogatepass")
     match, instructions, _ = program(pattern)
     found: list[str] = []
@@ -247,8 +249,8 @@ def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
         start, end = match(raw, at, size)[0]
         if start < 0:
             break
-        # Go: an empty match right after the match before does not count
-        inside = start < size and raw[start] & 0xC0 == 0x80  # of a character, where Go never looks
+        # as Go: an empty match right after another match does not count
+        inside = start < size and raw[start] & 0xC0 == 0x80  # inside a character, where Go does not search
         if not inside and (end > start or start != last_end):
             spend(_FOUND)
             found.append(raw[start:end].decode("utf-8", "surrogatepass"))

@@ -16,11 +16,11 @@ World = tuple[Mapping[str, Declared], frozenset[str]]
 
 
 class Odd(Exception):
-    """Something that generated code leaves to the steps."""
+    """Generated code cannot handle this case; the steps are interpreted instead."""
 
 
 class Reached(Exception):
-    """The limit was reached; the cost so far."""
+    """The limit is reached; the argument is the cost so far."""
 
     def __init__(self, cost: int) -> None:
         super().__init__(cost)
@@ -28,7 +28,7 @@ class Reached(Exception):
 
 
 def find(value: Value, key: Value) -> Value:
-    """Return an element, entry or field. Raises Odd."""
+    """Return an element, entry or field. Raise Odd."""
     if type(key) not in QUALIFYING:
         raise Odd
     found = lookup(value, key, False)
@@ -38,7 +38,7 @@ def find(value: Value, key: Value) -> Value:
 
 
 def find_field(value: Value, name: str, test: bool) -> Value:
-    """Return a field of an open object, or whether it is there. Raises Odd."""
+    """Return a field of an open object, or whether it exists. Raise Odd."""
     found = read_field(value, name, test)
     if type(found) is Fault or type(value) is Optional:
         raise Odd
@@ -46,14 +46,14 @@ def find_field(value: Value, name: str, test: bool) -> Value:
 
 
 def all_elements(value: Value) -> Iterator[Value]:
-    """Yield the elements or keys that a loop visits. Raises Odd."""
+    """Yield the elements or keys that a loop visits. Raise Odd."""
     if not is_list(value) and not is_map(value):
         raise Odd
     return elements(value)
 
 
 def pairs(value: Value) -> Iterator[tuple[Value, Value]]:
-    """Yield indices and elements, or keys and values. Raises Odd."""
+    """Yield indices and elements, or keys and values. Raise Odd."""
     if is_list(value):
         yield from enumerate(elements(value))
     elif is_map(value):
@@ -64,7 +64,7 @@ def pairs(value: Value) -> Iterator[tuple[Value, Value]]:
 
 
 class _Names:
-    """The variables of loops around a step that is interpreted."""
+    """The variables of the loops around an interpreted step."""
 
     __slots__ = ("names", "outer")
 
@@ -94,7 +94,7 @@ def values(variables: Mapping[str, Any], world: World) -> dict[str, Value]:
 
 
 def _held(value: Value) -> Value:
-    """Return a value as an optional one holds it; upstream: a fault is no value any more."""
+    """Return a value as an optional holds it; as upstream, a fault inside is a value."""
     if isinstance(value, Fault):
         return Fault(f"unsupported conversion to ref.Val: (*errors.errorString){value.message}")
     return value
@@ -103,7 +103,7 @@ def _held(value: Value) -> Value:
 def interpret(
     step: Step, names: dict[str, Value], variables: Mapping[str, Any], world: World, limit: Limit, cost: int
 ) -> tuple[Value, int]:
-    """Evaluate a step by itself; return its value and the cost with it. Raises Odd."""
+    """Interpret a single step; return its value, and the cost so far. Raise Odd."""
     tracker = Tracker(limit)
     tracker.cost = cost
     try:

@@ -1,20 +1,20 @@
-"""The text of an expression: where a character stands, and how a fault in it is shown."""
+"""The text of an expression: positions, and errors with the line that they refer to."""
 
 import re
 from bisect import bisect_right
 
-MAX_SNIPPET = 16_384  # bytes of a source line shown below a message (upstream: maxSnippetLength)
-MAX_REPORTED = 100  # faults shown of one expression (upstream: maxErrorsToReport)
-NOWHERE = (-1, -1)  # faults of the expression as a whole
+MAX_SNIPPET = 16_384  # bytes of a source line shown below an error (upstream: maxSnippetLength)
+MAX_REPORTED = 100  # errors shown for one expression (upstream: maxErrorsToReport)
+NOWHERE = (-1, -1)  # the position of errors of the whole expression
 UNKNOWN = -2  # offset of a node without a position: before the first character
 
 
 class TooLarge(Exception):
-    """An expression that is short but grows beyond a bound as it is compiled."""
+    """An expression is short, but grows beyond a limit as it is compiled."""
 
 
 class Issue:
-    """One fault: line from 1, column from 0, and upstream's text."""
+    """One error: line from 1, column from 0, and upstream's text."""
 
     __slots__ = ("column", "line", "message")
 
@@ -25,7 +25,7 @@ class Issue:
 
 
 class Source:
-    """Characters of one expression with the places of its lines."""
+    """The characters of one expression, and the starts of its lines."""
 
     __slots__ = ("_lines", "text")
 
@@ -39,19 +39,22 @@ class Source:
         return self._lines
 
     def place(self, offset: int) -> tuple[int, int]:
-        """Return line (from 1) and column (from 0) of a character offset; a negative one is nowhere, UNKNOWN apart."""
+        """Return line (from 1) and column (from 0) of an offset.
+
+        A negative offset except UNKNOWN has no position.
+        """
         if offset == UNKNOWN:
             return 1, -1
         if offset < 0:
             return NOWHERE
         if not self.text:
-            return 1, -1  # an empty source has no first line to stand in
+            return 1, -1  # an empty source has no first line
         starts = self._line_starts()
         line = bisect_right(starts, offset)
         return line, offset - starts[line - 1]
 
     def line(self, number: int) -> str | None:
-        """Return the text of a line without its line break, None when there is no such line."""
+        """Return a line without its line break, or None if it does not exist."""
         starts = self._line_starts()
         if not self.text or not 1 <= number <= len(starts):
             return None
@@ -59,7 +62,7 @@ class Source:
         return self.text[starts[number - 1] : end]
 
     def show(self, issue: Issue) -> str:
-        """Return one fault as upstream prints it: place, message, the line and a mark below it."""
+        """Return one error as upstream prints it: position, text, the line and a mark below it."""
         head = f"ERROR: <input>:{issue.line}:{issue.column + 1}: {issue.message}"
         line = self.line(issue.line)
         if line is None or len(line.encode("utf-8", "replace")) > MAX_SNIPPET:
@@ -72,7 +75,7 @@ class Source:
 
 
 class Issues:
-    """Faults of one expression in the order found; printed in the order of their places."""
+    """The errors of one expression in the order found; they are printed in the order of their positions."""
 
     __slots__ = ("found", "source")
 
@@ -84,12 +87,12 @@ class Issues:
         return bool(self.found)
 
     def at(self, offset: int, message: str) -> None:
-        """Add a fault at a character offset; a negative offset means the whole expression."""
+        """Add an error at an offset; a negative offset means the whole expression."""
         line, column = self.source.place(offset)
         self.found.append(Issue(line, column, message))
 
     def text(self) -> str:
-        """Return all faults as upstream prints them, at most 100."""
+        """Return all errors as upstream prints them, at most 100."""
         first = self.found[:MAX_REPORTED]
         first.sort(key=lambda issue: (issue.line, issue.column))
         shown = [self.source.show(issue) for issue in first]
@@ -106,11 +109,11 @@ _ESCAPES = re.compile(r"\\(?:[xX]([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F
 
 
 class UnescapeError(ValueError):
-    """Why a literal means nothing, in upstream's words."""
+    """A literal is invalid; the text is upstream's."""
 
 
 def unescape_literal(quoted: str, octets: bool) -> str | bytes:
-    """Return the value of a literal with its quotes (and r, but no b): a str, or bytes if ``octets``."""
+    """Return the value of a quoted literal (with r, but without b): a str, or bytes if ``octets``."""
     if "\r" in quoted:
         quoted = quoted.replace("\r\n", "\n").replace("\r", "\n")
     raw = quoted[0] in "rR"

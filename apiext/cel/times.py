@@ -1,4 +1,4 @@
-"""Timestamps and durations: their texts read and written as Go does."""
+"""Parse and print timestamps and durations as Go does."""
 
 import re
 from collections.abc import Callable
@@ -18,19 +18,19 @@ _STRFMT = re.compile(
 )
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86_400
-_DIGITS = 30  # of a number in a duration; more overflow anyhow
-_REMEMBERED = 64  # characters of texts whose meaning is remembered
+_DIGITS = 30  # digits of a number in a duration; more overflow in any case
+_REMEMBERED = 64  # characters of texts whose values are cached
 T = TypeVar("T")
 
 
 def _remembered(read: Callable[[str], T]) -> Callable[[str], T]:
-    """Remember what short texts mean."""
+    """Cache the values of short texts."""
     known = lru_cache(maxsize=4096)(read)
     return lambda text: known(text) if len(text) <= _REMEMBERED else read(text)
 
 
 def _days(year: int, month: int, day: int) -> int | None:
-    """Return the days from 1970 to a day, None when the calendar has no such day; there is a year 0."""
+    """Return the days from 1970 to a date, or None if it does not exist; there is a year 0."""
     try:
         return date(year or 400, month, day).toordinal() - (0 if year else _CYCLE) - _EPOCH
     except ValueError:
@@ -38,7 +38,7 @@ def _days(year: int, month: int, day: int) -> int | None:
 
 
 def _instant(found: re.Match[str]) -> tuple[int, int] | None:
-    """Return nanoseconds since 1970 and seconds east of a matched text, None when the calendar has no such time."""
+    """Return (nanoseconds since 1970, seconds east) of a matched text, or None if the time does not exist."""
     year, month, day, hour, minute, second = (int(found[n]) for n in range(1, 7))
     days = _days(year, month, day)
     if hour > 23 or minute > 59 or second > 59 or days is None:
@@ -47,7 +47,7 @@ def _instant(found: re.Match[str]) -> tuple[int, int] | None:
     seconds = days * _DAY + hour * 3600 + minute * 60 + second
     if found[9]:
         ahead, past = int(found[10]), int(found[11])
-        if ahead > 24 or past > 60:  # as Go has it
+        if ahead > 24 or past > 60:  # as in Go
             return None
         east = (ahead * 3600 + past * 60) * (1 if found[9] == "+" else -1)
         seconds -= east
@@ -57,14 +57,14 @@ def _instant(found: re.Match[str]) -> tuple[int, int] | None:
 
 @_remembered
 def parse_rfc3339(text: str) -> tuple[int, int] | None:
-    """Return nanoseconds since 1970 and seconds east of a text as Go's time.RFC3339 reads it, None when it does not."""
+    """Return (nanoseconds since 1970, seconds east) of a text in Go's time.RFC3339, or None."""
     found = _RFC3339.match(text)
     return None if found is None else _instant(found)
 
 
 @_remembered
 def parse_date_time(text: str) -> tuple[int, int] | None:
-    """Return nanoseconds since 1970 and seconds east of a date-time of the data (upstream: strfmt.ParseDateTime)."""
+    """Return (nanoseconds since 1970, seconds east) of a date-time in data, or None (as strfmt.ParseDateTime)."""
     if not text:
         return 0, 0
     found = _STRFMT.match(text)
@@ -72,7 +72,7 @@ def parse_date_time(text: str) -> tuple[int, int] | None:
 
 
 def parse_date(text: str) -> tuple[int, int] | None:
-    """Return nanoseconds since 1970 of a full date, and 0 for UTC."""
+    """Return nanoseconds since 1970 of a full date, and 0 for UTC, or None."""
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
         return None
     days = _days(*map(int, text.split("-")))
@@ -90,7 +90,7 @@ _UNITS = {
     "h": 3600 * SECOND,
 }
 _PART = re.compile(r"(\d*)(?:(\.)(\d*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_WORD_UNITS: tuple[tuple[tuple[str, ...], int], ...] = (  # a word is a unit's when it begins with the last name
+_WORD_UNITS: tuple[tuple[tuple[str, ...], int], ...] = (  # a word denotes a unit if it starts with the unit's last name
     (("ns", "nano"), 1), (("us", "µs", "micro"), 1000), (("ms", "milli"), 1_000_000), (("s", "sec"), SECOND),
     (("m", "min"), 60 * SECOND), (("h", "hr", "hour"), 3600 * SECOND), (("d", "day"), _DAY * SECOND),
     (("w", "wk", "week"), 7 * _DAY * SECOND),
@@ -100,7 +100,7 @@ _WORDS = re.compile(r"(?<![0-9])([0-9]++)[\t\n\f\r ]*+([A-Za-zµ]+)")
 
 @_remembered
 def parse_duration(text: str) -> int | None:
-    """Return nanoseconds of a duration as Go's time.ParseDuration reads it, None when it does not."""
+    """Return the nanoseconds of a duration as Go's time.ParseDuration parses it, or None."""
     rest = text[1:] if text[:1] in ("+", "-") else text
     if rest == "0":
         return 0
@@ -126,7 +126,7 @@ def parse_duration(text: str) -> int | None:
 
 @_remembered
 def parse_go_or_word_duration(text: str) -> int | None:
-    """Return nanoseconds of a duration of the data: Go's form, or whole numbers with words (upstream: strfmt)."""
+    """Return the nanoseconds of a duration in data: Go's form, or integers with words (upstream: strfmt), or None."""
     ns = parse_duration(text)
     if ns is not None:
         return ns
@@ -148,7 +148,7 @@ def _unit(word: str) -> int:
 
 
 def _wrapped(number: int) -> int:
-    """Return a number as 64 bits hold it."""
+    """Return a number wrapped to 64 bits."""
     return (number + INT_MAX + 1) % (2 * INT_MAX + 2) - INT_MAX - 1
 
 
@@ -161,17 +161,20 @@ _BOUNDS = {"01": ("month", 1, 12), "15": ("hour", 0, 23), "04": ("minute", 0, 59
 
 
 def refusal_of_date_time(text: str) -> str:
-    """Return why a text is no date-time of the data, in the words of the last form that upstream tries."""
+    """Return the error text of an invalid date-time in data: that of the last form that upstream tries."""
     return _refusal(text, "2006-01-02T15:04:05", (*_DATE, *_CLOCK))
 
 
 def refusal_of_date(text: str) -> str:
-    """Return why a text is no date of the data."""
+    """Return the error text of an invalid date in data."""
     return _refusal(text, "2006-01-02", _DATE)
 
 
 def _refusal(text: str, layout: str, parts: tuple[tuple[str, str], ...]) -> str:
-    """Return what Go says of a text that does not fit a layout: parts of it, each with what stands before it."""
+    """Return Go's error text for a text that does not fit a layout.
+
+    ``parts`` are pairs of a layout part and the text that precedes it.
+    """
     head, rest = f"parsing time {time_quote(text)}", text
     for before, part in parts:
         wanted = before
@@ -202,7 +205,7 @@ def format_timestamp(ns: int, offset: int = 0) -> str:
 
 
 class Clock(NamedTuple):
-    """A wall clock; weekday 0 is Sunday, and years may be 0 or 10,000."""
+    """The fields of a wall clock; weekday 0 is Sunday, and years may be 0 or 10,000."""
 
     year: int
     month: int
@@ -217,7 +220,7 @@ class Clock(NamedTuple):
 def wall_clock(seconds: int) -> Clock:
     """Return the wall clock of seconds since 1970."""
     days, rest = divmod(seconds, _DAY)
-    years = 0  # moved by whole cycles of the calendar into the range that Python knows
+    years = 0  # shifted by whole cycles of the calendar into the range that Python supports
     number = days + _EPOCH
     if not 1 <= number <= _LAST_DAY:
         years = 400 if number < 1 else -400
@@ -231,14 +234,14 @@ def wall_clock(seconds: int) -> Clock:
 
 _CYCLE = 146_097  # days of 400 years, which are whole weeks
 _LAST_DAY = date.max.toordinal()
-_KNOWN_ZONES = (-62_135_500_000, 253_402_200_000)  # seconds within which Python tells the offset of a zone
-_NAME = 255  # characters of a zone's name: they name files
-_LOOKED_UP = 500  # elements that looking for the file of a zone takes as long as
+_KNOWN_ZONES = (-62_135_500_000, 253_402_200_000)  # seconds within which Python knows the offset of a zone
+_NAME = 255  # characters of a zone's name, which names a file
+_LOOKED_UP = 500  # elements that take as long as opening the file of a zone
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 
 
 def in_zone(ns: int, zone: str) -> Clock | str:
-    """Return the wall clock of a time in a zone (a name or ±hh:mm), or Go's words on why there is none."""
+    """Return the wall clock of a time in a zone (a name or ±hh:mm), or Go's error text."""
     seconds = ns // SECOND
     if ":" in zone:
         east = _offset(zone)
@@ -265,8 +268,8 @@ def _offset(zone: str) -> int | str:
 
 @lru_cache(256)
 def _zone(name: str) -> tzinfo | None:
-    """Return the zone of a name, None for a name without one."""
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # only names of zones need it
+    """Return the zone of a name, or None if there is none."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # late: only zone names need it
 
     take_time(_LOOKED_UP)
     try:
@@ -276,7 +279,7 @@ def _zone(name: str) -> tzinfo | None:
 
 
 def _number(text: str) -> int | None:
-    """Return an int of digits with a sign or none, None when it has more than 64 bits."""
+    """Return an int of digits with an optional sign, or None if it exceeds 64 bits."""
     digits = text.lstrip("+-").lstrip("0")
     number = int(digits or "0") if len(digits) <= _DIGITS else INT_MAX + 2
     number = -number if text[0] == "-" else number
@@ -296,7 +299,7 @@ def _offset_of_name(seconds: int, zone: str) -> int | str:
 
 
 def time_quote(text: str) -> str:
-    """Return a text as errors of Go's time package quote it: byte by byte where it is not plain ASCII."""
+    """Return a text as errors of Go's time package quote it: all but plain ASCII is escaped byte by byte."""
     spend_text(len(text))
     take_time(len(text) * 2)
     return '"' + "".join(map(_time_character, text)) + '"'

@@ -1,20 +1,20 @@
-"""Types of expressions: their names, and which type can be assigned to which."""
+"""Types of expressions: their names, and whether a type is assignable to another."""
 
 from collections.abc import Mapping
 
 from apiext.cel.source import TooLarge
 
 _KNOWN: "dict[tuple[str, str, tuple[Type, ...]], Type]" = {}
-_MAX_KNOWN = 50_000  # types kept as the one object of their kind
-MAX_PARTS = 20_000  # types within a type: each link of a chain of .map(a, {a: a}) doubles them
+_MAX_KNOWN = 50_000  # types that are kept as the one object of their kind
+MAX_PARTS = 20_000  # types inside a type; each link of a chain of .map(a, {a: a}) doubles them
 
 
 class Type:
-    """A type; equal ones are nearly always the same object.
+    """A type; equal types are nearly always the same object.
 
-    ``kind`` is bool, int, uint, double, string, bytes, null, timestamp, duration, dyn, list, map, type, object,
-    opaque, parameter or error. ``ground`` says that no type parameter occurs within, ``parts`` how many types
-    its text names.
+    ``kind`` is bool, int, uint, double, string, bytes, null, timestamp, duration, dyn, list, map, type, object, opaque,
+    parameter or error. ``ground`` is true if it contains no type parameter. ``parts`` is the number of types in its
+    text.
     """
 
     __slots__ = ("_hash", "ground", "kind", "name", "params", "parts")
@@ -55,7 +55,7 @@ def make(kind: str, name: str, *params: Type) -> Type:
     known = _KNOWN.get(key)
     if known is None:
         if len(_KNOWN) > _MAX_KNOWN:
-            _KNOWN.clear()  # most are of definitions long gone
+            _KNOWN.clear()  # most are of definitions that no longer exist
         known = Type()
         known.kind, known.name, known.params = kind, name, params
         known._hash = hash(key)
@@ -88,22 +88,25 @@ FORMAT = make("object", "kubernetes.NamedFormat")
 
 
 def list_of(element: Type) -> Type:
-    """Return the type of lists."""
+    """Return the type of a list of these elements."""
     return make("list", "list", element)
 
 
 def map_of(key: Type, value: Type) -> Type:
-    """Return the type of maps."""
+    """Return the type of a map with these keys and values."""
     return make("map", "map", key, value)
 
 
 def wrapper_of(value: Type) -> Type:
-    """Return the type of values that may be null; an assignment that does not test for null sees the type within."""
+    """Return the type of values that may be null.
+
+    An assignment that does not test for null sees the inner type.
+    """
     return make(value.kind, "wrapper", value)
 
 
 def optional_of(value: Type) -> Type:
-    """Return the type of values that may be missing."""
+    """Return the type of an optional value."""
     return make("opaque", "optional_type", value)
 
 
@@ -113,12 +116,12 @@ def type_of(type: Type) -> Type:
 
 
 def object_named(name: str) -> Type:
-    """Return the type of objects of a declared name."""
+    """Return the type of objects with a declared name."""
     return make("object", name)
 
 
 def parameter(name: str) -> Type:
-    """Return a type that is yet to be found."""
+    """Return a type parameter."""
     return make("parameter", name)
 
 
@@ -132,7 +135,7 @@ _SCALARS = ("bool", "double", "duration", "int", "timestamp", "uint")
 
 
 def unwrap_optional(type: Type) -> tuple[Type, bool]:
-    """Return the type inside an optional one, and whether it was one."""
+    """Return the inner type of an optional, and whether the type was one."""
     if type.name == "optional_type" and type.kind == "opaque":
         return type.params[0], True
     return type, False
@@ -145,7 +148,7 @@ def is_scalar(type: Type) -> bool:
 
 
 class Substitution:
-    """Types that stand for type parameters so far."""
+    """The types that have been substituted for type parameters so far."""
 
     __slots__ = ("found", "number")
 
@@ -154,12 +157,12 @@ class Substitution:
         self.number = 0
 
     def fresh(self) -> Type:
-        """Return a parameter that nothing is known of."""
+        """Return a new type parameter without a substitute."""
         self.number += 1
         return parameter(f"_var{self.number - 1}")
 
     def assignable(self, wanted: Type, given: Type) -> bool:
-        """Return whether ``given`` fits ``wanted``; if it does, keep the types found for parameters."""
+        """Return whether ``given`` is assignable to ``wanted``; if so, keep the substitutes of its parameters."""
         if wanted == given:
             return True
         if wanted.ground and given.ground:
@@ -171,7 +174,7 @@ class Substitution:
         return False
 
     def all_assignable(self, wanted: tuple[Type, ...], given: tuple[Type, ...]) -> bool:
-        """Return whether all of a row of types fit, as one."""
+        """Return whether all types are assignable to those wanted, with common substitutes."""
         if len(wanted) != len(given):
             return False
         before = dict(self.found)
@@ -206,7 +209,7 @@ class Substitution:
         return one.name == other.name or "wrapper" in (one.name, other.name)
 
     def _stands_for(self, type: Type, param: Type) -> tuple[bool, bool]:
-        """Return whether a type can stand for a parameter, and whether it did before."""
+        """Return whether a type can be the substitute of a parameter, and whether it was before."""
         if type == param:
             return True, True
         known = self.found.get(param)
@@ -233,7 +236,7 @@ class Substitution:
         return any(self._occurs(param, inner) for inner in within.params)
 
     def apply(self, type: Type, to_dyn: bool = False) -> Type:
-        """Return a type with all known parameters put in; unknown ones become dyn when asked for."""
+        """Return a type with known parameters substituted; with ``to_dyn``, unknown ones become dyn."""
         return type if type.ground else self._applied(type, to_dyn, {})
 
     def _applied(self, type: Type, to_dyn: bool, made: dict[Type, Type]) -> Type:
@@ -253,7 +256,7 @@ class Substitution:
 
 
 def less_specific(one: Type, other: Type) -> bool:
-    """Return whether a type is the same as another or more general."""
+    """Return whether a type equals another or is more general."""
     if one.kind in ("dyn", "parameter"):
         return True
     if other.kind in ("dyn", "parameter") or one.kind != other.kind:
@@ -266,7 +269,7 @@ def less_specific(one: Type, other: Type) -> bool:
 
 
 def replace(type: Type, by: Mapping[str, Type]) -> Type:
-    """Return a type with parameters of given names replaced."""
+    """Return a type with the parameters of given names replaced."""
     if type.ground:
         return type
     if type.kind == "parameter":

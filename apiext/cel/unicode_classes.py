@@ -1,7 +1,7 @@
-r"""Classes of characters by name in a pattern, ``\p{Letter}``: rewritten for RE2, which knows the short names only.
+r"""Rewrite named character classes of a pattern, ``\p{Letter}``, for RE2, which has short names only.
 
-Go (1.25 and later) takes the long names of categories, too, and looks at no case, space, hyphen or underline. Scripts
-it looks up under the one spelling that this leaves, so that it knows none of two words, such as Old_Italic.
+Go (1.25 and later) also accepts the long names of categories, and ignores case, spaces, hyphens and underscores. It
+looks scripts up by the spelling that remains, so it does not find scripts of two words, such as Old_Italic.
 """
 
 import re
@@ -40,9 +40,9 @@ _NAMES = (
 )
 _GIVEN = r"\p{L}\p{M}\p{N}\p{P}\p{S}\p{Z}"
 _ASSIGNED = _GIVEN + r"\p{C}"  # RE2's C has no unassigned code points
-_EMPTY = (0x40000, 0xDFFFF)  # planes without any character, which are not looked through
+_EMPTY = (0x40000, 0xDFFFF)  # planes without characters, which are not searched
 _LISTED = ""  # classes that are listed code point by code point
-_LIST = 3  # classes whose making takes as long as that of a list
+_LIST = 3  # classes that take as long as such a list
 _UNIONS = {  # members and non-members, between brackets, so that both are right in (?i), too
     "lc": (r"\p{Lu}\p{Ll}\p{Lt}", r"\PL\p{Lm}\p{Lo}"),
     "ascii": ("[:ascii:]", "[:^ascii:]"),
@@ -60,16 +60,17 @@ _OUTSIDE = re.compile(r"\\Q.*?(?:\\E|\Z)|\\[^pP]|(?P<open>\[\^?)|[^\\\[]+", re.D
 
 
 class Piece(NamedTuple):
-    """A class as it was given, and as it is rewritten: where each begins and ends."""
+    """A class in the given and in the rewritten pattern: where each begins and ends."""
 
     given: tuple[int, int]
     made: tuple[int, int]
 
 
 class Reading(NamedTuple):
-    """A pattern for RE2; ``fault`` is what Go says of a name that it does not know, at a place of the given pattern.
+    """A pattern for RE2.
 
-    ``weight`` counts the classes that RE2 has to make.
+    ``fault`` is Go's error text for an unknown name, and ``at`` its index in the given pattern. ``weight`` is the
+    number of classes that RE2 has to make.
     """
 
     text: str
@@ -79,9 +80,9 @@ class Reading(NamedTuple):
     fault: str = ""
 
     def given(self, pattern: str, part: str) -> str:
-        """Return the part of the given pattern that a part of the rewritten one stands for.
+        """Return the part of the given pattern that corresponds to a part of the rewritten one.
 
-        It never begins with a class; it may end within one, where RE2 expected characters of another kind.
+        It never begins with a class; it may end inside one, where RE2 expects other characters.
         """
         start = self.text.find(part)
         for piece in self.pieces:
@@ -112,12 +113,12 @@ class Reading(NamedTuple):
 
 
 def weight(pattern: str) -> int:
-    """Return how many classes RE2 has to make for a pattern, at least: unions are of several."""
+    """Return the minimal number of classes that RE2 has to make for a pattern; a union has several."""
     return read(pattern).weight if "\\p" in pattern or "\\P" in pattern else 0
 
 
 def read(pattern: str) -> Reading:
-    """Return a pattern as RE2 has to be given it."""
+    """Return a pattern rewritten for RE2."""
     made: list[str] = []
     pieces: list[Piece] = []
     weight = size = last = at = 0
@@ -136,7 +137,7 @@ def read(pattern: str) -> Reading:
 
 
 def _classes(pattern: str) -> Iterator[tuple[re.Match[str], bool]]:
-    """Yield the classes of a pattern, and whether each stands between brackets, up to a fault that RE2 sees as well."""
+    """Yield each class of a pattern, and whether it is between brackets; stop at an error that RE2 reports, too."""
     at, inside, first = 0, False, False
     while at < len(pattern):
         found = _CLASS.match(pattern, at)
@@ -154,13 +155,13 @@ def _classes(pattern: str) -> Iterator[tuple[re.Match[str], bool]]:
         inside = inside or first
         if token.lastgroup == "range":
             end = _END.match(pattern, at)
-            if end is None:  # a class, which cannot end a range
+            if end is None:  # a class cannot be the end of a range
                 return
             at = end.end()
 
 
 def _rewritten(found: re.Match[str], inside: bool) -> str:
-    """Return what to give RE2 for a class; empty for one that Go does not know."""
+    """Return the class for RE2, or an empty string for one that Go does not know."""
     name = found["letter"] if found["name"] is None else found["name"]
     negated = (found[0][1] == "P") != name.startswith("^")
     key = name.removeprefix("^").translate(_IGNORED).lower() if name.isascii() else ""
@@ -176,7 +177,7 @@ def _rewritten(found: re.Match[str], inside: bool) -> str:
 
 @cache
 def unassigned() -> str:
-    """Return the ranges of code points that have no category in RE2, as they stand between brackets."""
+    """Return the ranges of code points that have no category in RE2, for use between brackets."""
     made = re2_programs.api()
     options = made.options()
     options.log_errors = False

@@ -1,4 +1,4 @@
-"""Literals that cannot work: durations, times, patterns, mixed lists and maps, and formats without their arguments."""
+"""Report invalid literals: durations, times, patterns, mixed lists and maps, and formats with wrong arguments."""
 
 from apiext.cel.ast import Call, ListOf, Literal, MapOf, Node, children
 from apiext.cel.checker import Checked
@@ -13,7 +13,7 @@ _CONVERT = {"duration": to_duration, "timestamp": to_timestamp}
 
 
 def validate(checked: Checked, issues: Issues) -> None:
-    """Report literals that cannot work, of inner nodes first."""
+    """Report the invalid literals of an expression, those of inner nodes first."""
     formats: list[Call] = []
     for node, exempt in _inside_out(checked.root):
         if isinstance(node, Call):
@@ -30,7 +30,7 @@ def validate(checked: Checked, issues: Issues) -> None:
 
 
 def _inside_out(root: Node) -> list[tuple[Node, bool]]:
-    """Return nodes, inner ones first, and whether they are within the arguments of format."""
+    """Return (node, whether it is inside the arguments of format), inner nodes first."""
     found: list[tuple[Node, bool]] = []
     waiting = [(root, False)]
     while waiting:
@@ -102,7 +102,7 @@ _TAKES = {
 
 
 class _Types:
-    """Arguments of which only the types are known."""
+    """Arguments of a format of which only the types are known."""
 
     def __init__(self, checked: Checked, elements: list[Node]) -> None:
         self.checked = checked
@@ -110,7 +110,7 @@ class _Types:
         self.asked = 0
 
     def need(self, index: int, ended: bool) -> None:
-        """Count an argument that is asked for, and check that it is there."""
+        """Count an argument that is used, and check that it exists."""
         self.asked += 1
         if not ended and index >= len(self.elements):
             raise FormatError(f"index {index} out of range")
@@ -124,7 +124,7 @@ class _Types:
         return ""
 
     def misfit(self, node: Node, kind: str) -> Node | None:
-        """Return the part of an argument that does not fit."""
+        """Return the part of an argument that does not fit its clause, or None."""
         found = self.checked.types[node.id]
         if found.kind != "dyn" and found.kind not in _TAKES[kind]:
             return node

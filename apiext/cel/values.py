@@ -1,7 +1,7 @@
 """Values of the language as Python values: type names, equality, order and size.
 
-bool, int, float, str, bytes, None and list stand for themselves; what Python lacks has a class here. Typed data of
-the caller stays as it was decoded, seen through the views of ``views``.
+bool, int, float, str, bytes, None and list represent themselves; types that Python lacks have a class here. Typed data
+of the caller stays decoded JSON, wrapped in the views of ``views``.
 """
 
 import math
@@ -12,7 +12,7 @@ from apiext.cel.effort import spend, spend_equality, take_scan
 from apiext.cel.types import Type
 
 Scalar: TypeAlias = "bool | int | Uint | float | str | bytes | None"
-Value: TypeAlias = Any  # a value of the language, or the Fault that came instead
+Value: TypeAlias = Any  # a value of the language, or a Fault
 
 INT_MIN, INT_MAX, UINT_MAX = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
 SECOND = 1_000_000_000  # nanoseconds
@@ -33,28 +33,31 @@ class Fault:
 
 
 class Broken(Exception):
-    """An input on which upstream's code panics, such as a key without a hash; it ends the evaluation."""
+    """Upstream's code panics on this input, such as a key without a hash; the evaluation ends."""
 
 
 def no_overload(*_: Value) -> Fault:
-    """Return the fault of operands that do not fit."""
+    """Return the fault of operands without a fitting overload."""
     return Fault("no such overload")
 
 
 def unlike(value: Value, function: str, *kinds: type) -> Fault:
-    """Return the fault of a first operand that a function does not know; kinds it knows, and receivers, say less."""
+    """Return the fault of an operand with an unsupported type.
+
+    For the types in ``kinds``, and for receivers, the text is shorter.
+    """
     known = type(value) in kinds or type(value) in (str, Timestamp, Duration)
     return no_overload() if known else Fault(f"no such overload: {function}")
 
 
 class Uint(int):
-    """An unsigned number; equal to an int of the same size, but of another type."""
+    """An unsigned integer; it equals an int of the same value, but is of another type."""
 
     __slots__ = ()
 
 
 class Timestamp:
-    """A point in time: nanoseconds since 1970 in UTC, years 1 to 9999; offset: seconds east, for its text."""
+    """A point in time: nanoseconds since 1970 in UTC, years 1 to 9999; ``offset``: seconds east, for its text."""
 
     __slots__ = ("ns", "offset")
 
@@ -70,7 +73,7 @@ class Timestamp:
 
 
 class Duration:
-    """A stretch of time in nanoseconds, in the range of an int."""
+    """A span of time in nanoseconds, in the range of an int."""
 
     __slots__ = ("ns",)
 
@@ -85,7 +88,7 @@ class Duration:
 
 
 class Optional:
-    """A value that may be missing."""
+    """An optional value."""
 
     __slots__ = ("present", "value")
 
@@ -98,7 +101,7 @@ NONE = Optional(False)
 
 
 class Map:
-    """A map made by an expression; numbers of any type find each other as keys."""
+    """A map that an expression made; keys of different number types are equal by value."""
 
     __slots__ = ("entries",)
 
@@ -114,7 +117,7 @@ class Map:
         return self.entries.get(key_of(key)) if self.entries else None
 
     def remove(self, key: Value) -> None:
-        """Remove an entry if it is there."""
+        """Remove an entry if it exists."""
         self.entries.pop(key_of(key), None)
 
     def __len__(self) -> int:
@@ -126,7 +129,7 @@ class Map:
 
 
 def key_of(key: Value) -> object:
-    """Return the lookup key of a map key: bools differ from numbers, the rest has Python's equality."""
+    """Return the lookup key of a map key: booleans differ from numbers, all else has Python's equality."""
     if key is True or key is False:
         return ("bool", key)
     if type(key) is bytes:
@@ -139,28 +142,29 @@ def key_of(key: Value) -> object:
 
 
 class Special:
-    """A value of a library's own type; ``same`` compares it with another, ``size`` is what size counts it as.
+    """A value of a library's own type.
 
-    ``go_type`` is what upstream's type is called; ``hashed`` tells that it can be the key of a map.
+    ``same`` compares it with another; ``size`` is its size in costs. ``go_type`` is the name of upstream's type.
+    ``hashed`` is true if it can be the key of a map.
     """
 
     __slots__ = ()
     type_name = ""
     go_type = ""
     hashed = True
-    tells_type = True  # the type of its type is told as its type, not as type(its type)
+    tells_type = True  # its type prints as the type itself, not as type(…)
 
     def same(self, other: Value) -> "bool | Fault":
-        """Return whether another value is equal, or that the two cannot be compared."""
+        """Return whether another value is equal, or a fault if the two cannot be compared."""
         raise NotImplementedError
 
     def size(self) -> int | None:
-        """Return the size that costs count, None when it has none."""
+        """Return the size that costs count, or None."""
         return None
 
 
 class View:
-    """Typed data of the caller; made and read through ``views``."""
+    """Typed data of the caller; ``views`` makes and reads it."""
 
     __slots__ = ()
     is_list, is_map = False, True
@@ -169,7 +173,7 @@ class View:
         raise NotImplementedError
 
     def same(self, other: Value) -> "bool | Fault":
-        """Return whether another value is equal, or that the two cannot be compared."""
+        """Return whether another value is equal, or a fault if the two cannot be compared."""
         raise NotImplementedError
 
     def items(self) -> Iterator[Value]:
@@ -203,17 +207,17 @@ def type_name(value: Value) -> str:
 
 
 def is_list(value: Value) -> bool:
-    """Return whether a value is a list of any make."""
+    """Return whether a value is a list of any class."""
     return type(value) is list or (isinstance(value, View) and value.is_list)
 
 
 def is_map(value: Value) -> bool:
-    """Return whether a value is a map or an object of any make."""
+    """Return whether a value is a map or an object of any class."""
     return type(value) is Map or (isinstance(value, View) and value.is_map)
 
 
 def is_unknown(value: Value) -> bool:
-    """Return whether a value is data of the caller that no type describes (upstream: unknownPreserved)."""
+    """Return whether a value is data of the caller without a type (upstream: unknownPreserved)."""
     return isinstance(value, View) and not (value.is_list or value.is_map)
 
 
@@ -228,21 +232,21 @@ def elements(value: Value) -> Iterator[Value]:
 
 
 def element(value: Value, index: int) -> Value:
-    """Return an element of a list of any make; the index is in range."""
+    """Return an element of a list of any class; the index is in range."""
     return value[index] if type(value) is list else value.get(index)
 
 
-_VIEW = 6  # elements that a view of an object or list takes the memory of, beside its place in a list
+_VIEW = 6  # elements whose memory a view of an object or list takes, beside its entry in a list
 
 
 def kept(made: list[Value]) -> list[Value]:
-    """Return a list that was just made; reckon with the views among its elements. Raises Cancelled."""
+    """Return a list that was just made, and charge the views among its elements. Raise Cancelled."""
     spend(_VIEW * sum(isinstance(value, View) for value in made))
     return made
 
 
 def size(value: Value) -> int | None:
-    """Return the size of a value, None when it has none."""
+    """Return the size of a value, or None."""
     kind = type(value)
     if kind in (str, bytes, list, Map) or is_list(value) or is_map(value):
         return len(value)
@@ -250,7 +254,7 @@ def size(value: Value) -> int | None:
 
 
 def cost_size(value: Value) -> int:
-    """Return the size that costs count a value with (upstream: actualSize)."""
+    """Return the size of a value in costs (upstream: actualSize)."""
     kind = type(value)
     if kind is str or kind is list:
         return len(value)
@@ -266,7 +270,7 @@ def is_number(value: Value) -> bool:
 
 
 def equal(one: Value, other: Value) -> "bool | Fault":
-    """Return whether two values are equal; a fault if their kinds cannot be compared."""
+    """Return whether two values are equal, or a fault if their types cannot be compared."""
     kind = type(one)
     if kind is type(other) and kind in _DIRECT:
         if (kind is str or kind is bytes) and len(one) == len(other):
@@ -293,7 +297,7 @@ def _equal_numbers(one: Value, other: Value) -> bool:
 
 
 def order_of(one: Value, other: Value) -> int:
-    """Return -1, 0 or 1 for two numbers; a whole one is rounded to compare it with a double, as upstream does."""
+    """Return -1, 0 or 1 for two numbers; as upstream, an integer is rounded to compare it with a double."""
     if type(one) is float and type(other) is not float:
         return -order_of(other, one)
     if type(other) is float and type(one) is not float:
@@ -350,7 +354,7 @@ _EQUAL: "dict[type, Callable[[Value, Value], bool | Fault]]" = {
 
 
 def equal_directly(one: Value, other: Value) -> "bool | Fault":
-    """Return whether two values are equal as data of the caller compares its parts: null is not looked for first."""
+    """Return whether two values are equal as parts of the caller's data: null is not special."""
     if type(one) is Fault:
         return one
     if other is None and isinstance(one, (View, Special)):
@@ -358,11 +362,11 @@ def equal_directly(one: Value, other: Value) -> "bool | Fault":
     return equal(one, other)
 
 
-COMPARABLE = (int, Uint, float, str, bytes, bool, Timestamp, Duration)  # kinds of values that have an order
+COMPARABLE = (int, Uint, float, str, bytes, bool, Timestamp, Duration)  # types of values that have an order
 
 
 def compare(one: Value, other: Value) -> "int | Fault":
-    """Return -1, 0 or 1, or the fault of values that have no order."""
+    """Return -1, 0 or 1, or the fault of values without an order."""
     kind = type(one)
     if is_number(one) and is_number(other):
         if math.isnan(one) or math.isnan(other):

@@ -1,4 +1,4 @@
-"""Decoded JSON of the caller seen as values of declared types, converted when it is read."""
+"""Views of the caller's decoded JSON as values of declared types, converted when read."""
 
 from collections.abc import Callable, Iterator
 from math import isnan
@@ -34,7 +34,7 @@ from apiext.cel.values import (
 
 
 def view(raw: Any, declared: Declared) -> Value:
-    """Return decoded JSON as a value of its declared type, or the fault of data that does not fit."""
+    """Return decoded JSON as a value of its declared type, or a fault if it does not fit."""
     if raw is None:
         return None if declared.nullable else Fault("invalid data, got null for schema with nullable=false")
     read = _READ.get(declared.kind)
@@ -121,7 +121,7 @@ _READ = {
 
 
 class Preserved(View):
-    """Data that no type describes; it can only be compared."""
+    """Data without a type; it can only be compared."""
 
     __slots__ = ("raw",)
     is_map = False
@@ -132,7 +132,7 @@ class Preserved(View):
         self.raw = raw
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare the data as decoded; numbers of two types differ."""
+        """Compare as decoded data; numbers of two types differ."""
         return alike_raw(self.raw, raw_of(other))
 
 
@@ -194,7 +194,7 @@ def _key_of_element(value: Value) -> object:
     kind = type(value)
     if kind is str or kind is int:
         return value
-    if kind is Timestamp:  # Go compares the zones, too, and shares those of whole hours only
+    if kind is Timestamp:  # Go compares the zones, too, and shares only those of whole hours
         return object() if value.offset % 3600 else (kind, value.ns, value.offset)
     if kind is float:
         return object() if isnan(value) else (kind, value)
@@ -265,7 +265,7 @@ class SetView(_Set, ListView):
 
 
 class KeyedView(ListView):
-    """A list of declared objects known by some of their fields, which upstream looks for by their escaped names."""
+    """A list of type map; as upstream, key fields are looked up by their escaped names."""
 
     __slots__ = ()
     go_type = "*common.unstructuredMapList"
@@ -275,7 +275,7 @@ class KeyedView(ListView):
         return tuple(escape(name) or name for name in self.declared.list_keys)
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare objects of the same keys, in any order. Raises Broken."""
+        """Compare objects of equal keys, in any order. Raise Broken."""
         if not is_list(other):
             return no_overload()
         if len(self.raw) != len(other):
@@ -296,7 +296,7 @@ class KeyedView(ListView):
         return len(seen) == len(mine)
 
     def add(self, other: Value) -> Value:
-        """Return this list with the other's objects in place of those of the same keys, the rest behind."""
+        """Return this list, with objects of equal keys replaced by the other's, and the rest appended."""
         spend(len(self) + len(other))
         return _merged(self.items(), other, self._names)
 
@@ -305,7 +305,7 @@ def _merged(mine: Iterator[Value], other: Value, names: tuple[str, ...]) -> "Key
     made = list(mine)
     places = {_key_of_fields(value, names): at for at, value in enumerate(made)}
     for value in elements(other):
-        at = places.get(_key_of_fields(value, names))  # appended objects are not looked up again, as upstream
+        at = places.get(_key_of_fields(value, names))  # as upstream: appended objects are not found again
         if at is None:
             made.append(value)
         else:
@@ -314,7 +314,7 @@ def _merged(mine: Iterator[Value], other: Value, names: tuple[str, ...]) -> "Key
 
 
 def _key_of_fields(value: Value, names: tuple[str, ...]) -> object:
-    """Return the key of an element of a list of type map: the values of its key fields, None for a missing one."""
+    """Return the key of an item of a list of type map: the values of its key fields, None for a missing one."""
     found = [value.find(name) if is_map(value) else None for name in names]
     keys = [_key_of_element(entry[1]) if type(entry) is tuple else None for entry in found]
     return tuple(object() if type(key) is Fault else key for key in keys)
@@ -349,7 +349,7 @@ class SetValues(_Set, ValueList):
 
 
 class KeyedValues(ValueList):
-    """The sum of two lists of type map; ``names`` are their keys, escaped."""
+    """The sum of two lists of type map; ``names`` are their escaped keys."""
 
     __slots__ = ("names",)
     go_type = "*common.refValMapList"
@@ -359,7 +359,7 @@ class KeyedValues(ValueList):
         self.names = names
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare objects of the same keys, in any order."""
+        """Compare objects of equal keys, in any order."""
         if not is_list(other):
             return no_overload()
         if len(self) != len(other):
@@ -378,7 +378,7 @@ class KeyedValues(ValueList):
         return len(seen) == len(mine)
 
     def add(self, other: Value) -> Value:
-        """Return this list with the other's objects in place of those of the same keys, the rest behind."""
+        """Return this list, with objects of equal keys replaced by the other's, and the rest appended."""
         spend(len(self) + len(other))
         return _merged(self.items(), other, self.names)
 
@@ -386,11 +386,11 @@ class KeyedValues(ValueList):
 _LISTS: dict[str, type[ListView]] = {"set": SetView, "map": KeyedView}
 
 
-_PLAIN = {"string": str, "int": int, "bool": bool}  # kinds whose decoded data are the values themselves
+_PLAIN = {"string": str, "int": int, "bool": bool}  # kinds whose decoded data is already the value
 
 
 def _kind_of_values(value: Value) -> str:
-    """Return the kind of a declared map's values, "" of other values."""
+    """Return the kind of a declared map's values, or "" for other values."""
     element = value.declared.element if type(value) is MapView else None
     return element.kind if element is not None else ""
 
@@ -444,13 +444,13 @@ class ObjectView(DeclaredView):
     go_type = "*common.unstructuredMap"
 
     def items(self) -> Iterator[Value]:
-        """Yield the names of declared fields, then a null for each other one, as upstream does."""
+        """Yield the names of declared fields, then a null for each other field, as upstream does."""
         known = self.declared.properties
         names: list[Value] = [escape(name) or name for name in self.raw if name in known]
         return iter(names + [None] * (len(self.raw) - len(names)))
 
     def traversal(self, cost: Callable[[Value], int]) -> int:
-        """Return the cost of reading all fields; those that are not declared cost 2, null ones 1 beside their names."""
+        """Return the cost of reading all fields; undeclared ones cost 2, null ones 1 beside their names."""
         total = 0
         for name, raw in self.raw.items():
             declared = self.declared.properties.get(name)
@@ -461,7 +461,7 @@ class ObjectView(DeclaredView):
         return total
 
     def find(self, key: Value) -> tuple[Value, Value] | Fault | None:
-        """Return the field of a name; one that is null counts as missing."""
+        """Return the field of a name; a null field counts as missing."""
         if type(key) is not str:
             return no_overload()
         name = unescape(key)
@@ -486,7 +486,7 @@ class ObjectView(DeclaredView):
                 if name in other.raw and not alike_raw(raw, other.raw[name]):
                     return False
                 continue
-            # upstream looks fields up by their bare names here
+            # as upstream: fields are looked up by their unescaped names here
             mine, theirs = self.find(name), other.find(name)
             if (mine is None) != (theirs is None):
                 return False

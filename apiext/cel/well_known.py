@@ -1,7 +1,7 @@
-"""The messages of protobuf that expressions may construct, and the values that they are at once.
+"""The messages of protobuf that expressions may construct, and the values that they become at once.
 
 ``google.protobuf.Int64Value{value: 1}`` is an int, a Struct a map, a ListValue a list, a Value any of them. Numbers in
-the last three are doubles, those that no double holds are texts.
+the last three are doubles; numbers over the range of doubles are strings.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ def _shown(value: Value) -> str:
 
 
 def _scalar(go: str) -> Callable[[Value], Value]:
-    """Return the converter from a value to a field of a Go type. It raises ValueError with upstream's text."""
+    """Return the converter from a value to a field of a Go type.
+
+    The converter raises ValueError with upstream's text.
+    """
     kind, bounds = _SCALARS[go]
 
     def convert(value: Value) -> Value:
@@ -85,7 +88,7 @@ def _scalar(go: str) -> Callable[[Value], Value]:
 
 
 def _single(value: float) -> float:
-    """Return a double as a float of 32 bits holds it."""
+    """Return a double rounded to a float of 32 bits."""
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0])
     except OverflowError:
@@ -93,8 +96,8 @@ def _single(value: float) -> float:
 
 
 def _json(value: Value) -> Value:
-    """Return a value as a structpb.Value. Raises ValueError."""
-    spend(5)  # it is made anew
+    """Return a value as a structpb.Value. Raise ValueError."""
+    spend(5)  # it is a copy
     if isinstance(value, View) and type(value) is not Joined:
         raise _refusal(value, "*structpb.Value")
     if type(value) is Optional:
@@ -130,7 +133,7 @@ _TIME: Mapping[str, _Field] = {"seconds": _INT64, "nanos": (types.INT, _scalar("
 
 
 def _shape(fields: Mapping[str, _Field], become: Callable[[dict[str, Any]], Value]) -> Shape:
-    """Return how a message is made: what becomes of its fields that were given, by their order in it."""
+    """Return the shape of a message: ``become`` makes the value of its set fields, in the message's order."""
 
     def make(name: str, given: dict[str, Value]) -> Value:
         found: dict[str, Any] = {}
@@ -150,7 +153,7 @@ def _shape(fields: Mapping[str, _Field], become: Callable[[dict[str, Any]], Valu
 
 def _timestamp(found: dict[str, Any]) -> Value:
     ns = found.get("seconds", 0) * SECOND + found.get("nanos", 0)
-    # upstream finds out later, if at all
+    # upstream finds it later, if at all
     return Timestamp(ns) if TIME_MIN <= ns <= TIME_MAX else Fault("timestamp overflow")
 
 
@@ -160,7 +163,7 @@ def _duration(found: dict[str, Any]) -> Value:
 
 
 def _value(found: dict[str, Any]) -> Value:
-    """Return the one that was given last, by the order of the message: upstream takes any of several."""
+    """Return the last of the set fields, in the order of the message; upstream takes any of them."""
     return None if "null_value" in found and len(found) == 1 else next(reversed(found.values()), None)
 
 
@@ -202,7 +205,7 @@ _KNOWN: Mapping[str, tuple[Type, Shape]] = {
 }
 TYPES: Mapping[str, Type] = {name: kind for name, (kind, _) in _KNOWN.items()}
 SHAPES: Mapping[str, Shape] = {name: shape for name, (_, shape) in _KNOWN.items()}
-# Which message a type is whose values are constructed by another of its names.
+# Type → the message that another of its names constructs.
 _BY_TYPE: Mapping[Type, str] = {
     **{kind: name for name, kind in TYPES.items()},
     types.NULL: f"{_PREFIX}NullValue",
@@ -210,5 +213,5 @@ _BY_TYPE: Mapping[Type, str] = {
 
 
 def message_of(named: Type, name: str) -> str | None:
-    """Return the message that is constructed by a name of a type; None when the type is no message of protobuf."""
+    """Return the message that a name of a type constructs, or None if the type is no message of protobuf."""
     return None if named not in _BY_TYPE else name if name in SHAPES else _BY_TYPE[named]

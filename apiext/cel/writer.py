@@ -1,4 +1,4 @@
-"""How the text of a generated function is written: lines, names, charges, and data read as values."""
+"""Write the text of a generated function: lines, names, charges, and conversions of data."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from apiext.cel.evaluation import Constant
 
 
 class Unsupported(Exception):
-    """A step that has no code of its own here."""
+    """A step without code of its own."""
 
 
 class Val(NamedTuple):
@@ -34,7 +34,7 @@ LITERAL_KINDS: dict[type, str] = {
 
 
 class Writer:
-    """The text of one function as it grows."""
+    """The text of one function while it is written."""
 
     def __init__(self, checked: Checked) -> None:
         self.checked = checked
@@ -52,7 +52,7 @@ class Writer:
         return f"t{self.count}"
 
     def keep(self, value: object, prefix: str) -> str:
-        """Return a name for an object that the code needs."""
+        """Return a name for an object that the code refers to."""
         self.count += 1
         name = f"_{prefix}{self.count}"
         self.namespace[name] = value
@@ -82,7 +82,7 @@ class Writer:
         return kind if kind in KINDS else "any"
 
     def value(self, val: Val) -> Val:
-        """Return a value as functions take it: data of a declared type is wrapped."""
+        """Return a value as functions accept it: data of a declared type is wrapped."""
         if val.kind != "raw":
             return val
         assert val.declared is not None
@@ -91,7 +91,7 @@ class Writer:
         return Val(name, "any")
 
     def load(self, text: str, declared: Declared, null_is_missing: bool = False) -> Val:
-        """Return data that was read as a value; what does not fit its type is odd."""
+        """Return data that is read as a value; data that does not fit its type raises Odd."""
         kind = declared.kind
         name = self.let(text)
         if kind in _CONTAINERS:
@@ -116,7 +116,7 @@ class Writer:
         return Val(name, kind)
 
     def container(self, val: Val) -> str:
-        """Return the text of a container; data that is none of its declared type is odd."""
+        """Return the text of a container; data that does not fit its type raises Odd."""
         if val.kind == "raw" and val.declared is not None:
             self.odd_if(f"type({val.text}) is not {'list' if val.declared.kind == 'list' else 'dict'}")
         return val.text
@@ -129,7 +129,7 @@ class Writer:
         return Val(self.keep(value, "k"), kind)
 
     def present(self, name: str, declared: Declared) -> Val:
-        """Write whether a field is there; data that does not fit its type is odd even then."""
+        """Write whether a field exists; data that does not fit its type raises Odd even then."""
         wanted = _PYTHON.get(declared.kind)
         if wanted is not None:
             misfit = " and ".join(f"type({name}) is not {kind}" for kind in wanted)
@@ -139,7 +139,7 @@ class Writer:
         return Val(f"({name} is not None)", "bool")
 
     def truth(self, val: Val) -> str:
-        """Return the code of a truth value; any other kind is odd."""
+        """Return the code of a boolean; any other type raises Odd."""
         if val.kind != "bool":
             name = self.let(self.value(val).text)
             self.odd_if(f"type({name}) is not bool")

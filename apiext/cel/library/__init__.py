@@ -1,1 +1,1 @@
-"""CEL functions, one row per overload."""
+"""CEL functions, one row for each overload."""

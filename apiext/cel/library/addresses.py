@@ -1,11 +1,11 @@
-"""IP addresses read as Go's net/netip reads them, and why a text is none, in its words."""
+"""Parse IP addresses as Go's net/netip does, with its error texts."""
 
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
 from apiext.cel.quotes import go_quote
 
-if TYPE_CHECKING:  # imported where addresses are read: few rules have any
+if TYPE_CHECKING:  # late: few rules have addresses
     import ipaddress
 
 Address: TypeAlias = "ipaddress.IPv4Address | ipaddress.IPv6Address"
@@ -15,11 +15,11 @@ _GROUPS = 8
 
 
 class Refused(ValueError):
-    """Why a text is no address."""
+    """A text is no address; the argument is Go's text."""
 
 
 def parse(text: str) -> tuple[Address, str]:
-    """Return an address and its zone. Raises Refused."""
+    """Return an address and its zone. Raise Refused."""
     from ipaddress import IPv4Address, IPv6Address
 
     try:
@@ -43,7 +43,7 @@ def _at(message: str, rest: str) -> Refused:
 
 
 def _fields(text: str) -> list[int]:
-    """Return the four numbers of an address of version 4. Raises Refused at the first thing that is wrong."""
+    """Return the four numbers of an IPv4 address. Raise Refused at the first error."""
     found: list[int] = []
     digits = ""
     for at, char in enumerate(text):
@@ -68,7 +68,7 @@ def _fields(text: str) -> list[int]:
 
 
 def _groups(text: str) -> bytes:
-    """Return the bytes of an address of version 6 without its zone. Raises Refused at the first thing that is wrong."""
+    """Return the bytes of an IPv6 address without its zone. Raise Refused at the first error."""
     found: list[int] = []
     ellipsis: int | None = None
     rest = text
@@ -103,7 +103,7 @@ def _digits(rest: str) -> str:
 
 
 def _embedded(rest: str, groups: int, ellipsis: int | None) -> tuple[int, int]:
-    """Return the two groups of an address of version 4 at the end."""
+    """Return the two groups of an IPv4 address at the end."""
     if ellipsis is None and groups != 6:
         raise _at("embedded IPv4 address must replace the final 2 fields of the address", rest)
     if groups > 6:

@@ -23,7 +23,10 @@ DECISION = make("object", f"{_PREFIX}Decision")
 
 
 class Question(Struct, frozen=True):
-    """A question: a path, or a resource if ``path`` is None; ``user`` is "" for the user of the request."""
+    """A question to the authorizer: about a path, or about a resource if ``path`` is None.
+
+    ``user`` is "" for the user of the request.
+    """
 
     verb: str = ""
     path: str | None = None
@@ -36,7 +39,7 @@ class Question(Struct, frozen=True):
 
 
 Authorize = Callable[[Question], tuple[bool, str]]
-"""Answer a question: whether the access is allowed, and the reason."""
+"""Return (whether the authorizer allows the access, its reason)."""
 _NOTHING = Question()
 
 
@@ -51,12 +54,12 @@ class Check(Special):
         self.question = question
 
     def same(self, other: Value) -> Fault:
-        """Return that it cannot be compared, not even with itself."""
+        """Return a fault: it cannot be compared, not even with itself."""
         return no_overload()
 
 
 class Decision(Special):
-    """The answer to a check."""
+    """The authorizer's answer."""
 
     __slots__ = ("allowed", "reason")
     type_name = DECISION.name
@@ -66,7 +69,7 @@ class Decision(Special):
         self.reason = reason
 
     def same(self, other: Value) -> Fault:
-        """Return that it cannot be compared, not even with itself."""
+        """Return a fault: it cannot be compared, not even with itself."""
         return no_overload()
 
 
@@ -83,7 +86,7 @@ def resource_check(authorize: Authorize, question: Question) -> Check:
 def _into(kind: Type, field: str, *, needed: bool = False) -> Implement:
     def step(check: Check, *texts: Value) -> Value:
         if needed and not texts[0].strip():
-            return Fault(f"{field} must not be empty")  # upstream: resource must not be empty
+            return Fault(f"{field} must not be empty")  # as upstream: resource must not be empty
         return Check(kind.name, check.authorize, replace(check.question, **{field: texts[0]}))
 
     return step

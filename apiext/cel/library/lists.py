@@ -1,4 +1,4 @@
-"""Functions on lists: Kubernetes' own, and upstream's ext lists, version 3."""
+"""Functions on lists: those of Kubernetes, and upstream's ext lists, version 3."""
 
 from functools import cmp_to_key
 
@@ -7,7 +7,7 @@ from apiext.cel.costs import TRAVERSE, TRAVERSE_ANY, Cost, list_made, list_made_
 from apiext.cel.effort import spend, take_elements
 from apiext.cel.go_values import go_type
 from apiext.cel.macros import LISTS
-from apiext.cel.overloads import Implement, Library, Overload, row
+from apiext.cel.overloads import Implement, Library, Overload, row, with_flags
 from apiext.cel.ranges import MOST, TRAVERSAL, CallCost, CallSizes, Part, multiply
 from apiext.cel.values import (
     COMPARABLE,
@@ -170,7 +170,7 @@ def _range(count: int) -> Value:
         return Fault(f"lists.range: size must be non-negative, got {count}")
     if count > MAX_RANGE:
         return Fault(f"lists.range: size {count} exceeds maximum allowed ({MAX_RANGE})")
-    spend(count * 4)  # numbers that are made weigh more than elements that are there
+    spend(count * 4)  # new numbers take more memory than existing elements
     return list(range(count))
 
 
@@ -203,7 +203,7 @@ def _made(args: list[Value], result: Value) -> int:
 
 
 def _literal(part: Part, default: int) -> int:
-    """Return a literal number, clamped at zero, or a default if the part is none."""
+    """Return a literal number, clamped at zero, or ``default`` if the part is no literal."""
     return max(part.literal, 0) if type(part.literal) is int else default
 
 
@@ -233,7 +233,7 @@ _ADDING = (str, int, Uint, float, bytes, Duration, Timestamp)
 
 
 def _comparing(keys: int, factor: float) -> Cost:
-    """Return the cost of comparing the elements of the argument at an index with each other."""
+    """Return the cost of comparing the elements of the argument at index ``keys`` with each other."""
 
     def charge(args: list[Value], result: Value) -> int:
         values = args[keys]
@@ -261,7 +261,7 @@ _SORT_BY, _SORT_BY_TEXTS = _comparing(1, 2.0), _comparing(1, 2.0 + TRAVERSAL)
 def _each(
     function: str, id: str, signature: str, run: Implement, cost: Cost, of_texts: Cost | None = None
 ) -> list[Overload]:
-    """Return a row per comparable type; TYPE in id and signature stand for it, NAME for its full name."""
+    """Return a row for each comparable type; TYPE in id and signature stands for it, NAME for its full name."""
     return [
         row(
             function,
@@ -313,13 +313,17 @@ EXTENSION = Library(
     (
         row("slice", "list_slice", ".list(T), int, int -> list(T)", _slice, "[1, 2, 3, 4].slice(1, 3) == [2, 3]",
             cost=_SLICE),
-        row("flatten", "list_flatten", ".list(list(T)) -> list(T)", _flatten, "[[1], [2, 3]].flatten() == [1, 2, 3]",
-            cost=_FLATTEN),
-        row("flatten", "list_flatten_int", ".list(dyn), int -> list(dyn)", _flatten, "[[1], [2]].flatten(1) == [1, 2]",
-            cost=_FLATTEN),
-        *_each("sort", "list_NAME_sort", ".list(TYPE) -> list(TYPE)", _sort, _SORT, _SORT_TEXTS),
-        *_each("@sortByAssociatedKeys", "list_NAME_sortByAssociatedKeys", ".list(A), list(TYPE) -> list(A)", _sort_by,
-               _SORT_BY, _SORT_BY_TEXTS),
+        *with_flags((
+            row("flatten", "list_flatten", ".list(list(T)) -> list(T)", _flatten,
+                "[[1], [2, 3]].flatten() == [1, 2, 3]", cost=_FLATTEN),
+            row("flatten", "list_flatten_int", ".list(dyn), int -> list(dyn)", _flatten,
+                "[[1], [2]].flatten(1) == [1, 2]", cost=_FLATTEN),
+        ), guarded=False),
+        *with_flags((
+            *_each("sort", "list_NAME_sort", ".list(TYPE) -> list(TYPE)", _sort, _SORT, _SORT_TEXTS),
+            *_each("@sortByAssociatedKeys", "list_NAME_sortByAssociatedKeys", ".list(A), list(TYPE) -> list(A)",
+                   _sort_by, _SORT_BY, _SORT_BY_TEXTS),
+        ), guarded=False, singleton=True),
         row("lists.range", "lists_range", "int -> list(int)", _range, "lists.range(3) == [0, 1, 2]", cost=_RANGE),
         row("reverse", "list_reverse", ".list(T) -> list(T)", _reverse, "[1, 2].reverse() == [2, 1]", cost=_REVERSE),
         row("distinct", "list_distinct", ".list(T) -> list(T)", _distinct, "[1, 2, 1].distinct() == [1, 2]",

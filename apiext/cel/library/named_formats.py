@@ -54,7 +54,7 @@ _is_qualified = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?").fullmatc
 
 
 def _is_subdomain(text: str) -> bool:
-    """Tell whether a text is labels and dots; the pattern itself takes 130 bytes for each label of a long text."""
+    """Return whether a text consists of labels and dots; one pattern would take 130 bytes for each label."""
     if not _is_of_labels(text) or text[0] in "-." or text[-1] in "-.":
         return False
     return ".." not in text and ".-" not in text and "-." not in text
@@ -129,7 +129,7 @@ def _date_time(text: str) -> list[str]:
 
 
 class NamedFormat(Special):
-    """A format: its name, its test, and the length of its pattern that costs count."""
+    """A format: its name, its validation, and the length of its pattern in costs."""
 
     __slots__ = ("name", "pattern_size", "test")
     type_name = FORMAT.name

@@ -1,4 +1,4 @@
-"""IP addresses and networks, as Go's netip reads and writes them."""
+"""IP addresses and networks, as Go's netip parses and prints them."""
 
 import re
 from typing import TYPE_CHECKING
@@ -11,14 +11,14 @@ from apiext.cel.ranges import ONE, TRAVERSAL, CallCost, CallSizes, Range, add, s
 from apiext.cel.types import CIDR, IP
 from apiext.cel.values import Fault, Special, Value, cost_size, no_overload
 
-if TYPE_CHECKING:  # imported where addresses are read: few rules have any
+if TYPE_CHECKING:  # late: few rules have addresses
     import ipaddress
 
 _DECIMAL = re.compile(r"[0-9]+\Z")
 
 
 class Ip(Special):
-    """An address."""
+    """An IP address."""
 
     __slots__ = ("address",)
     type_name = IP.name
@@ -41,7 +41,7 @@ class Ip(Special):
         return self.address == other.address if type(other) is Ip else no_overload()
 
     def size(self) -> int | None:
-        """Return its bytes."""
+        """Return its number of bytes."""
         return self.address.max_prefixlen // 8
 
 
@@ -66,18 +66,18 @@ class Network(Special):
         return hash((self.address, self.bits))
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare addresses and lengths."""
+        """Compare addresses and prefix lengths."""
         if type(other) is not Network:
             return no_overload()
         return self.address == other.address and self.bits == other.bits
 
     def size(self) -> int | None:
-        """Return the bytes that the prefix touches."""
+        """Return the number of bytes that the prefix covers."""
         return -(-self.bits // 8)
 
 
 def _mapped(address: Address) -> "ipaddress.IPv4Address | None":
-    """Return the address of version 4 that one of version 6 stands for, None when it stands for itself."""
+    """Return the IPv4 address that is mapped into an IPv6 address, or None."""
     return None if address.version == 4 else address.ipv4_mapped
 
 
@@ -147,7 +147,7 @@ def _contains_ip(network: Network, ip: Ip) -> Value:
 
 
 def _contains_ip_text(network: Network, text: str) -> Value:
-    ip = _read_ip(text)  # why it is none is not told, as upstream
+    ip = _read_ip(text)  # as upstream: the reason of an invalid address is not reported
     return _contains_ip(network, ip) if isinstance(ip, Ip) else no_overload()
 
 
@@ -188,7 +188,7 @@ def _compare_lengths_estimated(call: CallSizes) -> CallCost:
 
 
 def _parsing(cost: Cost) -> Cost:
-    """Return a cost with that of parsing the second argument."""
+    """Return a cost plus that of parsing the second argument."""
 
     def charge(args: list[Value], result: Value) -> int:
         return cost.charge(args, result) + scaled(cost_size(args[1]))

@@ -1,4 +1,4 @@
-"""Functions for expressions that construct JSON patches; only environments that ask for them know them."""
+"""Functions for expressions that construct JSON patches; only environments with their extension have them."""
 
 from apiext.cel.costs import COPY
 from apiext.cel.overloads import Library, row
@@ -6,7 +6,7 @@ from apiext.cel.values import Value, no_overload
 
 
 def _escape_key(text: Value) -> Value:
-    """Return a text as a key in a JSON pointer."""
+    """Return a string escaped as a key of a JSON pointer."""
     return text.replace("~", "~0").replace("/", "~1") if type(text) is str else no_overload()
 
 

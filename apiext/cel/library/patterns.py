@@ -1,4 +1,4 @@
-"""Finding by regular expressions (upstream: Kubernetes' regex library)."""
+"""Find matches of regular expressions (upstream: Kubernetes' regex library)."""
 
 from apiext.cel.costs import FIND
 from apiext.cel.overloads import Library, row

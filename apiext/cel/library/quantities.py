@@ -1,4 +1,4 @@
-"""Kubernetes' quantities: exact numbers with a suffix, in the two forms that upstream holds them in."""
+"""Kubernetes' quantities: exact numbers with a suffix, in upstream's two representations."""
 
 import re
 
@@ -11,13 +11,13 @@ _FORM = re.compile(r"([+-]?)(0*+)([0-9]*+)(\.?)([0-9]*+)([eEinumkKMGTP]*+[+-]?[0
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)\Z")
-_POWERS = (-323, 308)  # of ten that a double has
-MAX_EXPONENT = 1_000  # of a decimal suffix; larger ones only fill memory
-MAX_DIGITS = 4_000  # of a quantity; more only fill memory
+_POWERS = (-323, 308)  # exponents of ten in the range of doubles
+MAX_EXPONENT = 1_000  # of a decimal suffix; larger ones would only fill memory
+MAX_DIGITS = 4_000  # of a quantity; more would only fill memory
 _WRONG_FORM = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _WRONG_NUMBER = "unable to parse numeric part of quantity"
 _WRONG_SUFFIX = "unable to parse quantity's suffix"
-_NANO = -9  # exponent of the finest part of a long number
+_NANO = -9  # exponent of the smallest part of a long number
 _DIGITS = 18  # decimal digits that always fit an int
 _BINARY_DIGITS = 15
 
@@ -25,8 +25,8 @@ _BINARY_DIGITS = 15
 class Quantity(Special):
     """A number times a power of ten.
 
-    ``short``: upstream holds the number as an int; only such quantities are ever integers. ``made``: an expression made
-    it by adding; upstream refuses to compare any other quantity with such a one.
+    ``short`` is true if upstream represents the number as an int; only such quantities can be integers. ``made`` is
+    true for the result of an addition; upstream refuses to compare any other quantity with it.
     """
 
     __slots__ = ("exponent", "made", "number", "short")
@@ -34,7 +34,7 @@ class Quantity(Special):
 
     @property
     def go_type(self) -> str:  # type: ignore[override]
-        """Return what upstream's type is called."""
+        """Return the name of upstream's type."""
         return "*cel.Quantity" if self.made else "cel.Quantity"
 
     def __init__(self, number: int, exponent: int = 0, *, short: bool = True, made: bool = False) -> None:
@@ -49,7 +49,7 @@ class Quantity(Special):
 
 
 def _aligned(one: Quantity, other: Quantity) -> tuple[int, int, int]:
-    """Return two numbers for one exponent, and it."""
+    """Return both numbers scaled to a common exponent, and the exponent."""
     least = min(one.exponent, other.exponent)
     return one.number * 10 ** (one.exponent - least), other.number * 10 ** (other.exponent - least), least
 
@@ -64,7 +64,7 @@ def _fits(number: int) -> bool:
 
 
 def parse(text: str) -> Quantity | Fault:
-    """Return the quantity of a text, or upstream's words on why it is none."""
+    """Return the quantity of a text, or upstream's fault."""
     found = _FORM.match(text)
     if found is None or not text or len(text) > MAX_DIGITS:
         return Fault(_WRONG_FORM)
@@ -91,7 +91,7 @@ def parse(text: str) -> Quantity | Fault:
 
 
 def _long(number: int, exponent: int, negative: bool, binary: bool) -> Quantity:
-    if number:  # digits below a billionth are rounded away from zero, as upstream does
+    if number:  # as upstream: digits below a billionth are rounded away from zero
         shift = exponent - _NANO
         number, exponent = number * 10**shift if shift >= 0 else -(-number // 10**-shift), _NANO
     if binary and number > INT_MAX * 10**-exponent:
@@ -108,7 +108,7 @@ def _as_float(quantity: Quantity) -> Value:
 
 
 def _power_of_ten(exponent: int) -> float:
-    """Return a power of ten made of two, each a power that is known, as Go's math.Pow10 does."""
+    """Return a power of ten as the product of two known powers, as Go's math.Pow10 does."""
     if not _POWERS[0] <= exponent <= _POWERS[1]:
         return 0.0 if exponent < 0 else float("inf")
     whole, rest = divmod(abs(exponent), 32)
@@ -141,7 +141,7 @@ def _add(one: Quantity, other: Quantity) -> Quantity:
 
 
 def _sub(one: Quantity, other: Quantity) -> Value:
-    if other.short and other.number == INT_MIN:  # its negative is itself in Go, where the sum fits
+    if other.short and other.number == INT_MIN:  # in Go its negative is itself, which fits the sum
         wrapped = _add(one, other)
         if wrapped.short:
             return wrapped

@@ -1,4 +1,4 @@
-"""Versions by semver.org, version 2."""
+"""Semantic versions (semver.org, version 2)."""
 
 import re
 
@@ -33,7 +33,7 @@ class Version(Special):
         return release + pre + (f"+{self.build}" if self.build else "")
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare without builds."""
+        """Compare versions without their builds."""
         return order(self, other) == 0 if type(other) is Version else no_overload()
 
 
@@ -67,7 +67,7 @@ def _number(text: str, what: str) -> int | Fault:
 
 
 def parse(text: str) -> Version | Fault:
-    """Return the version of a text, or upstream's words on why it is none."""
+    """Return the version of a text, or upstream's fault."""
     if not text:
         return Fault("Version string empty")
     parts = text.split(".", 2)
@@ -124,7 +124,7 @@ def _is_semver(text: str, tolerant: bool = False) -> Value:
 
 
 def _as_int(number: int) -> int:
-    """Return an unsigned number as Go takes it for an int."""
+    """Return an unsigned number as Go converts it to an int."""
     return number - (1 << 64) if number > INT_MAX else number
 
 

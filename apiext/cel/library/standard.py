@@ -1,4 +1,4 @@
-"""Operators, conversions, texts and times: what every environment has."""
+"""Operators, conversions, and functions on strings and times, which every environment has."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from apiext.cel.constructed import Joined
 from apiext.cel.costs import FLAT, Cost, match, match_estimated, one, read, scaled
 from apiext.cel.effort import spend, take_scan
 from apiext.cel.macros import STANDARD as MACROS
-from apiext.cel.overloads import Library, Overload, planned, row
+from apiext.cel.overloads import Library, Overload, planned, row, with_flags
 from apiext.cel.ranges import MOST, ONE, TRAVERSAL, CallCost, CallSizes, Entries, add, multiply, scale, union
 from apiext.cel.regexes import PatternError, matches
 from apiext.cel.times import in_zone
@@ -79,7 +79,7 @@ def _concatenate(args: list[Value], result: Value) -> int:
 
 
 def _concatenated(call: CallSizes) -> tuple[int, int]:
-    """Return the size of two joined values, and note the sizes of their elements."""
+    """Return the size of two concatenated values, and record the sizes of their elements."""
     first, second = call.node.args
     sizes, entries = call.sizes, call.sizes.entries
     size = add(call.late_size(0), call.late_size(1))
@@ -142,7 +142,10 @@ def _comparisons(function: str, name: str, run: Callable[[Value, Value], Value])
 
 
 def contains(value: Value, container: Value) -> Value:
-    """Return whether a list has an element or a map a key; a fault is only in no list that an expression made."""
+    """Return whether a list has an element, or a map a key.
+
+    A fault as element is only found in lists that are not made by an expression.
+    """
     if type(value) is Fault:
         return False if type(container) is list else value
     if is_list(container):
@@ -173,7 +176,7 @@ def contains(value: Value, container: Value) -> Value:
 
 
 def _text(run: Callable[[str, str], bool], times: int = 1) -> Callable[[Value, Value], Value]:
-    """Return a test of two texts, which looks at each character of the first so many times at most."""
+    """Return a test of two strings that reads each character of the first at most ``times`` times."""
 
     def test(one: Value, other: Value) -> Value:
         if type(one) is not str or type(other) is not str:
@@ -299,7 +302,10 @@ def _arithmetic() -> list[Overload]:
 
 def _conversions() -> list[Overload]:
     return [
-        row("type", "type", "A -> type(A)", c.type_of_value, "type(1) == int", "type(type) == type"),
+        *with_flags((
+            row("type", "type", "A -> type(A)", c.type_of_value, "type(1) == int", "type(type) == type"),
+            row("dyn", "to_dyn", "A -> dyn", c.identity, "dyn(1) == 1.0"),
+        ), singleton=True),
         row("bool", "bool_to_bool", "bool -> bool", c.identity, "bool(true)"),
         row("bool", "string_to_bool", "string -> bool", c.to_bool, "bool('true')", "!bool('F')"),
         row("bytes", "bytes_to_bytes", "bytes -> bytes", c.identity, "bytes(b'a') == b'a'"),
@@ -312,7 +318,6 @@ def _conversions() -> list[Overload]:
             "duration(duration('1s')) == duration('1s')"),
         row("duration", "string_to_duration", "string -> duration", c.to_duration,
             "duration('1h1.5s') == duration('3601500ms')"),
-        row("dyn", "to_dyn", "A -> dyn", c.identity, "dyn(1) == 1.0"),
         row("int", "int64_to_int64", "int -> int", c.identity, "int(1) == 1"),
         row("int", "double_to_int64", "double -> int", c.to_int, "int(-1.9) == -1"),
         row("int", "duration_to_int64", "duration -> int", c.to_int, "int(duration('1us')) == 1000"),
@@ -348,32 +353,38 @@ def _rest() -> list[Overload]:
         row("_?_:_", "conditional", "bool, A, A -> A", planned, "(1 < 2 ? 'a' : 'b') == 'a'"),
         row("_&&_", "logical_and", "bool, bool -> bool", planned, "!(1 / 0 == 1 && false)"),
         row("_||_", "logical_or", "bool, bool -> bool", planned, "1 / 0 == 1 || true"),
-        row("!_", "logical_not", "bool -> bool", a.negation, "!false"),
         row("@not_strictly_false", "not_strictly_false", "bool -> bool", a.not_strictly_false),
         row("_==_", "equals", "A, A -> bool", equal, "[1, 2] == [1, 2]", "{'a': 1} == {'a': 1}", cost=_EQUALITY),
         row("_!=_", "not_equals", "A, A -> bool", planned, "'a' != 'b'", cost=_COMPARE),
         row("_[_]", "index_list", "list(A), int -> A", planned, "[1, 2][1] == 2"),
         row("_[_]", "index_map", "map(A, B), A -> B", planned, "{'k': 'v'}['k'] == 'v'"),
-        row("@in", "in_list", "A, list(A) -> bool", contains, "2 in [1, 2, 3]", cost=_LOOK_UP),
-        row("@in", "in_map", "A, map(A, B) -> bool", contains, "'k' in {'k': 1}"),
-        row("size", "size_bytes", "bytes -> int", size, "size(b'\\303\\277') == 2"),
-        row("size", "bytes_size", ".bytes -> int", size, "b'ab'.size() == 2"),
-        row("size", "size_list", "list(A) -> int", size, "size([1, 2]) == 2"),
-        row("size", "list_size", ".list(A) -> int", size, "[1].size() == 1"),
-        row("size", "size_map", "map(A, B) -> int", size, "size({}) == 0"),
-        row("size", "map_size", ".map(A, B) -> int", size, "{1: 2}.size() == 1"),
-        row("size", "size_string", "string -> int", size, "size('ÿ') == 1"),
-        row("size", "string_size", ".string -> int", size, "'abc'.size() == 3"),
-        row("contains", "contains_string", ".string, string -> bool", _text(str.__contains__, 8),
-            "'abc'.contains('b')", cost=_SEARCH),
-        row("endsWith", "ends_with_string", ".string, string -> bool", _text(str.endswith), "'abc'.endsWith('bc')",
-            cost=_READ_SECOND),
-        row("startsWith", "starts_with_string", ".string, string -> bool", _text(str.startswith),
-            "'abc'.startsWith('ab')", cost=_READ_SECOND),
-        row("matches", "matches", "string, string -> bool", _matches, "matches('123-456', '^[0-9]+-[0-9]+$')",
-            cost=_MATCH),
-        row("matches", "matches_string", ".string, string -> bool", _matches, "'hello'.matches('^h.*o$')",
-            cost=_MATCH),
+        *with_flags((
+            row("!_", "logical_not", "bool -> bool", a.negation, "!false"),
+            row("@in", "in_list", "A, list(A) -> bool", contains, "2 in [1, 2, 3]", cost=_LOOK_UP),
+            row("@in", "in_map", "A, map(A, B) -> bool", contains, "'k' in {'k': 1}"),
+        ), singleton=True),
+        *with_flags((
+            row("size", "size_bytes", "bytes -> int", size, "size(b'\\303\\277') == 2"),
+            row("size", "bytes_size", ".bytes -> int", size, "b'ab'.size() == 2"),
+            row("size", "size_list", "list(A) -> int", size, "size([1, 2]) == 2"),
+            row("size", "list_size", ".list(A) -> int", size, "[1].size() == 1"),
+            row("size", "size_map", "map(A, B) -> int", size, "size({}) == 0"),
+            row("size", "map_size", ".map(A, B) -> int", size, "{1: 2}.size() == 1"),
+            row("size", "size_string", "string -> int", size, "size('ÿ') == 1"),
+            row("size", "string_size", ".string -> int", size, "'abc'.size() == 3"),
+            row("matches", "matches", "string, string -> bool", _matches, "matches('123-456', '^[0-9]+-[0-9]+$')",
+                cost=_MATCH),
+            row("matches", "matches_string", ".string, string -> bool", _matches, "'hello'.matches('^h.*o$')",
+                cost=_MATCH),
+        ), guarded=False, singleton=True),
+        *with_flags((
+            row("contains", "contains_string", ".string, string -> bool", _text(str.__contains__, 8),
+                "'abc'.contains('b')", cost=_SEARCH),
+            row("endsWith", "ends_with_string", ".string, string -> bool", _text(str.endswith), "'abc'.endsWith('bc')",
+                cost=_READ_SECOND),
+            row("startsWith", "starts_with_string", ".string, string -> bool", _text(str.startswith),
+                "'abc'.startsWith('ab')", cost=_READ_SECOND),
+        ), guarded=False),
     ]  # fmt: skip
 
 
@@ -381,13 +392,15 @@ LIBRARY = Library(
     "standard",
     (
         *_rest(),
-        *_arithmetic(),
-        *_comparisons("_<_", "less", a.less),
-        *_comparisons("_<=_", "less_equals", a.less_equals),
-        *_comparisons("_>_", "greater", a.greater),
-        *_comparisons("_>=_", "greater_equals", a.greater_equals),
+        *with_flags((
+            *_arithmetic(),
+            *_comparisons("_<_", "less", a.less),
+            *_comparisons("_<=_", "less_equals", a.less_equals),
+            *_comparisons("_>_", "greater", a.greater),
+            *_comparisons("_>=_", "greater_equals", a.greater_equals),
+        ), singleton=True),
         *_conversions(),
         *_times(),
     ),
     MACROS,
-)
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Functions on texts (upstream: ext strings, version 2)."""
+"""Functions on strings (upstream: ext strings, version 2)."""
 
 from math import ceil
 
@@ -6,7 +6,7 @@ from apiext.cel.costs import COPY, TRAVERSE, Cost, element_part, read, read_twic
 from apiext.cel.effort import spend, spend_text, take_time
 from apiext.cel.formatting import format_text
 from apiext.cel.go_values import show
-from apiext.cel.overloads import Library, row
+from apiext.cel.overloads import Library, row, with_flags
 from apiext.cel.ranges import MOST, TRAVERSAL, CallCost, CallSizes, Range, add, multiply, scale
 from apiext.cel.values import Fault, Value, cost_size, element
 
@@ -34,7 +34,7 @@ def _index_of(text: str, part: str, offset: int = 0) -> Value:
     return text.find(part, offset)
 
 
-_SEARCHED_BACK = 16  # characters of a part that is looked for from the end by looking at each place
+_SEARCHED_BACK = 16  # characters of a part up to which a search from the end tries each position
 
 
 def _last_index_of(text: str, part: str, offset: int | None = None) -> Value:
@@ -51,7 +51,7 @@ def _last_index_of(text: str, part: str, offset: int | None = None) -> Value:
     end = min(len(text), offset + len(part))
     if len(part) <= _SEARCHED_BACK:
         return text.rfind(part, 0, end)
-    at = text[:end][::-1].find(part[::-1])  # in linear time also for long parts, which `rfind` does not
+    at = text[:end][::-1].find(part[::-1])  # linear for long parts, which `rfind` is not
     return -1 if at < 0 else end - at - len(part)
 
 
@@ -77,7 +77,7 @@ def _replace(text: str, old: str, new: str, count: int = -1) -> Value:
 def _split(text: str, separator: str, count: int = -1) -> Value:
     if count == 0:
         return []
-    spend(text.count(separator) * (4 if separator else 1))  # longer texts weigh more than characters
+    spend(text.count(separator) * (4 if separator else 1))  # new strings take more memory than characters
     if separator:
         return text.split(separator, count - 1 if count > 0 else -1)
     if count < 0 or count >= len(text):
@@ -196,8 +196,10 @@ LIBRARY = Library(
             cost=COPY),
         row("upperAscii", "string_upper_ascii", ".string -> string", lambda text: _translated(text, _LOWER),
             "'tacoé'.upperAscii() == 'TACOé'", cost=COPY),
-        row("format", "string_format", ".string, list(dyn) -> string", format_text,
-            "'%s=%d'.format(['a', 1]) == 'a=1'", "'%.2f'.format([1.5]) == '1.50'", cost=_FORMAT),
+        *with_flags((
+            row("format", "string_format", ".string, list(dyn) -> string", format_text,
+                "'%s=%d'.format(['a', 1]) == 'a=1'", "'%.2f'.format([1.5]) == '1.50'", cost=_FORMAT),
+        ), lazy=True),
         row("strings.quote", "strings_quote", "string -> string", _quote, "strings.quote('a\\n') == '\"a\\\\n\"'",
             cost=_QUOTE),
         row("join", "list_join", ".list(string) -> string", _join, "['a', 'b'].join() == 'ab'", cost=_JOIN),

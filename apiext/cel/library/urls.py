@@ -1,4 +1,4 @@
-"""URLs as Go's net/url parses and writes them."""
+"""Parse and print URLs as Go's net/url does."""
 
 import re
 from urllib.parse import quote_from_bytes, unquote_to_bytes
@@ -20,7 +20,7 @@ _PORT = re.compile(r"(?::[0-9]*)?\Z")
 _HOST = re.compile(r"[^\x00-\x20#/?@\\^`{|}\x7f]*\Z")
 _USER = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*\Z")
 _PATH_SAFE = "-_.~!$&'()*+,/:;=@[]"
-_PATH_KEPT = "-_.~$&+,/:;=@"  # what Go leaves when it escapes a path itself
+_PATH_KEPT = "-_.~$&+,/:;=@"  # characters that Go does not escape in a path
 _FRAGMENT_KEPT = "-_.~!$&()*+,/:;=?@"
 
 
@@ -44,11 +44,11 @@ class Url(Special):
         return self.text
 
     def same(self, other: Value) -> bool | Fault:
-        """Compare as Go writes them."""
+        """Compare URLs as Go prints them."""
         return self._written() == other._written() if type(other) is Url else no_overload()
 
     def _written(self) -> tuple[object, ...]:
-        """Return the parts of which Go writes the URL, each in one form."""
+        """Return the parts of which Go prints the URL, each in one form."""
         body, _, fragment = self.text.partition("#")
         rest, *query = (body[len(self.scheme) + 1 :] if self.scheme else body).partition("?")
         opaque = "" if rest.startswith("/") else rest
@@ -57,7 +57,7 @@ class Url(Special):
         return self.scheme, opaque, rest.startswith("//"), user, self.host, self.escaped(), query, shown
 
     def escaped(self) -> str:
-        """Return the path with escapes, as it was written when that is a right way to write it."""
+        """Return the escaped path, in its original form if that is valid."""
         return _escaped(self.raw_path, _PATH_SAFE, _PATH_KEPT)
 
 
@@ -68,11 +68,11 @@ def _escaped(raw: str, safe: str, kept: str) -> str:
 
 
 class _Refused(ValueError):
-    """Why a text is no URL, in Go's words."""
+    """A text is no URL; the argument is Go's text."""
 
 
 def parse(text: str, request: bool = True) -> Url:
-    """Return the URL of a text; a request needs an absolute one or a path from the root. Raises _Refused."""
+    """Parse a URL; for a request it must be absolute, or a path from the root. Raise _Refused."""
     body, _, fragment = (text, "", "") if request else text.partition("#")
     try:
         if not text and request:
@@ -80,7 +80,7 @@ def parse(text: str, request: bool = True) -> Url:
         if _CONTROL.search(body):
             raise _Refused("net/url: invalid control character in URL")
         found = _parsed(text, body, request)
-        body = text  # what Go quotes from here on
+        body = text  # Go quotes this in errors from here on
         _check_escapes(fragment)
         return found
     except _Refused as wrong:
@@ -98,7 +98,7 @@ def _parsed(text: str, body: str, request: bool) -> Url:
     rest, _, query = rest.partition("?")
     if not rest.startswith("/"):
         if scheme:
-            return Url(text, scheme, "", "", query)  # opaque, as mailto:
+            return Url(text, scheme, "", "", query)  # opaque, such as mailto:
         if request:
             raise _Refused("invalid URI for request")
         if ":" in rest.partition("/")[0]:
@@ -119,7 +119,7 @@ def _check_escapes(text: str) -> None:
 
 
 def _quoted_bytes(text: str) -> str:
-    """Return the first three bytes of an invalid escape in quotes, as Go's error has them."""
+    """Return the first three bytes of an invalid escape, quoted, as Go's error shows them."""
     cut = text.encode("utf-8", "surrogatepass")[:3].decode("utf-8", "surrogateescape")
     kept = cut.rstrip(_CUT)
     shown = "".join(f"\\x{ord(char) - 0xDC00:02x}" for char in cut[len(kept) :])
@@ -127,7 +127,7 @@ def _quoted_bytes(text: str) -> str:
 
 
 def _authority(scheme: str, text: str) -> tuple[str | None, str]:
-    """Return the user, None when there is none, and the host."""
+    """Return (user, or None; host)."""
     user, at, address = text.rpartition("@")
     host = _parsed_host(scheme, address)
     if at:
@@ -150,7 +150,7 @@ def _parsed_host(scheme: str, host: str) -> str:
 
 
 def _literal(host: str) -> str:
-    """Return a host in brackets, which is an address of version 6."""
+    """Return a host in brackets, which is an IPv6 address."""
     end = host.rfind("]")
     if end < 0:
         raise _Refused("missing ']' in host")
@@ -200,7 +200,7 @@ def _url(text: str) -> Value:
 
 
 def refusal(text: str) -> str:
-    """Return why a text is no URL for a request, "" when it is one. Raises Cancelled if that must be brief."""
+    """Return the reason why a text is no request URL, or "". Raise Cancelled over the time budget."""
     take_time(len(text) // 2)
     try:
         parse(text)

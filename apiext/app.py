@@ -56,7 +56,7 @@ from apiext.storage.keys import Keys
 from apiext.storage.sealing import Unsealed
 from apiext.storage.store import Entry, StoreError
 from apiext.telemetry import Telemetry
-from apiext.verbs import judges
+from apiext.verbs import admission_plugins
 from apiext.verbs.address_pool import Addresses
 from apiext.verbs.addresses import give
 from apiext.verbs.call import Verbs

@@ -1,1 +1,1 @@
-"""Discovery and OpenAPI documents as pure functions of a catalog."""
+"""Make discovery and OpenAPI documents as pure functions of a catalog."""

@@ -18,7 +18,7 @@ _ENCODERS: Mapping[str, Callable[[View], bytes]] = {
 
 
 def content_type(encoding: str) -> str:
-    """Return the Content-Type of an answer, exactly as clients expect it echoed."""
+    """Return the Content-Type of an answer, in the exact form that clients compare."""
     return f"{encoding};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
@@ -84,7 +84,7 @@ def _subresource(served: ServedVersion, endpoint: Endpoint) -> Document:
 
 def _own_kind(served: ServedVersion) -> Document:
     model = served.model
-    # upstream: a built-in kind of the version is told by its name alone
+    # as upstream: a built-in kind of the version has no group and version here
     return _kind("", "", model.kind) if model.typed else _kind(model.group, model.version, model.kind)
 
 

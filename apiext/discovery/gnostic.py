@@ -29,7 +29,7 @@ PLAIN: Mapping[str, str] = {  # schema keyword → field
     "minProperties": "min_properties",
 }
 Setter = Callable[[Any, Any], None]
-"""Sets what a value says in a message."""
+"""Set the value of a keyword in a message."""
 Keywords = Mapping[str, Setter]
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
@@ -41,7 +41,7 @@ def message_class(file: str, name: str) -> Any:
 
 
 def set_plain(message: Any, keyword: str, value: Any) -> None:
-    """Set the field of a plain keyword; bounds of sizes are cut to what a field holds."""
+    """Set the field of a plain keyword; bounds of sizes are cut to the range of the field."""
     field = PLAIN[keyword]
     if field.startswith(("min_", "max_")):
         value = max(_INT64_MIN, min(int(value), _INT64_MAX))
@@ -56,14 +56,14 @@ def set_extensions(entries: Any, values: View) -> None:
 
 
 def set_external_docs(message: Any, value: View) -> None:
-    """Set a reference to documentation elsewhere."""
+    """Set a reference to external documentation."""
     message.external_docs.SetInParent()
     message.external_docs.description = value.get("description") or ""
     message.external_docs.url = value.get("url") or ""
 
 
 def set_keywords(message: Any, schema: View, nested: Keywords) -> None:
-    """Set the fields of a schema's keywords: the plain ones, and those that are written by their own."""
+    """Set the fields of a schema's keywords: plain ones, and those with a setter in ``nested``."""
     for keyword, value in schema.items():
         if keyword in PLAIN:
             set_plain(message, keyword, value)
@@ -100,7 +100,7 @@ COMMON: Keywords = {
 
 
 def properties_by(schema: Setter) -> Setter:
-    """Return what sets named schemas, each by the function given."""
+    """Return the setter of named schemas, given the setter of one."""
 
     def set_properties(message: Any, properties: Mapping[str, View]) -> None:
         message.properties.SetInParent()

@@ -17,7 +17,7 @@ _OWN = (
     "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io", "resource.k8s.io",
     "flowcontrol.apiserver.k8s.io", "storagemigration.k8s.io",
 )  # fmt: skip
-"""The groups of the server itself by the priorities that upstream gives them; clients take the first that fits."""
+"""The server's own groups by upstream's priorities; clients take the first that fits."""
 
 
 class Published(Struct, frozen=True):
@@ -44,9 +44,10 @@ ByVersion = Mapping[str, Mapping[str, Sequence[Published]]]
 
 
 def published(catalog: Catalog) -> ByVersion:
-    """Return what is established as group → version → resources: groups and versions in their order, resources by name.
+    """Return the established resources: group → version → resources.
 
-    The groups of the server itself come first (DIS-107); the core group is the empty name.
+    Groups and versions are in their order, resources sorted by name. The server's own groups come first (DIS-107); the
+    core group is the empty name.
     """
     return catalog.remember("discovery.published", _published)
 
@@ -86,7 +87,7 @@ def group_list(catalog: Catalog) -> Document:
 
 
 def group(catalog: Catalog, name: str) -> Document | None:
-    """Return the APIGroup document of ``/apis/<group>``, None when there is no such group."""
+    """Return the APIGroup document of ``/apis/<group>``, or None if there is no such group."""
     versions = published(catalog).get(name) if name != CORE else None
     if versions is None:
         return None
@@ -99,7 +100,7 @@ def _group(name: str, versions: Mapping[str, object]) -> Document:
 
 
 def resource_list(catalog: Catalog, group: str, version: str) -> Document | None:
-    """Return the APIResourceList document of a group-version, None when nothing is served there (DIS-105)."""
+    """Return the APIResourceList document of a group-version, or None if it is not served (DIS-105)."""
     found = published(catalog).get(group, {}).get(version)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Path items as both OpenAPI versions have them, around operations and parameters that each writes its own way."""
+"""Write path items of both OpenAPI versions; operations and parameters have a writer for each version."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -11,11 +11,14 @@ from apiext.discovery.operations import Operation, PathItem
 from apiext.documents.document import Document
 
 Parameters = Callable[[str, str], Any]
-"""Writes the parameter of a key for a kind: as a document, or encoded already."""
+"""(key, kind) → the parameter, as a document or as JSON."""
 
 
 class Paths:
-    """Writes path items of one OpenAPI version; ``operation`` is given a kind and what writes its parameters."""
+    """The writer of path items of one OpenAPI version.
+
+    ``operation`` is called with a kind and the writer of parameters.
+    """
 
     def __init__(
         self, operation: Callable[[Operation, str, Parameters], Document], parameter: Callable[[str, str], Document]
@@ -39,7 +42,7 @@ class Paths:
         return found
 
     def _encoded(self, key: str, kind: str) -> orjson.Fragment:
-        return self._remembered(key, kind if key == "name" else "")  # only that of the name identifies the kind
+        return self._remembered(key, kind if key == "name" else "")  # only the parameter of the name contains the kind
 
     def _fragment(self, key: str, kind: str) -> orjson.Fragment:
         return orjson.Fragment(orjson.dumps(self._parameter(key, kind)))

@@ -1,4 +1,4 @@
-"""OpenAPI v2: one document of everything served, as JSON and as the protobuf that kubectl reads (OAS-001, OAS-005)."""
+"""Make the OpenAPI v2 document of all resources, as JSON and as the protobuf that kubectl reads (OAS-001, OAS-005)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -22,7 +22,7 @@ from apiext.documents.encoding import encode_in_order
 
 
 class _Part(Struct):
-    """The part of one served version: encoded fields, and the same as protobuf once requested."""
+    """The part of one served version: encoded fields, and protobuf after the first request for it."""
 
     paths: bytes
     definitions: bytes
@@ -30,7 +30,7 @@ class _Part(Struct):
 
 
 _PARTS: WeakKeyDictionary[ServedVersion, _Part] = WeakKeyDictionary()
-"""Parts live as long as their version is served, so a changed definition rebuilds only its own."""
+"""Parts live as long as their version is served, so a changed definition rebuilds only its own part."""
 
 
 def document(catalog: Catalog, version: str) -> Tagged:
@@ -51,7 +51,7 @@ def tag(catalog: Catalog, version: str) -> str:
 
 
 def definitions(catalog: Catalog) -> dict[str, bytes]:
-    """Return the definitions that the document is made of, each with what it depends on."""
+    """Return the definitions in the document: name → the digest of its published parts."""
     return made_of(_everything(catalog))
 
 
@@ -62,7 +62,7 @@ def _everything(catalog: Catalog) -> Iterator[Published]:
 
 
 def _own(catalog: Catalog) -> list[PathItem]:
-    """Return the paths that the server answers itself."""
+    """Return the paths of the server itself."""
     lists = [
         item
         for group, versions in published(catalog).items()
@@ -120,7 +120,7 @@ def _part(served: ServedVersion) -> _Part:
 
 
 def _protobuf(catalog: Catalog, version: str) -> Iterable[bytes]:
-    # Serialised messages of one type merge by concatenation.
+    # Serialized messages of one type merge by concatenation.
     head = openapi_v2_proto.document(
         {}, _types(_models(catalog)), shared_parameters(), title=types.TITLE, version=version
     )

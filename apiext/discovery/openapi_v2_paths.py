@@ -1,4 +1,4 @@
-"""Paths, operations and parameters as OpenAPI v2 writes them (OAS-007, OAS-008)."""
+"""Write paths, operations and parameters of OpenAPI v2 (OAS-007, OAS-008)."""
 
 from collections.abc import Callable
 
@@ -8,18 +8,21 @@ from apiext.discovery.operations import Operation
 from apiext.discovery.schemas import V2_PREFIX, reference
 from apiext.documents.document import Document, View
 
-_PATCH_BODY = "body-78PwaGsr"  # names under which upstream shares the two bodies that never change
+_PATCH_BODY = "body-78PwaGsr"  # upstream's names of the two shared bodies, which never change
 _DELETE_BODY = "body-2Y1dVQaQ"
 
 
 def _parameter(key: str, kind: str) -> Document:
-    """Return a parameter; dryRun and fieldValidation are written out, where kubectl looks for them."""
+    """Return a parameter.
+
+    dryRun and fieldValidation are written out, since kubectl reads them there.
+    """
     known = types.data().parameters[key]
     return _to_shared(known.shared) if known.shared else _written_out(known, kind)
 
 
 def shared_parameters() -> dict[str, View]:
-    """Return the parameters that operations refer to, by name."""
+    """Return the shared parameters by name."""
     found: dict[str, View] = {
         _DELETE_BODY: {"name": "body", "in": "body", "schema": {"$ref": V2_PREFIX + types.DELETE_OPTIONS}},
         _PATCH_BODY: _body(types.PATCH),

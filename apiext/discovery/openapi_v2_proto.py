@@ -1,4 +1,4 @@
-"""An OpenAPI v2 document as protobuf: the same members under gnostic's message types (OAS-001)."""
+"""Encode an OpenAPI v2 document as protobuf, with gnostic's message types (OAS-001)."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -29,7 +29,7 @@ def document(
     title: str = "",
     version: str = "",
 ) -> bytes:
-    """Return a serialised Document of JSON-form parts; without a title it is a part to be appended to another."""
+    """Return a serialized Document of JSON-form parts; without a title, it is to be appended to another."""
     message = _document_class()()
     if title:
         message.swagger = "2.0"

@@ -1,4 +1,4 @@
-"""OpenAPI v3: the index of documents, and a document for each group-version and answer of the server (OAS-002…004)."""
+"""Make the OpenAPI v3 index, and a document for each group-version and path of the server (OAS-002…004)."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -33,7 +33,7 @@ class _Page(Struct, frozen=True):
 
 
 class _Part(Struct):
-    """The part of one served version in its document: encoded fields; protobuf once requested."""
+    """The part of one served version in its document: encoded fields, and protobuf after the first request for it."""
 
     paths: bytes
     schemas: bytes
@@ -41,7 +41,7 @@ class _Part(Struct):
 
 
 _PARTS: WeakKeyDictionary[ServedVersion, _Part] = WeakKeyDictionary()
-"""Parts live as long as their version is served, so a changed definition rebuilds only its own."""
+"""Parts live as long as their version is served, so a changed definition rebuilds only its own part."""
 
 
 def index(catalog: Catalog, version: str) -> Tagged:
@@ -50,9 +50,9 @@ def index(catalog: Catalog, version: str) -> Tagged:
 
 
 def document(catalog: Catalog, path: str, version: str) -> Tagged | None:
-    """Return a document as JSON, None when it is not there; its ETag is the quoted hash of the index.
+    """Return a document as JSON, or None if it does not exist; its ETag is the quoted hash of the index.
 
-    ``path`` is ``apis/<group>/<version>``, ``api/v1``, or one of ``own_paths.pages``; ``version`` the server's.
+    ``path`` is ``apis/<group>/<version>``, ``api/v1``, or one of ``own_paths.pages``. ``version`` is the server's.
     """
     page = _pages(catalog, version).get(path)
     if page is None:
@@ -69,7 +69,7 @@ def protobuf(catalog: Catalog, path: str, version: str) -> Tagged | None:
 
 
 def document_tag(catalog: Catalog, path: str, version: str) -> str | None:
-    """Return the ETag of a document without building it, None when it is not there."""
+    """Return the ETag of a document without building it, or None if the document does not exist."""
     page = _pages(catalog, version).get(path)
     if page is None:
         return None
@@ -77,7 +77,7 @@ def document_tag(catalog: Catalog, path: str, version: str) -> str | None:
 
 
 def definitions(catalog: Catalog, path: str, version: str) -> dict[str, bytes]:
-    """Return the definitions that a document is made of, each with what it depends on."""
+    """Return the definitions in a document: name → the digest of its published parts."""
     page = _pages(catalog, version).get(path)
     return made_of(page.served) if page is not None else {}
 
@@ -111,7 +111,7 @@ def _tag(path: str, page: _Page) -> str:
 
 
 def _shared(page: _Page) -> list[tuple[str, ...]]:
-    """Return the sets of shared types that a document needs: keys of what ``_types`` returns."""
+    """Return the sets of shared types that a document needs, as keys of ``_types``."""
     scale = any(endpoint.model is SCALE_MODEL for one in page.served for endpoint in one.version.endpoints.values())
     models = {model for item in page.own for one in item.operations for model in one.answers.values()}
     if any(one.version.model.typed and "watch" in one.version.published.verbs for one in page.served):
@@ -125,7 +125,7 @@ def _shared(page: _Page) -> list[tuple[str, ...]]:
 
 @lru_cache(limits.DOCUMENTS_KEPT)
 def _own_within(models: tuple[str, ...]) -> frozenset[str]:
-    """Return the types of the server's own answers that models refer to."""
+    """Return the types of the server's own answers to which models refer."""
     return frozenset(types.referred_to(model_schemas(models, v2=False)))
 
 
@@ -172,7 +172,7 @@ def _part(served: ServedVersion) -> _Part:
 
 
 def _protobuf(page: _Page) -> list[bytes]:
-    # Serialised messages of one type merge by concatenation.
+    # Serialized messages of one type merge by concatenation.
     own = {item.path: PATHS.item(item) for item in page.own}
     return [
         openapi_v3_proto.head(*page.about),

@@ -1,4 +1,4 @@
-"""Paths and operations as OpenAPI v3 writes them (OAS-007, OAS-008)."""
+"""Write paths and operations of OpenAPI v3 (OAS-007, OAS-008)."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from apiext.documents.document import Document
 
 
 def _parameter(key: str, kind: str) -> Document:
-    """Return a parameter; only that of the name knows the kind."""
+    """Return a parameter; only that of the name contains the kind."""
     known = types.data().parameters[key]
     found: Document = {
         "name": known.name,

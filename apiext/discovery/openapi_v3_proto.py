@@ -1,4 +1,4 @@
-"""An OpenAPI v3 document as protobuf: the same members under gnostic's message types (OAS-002)."""
+"""Encode an OpenAPI v3 document as protobuf, with gnostic's message types (OAS-002)."""
 
 from collections.abc import Mapping
 from functools import cache, partial
@@ -22,7 +22,7 @@ def _document_class() -> Any:
 
 
 def head(title: str, version: str) -> bytes:
-    """Return a serialised Document with nothing but its head."""
+    """Return a serialized Document that has only a head."""
     message = _document_class()(openapi="3.0.0")
     message.info.title, message.info.version = title, version
     serialised: bytes = message.SerializeToString()
@@ -30,7 +30,7 @@ def head(title: str, version: str) -> bytes:
 
 
 def document(paths: Mapping[str, View], schemas: Mapping[str, View]) -> bytes:
-    """Return a serialised Document of JSON-form parts, to be appended to a head."""
+    """Return a serialized Document of JSON-form parts, to be appended to a head."""
     message = _document_class()()
     for name, item in paths.items():
         _path_item(message.paths.path.add(name=name).value, item)
@@ -118,7 +118,7 @@ def _additional(message: Any, values: Any) -> None:
 
 
 def _default(message: Any, value: Any) -> None:
-    message.default.SetInParent()  # upstream: objects and lists leave it empty
+    message.default.SetInParent()  # as upstream: empty for objects and lists
     if isinstance(value, bool):
         message.default.boolean = value
     elif isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""The paths and operations of a served version, before they are written as OpenAPI v2 or v3 (OAS-007, OAS-008)."""
+"""List the paths and operations of a served version, independent of the OpenAPI version (OAS-007, OAS-008)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -41,16 +41,16 @@ _INSTEAD = "deprecated: use the 'watch' parameter with a list operation instead"
 
 
 class Action(Struct, frozen=True):
-    """A kind of operation: the verb that allows it, its method, words, parameters, answers and kind of body."""
+    """A kind of operation: its verb, method, words, parameters, answer codes and kind of body."""
 
     verb: str
     method: str
     name: str  # x-kubernetes-action
-    word: str  # the beginning of its operationId
+    word: str  # the first word of its operationId
     phrase: str  # its description; {sub} is " status of" or nothing, {article} is " a ", or a space before plurals
     parameters: tuple[str, ...]
     codes: tuple[int, ...]
-    body: str = ""  # itself, patch, delete options, or none
+    body: str = ""  # the object (itself), patch, delete options, or empty for none
 
 
 _COLLECTION = (
@@ -91,7 +91,7 @@ _WATCH_ONE = Action(
 
 
 class Operation(Struct, frozen=True):
-    """One operation of a path; ``gvk`` is (group, version, kind), None for what the server answers itself."""
+    """One operation of a path; ``gvk`` is (group, version, kind), or None for the server's own paths."""
 
     method: str
     action: str
@@ -112,9 +112,9 @@ class Operation(Struct, frozen=True):
             yield code, _DESCRIPTIONS[code], model
 
     def extensions(self, as_map: bool = False) -> Document:
-        """Return what is said of the operation in Kubernetes' own words.
+        """Return the extensions (``x-kubernetes-…``) of the operation.
 
-        ``as_map``: with the members of the kind in their order, for upstream reads and writes it as a map.
+        ``as_map``: the fields of the kind are sorted, since upstream decodes and encodes it as a map.
         """
         if self.gvk is None:
             return {}
@@ -124,7 +124,7 @@ class Operation(Struct, frozen=True):
 
 
 class PathItem(Struct, frozen=True):
-    """One path with its operations, the parameters they have in common by name, and the kind that it is about."""
+    """One path with its operations, the names of their common parameters, and its kind."""
 
     path: str
     operations: tuple[Operation, ...]
@@ -163,7 +163,7 @@ def path_items(served: ServedVersion) -> list[PathItem]:
 
 
 def _watch_paths(served: ServedVersion, root: str, below: str, everywhere: tuple[str, ...]) -> Iterator[PathItem]:
-    """Yield the old paths of watches, which only kinds with a Go type have."""
+    """Yield the deprecated watch paths, which only kinds with a Go type have."""
     list_all = _operation(served, _WATCH_LIST, None, "List")
     yield _path(served, f"{root}/watch/{below}", [list_all], everywhere)
     one = _operation(served, _WATCH_ONE, None, "")
@@ -184,7 +184,7 @@ def _allowed(
 
 
 def _path(served: ServedVersion, path: str, operations: Sequence[Operation], parameters: tuple[str, ...]) -> PathItem:
-    """Return the path with the parameters that all its operations have moved to itself."""
+    """Return the path; parameters that all its operations have are moved to the path."""
     common = set.intersection(*(set(one.parameters) for one in operations)) if operations else set()
     trimmed = tuple(
         replace(one, parameters=tuple(name for name in one.parameters if name not in common)) for one in operations
@@ -218,14 +218,14 @@ def _operation(served: ServedVersion, action: Action, endpoint: Endpoint | None,
 
 
 def _gvk(served: ServedVersion, endpoint: Endpoint | None) -> tuple[str, str, str]:
-    """Return what an operation is about: for custom resources always the resource's kind, as upstream."""
+    """Return the (group, version, kind) of an operation; as upstream, for custom resources always the resource's."""
     if served.model.typed and endpoint is not None:
         return endpoint.model.group, endpoint.model.version, endpoint.model.kind
     return served.names.group, served.names.version, served.names.kind
 
 
 def _model(served: ServedVersion, endpoint: Endpoint | None) -> str:
-    """Return the model of what an endpoint shows."""
+    """Return the model of the object that an endpoint shows."""
     if endpoint is None or not endpoint.partial:
         return types.model_name(served, served.names.kind)
     return types.typed_model_name(endpoint.model.group, endpoint.model.version, endpoint.model.kind)
@@ -236,7 +236,7 @@ def _answer(served: ServedVersion, action: Action, model: str) -> str:
         return types.model_name(served, served.names.list_kind)
     if action.verb == "watch":
         return types.WATCH_EVENT
-    whole = (  # the operation of namespaces does not say it
+    whole = (  # the operation of namespaces lacks it
         served.traits.returns_deleted and served.names.namespaced and action.verb == "delete"
     )
     return types.STATUS if action.method == "delete" and not whole else model
@@ -260,13 +260,13 @@ def operation_id(word: str, group: str, version: str, subject: str) -> str:
 
 
 def group_words(group: str) -> str:
-    """Return a group as tags and operation ids have it."""
+    """Return a group in the form of tags and operation ids."""
     return group.removesuffix(".k8s.io") if group else "core"
 
 
 @lru_cache(catalog_limits.NAMES_SEEN)
 def identifier(text: str) -> str:
-    """Return letters and digits of the text, each part after the first capitalised."""
+    """Return letters and digits of the text, with each part after the first capitalized."""
     found = []
     capital = False
     for position, char in enumerate(text):
@@ -283,7 +283,10 @@ def _capital(text: str) -> str:
 
 
 def _article(kind: str) -> str:
-    """Return the article between a verb and a kind; upstream takes a kind that ends in one ``s`` for a plural."""
+    """Return the article between a verb and a kind.
+
+    As upstream, a kind that ends in a single ``s`` counts as a plural.
+    """
     if kind.endswith("s") and not kind.endswith("ss"):
         return " "
     return " an " if kind[:1].lower() in ("a", "e", "i", "o", "u") else " a "

@@ -20,9 +20,9 @@ _VERSION = "io.k8s.apimachinery.pkg.version.Info"
 
 
 def pages(catalog: Catalog) -> Mapping[str, PathItem]:
-    """Return the paths of discovery and of the version by the name of the document that each has for itself.
+    """Return the paths of discovery and of the version, by the name of the document for each.
 
-    Only the server's own groups have one, as upstream.
+    As upstream, only the server's own groups have one.
     """
     found = {
         "api": _get("/api/", "getCoreAPIVersions", "get available API versions", "core", f"{_META}.APIVersions"),
@@ -38,7 +38,7 @@ def pages(catalog: Catalog) -> Mapping[str, PathItem]:
 
 
 def resources(catalog: Catalog, group: str, version: str) -> list[PathItem]:
-    """Return the path of a group-version's list of resources; none for groups of definitions, as upstream."""
+    """Return the path of a group-version's resource list; as upstream, none for groups of definitions."""
     if group not in catalog.builtin_groups or version not in published(catalog).get(group, ()):
         return []
     path = f"/apis/{group}/{version}/" if group else f"/api/{version}/"

@@ -1,4 +1,4 @@
-"""Discovery documents as Kubernetes' protobuf (DIS-101, DIS-106)."""
+"""Encode discovery documents as Kubernetes' protobuf (DIS-101, DIS-106)."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -9,11 +9,11 @@ from apiext.documents.document import View
 
 _PREFIX = b"k8s\x00"
 _GO_LISTS: Mapping[tuple[str, str], str] = {("APIResource", "verbs"): "items"}
-"""Lists that have a type of their own, with the field that holds them."""
+"""Kinds of lists → the field of their items."""
 
 
 def encode(document: View) -> bytes:
-    """Return the enveloped message of a discovery document; LookupError for a kind that is none."""
+    """Return the enveloped message of a discovery document. Raise LookupError for another kind."""
     kind = document["kind"]
     message = _class(kind)()
     _fill(message, document)
@@ -29,7 +29,7 @@ def _class(name: str) -> Any:
 
 
 def _fill(message: Any, values: View) -> None:
-    """Set the fields of a message; Go writes structs and texts of its own always, empty or not."""
+    """Set the fields of a message; as Go, write structs and strings even if they are empty."""
     for field in message.DESCRIPTOR.fields:
         value = values.get(field.name)
         if field.is_repeated:

@@ -1,4 +1,4 @@
-"""The published schema of a served version in OpenAPI v3 and v2 (OAS-003…006, OAS-010)."""
+"""Publish the schema of a served version in OpenAPI v3 and v2 (OAS-003…006, OAS-010)."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -71,22 +71,22 @@ _ZERO_COUNTS = frozenset(
 
 
 def kinds(served: ServedVersion, *, v2: bool) -> dict[str, Document]:
-    """Return the published schemas of a served version by model name: its kind, its list, and those of endpoints."""
+    """Return the published schemas of a version by model name: those of its kind, its list, its endpoints."""
     found = {types.model_name(served, served.names.kind): object_schema(served, v2=v2)}
     if "list" in served.published.verbs:
         found[types.model_name(served, served.names.list_kind)] = list_schema(served, v2=v2)
     for one in served.endpoints.values():
         model = one.model
-        if one.partial and (schema := model.schema()) is not None:  # a Scale is published once for all
+        if one.partial and (schema := model.schema()) is not None:  # a Scale is published once for all resources
             name = types.typed_model_name(model.group, model.version, model.kind)
             found[name] = _object(schema, v2) | _named(model.group, model.version, model.kind)
-    if served.model.typed and not v2:  # v2 has all of these types once for all groups
+    if served.model.typed and not v2:  # v2 has all of these types once, for all groups
         found |= types.own_types(types.referred_to(found))
     return found
 
 
 def model_names(served: Iterable[ServedVersion]) -> tuple[str, ...]:
-    """Return the names of the models that served versions refer to without owning them, sorted."""
+    """Return the sorted names of models that served versions refer to, without their own."""
     own: set[str] = set()
     todo: set[str] = set()
     for one in served:
@@ -102,7 +102,7 @@ def model_names(served: Iterable[ServedVersion]) -> tuple[str, ...]:
 
 @cache
 def _with_models() -> frozenset[str]:
-    """Return the groups of built-in kinds whose types are models of their own."""
+    """Return the groups of built-in kinds whose types are separate models."""
     return frozenset(row.group for row in rows() if types_of(row.types).models)
 
 
@@ -112,7 +112,7 @@ def _models_within(name: str) -> frozenset[str]:
 
 
 def model_schemas(names: Iterable[str], *, v2: bool) -> dict[str, Document]:
-    """Return the published schemas of models by their names."""
+    """Return the published schemas of models by name."""
     found: dict[str, Document] = {}
     for name in names:
         _package, _, kind = name.rpartition(".")
@@ -123,11 +123,11 @@ def model_schemas(names: Iterable[str], *, v2: bool) -> dict[str, Document]:
 
 
 def object_schema(served: ServedVersion, *, v2: bool) -> Document:
-    """Return the published schema of a kind; without a (structural) schema it is a bare object (OAS-003)."""
+    """Return the published schema of a kind; without a structural schema it is a bare object (OAS-003)."""
     schema = served.model.open_api
     anything = v2 and (served.published.preserve or (schema or {}).get(_PRESERVE))
     if not schema or anything or not (served.model.typed or _publishable(schema)):
-        found: Document = {"type": "object"}  # properties here would make kubectl refuse all others
+        found: Document = {"type": "object"}  # with properties here, kubectl would refuse all other fields
     else:
         found = _object(schema, v2)
         _merged(found, served.model.merge_keys)
@@ -139,7 +139,7 @@ def _publishable(schema: View) -> bool:
 
 
 def _object(schema: View, v2: bool) -> Document:
-    """Return a published schema with the members that all objects have."""
+    """Return a published schema with the fields that all objects have."""
     found = _published(schema, v2)
     own: Document = {
         "apiVersion": {"description": types.API_VERSION, "type": "string"},
@@ -148,7 +148,7 @@ def _object(schema: View, v2: bool) -> Document:
     }
     declared = found.get("properties", {})
     properties = declared | own
-    if _is_embedded(found, v2):  # a root may be one, too: then it is described like an embedded object
+    if _is_embedded(found, v2):  # a root can be an embedded resource, too; it is described as one then
         properties |= {name: declared[name] for name in own}
     return found | {"properties": dict(sorted(properties.items()))}
 
@@ -188,9 +188,9 @@ def _extensions(served: ServedVersion, kind: str) -> Document:
 
 
 def _merged(found: Document, keys: Mapping[str, str]) -> None:
-    """Add the merge keys of lists for strategic merge patch: dotted path → key, empty for a set.
+    """Add the merge keys of lists for strategic merge patches: dotted path → key, empty for a set.
 
-    Lists within models of their own are left out: those models say it.
+    Lists inside separate models are left out: those models have the keys.
     """
     for path, key in keys.items():
         at: Document | None = found
@@ -213,7 +213,10 @@ def _described_reference(description: str, model: str, v2: bool) -> Document:
 
 
 def _published(schema: View, v2: bool, in_junctor: bool = False) -> Document:
-    """Return the published form of a schema: known keywords only, int-or-string in full, embedded types added."""
+    """Return the published form of a schema.
+
+    It has only known keywords, int-or-string in full, and embedded types.
+    """
     if v2 and (reference := types.reference_in_v2(schema)) is not None:
         return reference
     found: Document = {key: value for key, value in schema.items() if key in _AS_IS and _counts(key, value)}
@@ -236,7 +239,7 @@ def _is_embedded(found: View, v2: bool) -> bool:
 
 
 def _counts(key: str, value: Any) -> bool:
-    """Report whether Go writes a value: it leaves out empty ones, but not zeros of pointers."""
+    """Return whether Go writes a value: it omits empty ones, except zeros of pointers."""
     if not value and key == "externalDocs":
         return value is not None
     return value is not None and (bool(value) or (key in _ZERO_COUNTS and value == 0 and value is not False))
@@ -247,7 +250,7 @@ def _below(found: Document, schema: View, v2: bool, in_junctor: bool) -> None:
         found["properties"] = {name: _published(below, v2, in_junctor) for name, below in schema["properties"].items()}
     if isinstance(schema.get("items"), dict):
         found["items"] = _published(schema["items"], v2, in_junctor)
-    values = None if in_junctor else schema.get("additionalProperties")  # false there is validated, and not published
+    values = None if in_junctor else schema.get("additionalProperties")  # false is validated there, but not published
     if isinstance(values, dict):
         found["additionalProperties"] = _published(values, v2)
     elif values is not None:
@@ -265,7 +268,7 @@ def _below(found: Document, schema: View, v2: bool, in_junctor: bool) -> None:
 def _unfold(found: Document) -> None:
     """Describe an int-or-string with standard keywords (OAS-004)."""
     branches = found.get("allOf", [])
-    if any("$ref" in branch for branch in branches):  # a built-in kind's: the type says it
+    if any("$ref" in branch for branch in branches):  # in a built-in kind, the referenced type describes it
         found.pop(_INT_OR_STRING, None)
         return
     said = [found.get("anyOf"), *(branch.get("anyOf") for branch in branches[:1])]
@@ -278,7 +281,7 @@ def _unfold(found: Document) -> None:
 
 
 def _reduce(found: Document, schema: View) -> None:
-    """Remove keywords that OpenAPI v2, or kubectl's reader of it, does not support (OAS-005)."""
+    """Delete keywords that OpenAPI v2, or kubectl's parser of it, does not support (OAS-005)."""
     if found.pop("nullable", False):
         for key in ("type", "items", "properties"):
             found.pop(key, None)

@@ -1,4 +1,4 @@
-"""A document as it is sent: bytes in parts, and the ETag for conditional requests."""
+"""A document as sent: bytes in parts, and the ETag for conditional requests."""
 
 import hashlib
 from collections.abc import Iterable
@@ -7,19 +7,19 @@ from msgspec import Struct
 
 
 class Tagged(Struct, frozen=True):
-    """A document and its ETag with its quotes; parts are shared between documents and never copied together."""
+    """A document and its quoted ETag; documents share parts, which are never copied into one."""
 
     parts: tuple[bytes, ...]
     etag: str
 
     @property
     def body(self) -> bytes:
-        """The document in one piece."""
+        """Return the document in one piece."""
         return b"".join(self.parts)
 
 
 def etag(texts: Iterable[bytes]) -> str:
-    """Return an ETag: quoted upper-case hex of the SHA-512 of all texts, one after the other (DIS-107, OAS-001)."""
+    """Return an ETag: quoted upper-case hex of the SHA-512 of the concatenated texts (DIS-107, OAS-001)."""
     digest = hashlib.sha512()
     for text in texts:
         digest.update(text)
@@ -27,7 +27,7 @@ def etag(texts: Iterable[bytes]) -> str:
 
 
 def separated(members: Iterable[bytes]) -> list[bytes]:
-    """Return encoded JSON members with commas between them; an empty one is none."""
+    """Return encoded JSON members with commas between them; empty ones are skipped."""
     found: list[bytes] = []
     for member in members:
         if member:
@@ -36,5 +36,5 @@ def separated(members: Iterable[bytes]) -> list[bytes]:
 
 
 def joined(members: Iterable[tuple[str, bytes]]) -> bytes:
-    """Return named, encoded JSON values as members in one piece, without braces."""
+    """Return named, encoded JSON values as the members of one object, without braces."""
     return b",".join(b'"%b":%b' % (name.encode(), value) for name, value in members)

@@ -1,4 +1,4 @@
-"""Shared parts of OpenAPI documents: parameters and types of the data file, names of models (OAS-006, OAS-011)."""
+"""Shared parts of OpenAPI documents: parameters, types, and names of models (OAS-006, OAS-011)."""
 
 import hashlib
 import re
@@ -25,7 +25,7 @@ DELETE_OPTIONS = f"{META}.DeleteOptions"
 PATCH = f"{META}.Patch"
 WATCH_EVENT = f"{META}.WatchEvent"
 SCALE = "io.k8s.api.autoscaling.v1.Scale"
-_PACKAGES = {  # Go packages that are not called as the first part of their group
+_PACKAGES = {  # Go packages whose names differ from the first part of their group
     "": "io.k8s.api.core",
     "apiextensions.k8s.io": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
 }
@@ -52,7 +52,7 @@ EMBEDDED_KIND = (
 
 
 class Parameter(Struct, frozen=True):
-    """A parameter; ``shared`` is the name under which OpenAPI v2 lists it once, empty when it is written out."""
+    """A parameter; ``shared`` is its name among OpenAPI v2's shared parameters, empty if it is written out."""
 
     name: str
     place: str
@@ -63,8 +63,10 @@ class Parameter(Struct, frozen=True):
 
 
 class Data(Struct, frozen=True):
-    """The data files: parameters by key; the types that all groups share, and those of the server's own answers, in
-    OpenAPI v3 form by model name; and a text that changes with all of them.
+    """The content of the data files.
+
+    ``parameters`` are by key. ``schemas`` are the types of all groups, and ``own`` those of the server's own answers,
+    in OpenAPI v3 form by model name. ``digest`` is a text that changes with the files.
     """
 
     parameters: Mapping[str, Parameter]
@@ -93,9 +95,9 @@ def data() -> Data:
 
 
 def model_name(served: ServedVersion, kind: str) -> str:
-    """Return the name of a kind's model: reversed group, version, kind (OAS-006).
+    """Return the model name of a kind: reversed group, version, kind (OAS-006).
 
-    Kinds with a Go type are named after their package; no other kind gets a name from there (OAS-011).
+    Kinds with a Go type are named after their package; no other kind gets such a name (OAS-011).
     """
     if served.model.typed:
         return typed_model_name(served.names.group, served.names.version, kind)
@@ -104,18 +106,18 @@ def model_name(served: ServedVersion, kind: str) -> str:
 
 
 def typed_model_name(group: str, version: str, kind: str) -> str:
-    """Return the name of the model of a kind that has a Go type."""
+    """Return the model name of a kind that has a Go type."""
     package = _PACKAGES.get(group) or f"io.k8s.api.{group.partition('.')[0]}"
     return f"{package}.{version}.{kind}"
 
 
 def shared_types(*, scale: bool) -> Mapping[str, View]:
-    """Return the types that every group-version needs, those of Scale only on request."""
+    """Return the types that every group-version needs; those of Scale only with ``scale``."""
     return {name: schema for name, schema in data().schemas.items() if scale or not name.startswith(SCALE)}
 
 
 def own_types(models: Iterable[str]) -> dict[str, Document]:
-    """Return these types of ``openapi_own.yaml`` with the types that they contain; ignore others."""
+    """Return these types of ``openapi_own.yaml``, with the types that they contain; other names are ignored."""
     found: dict[str, Document] = {}
     todo = [name for name in models if name in data().own]
     while todo:
@@ -127,7 +129,7 @@ def own_types(models: Iterable[str]) -> dict[str, Document]:
 
 
 def referred_to(value: Any) -> list[str]:
-    """Return the types of ``openapi_own.yaml`` that a schema refers to."""
+    """Return the types of ``openapi_own.yaml`` to which a schema refers."""
     text = orjson.dumps(value)
     return [name for name in data().own if f'/{name}"'.encode() in text]
 
@@ -136,13 +138,16 @@ _MODEL = re.compile(rb'"#/components/schemas/(io\.k8s\.[^"]+)"')
 
 
 def models_in(value: Any) -> set[str]:
-    """Return the models of built-in kinds' types that a schema refers to."""
+    """Return the models of built-in kinds' types to which a schema refers."""
     files = model_files()
     return {name for found in _MODEL.findall(orjson.dumps(value)) if (name := found.decode()) in files}
 
 
 def in_v2(schema: View) -> Document:
-    """Return a shared type in OpenAPI v2 form: plain references, no defaults, a text for what may be one or another."""
+    """Return a shared type in OpenAPI v2 form.
+
+    It has plain references and no defaults; a union of types becomes a string.
+    """
     if "oneOf" in schema:
         return {**{key: value for key, value in schema.items() if key != "oneOf"}, "type": "string"}
     return {key: _v2_value(key, value) for key, value in schema.items() if key != "default"}
@@ -161,7 +166,7 @@ def _v2_property(schema: View) -> Document:
 
 
 def reference_in_v2(schema: View) -> Document | None:
-    """Return the OpenAPI v2 form of a schema that only refers to a type, None for any other."""
+    """Return the OpenAPI v2 form of a schema that is only a reference, or None for any other."""
     only = list(schema.get("allOf") or ())
     target = only[0].get("$ref") if len(only) == 1 else schema.get("$ref")
     if target is None:

@@ -47,7 +47,7 @@ class Operations(Protocol):
     async def list(self, call: Call) -> Page:
         """Return a page of a collection."""
 
-    def unshown(self, call: Call, entry: Entry, error: Unreadable) -> Exception:
+    def undecodable_list(self, call: Call, entry: Entry, error: Unreadable) -> Exception:
         """Return the error of a read of an object that its version cannot show."""
 
     async def unshown_list(self, call: Call, page: Page, error: Unreadable) -> Exception:
@@ -121,13 +121,13 @@ class VerbOperations:
         """Return a page of a collection."""
         return api.list_objects(self._verbs, call)
 
-    def unshown(self, call: Call, entry: Entry, error: Unreadable) -> Exception:
+    def undecodable_list(self, call: Call, entry: Entry, error: Unreadable) -> Exception:
         """Return the error of a read of an object that its version cannot show."""
         return converting.undecodable(self._verbs, call, (entry,), error)
 
     def unshown_list(self, call: Call, page: Page, error: Unreadable) -> Coroutine[Any, Any, Exception]:
         """Return the error of a list with such objects."""
-        return converting.unshown(self._verbs, call, page.listed(), error)
+        return converting.undecodable_list(self._verbs, call, page.listed(), error)
 
     def watch(self, call: Call, frames: Frames, sink: Sink) -> Coroutine[Any, Any, Watcher]:
         """Register the sink; raises StatusError before anything is written."""

@@ -123,7 +123,7 @@ async def _get(resources: Resources, exchange: Exchange, target: Target) -> Answ
     try:
         return await _stored(subject, entry)
     except Unreadable as error:
-        raise resources.operations.unshown(call, entry, error) from error
+        raise resources.operations.undecodable_list(call, entry, error) from error
 
 
 async def _list(resources: Resources, exchange: Exchange, target: Target) -> Answer:
@@ -181,17 +181,17 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
         include = representations.check_include(wanted, exchange.value("includeObject"))
         subject = Subject(served, target.endpoint, wanted, include, resources.clock.now)
     except StatusError:
-        api.judge_watch(_call(exchange, target))  # upstream: options are judged before the form of a stream
+        api.validate_watch(_call(exchange, target))  # upstream: options are judged before the form of a stream
         raise
     if wanted.kind == representations.PARTIAL_LIST:
-        api.judge_watch(_call(exchange, target))
+        api.validate_watch(_call(exchange, target))
         return Reply(200, streams.content_type(subject, way.form(wanted)))  # upstream: such a stream ends at once
     form = way.form(wanted)
     name = (served.names.group, served.names.version, served.names.resource)
     telemetry = resources.telemetry
     frames = streams.frames(subject, telemetry.watch_events.slot(*name), telemetry.watch_event_sizes.slot(*name), form)
     if exchange.method == "HEAD":
-        api.judge_watch(_call(exchange, target))
+        api.validate_watch(_call(exchange, target))
         return Reply(200, streams.content_type(subject, form))
     assert exchange.labels is not None, "routes name what they found"
     running = telemetry.longrunning.slot(*exchange.labels)
@@ -331,7 +331,7 @@ async def _delete(resources: Resources, exchange: Exchange, target: Target) -> A
 
 async def _delete_collection(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     subject, call = _subject(resources, exchange, target), _call(exchange, target)
-    api.judge_list(call)  # upstream: what is to go is judged before the body is read
+    api.validate_list(call)  # upstream: what is to go is judged before the body is read
     options = await _delete_options(resources, exchange, target)
     page, wanted = await resources.operations.begin_collection_delete(call, options)
     reply = await _shown_page(resources, exchange, subject, call, page)
@@ -530,5 +530,5 @@ async def _delete_options(resources: Resources, exchange: Exchange, target: Targ
     except DecodeError as error:
         raise status.bad_request(str(error)) from error
     if duplicates and encoding == JSON:
-        api.judge_members(root_members(raw))
+        api.validate_delete_fields(root_members(raw))
     return document if encoding == JSON else dict(sorted(document.items()))  # YAML is read by way of sorted JSON

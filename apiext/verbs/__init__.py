@@ -1,1 +1,1 @@
-"""The verbs: decisions about objects, where admission, catalog and storage meet."""
+"""The verbs: decide on writes, and read, with admission, catalog and storage."""

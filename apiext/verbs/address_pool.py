@@ -1,4 +1,4 @@
-"""Allocation of services' addresses of one or two families, and of node ports."""
+"""Allocate service addresses of one or two families, and node ports."""
 
 import copy
 import random
@@ -23,17 +23,17 @@ _OTHER_PORT = "provided port is not in the valid range. The range of valid ports
 
 
 class Addresses:
-    """Addresses and ports of stored services by their keys, and the free ones. ``clock()`` is in seconds.
+    """Addresses and ports of stored services, and the free ones; ``clock()`` is in seconds.
 
-    A recently allocated address is not allocated again, since its service may not be stored yet. Two servers that
-    allocate at one moment may allocate the same. Writes of large objects are validated in threads, so a lock guards
-    all of it.
+    A recently allocated address is reserved for a while, since its service may not be stored yet. Two servers that
+    allocate at the same time may allocate the same. A lock guards the pool, since writes of large objects are validated
+    in threads.
     """
 
     def __init__(self, ranges: ServiceRanges | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         ranges = ranges or ServiceRanges()
         self.families = tuple(f"IPv{network.version}" for network in ranges.networks)
-        """The families of addresses that there are; the first is that of services which name none."""
+        """The available address families; the first is the default of services."""
         self._networks = dict(zip(self.families, ranges.networks, strict=True))
         self._ports = ranges.ports
         self._clock = clock
@@ -45,16 +45,17 @@ class Addresses:
 
     @property
     def preview(self) -> "Addresses":
-        """The same pool as a dry run sees it: another text for addresses, and no range of ports (upstream)."""
-        seen = copy.copy(self)  # shares everything that is taken
+        """Return the same pool for a dry run: with another error text, and as upstream without a range of ports."""
+        seen = copy.copy(self)  # shares the allocated addresses
         seen._dry_run = True
         return seen
 
     def put(self, key: str, raw: bytes) -> None:
-        """Take note of a service as it is stored."""
+        """Record a stored service."""
         try:
             taken = tuple(_taken(orjson.loads(raw)["spec"]))
-        except (AttributeError, KeyError, TypeError, ValueError):  # invalid, by another program: readers get the error
+        # invalid, stored by another program; reads report the error
+        except (AttributeError, KeyError, TypeError, ValueError):
             taken = ()
         self.drop(key)
         with self._lock:
@@ -70,7 +71,7 @@ class Addresses:
                     del self._used[one]
 
     def address(self, family: str, name: str) -> str:
-        """Return a free address for the service of a name; 500 when there is none."""
+        """Return a free address for the service of a name. Raise a 500 if there is none."""
         network = self._networks[family]
         found = self._free(lambda number: str(network[number]), self._numbers(family))
         if found is None:
@@ -78,28 +79,28 @@ class Addresses:
         return str(found)
 
     def port(self, but: Collection[int] = ()) -> int:
-        """Return a free port of the nodes, none of those that the service has by now; 500 when there is none."""
+        """Return a free node port, except those in ``but``. Raise a 500 if there is none."""
         found = self._free(lambda number: number, self._ports, but)
         if found is None:
             raise status.internal("failed to allocate a nodePort: range is full")
         return int(found)
 
-    def why_not_address(self, family: str, text: str) -> str:
-        """Tell why a service cannot have the address that it names; an empty text if it can."""
+    def address_error(self, family: str, text: str) -> str:
+        """Return the reason why a service cannot have its requested address, or an empty text."""
         network, address = self._networks[family], address_of(text)
         ends = (network.network_address, *((network.broadcast_address,) if network.version == 4 else ()))
         if address is None or address not in network or address in ends:
             return _OTHER_NETWORK_PREVIEW.format(text, network) if self._dry_run else _OTHER_NETWORK
-        return self._why_taken(str(address), _TAKEN_ADDRESS)
+        return self._taken_error(str(address), _TAKEN_ADDRESS)
 
-    def why_not_port(self, number: int) -> str:
-        """Tell why a service cannot have the port of the nodes that it names; an empty text if it can."""
+    def port_error(self, number: int) -> str:
+        """Return the reason why a service cannot have its requested node port, or an empty text."""
         if number not in self._ports:
             return "" if self._dry_run else _OTHER_PORT.format(self._ports.start, self._ports.stop - 1)
-        return self._why_taken(number, TAKEN_PORT)
+        return self._taken_error(number, TAKEN_PORT)
 
-    def _why_taken(self, wanted: str | int, text: str) -> str:
-        """Return the text if a stored service has it; else reserve it for a moment."""
+    def _taken_error(self, wanted: str | int, text: str) -> str:
+        """Return the text if a stored service has it; else reserve it for a while."""
         with self._lock:
             if wanted in self._used:
                 return text
@@ -113,7 +114,7 @@ class Addresses:
             self._recent.popitem(last=False)
 
     def _numbers(self, family: str) -> range:
-        """Return the places of addresses that are given: not that of the network, nor in IPv4 that of all."""
+        """Return the indices of assignable addresses: without that of the network, and in IPv4 that of broadcasts."""
         size = self._networks[family].num_addresses
         return range(1, min(size - (family == "IPv4"), limits.ADDRESSES_OF_A_FAMILY))
 
@@ -130,7 +131,7 @@ class Addresses:
     def _candidates(
         self, made: Callable[[int], str | int], numbers: range, but: Collection[int]
     ) -> Iterator[str | int]:
-        """Yield what is free: at random, else by number, and at last what was given out a moment ago."""
+        """Yield free ones: at random, else in order, and at last recently allocated ones."""
         for _ in range(limits.ADDRESS_TRIES if numbers else 0):
             found = made(random.choice(numbers))
             if found not in self._used and found not in self._recent:

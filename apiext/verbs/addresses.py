@@ -1,7 +1,7 @@
-"""Addresses and node ports of services: validated, and allocated where a service has none.
+"""Validate the addresses and node ports of services, and allocate missing ones.
 
-Nothing routes to them. Clients wait for them all the same: ``helm --wait`` for an address, operators for ports.
-upstream: core/service/storage/alloc.go; all of this precedes any other check of a service.
+No traffic is routed to them, but clients wait for them: ``helm --wait`` for an address, operators for ports. As
+upstream (core/service/storage/alloc.go), this comes before any other validation of a service.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,8 +22,8 @@ _SEVERAL = "must be 'RequireDualStack' or 'PreferDualStack' when multiple %s are
 _POLICY = "spec.ipFamilyPolicy"
 
 
-class _Wish(NamedTuple):
-    """The requested addresses of a service: those that are named, families, and the family policy."""
+class _Request(NamedTuple):
+    """The requested addresses of a service, their families, and the family policy."""
 
     given: list[str]
     families: list[str]
@@ -31,10 +31,10 @@ class _Wish(NamedTuple):
 
 
 def give(new: Document, old: View | None, free: Addresses, *, dry_run: bool = False) -> Document:
-    """Allocate the missing addresses, by families, and ports of a service, in place; old is None on create.
+    """Allocate the missing addresses and ports of a service, in place; ``old`` is None on create.
 
-    422 for an address that it cannot have, 500 if none is free. A dry run does not report ports outside the range
-    (upstream: portallocator's dry run looks only at allocated ports).
+    Raise a 422 for an address that it cannot have, and a 500 if none is free. A dry run does not report ports outside
+    the range: upstream's portallocator then checks only allocated ports.
     """
     free = free.preview if dry_run else free
     spec, before = new["spec"], (old or {}).get("spec") or {}
@@ -42,15 +42,15 @@ def give(new: Document, old: View | None, free: Addresses, *, dry_run: bool = Fa
         return new
     name = (new.get("metadata") or {}).get("name", "")
     had = before if services.has_address(before) else {}
-    if not _is_left_alone(spec, had):
-        wish = _families(spec, _settled(spec, had, free.families, name), free.families, name)
-        spec |= {"ipFamilies": wish.families, "ipFamilyPolicy": wish.policy}
+    if not _is_unchanged(spec, had):
+        request = _families(spec, _requested(spec, had, free.families, name), free.families, name)
+        spec |= {"ipFamilies": request.families, "ipFamilyPolicy": request.policy}
         if services.is_headless(spec):
             spec.setdefault("clusterIPs", ["None"])
         else:
-            _give_addresses(spec, wish, had, name, free)
-    faults = _give_ports(spec, None if old is None else before, free)
-    faults += _give_checked_port(spec, before, free)
+            _set_addresses(spec, request, had, name, free)
+    faults = _set_ports(spec, None if old is None else before, free)
+    faults += _set_health_check_port(spec, before, free)
     _refuse(name, faults[:1])
     return new
 
@@ -60,16 +60,16 @@ def _refuse(name: str, faults: Sequence[FieldError]) -> None:
         raise status.invalid(GroupKind("", "Service"), name, faults)
 
 
-def _is_left_alone(spec: View, had: View) -> bool:
-    """Tell whether a service that takes what families there are has got some, and nothing about them is changed."""
+def _is_unchanged(spec: View, had: View) -> bool:
+    """Return whether a service has addresses and any family policy, and the write does not change them."""
     said = ("type", "ipFamilyPolicy", "clusterIPs", "ipFamilies")
     return spec.get("ipFamilyPolicy") == _PREFER and all(spec.get(name) == had.get(name) for name in said)
 
 
-def _settled(spec: View, had: View, there: Sequence[str], name: str) -> _Wish:
-    """Return the addresses that a service names, with their families.
+def _requested(spec: View, had: View, available: Sequence[str], name: str) -> _Request:
+    """Return the addresses that a service requests, with their families.
 
-    A service that changes to one family loses the other address, unless the change concerns it.
+    A service that changes to one family loses the other address, unless the write changes addresses, too.
     """
     usual = _REQUIRE if services.is_headless(spec) and not spec.get("selector") else _SINGLE
     policy = spec.get("ipFamilyPolicy") or had.get("ipFamilyPolicy") or usual
@@ -94,54 +94,55 @@ def _settled(spec: View, had: View, there: Sequence[str], name: str) -> _Wish:
                 faults.append(invalid(_POLICY, policy, _SEVERAL % which[0]))
     named = [] if services.is_headless(spec) else given[len(families) :]
     for index, family in enumerate(map(_family_of, named), len(families)):
-        if family not in there:
+        if family not in available:
             faults.append(invalid(item("spec.clusterIPs", index), given, f"{family} is not configured on this cluster"))
         families = [*families, family]
     _refuse(name, faults)
-    return _Wish(given, families, policy)
+    return _Request(given, families, policy)
 
 
-def _families(spec: View, wish: _Wish, there: Sequence[str], name: str) -> _Wish:
-    """Return the wish with all families that the service gets, of those that are there."""
-    given, families, policy = wish
+def _families(spec: View, request: _Request, available: Sequence[str], name: str) -> _Request:
+    """Return the request with all families that the service gets, of those available."""
+    given, families, policy = request
     faults = Errors()
     unbound = services.is_headless(spec) and not spec.get("selector")  # another client sets any addresses
     if not unbound:
-        if policy == _REQUIRE and len(there) < 2:
+        if policy == _REQUIRE and len(available) < 2:
             faults.append(invalid(_POLICY, policy, "this cluster is not configured for dual-stack services"))
         for index, family in enumerate(families):
-            if family not in there:
+            if family not in available:
                 faults.append(invalid(item("spec.ipFamilies", index), family, "not configured on this cluster"))
         _refuse(name, faults)
-    families = families or [there[0]]
-    if policy != _SINGLE and len(families) == 1 and (unbound or len(there) > 1):
+    families = families or [available[0]]
+    if policy != _SINGLE and len(families) == 1 and (unbound or len(available) > 1):
         families = [*families, _OTHER[families[0]]]
-    return _Wish(given, families, policy)
+    return _Request(given, families, policy)
 
 
-def _give_addresses(spec: Document, wish: _Wish, had: View, name: str, free: Addresses) -> None:
-    given = list(wish.given)
+def _set_addresses(spec: Document, request: _Request, had: View, name: str, free: Addresses) -> None:
+    given = list(request.given)
     kept = 2 if had and services.is_headless(had) else len(had.get("ipFamilies") or ())
-    for index, family in enumerate(wish.families):
+    for index, family in enumerate(request.families):
         if index >= len(given):
             given.append(free.address(family, name))
         elif index >= kept:
-            why = free.why_not_address(family, given[index])
-            fault = invalid("spec.clusterIPs", wish.given, f"failed to allocate IP {given[index]}: {why}")
+            why = free.address_error(family, given[index])
+            fault = invalid("spec.clusterIPs", request.given, f"failed to allocate IP {given[index]}: {why}")
             _refuse(name, [fault] if why else [])
     spec |= {"clusterIP": given[0], "clusterIPs": given}
 
 
-def _give_ports(spec: View, before: View | None, free: Addresses) -> list[FieldError]:
-    """Give each port one of the nodes, and return what is wrong with those that are named.
+def _set_ports(spec: View, before: View | None, free: Addresses) -> list[FieldError]:
+    """Set the missing node port of each port; return the errors of requested ones.
 
-    Ports of one number of a new service share theirs, for UDP and TCP; upstream: those of a changed one do not.
+    Ports of a new service with equal numbers share a node port, for UDP and TCP. As upstream, those of a changed one do
+    not.
     """
     if not services.is_outside(spec):
         return []
     ports: Sequence[Document] = spec.get("ports") or ()
     had = {port.get("nodePort") for port in (before or {}).get("ports") or ()}
-    named: dict[int, int] = {}  # number of a port → the first port of the nodes that the service names for it
+    named: dict[int, int] = {}  # number of a port → the first node port that the service requests for it
     for port in ports if before is None else ():
         if port.get("nodePort"):
             named.setdefault(port.get("port", 0), port["nodePort"])
@@ -154,7 +155,7 @@ def _give_ports(spec: View, before: View | None, free: Addresses) -> list[FieldE
         if not wanted and not services.has_node_ports(spec):
             continue
         if wanted and wanted not in had and got.get(number) != wanted:
-            why = TAKEN_PORT if wanted in taken and before is None else free.why_not_port(wanted)
+            why = TAKEN_PORT if wanted in taken and before is None else free.port_error(wanted)
             if why:
                 faults.append(invalid(f"{item('spec.ports', index)}.nodePort", wanted, why))
         port["nodePort"] = wanted or free.port(taken)
@@ -163,15 +164,15 @@ def _give_ports(spec: View, before: View | None, free: Addresses) -> list[FieldE
     return faults
 
 
-def _give_checked_port(spec: Document, before: View, free: Addresses) -> list[FieldError]:
-    """Give a service a port for checks if it gets one now, and return what is wrong with one that is named."""
+def _set_health_check_port(spec: Document, before: View, free: Addresses) -> list[FieldError]:
+    """Set the health-check port of a service if it gets one now; return the errors of a requested one."""
     if not services.is_checked(spec):
         return []
     wanted = spec.get("healthCheckNodePort")
     if not wanted:
         spec["healthCheckNodePort"] = free.port()
     elif not services.is_checked(before):
-        why = free.why_not_port(wanted)
+        why = free.port_error(wanted)
         if any(port.get("nodePort") == wanted for port in spec.get("ports") or ()):
             why = why or TAKEN_PORT
         return [invalid("spec.healthCheckNodePort", wanted, why)] if why else []
@@ -224,7 +225,7 @@ def _family_errors(families: list[str], policy: str) -> Iterator[FieldError]:
 
 
 def _misplaced(given: list[str], families: list[str]) -> Iterator[FieldError]:
-    """Yield the addresses that are not of the family that is named for them."""
+    """Yield the addresses that are not of their requested family."""
     for index, (address, family) in enumerate(zip(given, families, strict=False)):
         if address_of(address) is not None and family in _OTHER and _family_of(address) != family:
             text = f"expected an {family} value as indicated by `ipFamilies[{index}]`"

@@ -1,4 +1,4 @@
-"""The admission plug-ins of a server, with namespaces, webhooks, conversion and authorization."""
+"""Make the admission plug-ins of a server, with their namespaces, webhooks, conversion and authorization."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ def chain(
 ) -> Chain:
     """Return the enabled plug-ins in their order.
 
-    ``posters`` returns the webhook client of a plug-in; ``several`` says that the server has several workers.
+    ``posters`` returns the client of a webhook. ``several`` is true if the server has several workers.
     """
     metrics = Metrics()
     around = Surroundings(
@@ -53,7 +53,7 @@ def chain(
 
 
 class Namespaces:
-    """Finds namespaces for plug-ins (apiext.admission.calls.FindNamespace), each decoded once."""
+    """Find namespaces for plug-ins (apiext.admission.calls.FindNamespace), each decoded once."""
 
     __slots__ = ("_catalog", "_seen", "_store")
 
@@ -85,7 +85,7 @@ class Namespaces:
 
 
 def conversion(converter: Converter) -> Convert:
-    """Return what shows an object in another version: by the definition's webhook if it has one."""
+    """Return the function that converts an object to another version, with the definition's webhook if it has one."""
 
     async def convert(resource: ServedResource, document: View, api_version: str) -> Document:
         if resource.conversion is None:
@@ -104,11 +104,11 @@ def conversion(converter: Converter) -> Convert:
 
 
 def _may(authorizer: Authorizer, user: Requester, asked: "Question") -> tuple[bool, str]:
-    """Return the decision about a user, or about the service account that an expression names."""
+    """Return the authorizer's decision on a user, or on the service account that an expression names."""
     who = user if isinstance(user, User) else User(user.name, tuple(user.groups), user.uid)
     if asked.user:
         namespace = asked.user.removeprefix(ACCOUNT_PREFIX).partition(":")[0]
-        who = User(asked.user, account_groups(namespace))  # upstream: it has not proved who it is
+        who = User(asked.user, account_groups(namespace))  # as upstream: without the groups of authenticated users
     if asked.path is not None:
         decision = authorizer(Attributes(who, asked.verb, asked.path, at_path=True))
     else:

@@ -1,4 +1,4 @@
-"""Every verb, from a decoded request to its answer: what http calls."""
+"""Every verb, from a decoded request to its answer; http calls these functions."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -22,7 +22,7 @@ from apiext.verbs import changes, converting, decoding, identity, limits, owners
 from apiext.verbs import delete as deletes
 from apiext.verbs import watch as watches
 from apiext.verbs.call import Body, Call, Outcome, Page, Verbs
-from apiext.verbs.commit import Decide, commit, nothing
+from apiext.verbs.commit import Decide, commit, no_state
 from apiext.verbs.create import Creation
 from apiext.verbs.errors import of_store
 from apiext.verbs.guarded import renewed
@@ -37,9 +37,9 @@ _JSON, _YAML = "application/json", "application/yaml"
 
 
 async def settle(verbs: Verbs) -> None:
-    """Wait until the catalog reflects every definition stored by now: before a 404 for an unknown resource.
+    """Wait until the catalog reflects every stored definition: before the 404 of an unknown resource.
 
-    Order by revision, not by time; a store that does not answer leaves the catalog as it is.
+    The order is that of revisions, not of time. If the store does not answer, the catalog stays as it is.
     """
     try:
         await verbs.definitions.seen(await verbs.definitions.fresh())
@@ -48,9 +48,9 @@ async def settle(verbs: Verbs) -> None:
 
 
 async def catch_up(verbs: Verbs) -> None:
-    """Wait, at most storage_limits.FRESH_WAIT, until the catalog reflects what other workers have confirmed.
+    """Wait, at most storage_limits.FRESH_WAIT, until the catalog reflects revisions that other workers confirmed.
 
-    Without etcd no worker learns anything new: the catalog stays as it is.
+    Without etcd no worker gets newer revisions, so the catalog stays as it is.
     """
     if verbs.store.connected:
         with suppress(TimeoutError):
@@ -59,9 +59,9 @@ async def catch_up(verbs: Verbs) -> None:
 
 
 async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
-    """After a write of a definition, wait until this server serves it; large answers are made in a thread.
+    """Wait after a write of a definition until this server serves it; make large answers in a thread.
 
-    Other configuration by built-in kinds takes effect in all workers behind the port, too.
+    After a write of other configuration by built-in kinds, wait until all workers of the port use it.
     """
     entry, outcome.served = outcome.entry, call.served
     if call.served.codec.converts and entry is not None:
@@ -80,7 +80,7 @@ async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
 
 
 def get(verbs: Verbs, call: Call) -> Coroutine[Any, Any, Entry]:
-    """Return one object; 404 when there is none."""
+    """Return one object. Raise a 404 if there is none."""
     return read.get(verbs, call, first(call.query, "resourceVersion"))
 
 
@@ -94,22 +94,22 @@ async def open_watch(verbs: Verbs, call: Call, frames: watches.Frames, sink: Sin
     return await watches.open_watch(verbs, call, list_options(call), frames, sink)
 
 
-def judge_list(call: Call) -> ListOptions:
-    """Return the options of a list or watch; 400 and 422 for wrong ones, and for selectors that it cannot have."""
+def validate_list(call: Call) -> ListOptions:
+    """Return the options of a list or watch. Raise a 400 or 422 for invalid options or selectors."""
     options = list_options(call)
     select(call.served, options, call.name)
     return options
 
 
-def judge_watch(call: Call) -> None:
-    """Refuse a watch whose options or selectors are invalid."""
-    read.parse_revision(judge_list(call).resource_version)
+def validate_watch(call: Call) -> None:
+    """Raise the 400 or 422 of a watch with invalid options or selectors."""
+    read.parse_revision(validate_list(call).resource_version)
 
 
 class _Sent:
-    """The body of a create or a PUT, decoded again whenever the definition has changed (decisions/0010).
+    """The body of a create or a PUT, decoded again whenever the definition changed (decisions/0010).
 
-    ``begin(document)`` returns what decides by a decoded body.
+    ``begin(document)`` returns the Decide of a decoded body.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class _Sent:
         self._told = len(call.warnings)
 
     async def decided(self) -> Decide:
-        """Return what decides by the body; a refusal of the body is that of the newest definition."""
+        """Return the Decide of the body. Raise the errors of the newest definition if the body is invalid."""
         while True:
             body = await asyncio.to_thread(self._body.again) if self._decoded else self._body
             self._decoded = True
@@ -140,7 +140,7 @@ class _Sent:
         return self._begin(document)
 
     async def renew(self, changed: GuardChanged | None) -> Decide | None:
-        """Load what changed, and return what decides by it."""
+        """Load the changed definition or namespace, and return the new Decide."""
         if not await renewed(self._verbs, self._call, changed):
             return None
         del self._call.warnings[self._told :]
@@ -158,11 +158,11 @@ async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
         return Creation(verbs, call, document, wanted).decide
 
     sent = _Sent(verbs, call, body, decoding.mode(wanted), begin)
-    return await _served(verbs, call, await commit(verbs, call, nothing, await sent.decided(), sent.renew))
+    return await _served(verbs, call, await commit(verbs, call, no_state, await sent.decided(), sent.renew))
 
 
 async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
-    """Replace the object, or the part that the endpoint shows (WRI-004, WRI-005)."""
+    """Replace the object, or the part of it that the endpoint shows (WRI-004, WRI-005)."""
     converting.enable(verbs, call)
     wanted = write_options(call, "UpdateOptions")
 
@@ -182,7 +182,10 @@ async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
 
 
 async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcome:
-    """Patch the object, or the part that the endpoint shows; ``media_type`` is one that its resource takes."""
+    """Patch the object, or the part of it that the endpoint shows.
+
+    ``media_type`` is one that its resource supports.
+    """
     converting.enable(verbs, call)
     if media_type == ownership.MEDIA_TYPE:
         return await _apply(verbs, call, raw)
@@ -196,7 +199,7 @@ async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcom
 
 
 async def _apply(verbs: Verbs, call: Call, raw: bytes) -> Outcome:
-    """Apply a configuration; only objects themselves are made where there are none (SSA-001)."""
+    """Apply a configuration; only the main endpoint creates a missing object (SSA-001)."""
     wanted = write_options(call, "PatchOptions", apply=True)
     call.size = len(raw)
     application = await _made(_YAML, ownership.Application, call, raw, wanted, verbs.clock)
@@ -209,53 +212,54 @@ async def _apply(verbs: Verbs, call: Call, raw: bytes) -> Outcome:
 
 
 async def _made(encoding: str, make: Callable[[Call, bytes, *Ts], T], call: Call, raw: bytes, *more: *Ts) -> T:
-    """Return what is made of a body: out of a thread when decoding it takes long."""
+    """Return the result of ``make`` for a body; in a thread if decoding the body takes long."""
     if len(raw) < limits.DECODE_INLINE[encoding]:
         return make(call, raw, *more)
     return await asyncio.to_thread(make, call, raw, *more)
 
 
 async def delete(verbs: Verbs, call: Call, document: Document | None) -> Outcome:
-    """Delete one object; ``document`` are the DeleteOptions of the body, None when there is no body (WRI-020)."""
+    """Delete one object; ``document`` are the DeleteOptions of the body, or None without a body (WRI-020)."""
     converting.enable(verbs, call)
     return await _served(verbs, call, await deletes.delete(verbs, call, delete_options(call, document)))
 
 
 async def begin_collection_delete(verbs: Verbs, call: Call, document: Document | None) -> tuple[Page, DeleteOptions]:
-    """Return the page that a list with the same options shows, and the options to delete its objects with (WRI-021).
+    """Return the page of a list with the same options, and the options of deleting its objects (WRI-021).
 
-    The page is the answer. The caller writes it before the first deletion: an object that cannot be shown keeps all of
-    them, and documents of a large collection need not wait in memory for the last one.
+    The page is the answer. The caller writes it before the first deletion, for two reasons. An object that cannot be
+    shown must prevent all deletions. And the documents of a large collection need not stay in memory until the last
+    one.
     """
     options = list_options(call)
     parsed(options)
     wanted = delete_options(call, document)
-    # upstream: a delete without a limit is one with a large one, which decides where a revision is read
+    # as upstream: without a limit a delete has a large one, which decides where a revision is read
     return await read.list_page(verbs, call, replace(options, limit=options.limit or maxsize)), wanted
 
 
 async def delete_listed(verbs: Verbs, call: Call, names: Sequence[tuple[str, str]], options: DeleteOptions) -> None:
-    """Delete the objects of that page, by namespace and name."""
+    """Delete the objects of that page, given by namespace and name."""
     await deletes.delete_each(verbs, call, names, options)
     if call.served.model.typed:
         await verbs.definitions.everywhere(call.served.names.group_resource)
 
 
 def list_options(call: Call) -> ListOptions:
-    """Return the options of a list or watch; 400 and 422 for bad ones (RV-004)."""
+    """Return the options of a list or watch. Raise a 400 or 422 for invalid ones (RV-004)."""
     try:
         found = ListOptions.parse(call.query)
     except OptionsError as error:
         raise status.bad_request(str(error)) from error
     errors = found.errors()
     if errors:
-        parsed(found)  # upstream: selectors are decoded before any option is judged
+        parsed(found)  # as upstream: selectors are parsed before any option is validated
         _refuse(found.kind, errors)
     return found
 
 
 def write_options(call: Call, name: str, *, apply: bool = False) -> WriteOptions:
-    """Return the options of a write; 422 for bad ones (WRI-011)."""
+    """Return the options of a write. Raise a 422 for invalid ones (WRI-011)."""
     if not call.query and not apply:
         return _USUAL[name]
     found = WriteOptions.parse(name, call.query)
@@ -268,7 +272,7 @@ _USUAL_DELETE = DeleteOptions()
 
 
 def delete_options(call: Call, document: Document | None) -> DeleteOptions:
-    """Return the options of a delete: the body's if there is one, else the query's (WRI-018, WRI-020)."""
+    """Return the options of a delete: those of the body, else of the query (WRI-018, WRI-020)."""
     if document is None and not call.query:
         return _USUAL_DELETE
     fault = identity.options_fault(document or {}, "DeleteOptions")
@@ -284,8 +288,11 @@ def delete_options(call: Call, document: Document | None) -> DeleteOptions:
     return found
 
 
-def judge_members(members: Sequence[tuple[str, Any]]) -> None:
-    """400 for DeleteOptions with a member that cannot be read, even if the body has it again: upstream reads both."""
+def validate_delete_fields(members: Sequence[tuple[str, Any]]) -> None:
+    """Raise a 400 for DeleteOptions with a field that cannot be decoded.
+
+    This includes a field that a duplicate key replaces, since upstream decodes both.
+    """
     _, fault = identity.read_type(members)
     if fault:
         raise status.bad_request(fault)
@@ -302,5 +309,5 @@ def _refuse(kind: GroupKind, errors: list[FieldError]) -> None:
 
 
 def _unconditional(call: Call) -> bool:
-    """Return whether a write without a resourceVersion is taken (UPD-004)."""
+    """Return whether a write without a resourceVersion is allowed (UPD-004)."""
     return lens_of(call).partial or call.served.traits.unconditional

@@ -1,4 +1,4 @@
-"""One request as the verbs see it, and what they answer: nothing of HTTP, nothing of etcd."""
+"""A request and its answer in the terms of the verbs, without HTTP and etcd."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
 
 class Client(Protocol):
-    """The connection of a request, as far as a write that waits for other writers needs it."""
+    """The connection of a request, as a write needs it that waits for other writers."""
 
-    waiting: asyncio.Future[None] | None  # gets an exception when the client goes away
+    waiting: asyncio.Future[None] | None  # gets an exception when the client disconnects
 
 
 class Call(Struct):
-    """A request decoded as far as its URL and headers go.
+    """A request, with its URL and headers decoded.
 
-    ``namespace`` is None if the path names none (cluster scope, or all namespaces); ``name`` is empty on collections.
-    ``query`` holds every value of every parameter. ``manager`` is the User-Agent up to the first slash. ``deadline``
-    is loop time in seconds. ``warnings`` are added to the answer in order. ``conversions`` are a webhook's results for
-    this request (verbs.ownership), ``convert`` calls it, None if there is none. ``size`` is the known size of the
-    object in bytes. ``trail`` is the audit trail of the request, if any. ``exact`` if the stored object is known to be
-    normalised, so that a patch needs no check of the fields that it leaves alone.
+    ``namespace`` is None if the path has none (cluster scope, or all namespaces). ``name`` is empty for collections.
+    ``query`` has all values of each parameter. ``manager`` is the User-Agent up to the first slash. ``deadline`` is
+    loop time in seconds. ``warnings`` are added to the answer in order. ``conversions`` are a webhook's results for
+    this request (verbs.ownership); ``convert`` calls the webhook, and is None without one. ``size`` is the known size
+    of the object in bytes. ``trail`` is the audit trail of the request, if any. ``exact`` is true if the stored object
+    is known to be normalized: then a patch need not check unchanged fields.
     """
 
     verb: str
@@ -64,7 +64,7 @@ class Call(Struct):
     client: Client | None = None  # None for the server's own writes
 
     def warn(self, notes: Iterable[str]) -> None:
-        """Add notes to the warnings of the answer, each once however many there are."""
+        """Add notes to the warnings of the answer, each once."""
         seen = set(self.warnings)
         for note in notes:
             if note not in seen:
@@ -73,14 +73,14 @@ class Call(Struct):
 
     @property
     def annotations(self) -> dict[str, str]:
-        """Audit annotations of admission (ADM-013): kept if this request is audited."""
+        """Return the audit annotations of admission (ADM-013), which are kept if this request is audited."""
         return self.trail.annotations if self.trail is not None else {}
 
 
 class Body(Struct):
-    """A decoded request body: the document, notes about duplicate keys, the media type, and the bytes as sent.
+    """A decoded request body: the document, notes about duplicate keys, the media type, and the sent bytes.
 
-    ``decode(raw)`` made the document. ``beyond`` if it has a number that no float64 holds.
+    ``decode(raw)`` made the document. ``beyond`` is an error text if it has a number over the range of float64.
     """
 
     document: Document
@@ -91,16 +91,16 @@ class Body(Struct):
     beyond: str = ""
 
     def again(self) -> "Body":
-        """Return the body as it was sent: what was read of it changes on the way."""
+        """Decode the sent bytes again, since the document changes during a write."""
         return replace(self, document=self.decode(self.raw)[0])
 
 
 class Outcome(Struct):
     """The answer to a write.
 
-    ``entry`` is the stored object, to be shown as ``entry.view(served.view)``; ``document`` is set instead when the
-    answer is something else: a Status, a dry run, a subresource of another kind, a list of deleted objects. ``served``
-    is the version that the write was decided by, when the definition may have changed on the way.
+    ``entry`` is the stored object, to be shown as ``entry.view(served.view)``. ``document`` is set instead for any
+    other answer: a Status, a dry run, a subresource of another kind, a list of deleted objects. ``served`` is the
+    version that decided the write, since the definition may have changed.
     """
 
     code: int
@@ -110,10 +110,10 @@ class Outcome(Struct):
 
 
 class Page(Struct):
-    """The answer to a list: either ``segments`` (everything, joined bytes) or ``entries`` in key order.
+    """The answer to a list: either ``segments`` (all objects, as joined bytes) or ``entries`` in key order.
 
-    ``remaining`` is None when it is not known (a selector was given) or nothing remains. ``convert`` returns what is
-    shown of entries of the segments, None when these can show it; it raises StatusError.
+    ``remaining`` is None if it is unknown (a selector was given) or if nothing remains. ``convert`` returns the shown
+    objects of entries in the segments, or is None if the segments can show them. It raises StatusError.
     """
 
     revision: int
@@ -125,11 +125,11 @@ class Page(Struct):
 
     @property
     def count(self) -> int:
-        """Return the number of objects on it."""
+        """Return the number of objects on the page."""
         return self.segments.count if self.segments is not None else len(self.entries or ())
 
     def size(self) -> int:
-        """Return how many bytes they have as they are stored."""
+        """Return the stored bytes of its objects."""
         return bytes_of(self.listed())
 
     def listed(self) -> Sequence[Entry]:
@@ -139,7 +139,7 @@ class Page(Struct):
         return self.segments.entries if self.segments is not None else ()
 
     async def shown(self, viewer: Viewer) -> Sequence[Entry]:
-        """Return the entries in key order, such as show at once what this viewer makes of them."""
+        """Return the entries in key order, ready to be shown by this viewer without waiting."""
         entries = self.listed()
         return entries if self.convert is None else held(entries, viewer, await self.convert(entries))
 
@@ -148,36 +148,39 @@ class Definitions(Protocol):
     """The part of the serving controller that verbs need."""
 
     async def refresh(self, group: str, resource: str) -> ServedResource | None:
-        """Bring the catalog up to the newest definition and guard; return the resource, None if it was deleted."""
+        """Load the newest definition and guard into the catalog; return the resource, or None if it was deleted."""
 
     def holds(self, resource: ServedResource) -> bool:
-        """Tell whether the guard that the cache has is the one that this value was made under."""
+        """Return whether the resource was made under the guard that is in the cache."""
 
     async def fresh(self) -> int:
-        """Have the definitions of this moment in the cache; returns its revision."""
+        """Read the newest definitions into the cache; return its revision."""
 
     async def seen(self, revision: int) -> None:
         """Wait until the catalog reflects every change of definitions up to the revision."""
 
     @property
     def has_peers(self) -> bool:
-        """Report whether other workers serve the same port."""
+        """Return whether other workers serve the same port."""
 
     async def everywhere(self, written: GroupResource | None = None) -> None:
-        """Wait until the other workers, if any, use the configuration that this one has.
+        """Wait until the other workers, if any, use the configuration of this one.
 
-        ``written`` is the written object, if it may be no configuration.
+        ``written`` is the written object, if it may not be configuration.
         """
 
     async def begin_deletion(self, name: str, uid: str) -> Guard:
-        """Change the guard of a definition to terminating, before its deletionTimestamp is written.
+        """Set the guard of a definition to terminating, before its deletionTimestamp is written.
 
-        Raises RevisionChanged when the definition is another by now.
+        Raise RevisionChanged if the definition was replaced.
         """
 
 
 class Verbs(Struct):
-    """The parts that every verb uses; one value per server. ``policy`` are the roles there are, if they count."""
+    """The parts of a server that verbs use.
+
+    ``policy`` are the roles, if the authorizer uses them.
+    """
 
     catalog: LiveCatalog
     store: CachedStore

@@ -1,4 +1,4 @@
-"""Change makers: each kind of write as a function from what is shown to what is wanted."""
+"""Make the change of each kind of write: a function from the shown object to the requested one."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,29 +17,30 @@ from apiext.verbs.call import Call
 from apiext.verbs.decoding import IGNORE, no_object, normalize_patched, restore_patched
 
 Change = Callable[[View], Document]
-"""shown object → wanted object, normalised; raises StatusError."""
+"""Shown object → requested object, normalized; raises StatusError."""
 
 PatchMaker = Callable[[Call, bytes, str], Change]
 
 
 def replace(call: Call, document: Document) -> Change:
-    """Return the change of a PUT: whatever is there, this is wanted."""
+    """Return the change of a PUT: the requested object, independent of the shown one."""
     if call.endpoint.model.typed:
         return lambda _: clone(document)
-    return lambda _: {**document, "metadata": {**document["metadata"]}}  # no write changes more of a custom object
+    # no write changes other parts of a custom object
+    return lambda _: {**document, "metadata": {**document["metadata"]}}
 
 
 class MalformedPatch(status.StatusError):
-    """400 for a patch that is not JSON: raised before the object is looked up (upstream: validateAndTranscodePatch)."""
+    """The 400 of a patch that is not JSON, raised before the object is read (upstream: validateAndTranscodePatch)."""
 
     def __init__(self) -> None:
         super().__init__(400, "BadRequest", "invalid JSON patch")
 
 
 def from_patch(call: Call, raw: bytes, media_type: str, validation: str) -> Change:
-    """Return the change of a patch of one of the media types of ``PATCHES``. Raise MalformedPatch for no JSON.
+    """Return the change of a patch of one of the media types of ``PATCHES``. Raise MalformedPatch for invalid JSON.
 
-    The change raises any other error: upstream reads the object before it decodes the patch.
+    The change raises any other error, since upstream reads the object before it decodes the patch.
     """
     try:
         return PATCHES[media_type](call, raw, validation)
@@ -90,7 +91,7 @@ def json_patch_change(call: Call, raw: bytes, validation: str) -> Change:
 
 
 def _in_go_order(raw: bytes, duplicates: list[str], unknown: list[str]) -> list[str]:
-    """Return notes about operations in Go's order: that of the text, and none within unknown fields."""
+    """Return notes about operations in Go's order: that of the text, without those inside unknown fields."""
     if not duplicates or not unknown:
         return [*duplicates, *unknown]
     places = [note.removeprefix("unknown ")[:-1] for note in unknown]
@@ -99,7 +100,10 @@ def _in_go_order(raw: bytes, duplicates: list[str], unknown: list[str]) -> list[
 
 
 def _checked(operations: list[object], prefix: str) -> list[str]:
-    """Return notes about unknown members; 400 and 413 for what is no list of operations or is too long (WRI-007)."""
+    """Return notes about unknown fields.
+
+    Raise a 400 if the patch is no array of operations, and a 413 if it is too long (WRI-007).
+    """
     try:
         return json_patch.check(operations, strictly=bool(prefix))
     except json_patch.PatchTooBig as error:
@@ -111,7 +115,7 @@ def _checked(operations: list[object], prefix: str) -> list[str]:
 def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
     """Return the change of an RFC 7386 patch (WRI-007)."""
     beyond = False
-    if validation == IGNORE:  # upstream: nobody has looked at the patch before the library that merges it
+    if validation == IGNORE:  # upstream does not decode the patch before the library that merges it
         patch, duplicates, beyond = _unread(raw)
         if isinstance(patch, list):
             raise no_object(patch_texts.listed(raw, patch))
@@ -134,7 +138,7 @@ def merge_patch_change(call: Call, raw: bytes, validation: str) -> Change:
 
 
 def _unread(raw: bytes) -> tuple[object, list[str], bool]:
-    """Return a decoded patch, notes about duplicates, and whether it has numbers beyond float64."""
+    """Return a decoded patch, notes about duplicates, and whether it has numbers over the range of float64."""
     try:
         return *decode_json(raw), False
     except OverflowingNumber:
@@ -146,9 +150,9 @@ def _unread(raw: bytes) -> tuple[object, list[str], bool]:
 
 
 def _aside(call: Call, shown: View, patch: View) -> Document:
-    """Return the normalised metadata that a patch leaves alone: mostly all, else managedFields, if any.
+    """Return the normalized metadata that a patch does not change: mostly all, else managedFields, if any.
 
-    Stored metadata of a custom object is normalised when it is read.
+    Stored metadata of a custom object is normalized when it is read.
     """
     given = patch.get("metadata", {})
     if call.endpoint.model.typed or not isinstance(given, dict) or "managedFields" in given:
@@ -160,7 +164,7 @@ def _aside(call: Call, shown: View, patch: View) -> Document:
 
 
 def _without(shown: View, aside: View) -> View:
-    """Return what is shown without some of its metadata, or without any if that is all."""
+    """Return the shown object without these metadata fields, or without metadata if they are all."""
     rest = {**shown}
     metadata = rest.pop("metadata")
     if len(aside) < len(metadata):
@@ -206,9 +210,10 @@ _GO_KINDS = {list: "array", dict: "object", str: "string", bool: "bool", int: "n
 def _decode(
     raw: bytes, prefix: str, check: Callable[[object], object], within: str = "Go value"
 ) -> tuple[object, list[str]]:
-    """Return a decoded patch and notes about duplicates; ``within`` is where Go reads numbers, for its error.
+    """Return a decoded patch and notes about duplicates.
 
-    ``check`` raises errors that precede one about a number that no float64 holds.
+    ``within`` is Go's name of the target of numbers, for its error. ``check`` raises errors that precede one about a
+    number over the range of float64.
     """
     try:
         return decode_json(raw)
@@ -232,9 +237,9 @@ def _wrong_root(value: object, wanted: str, prefix: str) -> status.StatusError:
 
 
 def _with_whole_numbers(value: Any) -> Any:
-    """Return a document with the integers that floats without a fraction are, itself if it has none of those.
+    """Return a document with integral floats as integers; the same document if it has none.
 
-    upstream: they are converted where an integer is wanted, and print as integers elsewhere
+    As upstream, they are converted where an integer is required, and print as integers elsewhere.
     """
     if value.__class__ is float:
         return int(value) if abs(value) < _INT64 and value.is_integer() else value

@@ -36,8 +36,9 @@ def written(entry: Entry) -> Outcome:
 class Put(NamedTuple):
     """Store bytes under a key (namespace, name).
 
-    ``revision`` is that of the object to replace, 0 for a new object. ``guards`` must hold when the write commits.
-    ``slim()`` returns the bytes without managedFields, for a store that finds them too large; None if they have none.
+    ``revision`` is that of the object to replace, or 0 for a new object. ``guards`` must hold when the write commits.
+    ``slim()`` returns the bytes without managedFields, for a store that refuses them as too large, or None if there are
+    no managedFields.
     """
 
     key: tuple[str, str]
@@ -49,7 +50,7 @@ class Put(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """Delete the object of a key at a revision; ``unread`` if its value cannot be read (KEP 3926)."""
+    """Delete the object of a key at a revision; ``unread`` if its value cannot be decoded (KEP 3926)."""
 
     key: tuple[str, str]
     revision: int
@@ -58,20 +59,23 @@ class Remove(NamedTuple):
 
 
 class Unconfirmed(NamedTuple):
-    """An answer without a write, which no transaction has compared with etcd: a dry run, or nothing to change."""
+    """An answer without a write, based on unconfirmed state: of a dry run, or of a write without a change."""
 
     outcome: Outcome
 
 
 Decision = Put | Remove | Unconfirmed
 Decide = Callable[[Entry | None], Awaitable[Decision]]
-"""State of the object, None if there is none → what to do about it; raises StatusError to refuse."""
+"""State of the object, None if there is none → the decision; raises StatusError to refuse the write."""
 Renew = Callable[[GuardChanged | None], Awaitable[Decide | None]]
-"""Load what changed, and return what decides by it. With None, return None if the definition has not changed."""
+"""Load the change, and return the new Decide. With None, return None if the definition has not changed."""
 
 
 class State(Struct):
-    """State of an object: its entry, None if there is none; ``confirmed`` if this request read it from the store."""
+    """The state of an object: its entry, or None.
+
+    ``confirmed`` is true if this request read it from the store.
+    """
 
     entry: Entry | None = None
     confirmed: bool = True
@@ -81,13 +85,16 @@ Read = Callable[[], Awaitable[State]]
 """Return the state of the object for the first decision, and again after the turns of other writers."""
 
 
-async def nothing() -> State:
+async def no_state() -> State:
     """Return the state of an object that is to be created."""
     return State()
 
 
-async def known(verbs: Verbs, call: Call, *, newest: bool = False) -> State:
-    """Return the cached state of the call's object; that of etcd if nothing is cached or ``newest`` is wanted."""
+async def cached_state(verbs: Verbs, call: Call, *, newest: bool = False) -> State:
+    """Return the cached state of the call's object.
+
+    Read etcd if the object is not cached, or if ``newest``.
+    """
     entry = None if newest else collection_of(verbs, call).state.cached(call.namespace or "", call.name)
     return State(entry, confirmed=False) if entry is not None else State(await _read(verbs, call))
 
@@ -95,8 +102,9 @@ async def known(verbs: Verbs, call: Call, *, newest: bool = False) -> State:
 async def commit(verbs: Verbs, call: Call, read: Read, decide: Decide, renew: Renew) -> Outcome:
     """Decide on the state of an object and store the decision; after a conflict decide again, until the deadline.
 
-    etcd confirms an answer or a refusal that rests on a cache before the client reads it. A refusal about the store
-    itself stands: the write may have happened. After a conflict the writers of one object wait for each other.
+    An answer or a refusal that rests on cached state is confirmed by etcd before the client gets it. A refusal about
+    the store itself is final, since the write may have happened. After a conflict, the writers of one object wait for
+    each other.
     """
     with Writer(verbs.queues, call) as writer:
         await writer.join()
@@ -126,16 +134,16 @@ async def commit(verbs: Verbs, call: Call, read: Read, decide: Decide, renew: Re
 
 
 def _newer(seen: State, read: State) -> State:
-    """Return what was read after a conflict, or what the conflict has shown if a cache does not know it yet."""
+    """Return the state read after a conflict, or that of the conflict if the cache lacks it."""
     if read.confirmed or seen.entry is None or read.entry is None or read.entry.revision > seen.entry.revision:
         return read
     return seen
 
 
 async def attempt(store: CachedStore, collection: Collection, decision: Put | Remove) -> Entry:
-    """Store a decision once, if the object and the guards are as it says; return the object as `Answer` takes it.
+    """Store a decision once, if the object and the guards are unchanged; return the entry for `Answer`.
 
-    Raises store errors. A value that is too large is stored without managedFields, if ``slim`` allows it (WRI-023).
+    Raise store errors. A value that is too large is stored without managedFields, if ``slim`` allows it (WRI-023).
     """
     if isinstance(decision, Remove):
         if decision.unread:
@@ -156,13 +164,13 @@ async def _remove_unread(store: CachedStore, collection: Collection, decision: R
     namespace, name = decision.key
     try:
         await store.delete_unread(collection, namespace, name, decision.revision)
-    except Malformed as error:  # another value that cannot be read is there now
+    except Malformed as error:  # another value that cannot be decoded was stored
         raise RevisionChanged(None) from error
     return Entry(namespace, name, decision.revision, b"{}")
 
 
 async def _reconsidered(verbs: Verbs, call: Call, state: State, decide: Decide, renew: Renew) -> Decide | None:
-    """Return None if etcd confirms the state and the definition that a decision rests on, else what decides next."""
+    """Return None if etcd confirms the state and definition of a decision, else the Decide to continue with."""
     if not state.confirmed:
         before, state.entry, state.confirmed = state.entry, await _read(verbs, call), True
         if state.entry is None or before is None or state.entry.revision != before.revision:

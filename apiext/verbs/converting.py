@@ -1,4 +1,4 @@
-"""Objects in the version of a call if a webhook converts it: awaited by the other verbs (VER-008)."""
+"""Show objects in the version of a call, with the conversion webhook if necessary (VER-008)."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ STEP = conversion_limits.REVIEW_OBJECTS * conversion_limits.REVIEWS_AT_ONCE
 
 
 class Needed(NeedsConversion):
-    """A conversion that a step of a write needs; ``doing`` begins what the client reads when it fails."""
+    """A step of a write needs a conversion; ``doing`` is the beginning of the error text if it fails."""
 
     __slots__ = ("doing",)
 
@@ -56,9 +56,9 @@ class FailedConversion(status.StatusError):
 def undecodable(
     verbs: Verbs, call: Call, entries: Sequence[Entry], error: Exception, *, listed: bool = False
 ) -> Exception:
-    """Return the error of a read that met a stored object which its version cannot show, and which the error is about.
+    """Return the error of a read of stored objects that their version cannot show.
 
-    The error itself is returned if it is about none of the entries: about what a write would store, or a definition.
+    Return ``error`` itself if it is about none of the entries, but about an object to store, or a definition.
     """
     if isinstance(error, FailedConversion):
         raw = error.raw
@@ -70,7 +70,7 @@ def undecodable(
     if entry is None:
         return status.unknown(str(error)) if isinstance(error, ConversionError) else error
     fault = fault_of(verbs, call, entry, error)
-    if isinstance(error, Unreadable):  # webhooks that fail are counted, and would fill the log
+    if isinstance(error, Unreadable):  # failed webhooks have metrics, and would fill the log
         _log([fault])
     return errors.undecodable([fault], call.served.names.group_resource, listed=listed)
 
@@ -81,14 +81,14 @@ def _log(faults: Sequence[Fault]) -> None:
 
 
 def fault_of(verbs: Verbs, call: Call, entry: Entry, error: Exception) -> Fault:
-    """Return why an entry cannot be shown."""
+    """Return the reason why an entry cannot be shown."""
     keys, resource = verbs.store.keys, call.served.names.stored_resource
     key = keys.object(resource, entry.namespace, entry.name)
     return Fault(key, key[len(keys.root) - 1 :], entry.revision, str(error))
 
 
 def _is_about(error: Exception, entry: Entry) -> bool:
-    """Tell whether an object cannot be read for itself: a definition that cannot be read raises the same exception."""
+    """Return whether an error is about the object itself: a definition may raise the same exception."""
     return isinstance(error, Unreadable) and _identity(error.stored) == _identity(orjson.loads(entry.raw))
 
 
@@ -98,8 +98,8 @@ def _identity(document: View) -> tuple[Any, Any, Any]:
     return document.get("kind"), names.get("namespace"), names.get("name")
 
 
-async def unshown(verbs: Verbs, call: Call, entries: Sequence[Entry], error: Unreadable) -> Exception:
-    """Return the error of a list that contains objects which its version cannot show, all of them named."""
+async def undecodable_list(verbs: Verbs, call: Call, entries: Sequence[Entry], error: Unreadable) -> Exception:
+    """Return the error of a list with objects that its version cannot show; it names all of them."""
     found, turn = list[Fault](), Turn()
     for entry in entries:
         await turn.give()
@@ -119,7 +119,7 @@ async def unshown(verbs: Verbs, call: Call, entries: Sequence[Entry], error: Unr
 
 @contextmanager
 def explained(doing: str = "") -> Iterator[None]:
-    """Turn a conversion that failed into what the client reads: a 500 without a reason (recorded)."""
+    """Turn a failed conversion into the client's answer: a 500 without a reason (recorded)."""
     try:
         yield
     except (ConversionError, WrongVersion) as error:
@@ -127,9 +127,9 @@ def explained(doing: str = "") -> Iterator[None]:
 
 
 def enable(verbs: Verbs, call: Call) -> None:
-    """Let the steps of a write have objects converted (verbs.threads)."""
+    """Let the steps of a write convert objects (verbs.threads)."""
     if verbs.converter is not None and not call.resource.builtin:
-        call.convert = partial(_answer, verbs)  # without the call, which would hold itself
+        call.convert = partial(_answer, verbs)  # without the call, to avoid a reference cycle
 
 
 async def _answer(verbs: Verbs, call: Call, need: NeedsConversion) -> None:
@@ -147,32 +147,32 @@ async def _answer(verbs: Verbs, call: Call, need: NeedsConversion) -> None:
 
 
 async def made(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bool = True) -> Sequence[Made]:
-    """Return what the call's version shows of entries; 500 when the webhook fails."""
+    """Return the shown objects of entries in the call's version. Raise a 500 if the webhook fails."""
     assert verbs.converter is not None
     try:
         return await verbs.converter.made(call.resource, call.served.codec.view, entries)
     except Unreadable as error:
         if listed:
-            raise await unshown(verbs, call, entries, error) from error
+            raise await undecodable_list(verbs, call, entries, error) from error
         raise undecodable(verbs, call, entries, error) from error
     except ConversionError as error:
         raise undecodable(verbs, call, entries, error, listed=listed) from error
 
 
 async def shown(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bool = True) -> Sequence[Entry]:
-    """Return entries that the call's version shows without waiting; 500 when the webhook fails."""
+    """Return entries that can be shown in the call's version without waiting. Raise a 500 if the webhook fails."""
     if not call.served.codec.converts or verbs.converter is None:
         return entries
     return held(entries, call.served.codec.view, await made(verbs, call, entries, listed=listed))
 
 
 async def shown_one(verbs: Verbs, call: Call, entry: Entry) -> Entry:
-    """Return one such entry."""
+    """Return an entry that can be shown in the call's version without waiting."""
     return (await shown(verbs, call, (entry,), listed=False))[0]
 
 
 class Stage:
-    """Makes the entries of a watch ready for its frames (apiext.storage.watching.Stage)."""
+    """Prepare the entries of a watch for its frames (apiext.storage.watching.Stage)."""
 
     def __init__(
         self,
@@ -191,11 +191,14 @@ class Stage:
         self._failed = failed
 
     def concerns(self, entry: Entry) -> bool:
-        """Tell whether an object may be selected, by its name and namespace."""
+        """Return whether an object may be selected, by its name and namespace."""
         return all(term.matches(entry) for term in self._terms)
 
     def now(self, entry: Entry) -> Entry | None:
-        """Return the entry if frames can be made of it at once; with the labels of what is shown, if they count."""
+        """Return the entry if its frames need no conversion, else None.
+
+        The entry has the labels of the shown object if the watch selects by labels.
+        """
         view = self._served.codec.view
         if self._by_labels and (found := _SHOWN.find(entry, view)) is not None:
             return found
@@ -206,10 +209,10 @@ class Stage:
         return _SHOWN.keep(entry, view, text) if self._by_labels else entry
 
     def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
-        """Have entries shown and hand them over in their order; or the frame of the ERROR that ends the watch."""
+        """Prepare entries and pass them to ``then`` in order, or pass it the ERROR frame that ends the watch."""
         assert self._verbs.converter is not None
 
-        def told(found: Sequence[Entry] | Exception) -> None:
+        def deliver(found: Sequence[Entry] | Exception) -> None:
             if isinstance(found, Exception):
                 then(self._failed(status.unknown(str(found))))
             elif self._by_labels:
@@ -218,7 +221,7 @@ class Stage:
                 then(found)
 
         view = self._served.codec.view
-        self._verbs.converter.prepare(self._resource, view, entries, told)
+        self._verbs.converter.prepare(self._resource, view, entries, deliver)
 
     def rest(self) -> None:
         """Do nothing: converted objects are cached elsewhere, and show no ages."""
@@ -227,7 +230,7 @@ class Stage:
 def stage(
     verbs: Verbs, call: Call, selection: Selection, failed: Callable[[status.StatusError], bytes]
 ) -> Stage | None:
-    """Return what makes entries ready for a watch, None when they always are."""
+    """Return the stage of a watch, or None if its entries need no preparation."""
     if not call.served.codec.converts or verbs.converter is None:
         return None
     return Stage(verbs, call, failed, by_name(selection), by_labels=selection.by_labels)
@@ -236,7 +239,7 @@ def stage(
 def route(
     verbs: Verbs, call: Call, selection: Selection, failed: Callable[[status.StatusError], bytes]
 ) -> ConvertedRoute | None:
-    """Return the condition by which converted objects of a watch are indexed; None if stored ones will do."""
+    """Return the condition that indexes converted objects of a watch, or None if stored ones suffice."""
     term = selection.route
     if not call.served.codec.converts or verbs.converter is None or term is None or term is selection.route_unread:
         return None
@@ -246,7 +249,7 @@ def route(
 async def chosen(
     verbs: Verbs, call: Call, selection: Selection, entries: Sequence[Entry], limit: int = 0
 ) -> list[Entry]:
-    """Return the entries that are selected as the call's version shows them; one more than a limit at most."""
+    """Return the entries that are selected in the call's version, at most one over the limit."""
     terms, found, candidates = by_name(selection), list[Entry](), entries
     if terms:
         candidates = await chosen_of(entries, lambda entry: all(term.matches(entry) for term in terms))

@@ -10,7 +10,7 @@ from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.options import WriteOptions
 from apiext.storage.store import Entry, KeyExists, Malformed
-from apiext.verbs import escalation, identity, judging, limits, metadata, ownership, threads
+from apiext.verbs import escalation, identity, limits, metadata, ownership, threads, validation
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.commit import Decision, Put, Unconfirmed
 from apiext.verbs.errors import translated
@@ -30,23 +30,26 @@ TERMINATING = "create not allowed while custom resource definition is terminatin
 
 
 class Creation:
-    """A create under way: admission mutates the object once, each attempt may be under another generated name."""
+    """A create in progress.
+
+    Admission mutates the object once; each attempt may have another generated name.
+    """
 
     def __init__(self, verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> None:
-        """Begin the create of a normalised document."""
+        """Begin the create of a normalized document."""
         self._verbs = verbs
         self._call = call
         self._document = document
         self._attributes = attributes_of(call, "CREATE", options, document, None)
         self._options = options
-        self._new: Document | None = None  # as admission left it
+        self._new: Document | None = None  # after admission
         self._generates = False
-        self._attempts = 1  # that are left
+        self._attempts = 1  # remaining attempts
 
     async def decide(self, entry: Entry | None) -> Decision:
-        """Decide about the create; ``entry`` is the object that has the name of the last attempt.
+        """Decide on the create; ``entry`` is the object that has the name of the last attempt.
 
-        409 when no attempt is left, 403 under a terminating definition (DEL-004).
+        Raise a 409 without remaining attempts, and a 403 under a terminating definition (DEL-004).
         """
         call = self._call
         if entry is not None and not self._attempts:
@@ -73,13 +76,13 @@ class Creation:
             and not call.served.codec.converts
             and not call.served.work.slow(call.size)
         ):
-            ownership.posted(call, document, self._options, verbs.clock())  # it needs no thread and no webhook
+            ownership.posted(call, document, self._options, verbs.clock())  # without thread and webhook
         else:
             await threads.run(call, ownership.posted, call, document, self._options, verbs.clock())
 
 
 async def decide_at(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Decision:
-    """Decide about an apply or a PUT that creates: the object has its managedFields, and its key is that of the URL."""
+    """Decide on an apply or a PUT that creates: the object has its managedFields, and its key is that of the URL."""
     attributes = attributes_of(call, "CREATE", options, document, None)
     new = await mutated(verbs, call, document, attributes, call.name)
     number(new["metadata"].get("resourceVersion") or "")
@@ -91,8 +94,8 @@ async def decide_at(verbs: Verbs, call: Call, document: Document, options: Write
 async def mutated(verbs: Verbs, call: Call, document: Document, attributes: Attributes, place: str = "") -> Document:
     """Run the mutating half of a create: admission, system metadata, the endpoint's own rules.
 
-    An apply or a PUT that creates loses the marks of a deletion here, after admission (upstream: Store.Update); a POST
-    has lost them before.
+    For an apply or a PUT that creates, the marks of a deletion are removed here, after admission (upstream:
+    Store.Update). For a POST they were removed before.
     """
     owned = document
     document = await verbs.admission.mutate(attributes, document)
@@ -101,7 +104,7 @@ async def mutated(verbs: Verbs, call: Call, document: Document, attributes: Attr
         identity.settle_namespace(call, document)
     ownership.check_admitted(call, owned, document)
     if verbs.policy is not None:
-        await escalation.judge(verbs, verbs.policy, call, document, None)
+        await escalation.check(verbs, verbs.policy, call, document, None)
     warn_of_owners(call, document)
     if place:
         metadata.wipe(document)
@@ -115,11 +118,12 @@ async def mutated(verbs: Verbs, call: Call, document: Document, attributes: Attr
 async def admitted(verbs: Verbs, call: Call, new: Document, attributes: Attributes, place: str = "") -> Decision:
     """Run the validating half of a create, and return the decision to store the object.
 
-    ``place`` is the name that it is stored under whatever admission calls it (upstream: Store.Update); empty: its own.
+    ``place`` is the name under which it is stored, even if admission renames it (upstream: Store.Update). If it is
+    empty, the object's own name is used.
     """
     if call.resource.terminating:
         raise status.forbidden(call.served.names.group_resource, new["metadata"].get("name", ""), TERMINATING)
-    await threads.run(call, judging.judge, call, new, None)
+    await threads.run(call, validation.validate, call, new, None)
     escalation.may_create(verbs, call)
     attributes.new, attributes.name = new, call.name or str(new["metadata"].get("name", ""))
     await verbs.admission.review(attributes)
@@ -145,7 +149,7 @@ async def _previewed(verbs: Verbs, call: Call, new: Document, key: tuple[str, st
     with translated():
         try:
             existing = await verbs.store.current(collection_of(verbs, call), *key)
-        except Malformed as error:  # upstream: no conflict, though the create would meet one
+        except Malformed as error:  # as upstream: no conflict, although the create would have one
             existing = Entry(*key, error.revision, b"")
     if existing is not None:
         raise KeyExists(existing)
@@ -154,13 +158,13 @@ async def _previewed(verbs: Verbs, call: Call, new: Document, key: tuple[str, st
 
 
 def _taken(call: Call, current: Entry, *, prefixed: bool) -> status.StatusError:
-    """409 for a name that is taken; ``prefixed``: the object has a generateName, whoever chose the name."""
-    if prefixed:  # upstream: of the group that it is stored in
+    """Return the 409 of a name that is taken; ``prefixed``: the object has a generateName."""
+    if prefixed:  # as upstream: of the group in which it is stored
         stored = GroupResource(call.served.names.stored_resource.group, call.served.names.resource)
         error = status.generate_name_conflict(stored, current.name)
     else:
         error = status.already_exists(call.served.names.group_resource, current.name)
     metadata = viewing.parse(current.raw).get("metadata") if current.raw else None
-    if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):  # other programs may store anything
+    if isinstance(metadata, dict) and metadata.get("deletionTimestamp"):  # other programs may have stored any value
         error.message = f"object is being deleted: {error.message}"  # WRI-022
     return error

@@ -1,4 +1,4 @@
-"""From a decoded body to a normalised object, with the requested reports about its fields (WRI-013)."""
+"""Normalize a decoded body, and report its unknown and duplicate fields as requested (WRI-013)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,13 +23,13 @@ _YAML_NOTES = frozenset((_YAML, f"error converting YAML to JSON: {_YAML}"))
 
 
 def mode(options: WriteOptions) -> str:
-    """Return what to do about unknown fields; Warn when the client does not say (WRI-013)."""
+    """Return the mode for unknown fields; Warn if the client does not request one (WRI-013)."""
     return options.field_validation or WARN
 
 
 async def normalize_body(call: Call, body: Body, validation: str) -> Document:
-    """Check kind and version of a POST or PUT body, normalise it, and report unknown and duplicate fields."""
-    identity.check_type(call, body, warn, told=validation != IGNORE, strict=validation == STRICT)
+    """Check kind and version of a POST or PUT body, normalize it, and report unknown and duplicate fields."""
+    identity.check_type(call, body, warn, reports=validation != IGNORE, strict=validation == STRICT)
     call.size = len(body.raw)
     try:
         document, unknown = await threads.run(call, _normalize_body, call, body)
@@ -50,7 +50,7 @@ def _with_duplicates(call: Call, body: Body, unknown: Sequence[str], notes: list
     """Return the notes about a body that has duplicate fields."""
     if not _typed(call):
         return [*body.duplicates, *notes]
-    # upstream: Go types do not look into what they do not know, nor what reads itself
+    # as upstream: Go types do not search unknown fields, nor fields with a decoder of their own
     places = [(path, '".[') for path in unknown]
     places += [(path, ".[") for path in call.served.model.read_apart(body.document)]
     lost = tuple(f"duplicate field {go_quote(path)[:-1]}{end}" for path, ends in places for end in ends)
@@ -59,13 +59,16 @@ def _with_duplicates(call: Call, body: Body, unknown: Sequence[str], notes: list
 
 
 def _typed(call: Call) -> bool:
-    """Tell whether a body becomes a Go type upstream."""
+    """Return whether upstream decodes a body into a Go type."""
     return call.endpoint.model.typed
 
 
 def _normalize_body(call: Call, body: Body) -> tuple[Document, list[str]]:
-    """Return what the endpoint makes of a body; DecodeError when it keeps a number that no float64 holds."""
-    # upstream: a null changes nothing that cannot be null
+    """Return the normalized body and its unknown paths.
+
+    Raise DecodeError if it keeps a number over the range of float64.
+    """
+    # as upstream: a null does not change a field that cannot be null
     nulled = bool(body.duplicates) and body.media_type != identity.YAML and _typed(call) and b"null" in body.raw
     document, unknown = _normalize(call, _with_nulled(body) if nulled else _in_go_order(call, body))
     if nulled:
@@ -76,7 +79,7 @@ def _normalize_body(call: Call, body: Body) -> tuple[Document, list[str]]:
 
 
 def _with_nulled(body: Body) -> Document:
-    """Return a body that has fields twice with the nulls that may leave a Go type what it had."""
+    """Return a body with duplicate fields, in which a null may leave the earlier value of a Go type unchanged."""
     document: Document = decode_nulled(body.raw)
     metadata = document.get("metadata")
     if metadata is not None:
@@ -100,7 +103,7 @@ _NEVER_NULL = frozenset((
 
 
 def _in_go_order(call: Call, body: Body) -> Document:
-    """Return a body in the order in which upstream looks at it: YAML for a Go type is read by way of sorted JSON."""
+    """Return a body in upstream's order of decoding: YAML for a Go type is decoded as sorted JSON."""
     if body.media_type != identity.YAML or not _typed(call):
         return body.document
     document: Document = in_order(body.document)
@@ -127,26 +130,26 @@ def normalize_patched(
     *,
     beyond: bool = False,
 ) -> Document:
-    """Normalise what a patch made; what is wrong with it is an error of the patch (WRI-007, WRI-013).
+    """Normalize the result of a patch; its errors are errors of the patch (WRI-007, WRI-013).
 
-    ``quoted()`` is the text that such an error shows. ``aside`` are metadata in form that it has besides. ``beyond``:
-    the patch had numbers that no float64 holds.
+    ``quoted()`` is the text that such an error shows. ``aside`` are normalized metadata of the object beside
+    ``patched``. ``beyond``: the patch had numbers over the range of float64.
     """
-    if not identity.tells_plainly(call, patched):
+    if not identity.has_usual_type(call, patched):
         _settle_type(call, patched, quoted)
         if call.served.model.typed:
             if not patched.get("apiVersion"):
                 raise _without_fields(call, patched, patch_notes, validation, quoted)
             patched["apiVersion"] = call.endpoint.model.api_version
     try:
-        if beyond and not _typed(call):  # upstream: the text is read before anything of it is looked at
+        if beyond and not _typed(call):  # as upstream: the whole text is decoded before any field is validated
             decode_json(quoted().encode(errors="replace"))
         document, unknown = _normalize(call, patched)
         if beyond and has_overflow(document):
             decode_json(quoted().encode(errors="replace"))
     except ValueError as error:
         text = quoted()
-        raise _bad_patch(text, _first_fault(call, patched, text, str(error), beyond=beyond)) from error
+        raise _bad_patch(text, _first_error(call, patched, text, str(error), beyond=beyond)) from error
     if aside:
         document["metadata"] = {**document.get("metadata", EMPTY), **aside}
     if patch_notes or unknown:
@@ -157,8 +160,8 @@ def normalize_patched(
     return document
 
 
-def _first_fault(call: Call, patched: View, text: str, found: str, *, beyond: bool) -> str:
-    """Return the reported error of a patch's result: for a Go type the first in the text that is decoded again.
+def _first_error(call: Call, patched: View, text: str, found: str, *, beyond: bool) -> str:
+    """Return the error to report for a patch's result: for a Go type the first one in the encoded text.
 
     Kind and version are those of ``patched``, if they are complete.
     """
@@ -174,11 +177,11 @@ def _first_fault(call: Call, patched: View, text: str, found: str, *, beyond: bo
 
 
 def _settle_type(call: Call, patched: Document, quoted: Callable[[], str]) -> None:
-    """Check apiVersion and kind of what a patch made, completing those of typed resources."""
+    """Check apiVersion and kind of the result of a patch; complete those of typed resources."""
     model = call.endpoint.model
     api_version, kind = model.api_version, model.kind
     _, fault = identity.read_type(patched.items())
-    if fault:  # upstream: members are sorted on the way to a change, and the first fault is told
+    if fault:  # as upstream: fields on the path to a change are sorted, and the first error is reported
         _, fault = identity.read_type(sorted(patched.items()))
     if not fault and model.typed:
         patched["kind"] = patched.get("kind") or kind
@@ -199,7 +202,7 @@ def _without_fields(
 ) -> status.StatusError:
     """Return the error for an object of a Go type that a patch left without an apiVersion.
 
-    upstream: it is decoded as the internal type, which has none of its fields in JSON, so it has no name.
+    As upstream, it is decoded as the internal type, which has no JSON fields, so it has no name.
     """
     unknown = [name for name in patched if name not in ("apiVersion", "kind")]
     _report(call, [*patch_notes, *_notes_of_text(call, unknown, quoted)], validation, quoted)
@@ -214,10 +217,10 @@ def restore_patched(
     quoted: Callable[[], str],
     with_floats: Document,
 ) -> Document:
-    """Normalise the result of a strategic merge patch, as ``normalize_patched`` does.
+    """Normalize the result of a strategic merge patch, as ``normalize_patched`` does.
 
-    ``with_floats`` is the same with whole numbers as they were written, for errors.
-    upstream: it goes from the document into the Go type without a text between, whatever kind it claims to be.
+    ``with_floats`` is the same result with integral floats kept, for errors. As upstream, the document is converted to
+    the Go type without an encoded text, independent of its kind.
     """
     own = {name: with_floats.get(name) for name in ("apiVersion", "kind")}
     wrong = next((text for text in own.values() if text is not None and text.__class__ is not str), None)
@@ -227,9 +230,9 @@ def restore_patched(
         patched["apiVersion"], patched["kind"] = call.endpoint.model.api_version, call.endpoint.model.kind
         document, unknown = _normalize(call, patched)
     except DecodeError as error:
-        told = error if with_floats is patched else _told_of_float(call, error, {**with_floats, **_type_of(patched)})
+        told = error if with_floats is patched else _float_error(call, error, {**with_floats, **_type_of(patched)})
         raise _bad_patch(quoted(), told.restored or str(told)) from error
-    # upstream: a strategic merge patch tells of them without escapes
+    # as upstream: errors of a strategic merge patch show them without escapes
     unknown_fields = [f'unknown field "{path}"' for path in sorted(getattr(path, "restored", path) for path in unknown)]
     _report(call, [*patch_notes, *unknown_fields], validation, quoted)
     identity.settle_names(call, document)
@@ -240,8 +243,8 @@ def _type_of(document: View) -> Document:
     return {name: document[name] for name in ("apiVersion", "kind") if name in document}
 
 
-def _told_of_float(call: Call, fault: DecodeError, with_floats: Document) -> DecodeError:
-    """Return the error at the same path of a document whose whole numbers are floats, if that has one, too."""
+def _float_error(call: Call, fault: DecodeError, with_floats: Document) -> DecodeError:
+    """Return the error of ``with_floats`` at the same path, if it has one, else ``fault``."""
     try:
         _normalize(call, with_floats)
     except DecodeError as error:
@@ -251,7 +254,7 @@ def _told_of_float(call: Call, fault: DecodeError, with_floats: Document) -> Dec
 
 
 def no_object(quoted: str) -> status.StatusError:
-    """Return the error for a patch that made a list."""
+    """Return the error of a patch whose result is a list."""
     return _bad_patch(quoted, identity.no_object([]))
 
 
@@ -265,7 +268,7 @@ def _report(call: Call, notes: Sequence[str], validation: str, quoted: Callable[
 def unknown_notes(call: Call, unknown: Sequence[str]) -> list[str]:
     """Return notes about unknown fields.
 
-    upstream: only the decoder of Go types escapes what it puts in quotes, and it ends with the hundredth
+    As upstream, only those of Go types are escaped, and end with the hundredth.
     """
     if _typed(call):
         return [f"unknown field {go_quote(path)}" for path in unknown[:MAX_NOTES]]
@@ -273,7 +276,7 @@ def unknown_notes(call: Call, unknown: Sequence[str]) -> list[str]:
 
 
 def _notes_of_text(call: Call, unknown: Sequence[str], quoted: Callable[[], str]) -> list[str]:
-    """Return notes about what a patch made, of a Go type in the order of the text that upstream reads again."""
+    """Return notes about the result of a patch; those of a Go type are in the order of the encoded text."""
     if len(unknown) < 2 or not _typed(call):
         return unknown_notes(call, unknown)
     notes = [f"unknown field {go_quote(path)}" for path in unknown]

@@ -1,4 +1,4 @@
-"""Deletes: preconditions, finalizers, propagation, resources that go in their own way, whole collections."""
+"""Delete objects: preconditions, finalizers, propagation, kinds with a deletion of their own, collections."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from apiext.storage.store import Entry, Guard, GuardChanged, Malformed, Revision
 from apiext.turn import Turn
 from apiext.verbs import converting, identity, metadata, threads
 from apiext.verbs.call import Call, Outcome, Verbs
-from apiext.verbs.commit import Decide, Decision, Put, Remove, Unconfirmed, commit, known, nothing
+from apiext.verbs.commit import Decide, Decision, Put, Remove, Unconfirmed, cached_state, commit, no_state
 from apiext.verbs.converting import FailedConversion
 from apiext.verbs.errors import Undecodable, invalid_object
 from apiext.verbs.grace import PODS, Grace
@@ -36,19 +36,19 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 
 
 async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
-    """Delete one object, or mark it when finalizers hold it (WRI-016…019, DEL-001, NSP-005)."""
+    """Delete one object, or mark it if finalizers keep it (WRI-016…019, DEL-001, NSP-005)."""
     if options.ignore_store_read_error:
         return await _delete_undecodable(verbs, call, options)
     identity.check_segment(call.name)
-    if call.served.model.typed and call.served.names.group_resource == JOBS and _says_nothing(options):
+    if call.served.model.typed and call.served.names.group_resource == JOBS and _has_no_propagation(options):
         call.warn([PRESERVED])
     deletion = Deletion(verbs, call, options)
-    read = partial(known, verbs, call, newest=deletion.marker is not _mark)
+    read = partial(cached_state, verbs, call, newest=deletion.marker is not _mark)
     return await commit(verbs, call, read, deletion.decide, deletion.renew)
 
 
 class Deletion:
-    """A delete under way: what it means, and the state on which it last decided to write."""
+    """A delete in progress: its options, and the state of its last decision."""
 
     def __init__(self, verbs: Verbs, call: Call, options: DeleteOptions) -> None:
         """Delete the call's object."""
@@ -60,13 +60,13 @@ class Deletion:
         self._decided: Entry | None = None
 
     async def decide(self, entry: Entry | None) -> Decision:
-        """Decide about the delete of an object in this state; after a conflict, only of the object that was meant."""
+        """Decide on the delete of an object in this state; after a conflict, only of the same object."""
         call, resource = self._call, self._call.served.names.group_resource
         if self._decided is not None and entry is not self._decided:
             await self._pin(self._decided, entry)
         if entry is None:
             raise absent(call) from RevisionChanged(None)
-        old = self._glanced(entry) or await _decoded(self._verbs, call, entry)
+        old = self._metadata_only(entry) or await _decoded(self._verbs, call, entry)
         options, marks = self._options, self.marker is not _mark
         if not marks:
             check_preconditions(call, old, options)
@@ -74,10 +74,10 @@ class Deletion:
             text = f"p{fault[1:]}" if self.marker is _mark_definition else fault
             raise status.conflict(resource, call.name, text)
         code = 202 if options.orphan_dependents is False else 200
-        if self.marker is _mark_namespace and _waits(old):
+        if self.marker is _mark_namespace and _has_content(old):
             return Unconfirmed(Outcome(code, entry=entry))
         attributes = attributes_of(call, "DELETE", _pinned(old, options) if marks else options, None, old)
-        if call.verb == "deletecollection":  # upstream: there plug-ins are told no names
+        if call.verb == "deletecollection":  # as upstream: admission gets no names there
             attributes.name = ""
         await self._verbs.admission.review_delete(attributes)
         self._decided = entry
@@ -87,7 +87,7 @@ class Deletion:
         if self._grace is not None:
             kept = self._grace.marked(old, kept, options, self._verbs.clock())
         if kept is None:
-            return self._removed(entry, old)
+            return self._removal(entry, old)
         kept = await threads.run(call, with_hidden, call, entry.raw, kept, kept)
         raw = await threads.encoded(call, kept)
         if raw == entry.raw:
@@ -100,18 +100,18 @@ class Deletion:
         return Put(key, entry.revision, raw, guards, lambda stored: Outcome(code, entry=stored))
 
     async def renew(self, changed: GuardChanged | None) -> Decide | None:
-        """Load the definition that changed. What a delete refuses rests on no definition."""
+        """Load the changed definition. No refusal of a delete depends on a definition."""
         if changed is None:
             return None
         await refresh(self._verbs, self._call)
         return self.decide
 
-    async def _pin(self, asked: Entry, now: Entry | None) -> None:
-        """Delete only the object that admission saw; 409 if another writer has replaced it (ERR-06)."""
+    async def _pin(self, decided_on: Entry, now: Entry | None) -> None:
+        """Delete only the object that admission saw. Raise a 409 if another writer has replaced it (ERR-06)."""
         verbs, call = self._verbs, self._call
         self._decided = None
         if self.marker is not _mark:
-            self._options = _pinned(await _decoded(verbs, call, asked), self._options)
+            self._options = _pinned(await _decoded(verbs, call, decided_on), self._options)
         options = self._options
         if now is not None and (options.uid is not None or options.resource_version is not None):
             fault = _fault(await _decoded(verbs, call, now), options)
@@ -119,26 +119,31 @@ class Deletion:
                 key = verbs.store.keys.object(call.served.names.stored_resource, now.namespace, now.name)
                 raise status.conflict(call.served.names.group_resource, call.name, invalid_object(key, fault))
 
-    def _glanced(self, entry: Entry) -> Document | None:
-        """Return the metadata of an object that nothing holds and no plug-in sees: a delete needs no more of it."""
+    def _metadata_only(self, entry: Entry) -> Document | None:
+        """Return only the metadata of an object that no finalizer keeps and no plug-in sees.
+
+        A delete needs no more of it.
+        """
         served = self._call.served
         if self._verbs.admission.applies("DELETE", served.names.group_resource):
             return None
         if self._grace is not None:
             return None
         found = served.codec.glance(entry.raw, entry.revision)
-        return None if found is None or _kept_by(self._call, found, self._options) else found
+        return None if found is None or _new_finalizers(self._call, found, self._options) else found
 
-    def _removed(self, entry: Entry, old: View) -> Decision:
-        """Return the decision to delete an object that nothing holds."""
+    def _removal(self, entry: Entry, old: View) -> Decision:
+        """Return the decision to delete an object that no finalizer keeps."""
         call = self._call
         if self._options.dry_run:
-            return Unconfirmed(_gone(call, entry, old))
-        return Remove((entry.namespace, entry.name), entry.revision, lambda deleted: _gone(call, deleted, old))
+            return Unconfirmed(_deleted_outcome(call, entry, old))
+        return Remove(
+            (entry.namespace, entry.name), entry.revision, lambda deleted: _deleted_outcome(call, deleted, old)
+        )
 
 
 async def _delete_undecodable(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
-    """Delete an object that cannot be read, without admission; 409 for one that can (KEP 3926)."""
+    """Delete an object that cannot be decoded, without admission. Raise a 409 if it can (KEP 3926)."""
     call.annotations[UNSAFE_DELETE] = ""
     _authorize_unsafe(verbs, call)
     identity.check_segment(call.name)
@@ -164,7 +169,7 @@ async def _delete_undecodable(verbs: Verbs, call: Call, options: DeleteOptions) 
         def deleted(_: object = None) -> Outcome:
             user = call.user.name
             log.warning("%s at revision %d was deleted by %s without reading it: %s", key, revision, user, reason)
-            # upstream: there is no object to tell the rest of
+            # as upstream: there is no object for the other details
             details = {"name": call.name, "kind": call.served.names.kind}
             return Outcome(200, document=status.success(details))
 
@@ -173,13 +178,13 @@ async def _delete_undecodable(verbs: Verbs, call: Call, options: DeleteOptions) 
         return Remove((namespace, call.name), revision, deleted, unread=True)
 
     async def renew(_: GuardChanged | None) -> None:
-        """No definition decides about such a delete."""
+        """Return None: no definition decides on such a delete."""
 
-    return await commit(verbs, call, nothing, decide, renew)
+    return await commit(verbs, call, no_state, decide, renew)
 
 
 def _authorize_unsafe(verbs: Verbs, call: Call) -> None:
-    """403 for a user who may delete the object but not without reading it."""
+    """Raise a 403 if the user may delete the object, but not an object that cannot be decoded."""
     names = call.served.names
     place = (names.group, names.version, names.resource, "", call.namespace or "", call.name)
     decision = verbs.authorizer(Attributes(call.user, UNSAFE_VERB, "", *place))
@@ -198,13 +203,13 @@ async def _decoded(verbs: Verbs, call: Call, entry: Entry) -> Document:
 
 
 def _pinned(old: View, options: DeleteOptions) -> DeleteOptions:
-    """Return the options that mean this object."""
-    # upstream: definitions and namespaces are deleted as the ones that they were found to be
+    """Return the options with the uid of this object as a precondition."""
+    # as upstream: definitions and namespaces are deleted with the uid of the object that was read
     return options if options.uid is not None else replace(options, uid=old["metadata"].get("uid", ""))
 
 
-def _gone(call: Call, entry: Entry, old: View) -> Outcome:
-    """Return the answer to a delete that leaves nothing."""
+def _deleted_outcome(call: Call, entry: Entry, old: View) -> Outcome:
+    """Return the answer to a delete that removes the object."""
     if call.served.traits.returns_deleted and call.served.names.group_resource == PODS:
         marked = {**old["metadata"], "resourceVersion": str(entry.revision)}
         return Outcome(200, document={**old, "metadata": marked})
@@ -212,7 +217,7 @@ def _gone(call: Call, entry: Entry, old: View) -> Outcome:
         return Outcome(200, entry=entry)
     resource = call.served.names.group_resource
     details = {
-        "name": old["metadata"].get("name"),  # upstream: what the object calls itself
+        "name": old["metadata"].get("name"),  # as upstream: the name in the object
         "group": resource.group,
         "kind": resource.resource,
         "uid": old["metadata"].get("uid"),
@@ -221,7 +226,7 @@ def _gone(call: Call, entry: Entry, old: View) -> Outcome:
 
 
 def check_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
-    """409 when the object is not the one that the client meant (WRI-019)."""
+    """Raise a 409 if the object does not fulfil the client's preconditions (WRI-019)."""
     if options.uid is None and options.resource_version is None:
         return
     uid, revision = old["metadata"].get("uid", ""), old["metadata"].get("resourceVersion", "")
@@ -241,9 +246,9 @@ def check_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
 
 
 def _fault(old: View, options: DeleteOptions) -> str:
-    """Return the failed precondition in the words of namespaces, definitions and the store, empty for none (DEL-002).
+    """Return the text of the failed precondition, or an empty text (DEL-002).
 
-    Definitions write its first word in lower case.
+    The text is that of namespaces, definitions or the store. Definitions begin it in lower case.
     """
     uid, revision = old["metadata"].get("uid", ""), old["metadata"].get("resourceVersion", "")
     if options.uid is not None and options.uid != uid:
@@ -258,12 +263,12 @@ def _fault(old: View, options: DeleteOptions) -> str:
 
 Marked = tuple[Document | None, Guard | None]
 Marker = Callable[[Verbs, Call, Document, DeleteOptions], Awaitable[Marked]]
-"""Return the object with its marks when something holds it, None when it may go now; and a guard of its own."""
+"""(the marked object if it is kept, or None to delete it now; an additional guard)."""
 
 
 async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
-    """Hold the object as long as it has finalizers (WRI-017, WRI-018)."""
-    wanted = _kept_by(call, document, options)
+    """Keep the object as long as it has finalizers (WRI-017, WRI-018)."""
+    wanted = _new_finalizers(call, document, options)
     if not wanted:
         return None, None
     if list(metadata.finalizers(document)) != wanted:
@@ -273,18 +278,22 @@ async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOpt
     return document, None
 
 
-def _kept_by(call: Call, document: View, options: DeleteOptions) -> list[str]:
-    """Return the finalizers that an object has from now on; without any it goes."""
+def _new_finalizers(call: Call, document: View, options: DeleteOptions) -> list[str]:
+    """Return the object's new finalizers; without any it is deleted."""
     now = metadata.finalizers(document)
     if call.served.traits.uncollected:
         return list(now)
-    if _says_nothing(options) and call.served.names.group_resource in ORPHANING and not {ORPHAN, FOREGROUND} & set(now):
+    if (
+        _has_no_propagation(options)
+        and call.served.names.group_resource in ORPHANING
+        and not {ORPHAN, FOREGROUND} & set(now)
+    ):
         options = replace(options, propagation_policy="Orphan")
-    return _held_by(now, options)
+    return _remaining_finalizers(now, options)
 
 
-def _says_nothing(options: DeleteOptions) -> bool:
-    """Report whether the delete has no option about dependents, so that the default of the kind holds."""
+def _has_no_propagation(options: DeleteOptions) -> bool:
+    """Return whether the delete has no option about dependents, so that the kind's default applies."""
     return not options.propagation_policy and options.orphan_dependents is None
 
 
@@ -297,8 +306,8 @@ PRESERVED = (
 )
 
 
-def _held_by(now: Sequence[str], options: DeleteOptions) -> list[str]:
-    """Return the finalizers that a delete leaves."""
+def _remaining_finalizers(now: Sequence[str], options: DeleteOptions) -> list[str]:
+    """Return the finalizers after a delete with these options."""
     return metadata.propagation_finalizers(now, options.propagation_policy or "", options.orphan_dependents)
 
 
@@ -318,7 +327,7 @@ async def _mark_definition(verbs: Verbs, call: Call, document: Document, options
 
 
 def set_terminating(document: Document, now: str) -> Document:
-    """Set the Terminating condition that the first delete leaves (CND-009)."""
+    """Set the Terminating condition, as the first delete does (CND-009)."""
     terminating = conditions.condition(
         "Terminating",
         "True",
@@ -329,17 +338,17 @@ def set_terminating(document: Document, now: str) -> Document:
     return conditions.with_status(document, conditions=conditions.with_condition(known, terminating, now))
 
 
-def _waits(namespace: View) -> bool:
-    """Report whether a terminating namespace has content: another delete of it calls no admission plug-in."""
+def _has_content(namespace: View) -> bool:
+    """Return whether a terminating namespace has content; then another delete calls no admission plug-in."""
     return bool(namespace["metadata"].get("deletionTimestamp") and (namespace.get("spec") or {}).get("finalizers"))
 
 
 async def _mark_namespace(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
-    """Keep a namespace until its content is deleted, or until a second delete if no controller empties it (NSP-005)."""
+    """Keep a namespace until its content is deleted, or until a second delete without a controller (NSP-005)."""
     if document["metadata"].get("deletionTimestamp"):
         return await _mark(verbs, call, document, options)
     document["metadata"]["deletionTimestamp"] = verbs.clock()
-    metadata.set_finalizers(document, _held_by(metadata.finalizers(document), options))
+    metadata.set_finalizers(document, _remaining_finalizers(metadata.finalizers(document), options))
     document["status"] = {**(document.get("status") or {}), "phase": "Terminating"}
     document["metadata"].pop("resourceVersion", None)
     return document, None
@@ -349,10 +358,10 @@ MARKERS: Mapping[GroupResource, Marker] = {DEFINITIONS: _mark_definition, NAMESP
 
 
 async def delete_each(verbs: Verbs, call: Call, names: Sequence[tuple[str, str]], options: DeleteOptions) -> None:
-    """Delete objects by namespace and name, one by one, also if some are deleted meanwhile (WRI-021)."""
+    """Delete objects by namespace and name, one by one; skip those deleted in the meantime (WRI-021)."""
     turn = Turn()
     for namespace, name in names:
-        await turn.give()  # a dry run may wait for nothing
+        await turn.give()  # a dry run may never wait otherwise
         one = Call(
             "deletecollection", call.served, call.resource, call.endpoint, namespace or None, name,
             call.query, call.user, call.manager, call.deadline, call.warnings, call.trail,
@@ -361,5 +370,5 @@ async def delete_each(verbs: Verbs, call: Call, names: Sequence[tuple[str, str]]
         try:
             await delete(verbs, one, options)
         except status.StatusError as error:
-            if error.code != 404:  # upstream: what is gone by now was listed all the same
+            if error.code != 404:  # as upstream: an object that was deleted since is listed, too
                 raise

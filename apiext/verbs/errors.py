@@ -1,4 +1,4 @@
-"""Storage errors as the Status for the client: the only place of this translation."""
+"""Translate storage errors into the client's Status; no other module does."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -14,12 +14,12 @@ UNKNOWN = "the outcome of the write is unknown: the store did not say whether it
 
 
 def invalid_object(key: str, fault: str) -> str:
-    """Return what upstream's store says of a precondition that failed."""
+    """Return the text of upstream's store about a failed precondition."""
     return f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: {fault}"
 
 
 class Undecodable(status.StatusError):
-    """500 for stored objects that cannot be decrypted, decoded or converted (KEP 3926)."""
+    """The 500 of stored objects that cannot be decrypted, decoded or converted (KEP 3926)."""
 
     __slots__ = ("fault",)
 
@@ -28,13 +28,13 @@ class Undecodable(status.StatusError):
         self.fault = fault
 
     def of_update(self) -> status.StatusError:
-        """Return the error of an update of the object, which upstream words otherwise than that of a read."""
+        """Return the error of an update of the object; upstream's text differs from that of a read."""
         text = str(self.fault)
         return status.internal(text) if self.fault.sealed else status.unknown(text)
 
 
 def undecodable(faults: Sequence[store.Fault], resource: GroupResource, *, listed: bool) -> Undecodable:
-    """Return the error of reading the first of such objects, or of a list that contains all of them."""
+    """Return the error of reading the first of such objects, or of a list that contains them all."""
     first = faults[0]
     if not listed:
         return Undecodable(status.internal(_corrupt_object(first.place, first)), first)
@@ -57,7 +57,7 @@ def _corrupt_object(key: str, fault: store.Fault) -> str:
 
 
 class _Translated:
-    """A context without state: one made by contextlib would cost each request three calls more."""
+    """A context manager without state; contextlib would cost three more calls for each request."""
 
     __slots__ = ()
 
@@ -75,12 +75,15 @@ _TRANSLATED = _Translated()
 
 
 def translated() -> _Translated:
-    """Turn what the store raises inside a ``with`` into what the client reads."""
+    """Translate errors of the store inside a ``with`` into the client's Status."""
     return _TRANSLATED
 
 
 def of_store(fault: BaseException) -> bool:
-    """Report whether a Status is about the store itself: then the write may have happened, and is not decided again."""
+    """Return whether a Status is about the store itself.
+
+    Then the write may have happened, so it is not decided again.
+    """
     return isinstance(fault.__cause__, store.StoreError)
 
 

@@ -1,4 +1,7 @@
-"""Nobody gives away by a role or a binding what they do not have themselves (AUT-003); only with the mode RBAC."""
+"""Prevent that a user grants permissions by a role or a binding that the user does not have (AUT-003).
+
+This applies only in the mode RBAC.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -19,15 +22,15 @@ _MARKS = frozenset(("ownerReferences", "finalizers", "managedFields", "selfLink"
 Check = Callable[[Verbs, Policy, Call, View, View | None], Awaitable[None]]
 
 
-async def judge(verbs: Verbs, policy: Policy, call: Call, new: View, old: View | None) -> None:
-    """403 for a role or binding that gives away more than the user has; ``old`` is None on create."""
+async def check(verbs: Verbs, policy: Policy, call: Call, new: View, old: View | None) -> None:
+    """Raise a 403 for a role or binding that grants more than the user has; ``old`` is None on create."""
     check = _CHECKS.get(call.served.names.group_resource)
     if check is not None and not call.user.is_master:
         await check(verbs, policy, call, new, old)
 
 
 def may_create(verbs: Verbs, call: Call) -> None:
-    """403 when an update or apply would create what the user may not create (AUT-004)."""
+    """Raise a 403 if an update or apply would create an object that the user may not create (AUT-004)."""
     if verbs.policy is None or call.verb == "create":
         return
     served = call.served
@@ -57,14 +60,14 @@ async def _binding(verbs: Verbs, policy: Policy, call: Call, new: View, old: Vie
     reference = reference_in(new, namespace)
     resource = KINDS.get(reference.kind)
     if resource is None or (old is not None and _only_marks(new, old)):
-        return  # a kind that there is not is refused as invalid
+        return  # a binding to an unknown kind is refused as invalid
     group = (new.get("roleRef") or {}).get("apiGroup", "")
     if verbs.authorizer(Attributes(call.user, "bind", "", group, "*", resource, "", namespace, reference.name)):
         return
     await _settle(verbs, policy)
     role = policy.role(reference)
     if role is None:
-        raise status.not_found(call.served.names.group_resource, reference.name)  # upstream: named after the request
+        raise status.not_found(call.served.names.group_resource, reference.name)  # as upstream: named after the request
     await _confirm(policy, call, new, role.rules)
 
 
@@ -77,14 +80,14 @@ _CHECKS: Mapping[GroupResource, Check] = {
 
 
 async def _settle(verbs: Verbs, policy: Policy) -> None:
-    """Have the roles and bindings of this moment, whichever server wrote them."""
+    """Load the newest roles and bindings of the store."""
     with translated():
         await verbs.store.fresh()
     await policy.settled()
 
 
 async def _confirm(policy: Policy, call: Call, new: View, rules: Sequence[Rule]) -> None:
-    """403 unless the user has all that the rules allow."""
+    """Raise a 403 unless the user has all permissions of the rules."""
     user = call.user
     held = policy.grants(user, call.namespace or "")
     turn, missing = Turn(), list[Rule]()
@@ -117,7 +120,7 @@ def _gathers(role: View) -> bool:
 
 
 def _only_marks(new: View, old: View) -> bool:
-    """Report whether only garbage collection needs the change."""
+    """Return whether the write only changes metadata for garbage collection."""
     return _unmarked(new) == _unmarked(old)
 
 

@@ -1,4 +1,4 @@
-"""The graceful deletion of pods: a pod on a node is kept until the node stops it (upstream: rest.BeforeDelete)."""
+"""Delete pods gracefully: a pod on a node is kept until the node stops it (upstream: rest.BeforeDelete)."""
 
 from datetime import timedelta
 
@@ -13,15 +13,15 @@ _ENDED = ("Failed", "Succeeded")
 
 
 class Grace:
-    """Decides the grace period of a delete of one pod. Call ``is_pending``, then ``marked``."""
+    """Decide the grace period of a delete of one pod; call ``is_pending``, then ``marked``."""
 
     __slots__ = ("_left",)
 
     def __init__(self) -> None:
-        self._left = 0  # seconds of a deletion that has begun
+        self._left = 0  # seconds of a deletion in progress
 
     def is_pending(self, pod: View, options: DeleteOptions) -> bool:
-        """Report whether a pod is already being deleted, and no later than requested now."""
+        """Return whether a pod is already being deleted, no later than now requested."""
         self._left = _seconds_left(pod)
         if not self._left:
             return False
@@ -29,9 +29,9 @@ class Grace:
         return asked is None or asked >= self._left
 
     def marked(self, pod: Document, kept: Document | None, options: DeleteOptions, now: str) -> Document | None:
-        """Return the pod with the time of its deletion, or None to delete it now.
+        """Return the pod with its deletionTimestamp, or None to delete it now.
 
-        ``kept`` is the pod with its finalizers, None without any. Call ``is_pending`` first.
+        ``kept`` is the pod with its finalizers, or None without any. Call ``is_pending`` first.
         """
         metadata = pod["metadata"]
         left = self._left
@@ -61,13 +61,13 @@ def _seconds_left(pod: View) -> int:
 
 
 def _period(options: DeleteOptions) -> int | None:
-    """Return the grace period in seconds that the client requests, None for none; a negative one is 1."""
+    """Return the grace period that the client requests, in seconds, or None; a negative one is 1."""
     given = options.grace_period_seconds
     return None if given is None else _bounded(given)
 
 
 def _granted(pod: View, options: DeleteOptions) -> int:
-    """Return the grace period of a pod in seconds: the requested or its own; 0 without a node or after its end."""
+    """Return the grace period of a pod in seconds: the requested one or its own; 0 without a node or after its end."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     if not spec.get("nodeName") or status.get("phase") in _ENDED:
         return 0

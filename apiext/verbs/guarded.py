@@ -1,4 +1,4 @@
-"""Under which definition a write is decided: it is stored only while that one holds (decisions/0010)."""
+"""Guard a write by the definition that decided it: it commits only if that is unchanged (decisions/0010)."""
 
 import asyncio
 from collections.abc import Mapping
@@ -29,7 +29,10 @@ def _namespace_guard(keys: Keys, name: str, revision: int) -> Guard:
 
 
 async def refresh(verbs: Verbs, call: Call) -> None:
-    """Look at the definition again after its guard changed; 404 when it is gone, or serves another path now."""
+    """Load the definition again after its guard changed.
+
+    Raise a 404 if it was deleted, or serves another path now.
+    """
     resource = await verbs.definitions.refresh(call.served.names.group, call.served.names.resource)
     served = resource.versions.get(call.served.names.version) if resource is not None else None
     if resource is None or served is None or resource.namespaced is (call.namespace is None):
@@ -38,18 +41,18 @@ async def refresh(verbs: Verbs, call: Call) -> None:
     if endpoint is None:
         raise status.resource_not_found()
     call.resource, call.served, call.endpoint = resource, served, endpoint
-    await asyncio.sleep(0)  # a guard that keeps changing must not hold the loop
+    await asyncio.sleep(0)  # a guard that keeps changing must not block the event loop
     check_deadline(verbs, call)
 
 
 def check_deadline(verbs: Verbs, call: Call) -> None:
-    """504 when a write has tried for longer than a request may take (WRI-024)."""
+    """Raise a 504 if a write exceeds the time of a request (WRI-024)."""
     if call.deadline and verbs.loop_time() > call.deadline:
         raise status.timeout(threads.OVER)
 
 
 async def holds(verbs: Verbs, call: Call) -> bool:
-    """Tell whether a decision that no transaction compares rests on the newest definition."""
+    """Return whether an unconfirmed decision rests on the newest definition."""
     if not call.resource.guard_key:
         return True
     with translated():
@@ -58,7 +61,10 @@ async def holds(verbs: Verbs, call: Call) -> bool:
 
 
 async def renewed(verbs: Verbs, call: Call, changed: GuardChanged | None) -> bool:
-    """Load the definition or the namespace that changed; without ``changed``, return False if no definition did."""
+    """Load the changed definition or namespace.
+
+    Without ``changed``, return False if no definition has changed.
+    """
     if changed is None and await holds(verbs, call):
         return False
     if changed is None or changed.key == call.resource.guard_key:

@@ -1,4 +1,4 @@
-"""Is this body the object that the URL names? Kind, version, name and namespace (DEC-002, ERR-11…13)."""
+"""Check that a body is the object of the URL: kind, version, name and namespace (DEC-002, ERR-11…13)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ _OPTIONS = frozenset(
 _INTERNAL = "__internal"
 _SHOWN = {name: f"v1.{name}" for name in ("Table", "TableOptions", "PartialObjectMetadata")}
 _PARTIAL_LIST = "PartialObjectMetadataList"
-_OF_META: Mapping[str, Mapping[str, str]] = {  # version of options' group → kind → Go type (recorded)
+_OF_META: Mapping[str, Mapping[str, str]] = {  # version of the options' group → kind → Go type (recorded)
     "v1": {n: f"v1.{n}" for n in ("WatchEvent", "ListOptions", "GetOptions", "PatchOptions", _PARTIAL_LIST, *_SHOWN)},
     "v1beta1": {_PARTIAL_LIST: f"v1beta1.{_PARTIAL_LIST}"} | _SHOWN,
     _INTERNAL: {
@@ -50,7 +50,7 @@ _SINCE_BETA = (
     "ValidatingWebhookConfiguration",
 )  # fmt: skip
 _ELDER = {"v1alpha1": frozenset(_SINCE_ALPHA), "v1beta1": frozenset(_SINCE_ALPHA + _SINCE_BETA)}
-"""Version before v1 → kinds of named groups that upstream's scheme knows in it, served or not (recorded)."""
+"""Version before v1 → kinds of named groups in upstream's scheme, served or not (recorded)."""
 _SUMMARY = 30  # bytes of a body that an error quotes (upstream: summarizeData)
 
 
@@ -70,14 +70,14 @@ NO_SCALE = 'no kind is registered for the type v1.Scale in scheme "pkg/runtime/s
 
 
 def check_segment(name: str) -> None:
-    """400 for the name of a URL that no object can have, as it is no part of a path."""
+    """Raise a 400 if the name in the URL is not a valid path segment, so no object can have it."""
     faults = path_segment(name)
     if faults:
         raise status.bad_request(f"Name parameter invalid: {go_quote(name)}: {';'.join(faults)}")
 
 
 def unreadable_body(model: Model, error: DecodeError, raw: bytes) -> status.StatusError:
-    """400 for a body that is no document (ERR-11)."""
+    """Return the 400 of a body that cannot be decoded (ERR-11)."""
     kind = model.kind
     if model is SCALE_MODEL:
         return status.bad_request(NO_SCALE)
@@ -88,20 +88,25 @@ def unreadable_body(model: Model, error: DecodeError, raw: bytes) -> status.Stat
 
 
 def check_type(
-    call: Call, body: Body, warn: Callable[[Call, Sequence[str]], None], *, told: bool = True, strict: bool = False
+    call: Call,
+    body: Body,
+    warn: Callable[[Call, Sequence[str]], None],
+    *,
+    reports: bool = True,
+    strict: bool = False,
 ) -> None:
-    """Check apiVersion and kind of a body, completing those of typed resources from the URL.
+    """Check apiVersion and kind of a body; complete those of typed resources from the URL.
 
-    ``told``: the client wants reports of unknown fields; upstream decodes in another way if not.
-    ``strict``: as an error, else by ``warn``.
+    ``reports``: the client requests reports of unknown fields; without them, upstream decodes in another way.
+    ``strict``: a report is an error, else a call of ``warn``.
     """
     document = body.document
-    if not body.duplicates and not body.beyond and tells_plainly(call, document):
+    if not body.duplicates and not body.beyond and has_usual_type(call, document):
         return
     model = call.endpoint.model
     api_version, kind, typed = model.api_version, model.kind, model.typed
     type_meta, fault = read_type(_members(body))
-    if not fault and body.beyond and not typed:  # upstream: found before anything is missed
+    if not fault and body.beyond and not typed:  # as upstream: found before missing fields
         version = type_meta.get("apiVersion") or api_version
         raise cannot_be_handled(call, {**type_meta, "apiVersion": version}, body.beyond)
     if not fault and typed:
@@ -110,8 +115,8 @@ def check_type(
     if model is SCALE_MODEL and (fault or (document["kind"], document["apiVersion"]) != (kind, api_version)):
         raise status.bad_request(NO_SCALE)
     if not fault and not document.get("kind"):
-        fault = f"Object 'Kind' is missing in '{_shown(body, told)}'"
-        if not told:
+        fault = f"Object 'Kind' is missing in '{_quoted_body(body, reports)}'"
+        if not reports:
             given = parse_group_version(document.get("apiVersion") or api_version)
             version = given.version if given is not None else ""
             raise status.bad_request(f"{kind} in version {go_quote(version)} cannot be handled as a {kind}: {fault}")
@@ -123,13 +128,13 @@ def check_type(
         raise cannot_be_handled(call, document, NULL_VERSION)
     given_version = document.get("apiVersion") or ""
     if typed and given_version.endswith("/"):
-        raise cannot_be_handled(call, document, f"Object 'apiVersion' is missing in '{_shown(body, told)}'")
+        raise cannot_be_handled(call, document, f"Object 'apiVersion' is missing in '{_quoted_body(body, reports)}'")
     unknown = not_registered(call, document) if typed else ""
     if unknown:
         raise cannot_be_handled(call, document, unknown)
     if given_version != api_version:
         lost = _unknown_metadata(call, document)
-        if told and not typed:
+        if reports and not typed:
             notes = [*body.duplicates, *lost, *unknown_in_other_version(call, document, given_version)]
             if notes and strict:
                 raise strict_error(call, document, notes) if given_version else status.bad_request(NO_VERSION)
@@ -137,8 +142,8 @@ def check_type(
         raise wrong_version(given_version, api_version)
 
 
-def tells_plainly(call: Call, document: View) -> bool:
-    """Report whether a custom object is of some kind in the requested version, and no other field could mean that."""
+def has_usual_type(call: Call, document: View) -> bool:
+    """Fast path: return whether a custom object has the kind and version of the request, in usual spelling."""
     served, kind = call.served, document.get("kind")
     if call.endpoint.model.typed or document.get("apiVersion") != served.names.api_version:
         return False
@@ -148,21 +153,24 @@ def tells_plainly(call: Call, document: View) -> bool:
 _USUAL = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
 
 
-def _shown(body: Body, told: bool) -> str:
-    """Return a body as the error of a missing kind quotes it: upstream, as JSON by the time a lenient decoder looks."""
-    if not told and body.media_type == YAML:
+def _quoted_body(body: Body, reports: bool) -> str:
+    """Return a body as the error of a missing kind quotes it.
+
+    Upstream's lenient decoder has converted it to JSON by then.
+    """
+    if not reports and body.media_type == YAML:
         return fields.go_value(decode_yaml(body.raw)[0])
     text = body.raw.decode("utf-8", "replace")
-    return text if told else text.strip()
+    return text if reports else text.strip()
 
 
 def _members(body: Body) -> Iterable[tuple[str, Any]]:
-    """Return the fields of a body, and before them those of the same name that they replaced if they have its type."""
+    """Return the fields of a body, each after the duplicates that it replaced, if they have its type."""
     return body.document.items() if _TYPE_TWICE.isdisjoint(body.duplicates) else root_members(body.raw)
 
 
 def full_version(given: str, default: str) -> str:
-    """Return the apiVersion that a typed body gives, with what it leaves out as upstream completes it."""
+    """Return the apiVersion of a typed body, completed by upstream's defaults."""
     group, _, version = given.rpartition("/")
     if not version and group in ("", default.rpartition("/")[0]):
         return default
@@ -170,9 +178,9 @@ def full_version(given: str, default: str) -> str:
 
 
 def not_registered(call: Call, document: View, *, internal: bool = False) -> str:
-    """Return upstream's error of a typed body of a kind, group or version that its scheme lacks, else an empty text.
+    """Return upstream's error for a kind, group or version that its scheme lacks, or an empty text.
 
-    ``internal`` if a body without an apiVersion is of the internal version of the group.
+    ``internal``: a body without an apiVersion is of the group's internal version.
     """
     model = call.endpoint.model
     api_version, kind = model.api_version, model.kind
@@ -189,7 +197,7 @@ def not_registered(call: Call, document: View, *, internal: bool = False) -> str
 
 
 def _beside_definitions(kind: str, group: str, version: str) -> str:
-    """Return the Go type of another kind that upstream's scheme of definitions has, else an empty text."""
+    """Return the Go type of another kind in upstream's scheme of definitions, or an empty text."""
     if kind in _OF_NO_VERSION:
         return f"v1.{kind}"
     if group != GROUP or version not in ("v1", "v1beta1"):
@@ -208,7 +216,7 @@ def _unregistered(kind: str, api_version: str) -> str:
 
 
 def unknown_in_other_version(call: Call, document: View, given: str) -> list[str]:
-    """upstream: nothing is known of a version that is not there, so all of the object is unknown in it."""
+    """Return notes that all fields are unknown: as upstream, an unknown version has no fields."""
     if call.served.model.typed or given == call.served.names.api_version:
         return []
     version = parse_group_version(given)
@@ -220,8 +228,8 @@ def unknown_in_other_version(call: Call, document: View, given: str) -> list[str
 
 
 def options_fault(document: View, wanted: str) -> str:
-    """Return upstream's error of options of another kind than the one wanted, else an empty text (WRI-020)."""
-    # upstream: apiVersion and kind of options are read without regard to the case of their names
+    """Return upstream's error for options of another kind than ``wanted``, or an empty text (WRI-020)."""
+    # as upstream: the names of apiVersion and kind are case-insensitive in options
     type_meta, fault = read_type(document.items())
     kind = type_meta.get("kind") or wanted
     if fault or kind == wanted:
@@ -240,9 +248,9 @@ def no_object(document: object) -> str:
 
 
 def read_type(members: Iterable[tuple[str, Any]]) -> tuple[dict[str, str], str]:
-    """Return apiVersion and kind as Go reads them, and its error when they cannot be read, else an empty text.
+    """Return apiVersion and kind as Go decodes them, and its error text or an empty one.
 
-    upstream: all members of such a name are read, in whatever case it is written, and a null changes nothing.
+    As upstream, all fields with such a name are decoded, in any case of letters, and a null changes nothing.
     """
     found: dict[str, str] = {}
     for name, given in members:
@@ -258,8 +266,10 @@ def read_type(members: Iterable[tuple[str, Any]]) -> tuple[dict[str, str], str]:
 
 
 def _unknown_metadata(call: Call, document: View) -> list[str]:
-    """Return notes about unknown metadata, 400 for what cannot be decoded: upstream decodes before it looks at the
-    version."""
+    """Return notes about unknown metadata. Raise a 400 if metadata cannot be decoded.
+
+    Upstream decodes metadata before it checks the version.
+    """
     if call.served.model.typed or document.get("metadata") is None:
         return []
     try:
@@ -269,7 +279,7 @@ def _unknown_metadata(call: Call, document: View) -> list[str]:
 
 
 def projected(endpoint: Endpoint, stored: View) -> View:
-    """Return what an endpoint shows of an object; 500 when its replicas are none (ERR-22)."""
+    """Return the object that an endpoint shows. Raise a 500 if its replicas are no integer (ERR-22)."""
     try:
         return endpoint.project(stored)
     except ValueError as error:
@@ -277,14 +287,14 @@ def projected(endpoint: Endpoint, stored: View) -> View:
 
 
 def wrong_version(given: str, expected: str) -> status.StatusError:
-    """400 for a body of another apiVersion than the URL's (ERR-12)."""
+    """Return the 400 of a body whose apiVersion differs from the URL's (ERR-12)."""
     return status.bad_request(
         f"the API version in the data ({given.removeprefix('/')}) does not match the expected API version ({expected})"
     )
 
 
 def cannot_be_handled(call: Call, document: View, text: str) -> status.StatusError:
-    """400 for a body whose kind could be read and whose contents could not (ERR-11)."""
+    """Return the 400 of a body with a valid kind and content that cannot be decoded (ERR-11)."""
     kind = call.endpoint.model.kind
     if call.endpoint.model is SCALE_MODEL:
         return status.bad_request(NO_SCALE)
@@ -295,16 +305,16 @@ def cannot_be_handled(call: Call, document: View, text: str) -> status.StatusErr
 
 
 def strict_error(call: Call, document: View, notes: Sequence[str]) -> status.StatusError:
-    """400 for unknown and duplicate fields of a body (WRI-013)."""
+    """Return the 400 of unknown and duplicate fields of a body (WRI-013)."""
     error = cannot_be_handled(call, document, f"strict decoding error: {', '.join(notes)}")
     if not call.endpoint.model.typed:
-        # upstream: the object has been read by then, and is of the kind that it claims to be
+        # as upstream: the object is decoded by then, so the error names its own kind
         error.message = error.message.replace(f"as a {call.served.names.kind}:", f"as a {document['kind']}:", 1)
     return error
 
 
 def kind_errors(call: Call, document: View) -> list[fields.FieldError]:
-    """Return what is wrong with the kind and version that an object claims (VAL-014)."""
+    """Return the errors of the kind and version in an object (VAL-014)."""
     kind, version = document.get("kind"), document.get("apiVersion")
     errors = []
     if kind != call.served.names.kind:
@@ -316,7 +326,7 @@ def kind_errors(call: Call, document: View) -> list[fields.FieldError]:
 
 
 def own_kind(served: ServedVersion, document: View) -> GroupKind:
-    """Return the kind that an object claims to be, as errors about it name it."""
+    """Return the kind in an object, as errors about it name it."""
     if served.model.typed:
         return served.names.stored_kind
     version = parse_group_version(str(document.get("apiVersion", "")))
@@ -324,7 +334,7 @@ def own_kind(served: ServedVersion, document: View) -> GroupKind:
 
 
 def settle_names(call: Call, document: Document) -> None:
-    """Settle the namespace of a body, then 400 when its name is not the one of the URL (ERR-13)."""
+    """Set the namespace of a body. Raise a 400 if its name differs from the URL's (ERR-13)."""
     settle_namespace(call, document)
     metadata = document.get("metadata") or {}
     name = metadata.get("name", "")
@@ -335,14 +345,14 @@ def settle_names(call: Call, document: Document) -> None:
 
 
 def nameless(call: Call) -> status.StatusError:
-    """Return the 400 of an object without a name where the URL has one (ERR-13)."""
+    """Return the 400 of an object without a name, if the URL has one (ERR-13)."""
     return status.bad_request(
         f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided"
     )
 
 
 def settle_namespace(call: Call, document: Document) -> None:
-    """Fill in, clear or refuse the namespace of a body (ERR-13)."""
+    """Fill in, delete or refuse the namespace of a body (ERR-13)."""
     metadata = document.setdefault("metadata", {})
     if not call.served.names.namespaced:
         metadata.pop("namespace", None)

@@ -1,4 +1,4 @@
-"""The part of an object that an update sees, and how it is put back: the object and its status, or its scale."""
+"""The part of an object that an update changes: the object itself, or its scale."""
 
 from apiext.catalog.accessors import AccessorError
 from apiext.documents.document import Document, View
@@ -11,44 +11,47 @@ from apiext.verbs.objects import accepted
 
 
 class Lens:
-    """The object itself: the lens of the main endpoint and of /status. ``partial``: it shows another kind."""
+    """The lens of the main endpoint and of /status: the object itself.
+
+    ``partial`` is true for an endpoint that shows another kind.
+    """
 
     __slots__ = ()
     partial = False
 
     def show(self, call: Call, stored: View, raw: bytes) -> View:
-        """Return what the client changes of a stored object."""
+        """Return the part of a stored object that the client changes."""
         call.exact = call.served.codec.exact(raw)
         return identity.projected(call.endpoint, stored)
 
     def settle(self, call: Call, shown: Document) -> None:
-        """Settle the namespace of a changed object."""
+        """Set the namespace of a changed object."""
         identity.settle_namespace(call, shown)
 
     def embed(self, call: Call, stored: View, shown: Document) -> Document:
-        """Return the whole object with what was shown of it put back."""
+        """Return the whole object with the shown part put back."""
         new = _embedded(call, stored, shown)
         new["metadata"] = dict(new["metadata"])
         return new
 
     def own(self, call: Call, stored: View, shown: View, new: Document) -> None:
-        """Set managedFields of the whole object, if those that were shown are not its own."""
+        """Set managedFields of the whole object, if the shown part has different ones."""
 
     def complete(self, call: Call, new: Document) -> Document:
-        """Return the validated object with what a decoder would have filled in."""
+        """Return the validated object with the defaults that a decoder would fill in."""
         return new
 
     def accept(self, call: Call, new: Document) -> Document:
-        """Return the object without fields that no decoder has pruned."""
+        """Return the object, pruned if no decoder has pruned it."""
         return new
 
     def review(self, call: Call, stored: View, shown: View) -> View:
-        """Return the old object as the validating moment of admission sees it."""
+        """Return the old object as validating admission sees it."""
         return shown
 
 
 class ScaleLens(Lens):
-    """The scale of an object, which shows another kind (SRV-007…010)."""
+    """The lens of an object's scale, which is another kind (SRV-007…010)."""
 
     __slots__ = ()
     partial = True
@@ -58,8 +61,7 @@ class ScaleLens(Lens):
         return ownership.with_owners(call, identity.projected(call.endpoint, stored), stored)
 
     def settle(self, call: Call, shown: Document) -> None:
-        """Leave the namespace alone."""
-        # upstream: rest.BeforeUpdate, which sees no Scale
+        """Do nothing: as upstream, rest.BeforeUpdate does not see the Scale."""
 
     def embed(self, call: Call, stored: View, shown: Document) -> Document:
         replicas = (shown.get("spec") or {}).get("replicas") or 0
@@ -78,7 +80,7 @@ class ScaleLens(Lens):
         return accepted(call, new)
 
     def review(self, call: Call, stored: View, shown: View) -> View:
-        return call.endpoint.project(stored)  # upstream: only who may change a Scale sees its owners
+        return call.endpoint.project(stored)  # as upstream: only a writer of the Scale sees its owners
 
 
 _WHOLE, _SCALE = Lens(), ScaleLens()

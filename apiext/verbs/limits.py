@@ -8,7 +8,7 @@ WRITER_TURN = 1.0
 CREATE_NAME_ATTEMPTS = 8
 # Seconds between the allocation of a service address and its write. Beyond: it is free again.
 ADDRESS_GIVEN = 5.0
-# Addresses of a network given to services that name none. Beyond: they must be named.
+# Addresses of a network that services without a requested address can get. Beyond: they must be requested.
 ADDRESSES_OF_A_FAMILY = 1 << 20
 # Allocated addresses and ports that are not written yet. Beyond: the oldest is free again.
 ADDRESSES_GIVEN = 4096
@@ -28,7 +28,7 @@ DECODE_INLINE = {  # bytes of a body that are decoded in a thread from here
 }
 # Retries of one step of a write with one more converted object. Beyond: 500.
 CONVERSIONS_OF_A_CALL = 64
-# Groups of an access review passed as they are. Beyond: those that no binding names are left out.
+# Groups of an access review passed unchanged. Beyond: groups without a binding are left out.
 REVIEWED_GROUPS = 256
-# Seconds of the grace period of a pod. Beyond: these.
+# Seconds of the grace period of a pod. Beyond: it is cut.
 GRACE_PERIOD = 2**31 - 1

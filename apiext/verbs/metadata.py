@@ -1,4 +1,4 @@
-"""System metadata: what the server fills in, keeps and wipes on create, update and delete."""
+"""Set, keep and delete system metadata on create, update and delete."""
 
 import random
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from apiext.meta.uids import Uids
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 
-_NAME_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"  # upstream: no vowels, so no words
+_NAME_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"  # as upstream: no vowels, so no words
 _MAX_GENERATED_PREFIX = 58  # 63 less the random part
 _RANDOM_LENGTH = 5
 _UIDS = Uids()
@@ -40,7 +40,7 @@ def fill_on_create(document: Document, now: str) -> None:
 
 
 def fill_on_update(document: Document, old: View) -> None:
-    """Copy from the stored object what an update may leave out or never changes (WRI-004)."""
+    """Copy fields from the stored object that an update may omit or never changes (WRI-004)."""
     metadata = document.setdefault("metadata", {})
     before = old["metadata"]
     metadata.pop("selfLink", None)
@@ -60,7 +60,7 @@ def fill_on_update(document: Document, old: View) -> None:
 def mark_as_deleting(document: Document, now: str) -> None:
     """Set the metadata of a deletion that waits for finalizers (WRI-017).
 
-    A deletionTimestamp that lies after ``now`` becomes ``now`` (upstream: markAsDeleting): the clock went back since.
+    As upstream (markAsDeleting), a deletionTimestamp after ``now`` becomes ``now``: the clock was set back.
     """
     metadata = document["metadata"]
     since = metadata.get("deletionTimestamp")
@@ -79,12 +79,12 @@ def _is_after(moment: str, now: str) -> bool:
 
 
 def finalizers(document: View) -> Sequence[str]:
-    """Return metadata.finalizers, empty when there are none."""
+    """Return metadata.finalizers, empty without any."""
     return document.get("metadata", {}).get("finalizers") or ()
 
 
 def set_finalizers(document: Document, wanted: Sequence[str]) -> None:
-    """Set metadata.finalizers, leaving the field out when there are none (MET-003)."""
+    """Set metadata.finalizers; delete the field if there are none (MET-003)."""
     metadata = document["metadata"]
     if wanted:
         metadata["finalizers"] = list(wanted)
@@ -95,7 +95,7 @@ def set_finalizers(document: Document, wanted: Sequence[str]) -> None:
 def propagation_finalizers(now: Sequence[str], policy: str, orphan: bool | None) -> list[str]:
     """Return the finalizers with those of the propagation policy added and removed (WRI-018).
 
-    An explicit policy decides; without one the finalizers already there do.
+    An explicit policy decides; without one the present finalizers do.
     """
     if not (now or policy or orphan):
         return []
@@ -105,11 +105,11 @@ def propagation_finalizers(now: Sequence[str], policy: str, orphan: bool | None)
         wants_foreground = policy == "Foreground" if policy else FOREGROUND in now and ORPHAN not in now
     kept = [name for name in now if name not in (ORPHAN, FOREGROUND)]
     wanted = kept + [ORPHAN] * bool(wants_orphan) + [FOREGROUND] * wants_foreground
-    return wanted if set(wanted) != set(now) else list(now)  # upstream: they stay in their order
+    return wanted if set(wanted) != set(now) else list(now)  # as upstream: their order is kept
 
 
 def dedup_owners(document: Document) -> list[str]:
-    """Drop repeated ownerReferences and return the UIDs that were repeated (WRI-015)."""
+    """Delete duplicate ownerReferences; return the UIDs of the duplicates (WRI-015)."""
     owners = document.get("metadata", {}).get("ownerReferences")
     if not owners or len(owners) == 1 or len({owner.get("uid") for owner in owners}) == len(owners):
         return []

@@ -1,4 +1,4 @@
-"""Common parts of writes: the object's key, its view for admission and reads, and omitted fields."""
+"""Common parts of writes: the object's key, its view for admission and reads, and fields that its version hides."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ from apiext.verbs.call import Call, Verbs
 
 
 def collection_of(verbs: Verbs, call: Call) -> Collection:
-    """Return the cache of the call's resource; 404 when the definition went away."""
+    """Return the cache of the call's resource. Raise a 404 if the definition was deleted."""
     found = verbs.store.collection(call.served.names.stored_resource)
     if found is None:
         raise status.resource_not_found()
@@ -24,7 +24,7 @@ def collection_of(verbs: Verbs, call: Call) -> Collection:
 
 
 def is_revision(text: str) -> bool:
-    """Tell whether a resourceVersion means one; upstream: what is no number is no revision, and neither is 0."""
+    """Return whether a resourceVersion is a revision; as upstream, other texts and 0 are none."""
     try:
         return parse_revision(text) > 0
     except ValueError:
@@ -32,7 +32,7 @@ def is_revision(text: str) -> bool:
 
 
 def number(revision: str) -> int:
-    """Return a resourceVersion as a number; 500 for what is none."""
+    """Return a resourceVersion as a number. Raise a 500 for another text."""
     try:
         return parse_revision(revision)
     except ValueError as error:
@@ -40,7 +40,7 @@ def number(revision: str) -> int:
 
 
 def read_back(call: Call, new: Document, resource_version: object = None) -> Document:
-    """Return what a read would show of an object: defaults that reads add, without what its storage version lacks."""
+    """Return an object as a read would show it: with the defaults of reads, without fields of other versions."""
     shown = call.served.codec.decode(call.served.codec.encode(new), 0)
     shown["metadata"].pop("resourceVersion", None)
     if resource_version:
@@ -49,45 +49,50 @@ def read_back(call: Call, new: Document, resource_version: object = None) -> Doc
 
 
 def accepted(call: Call, new: Document) -> Document:
-    """Prune an object that no decoder has pruned by the schema of the version that is stored, and by no other."""
+    """Prune an object that no decoder has pruned, by the schema of the storage version only."""
     return call.served.shaping.accept(new) if call.served.names.version == call.resource.storage_version else new
 
 
 def with_hidden(
-    call: Call, raw: bytes, shown: View, new: Document, gone: Callable[[], FieldSet] = lambda: EMPTY
+    call: Call, raw: bytes, shown: View, new: Document, deleted: Callable[[], FieldSet] = lambda: EMPTY
 ) -> Document:
     """Return a changed object with the fields of the stored one that its version does not show.
 
-    ``raw`` are the stored bytes, ``shown`` is their view in the version of the call. ``gone()`` are hidden paths
-    that the write removes. Strategy None only: a webhook gets the whole object and converts all of it, and each
-    version of a built-in kind shows all fields.
+    ``raw`` are the stored bytes, and ``shown`` is the object in the version of the call. ``deleted()`` are hidden paths
+    that the write deletes. Only strategy None needs it: a webhook gets the whole object and converts all of it, and
+    each version of a built-in kind shows all fields.
     """
     versions = call.resource.all_versions
     if len(versions) < 2 or call.served.codec.converts or call.served.model.typed:
         return new
-    if raw.startswith(f'{{"apiVersion":"{call.served.names.api_version}"'.encode()):  # nothing is hidden
+    if raw.startswith(f'{{"apiVersion":"{call.served.names.api_version}"'.encode()):  # no field is hidden
         return new
     stored = viewing.parse(raw)
     source = versions.get(str(stored.get("apiVersion")).rpartition("/")[2])
     if source is None or source is call.served:
         return new
-    return accepted(call, hidden.restore(source.model.merge_type(), source.shaping.accept(stored), shown, new, gone()))
+    return accepted(
+        call, hidden.restore(source.model.merge_type(), source.shaping.accept(stored), shown, new, deleted())
+    )
 
 
 async def slimmer(call: Call, new: Document) -> bytes | None:
-    """Drop managedFields of an object that the store finds too large; return its bytes, None if it has none."""
+    """Delete managedFields of an object that the store refuses as too large.
+
+    Return its bytes, or None if it has no managedFields.
+    """
     if new["metadata"].pop("managedFields", None) is None:
         return None
     return await threads.encoded(call, new)
 
 
 def absent(call: Call) -> status.StatusError:
-    """Return the 404 of the call's object; raise it from the store's error where etcd has said so."""
+    """Return the 404 of the call's object; raise it from the store's error if etcd has confirmed it."""
     return status.not_found(call.served.names.group_resource, call.name)
 
 
 def warn_of_owners(call: Call, document: Document, admitted: bool = True) -> None:
-    """Drop duplicate owners with a warning; bodies are checked before admission, too (WRI-015)."""
+    """Delete duplicate owners with a warning; bodies are checked before admission, too (WRI-015)."""
     doubles = metadata.dedup_owners(document)
     if doubles:
         after = " after mutating admission happens" if admitted else ""

@@ -1,4 +1,4 @@
-"""Field ownership of a call: server-side apply, and the owners after any other write (SSA-001…019)."""
+"""Set managedFields: of applies, and of all other writes (SSA-001…019)."""
 
 from collections.abc import Callable
 
@@ -65,7 +65,7 @@ class _Versions:
     def reset(self, api_version: str) -> FieldSet:
         served = self._served(api_version)
         if not served.model.typed and not self._endpoint and api_version != self._asked:
-            return EMPTY  # upstream: the status of custom objects is reset in the version of the request only
+            return EMPTY  # as upstream: the status of custom objects is reset in the version of the request only
         found = served.endpoints.get(self._endpoint)
         return found.reset if found is not None else EMPTY
 
@@ -75,7 +75,7 @@ class _Versions:
         if target.model.typed:
             return target.codec.decode(source.codec.encode(dict(document)), 0)
         if self._resource.conversion is None or is_empty(document):
-            return {**document, "apiVersion": api_version}  # upstream: not pruned, so it may not fit
+            return {**document, "apiVersion": api_version}  # as upstream: not pruned, so it may not fit its type
         conversions, asked = self._conversions, orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
         found = conversions.get((asked, api_version))
         if found is None:
@@ -88,7 +88,7 @@ class _Versions:
 
 
 class _OneVersion:
-    """The only version of a kind that an endpoint shows (apiext.managedfields.updater.Versions)."""
+    """The only version of the kind that an endpoint shows (apiext.managedfields.updater.Versions)."""
 
     def __init__(self, api_version: str, type_of: Callable[[], Type]) -> None:
         self._api_version = api_version
@@ -116,14 +116,14 @@ def writer(
 ) -> Writer:
     """Return the manager of a write to an endpoint (empty for the object itself) at a time (RFC 3339).
 
-    ``conversions`` are the answers of the webhook so far; a missing one is raised as Needed.
+    ``conversions`` are the webhook's answers so far; a missing one is raised as Needed.
     """
     versions = _Versions(resource, served, endpoint, {} if conversions is None else conversions)
     return Writer(versions, served.names.api_version, served.names.kind, name, endpoint, now)
 
 
 def kind_writer(endpoint: Endpoint, name: str, now: str) -> Writer:
-    """Return who writes to an endpoint that shows another kind at a time (RFC 3339)."""
+    """Return the manager of a write to an endpoint that shows another kind, at a time (RFC 3339)."""
     model = endpoint.model
     versions = _OneVersion(model.api_version, model.merge_type)
     return Writer(versions, model.api_version, model.kind, name, endpoint.name, now)
@@ -137,7 +137,7 @@ def _writer(call: Call, options: WriteOptions, now: str) -> Writer:
 
 
 def _printable(agent: str) -> str:
-    """Return the start of a User-Agent as a manager's name: what prints of it, at most 128 bytes (SSA-005)."""
+    """Return the name of a manager from a User-Agent: its printable start, at most 128 bytes (SSA-005)."""
     if agent.isascii() and agent.isprintable():
         return agent[:_MAX_NAME]
     text = agent.encode(errors="surrogateescape").decode(errors="apiext.go")
@@ -149,39 +149,40 @@ _MAX_NAME = 128
 
 
 def posted(call: Call, document: Document, options: WriteOptions, now: str) -> None:
-    """Forget what only the server may say of what is posted, and set its managedFields."""
-    if not call.endpoint.name:  # a token request names its account
+    """Delete the fields of a posted object that only the server sets, and set its managedFields."""
+    if not call.endpoint.name:  # a token request has the name of its account
         wipe(document)
     claim(call, document, options, now)
 
 
 def claim(call: Call, document: Document, options: WriteOptions, now: str) -> None:
-    """Set managedFields of an object that is about to be created (SSA-006)."""
+    """Set managedFields of an object before its create (SSA-006)."""
     empty = call.endpoint.model.empty
     _set(document, manager.track(_writer(call, options, now), empty, document, creating=True))
 
 
 def created(call: Call, document: View, options: WriteOptions, now: str) -> Document:
-    """Return the new object of a PUT, which may say what it was read as, with its owner."""
+    """Return the new object of a PUT, which may have a resourceVersion and a uid, with its managedFields."""
     found: Document = clone(document)
     claim(call, found, options, now)
     return found
 
 
 def follow(call: Call, live: View, new: Document, options: WriteOptions, now: str) -> None:
-    """Set managedFields of an object that is about to be changed by anything but an apply (SSA-005…007)."""
+    """Set managedFields of an object before a write that is not an apply (SSA-005…007)."""
     found = manager.track(_writer(call, options, now), live, call.served.shaping.internal(new), creating=False)
     _set(new, found)
 
 
-def record(who: Writer, live: View, new: Document) -> None:
+def record(writer_: Writer, live: View, new: Document) -> None:
     """Set managedFields of a changed object."""
-    _set(new, manager.track(who, live, new, creating=False))
+    _set(new, manager.track(writer_, live, new, creating=False))
 
 
 def with_owners(call: Call, shown: View, stored: View) -> Document:
-    """Return the Scale of a stored object as only those see it who change it: with its owners (SRV-010), and a mark
-    where it has no replicas.
+    """Return the Scale of a stored object for a writer: with managedFields (SRV-010).
+
+    It is marked if the object has no replicas.
     """
     found = with_replicas(call.endpoint, shown, stored)
     _set(found, scale.shown((stored.get("metadata") or {}).get("managedFields"), _replicas(call)))
@@ -189,7 +190,7 @@ def with_owners(call: Call, shown: View, stored: View) -> Document:
 
 
 def object_entries(call: Call, stored: View, shown: View, new: Document) -> None:
-    """Set managedFields of an object that is about to be changed through its scale (SRV-010)."""
+    """Set managedFields of an object before a write through its scale (SRV-010)."""
     before, of_scale = (document["metadata"].get("managedFields") for document in (stored, shown))
     _set(new, scale.object_entries(before, of_scale, _replicas(call), call.served.names.api_version))
 
@@ -213,7 +214,7 @@ def _set(document: Document, owners: list[Document]) -> None:
 
 
 def check_admitted(call: Call, before: View, after: Document) -> None:
-    """Put managedFields back that admission has broken, with a warning (SSA-017)."""
+    """Restore managedFields that admission made invalid, with a warning (SSA-017)."""
     given, found = before["metadata"].get("managedFields"), after["metadata"].get("managedFields")
     if found is given:
         return
@@ -225,11 +226,11 @@ def check_admitted(call: Call, before: View, after: Document) -> None:
 
 
 def settle(served: ServedVersion, new: Document, old: View) -> None:
-    """Keep the old times when nothing but times has changed, so that nothing is written (WRI-006, SSA-015)."""
+    """Keep the old times if a write changes nothing but times, so that nothing is written (WRI-006, SSA-015)."""
     after, before = new["metadata"].get("managedFields"), old["metadata"].get("managedFields")
     if not after or not before:
         return
-    if (  # what mostly differs comes first
+    if (  # the parts that mostly differ come first
         new["metadata"].get("generation") == old["metadata"].get("generation")
         and new.get("status") == old.get("status")
         and _bare(new["metadata"]) == _bare(old["metadata"])
@@ -241,7 +242,10 @@ def settle(served: ServedVersion, new: Document, old: View) -> None:
 
 
 def _alike(served: ServedVersion, new: View, old: View) -> bool:
-    """Tell whether two objects of one generation differ in metadata only; an empty list of a definition is none."""
+    """Return whether two objects of one generation differ in metadata only.
+
+    An empty list of a definition equals an absent one.
+    """
     if all(same(new.get(name), old.get(name)) for name in {**new, **old} if name != "metadata"):
         return True
     if not served.model.typed or "generation" not in old["metadata"]:
@@ -269,10 +273,10 @@ _DECODING = "error decoding patch: "
 
 
 class Application:
-    """An applied configuration: the change that it is, and the object that it makes where there is none.
+    """An applied configuration: the change of an existing object, and the object to create if there is none.
 
-    Making one raises a 400 for a body that is not YAML. ``change`` and ``creation`` refuse a configuration of another
-    type than a map, or one that begins with a brace and is not YAML: upstream reads the object before it decodes these.
+    The constructor raises a 400 for a body that is not YAML. ``change`` and ``creation`` refuse a configuration that is
+    no map, or one that begins with a brace and is not YAML: upstream reads the object before it decodes these.
     """
 
     def __init__(self, call: Call, raw: bytes, options: WriteOptions, clock: Callable[[], str]) -> None:
@@ -287,7 +291,7 @@ class Application:
         except DecodeError as error:
             if not raw.lstrip().startswith(b"{"):
                 raise status.bad_request(f"error encoding patch: {error}") from error
-            # upstream: takes what begins with a brace for JSON, and decodes it when it has read the object
+            # upstream takes a text that begins with a brace for JSON, and decodes it after it has read the object
             self._fault = status.bad_request(f"{_DECODING}error converting YAML to JSON: {error}")
             return
         if isinstance(found, dict):
@@ -299,15 +303,15 @@ class Application:
             )
 
     def change(self, live: View) -> Document:
-        """Return the live object with the configuration applied, defaulted, with its owners."""
+        """Return the live object with the configuration applied, with defaults and managedFields."""
         if self._fault is not None:
             raise self._fault
         found = self._scaled(live) if self._call.endpoint.partial else self._applied(live)
-        self._report()  # upstream: looked for when all else went well
+        self._report()  # as upstream: reported last
         return self._finish(found)
 
     def creation(self) -> Document:
-        """Return the object to create; 409 when the configuration means an object that was there."""
+        """Return the object to create. Raise a 409 if the configuration requires an existing object."""
         call = self._call
         if self._fault is not None:
             raise self._fault
@@ -322,7 +326,7 @@ class Application:
     def _applied(self, live: View) -> Document:
         call = self._call
         found, changed = self._merged(live, dict(call.served.model.empty))
-        if not changed:  # upstream: nothing to fill in, though its version may have more defaults than the stored one
+        if not changed:  # as upstream: no defaults, although its version may have more than the storage version
             return found
         try:
             return call.served.shaping.complete(clone(found))
@@ -333,9 +337,9 @@ class Application:
 
     def _merged(self, live: View, empty: View) -> tuple[Document, bool]:
         call = self._call
-        who = _writer(call, self._options, self._clock())
+        writer_ = _writer(call, self._options, self._clock())
         try:
-            return manager.apply(who, live, self._config, empty, force=bool(self._options.force))
+            return manager.apply(writer_, live, self._config, empty, force=bool(self._options.force))
         except BadApply as error:
             raise status.bad_request(str(error)) from error
         except Conflicts as conflicts:
@@ -344,9 +348,9 @@ class Application:
             raise status.unknown(str(error)) from error
 
     def _scaled(self, live: View) -> Document:
-        """Return the Scale with its owners; 500 if the apply would change it: upstream's converter lacks the kind.
+        """Return the Scale with its owners. Raise a 500 if the apply would change it.
 
-        It needs the converter, too, if the replicas have no owner yet (recorded).
+        Upstream's converter lacks the kind. It needs the converter also if the replicas have no owner yet (recorded).
         """
         version, kind = self._call.endpoint.model.api_version, self._call.endpoint.model.kind
         fault = f"to proper version: request to convert CR to an invalid group/version: {version}"
@@ -372,7 +376,7 @@ class Application:
         return found
 
     def _report(self) -> None:
-        """Tell of duplicate keys, or refuse them (WRI-013)."""
+        """Report duplicate keys as warnings or as an error (WRI-013)."""
         if not self._duplicates or self._options.field_validation == "Ignore":
             return
         text = f"error converting YAML to JSON: {'; '.join(self._duplicates)}"
@@ -382,7 +386,7 @@ class Application:
 
 
 def conflict(conflicts: Conflicts) -> status.StatusError:
-    """Return the 409 of an apply: each field with its owner as a cause (SSA-008), as far as an answer has room."""
+    """Return the 409 of an apply: a cause for each field and its owner (SSA-008), up to the room of an answer."""
     errors = (FieldError(_CONFLICT, shown_path(path, owned=True), str(owner)) for owner, path in conflicts.paths())
     found, complete = first_shown(errors)
     causes = [
@@ -400,7 +404,7 @@ _NOT_SHOWN = "too many conflicts: the rest is not shown"
 
 
 def _message(found: list[FieldError], count: int) -> str:
-    """Return the text of so many conflicts, of which these are shown: fields with their owners."""
+    """Return the text of ``count`` conflicts, of which ``found`` are shown: fields with their owners."""
     if count == 1:
         return f"Apply failed with 1 conflict: conflict with {found[0].body}: {found[0].field}"
     by_owner: dict[str, list[str]] = {}

@@ -1,7 +1,7 @@
-"""Upstream's quotes of an invalid patch result: the patched text in Go's order of fields (WRI-007).
+"""Quote an invalid patch result as upstream does: as text, in Go's order of fields (WRI-007).
 
-Go keeps untouched fields as they were printed, in the order of its structs, sorts the fields of each object on
-the path to a change, and leaves the client's fields as they were sent. Made only for an error.
+Go keeps unchanged fields as printed, in the order of its structs. It sorts the fields of each object on the path to a
+change, and keeps the client's fields as sent. The text is made only for an error.
 """
 
 import json
@@ -21,25 +21,25 @@ _INDEX = re.compile(r"[+-]?[0-9]+").fullmatch
 
 
 def merged(call: Call, shown: View, raw: bytes, patch: View) -> str:
-    """Return the text that a merge patch makes of what the endpoint shows."""
+    """Return the text of the shown object after a merge patch."""
     return go_json(_merged(_as_printed(call, shown), _literally(raw, patch)))
 
 
 def listed(raw: bytes, patch: Sequence[Any]) -> str:
-    """Return the text that a merge patch which is a list makes of anything."""
+    """Return the text of any object after a merge patch that is an array."""
     return go_json(_without_nulls(_literally(raw, patch)))
 
 
 def patched(call: Call, shown: View, raw: bytes, operations: Sequence[View]) -> str:
-    """Return the text that a JSON patch, which could be applied, makes of what the endpoint shows."""
+    """Return the text of the shown object after a JSON patch, which must be applicable."""
     found = clone(_as_printed(call, shown))
-    opened: dict[int, Any] = {}  # what operations go through: printed with its members in order
+    opened: dict[int, Any] = {}  # containers on the paths of operations: printed with sorted fields
     for plain, literal in zip(operations, _literally(raw, operations), strict=True):
         kind, path = plain["op"], plain.get("path")
         source = _open(found, plain.get("from"), opened) if kind in ("copy", "move") else None
         if kind in ("copy", "test"):
             _open(found, path, opened)
-        if kind == "copy":  # as it is when both pointers have been followed
+        if kind == "copy":  # as it is after both pointers have been followed
             _sort(source, opened)
         if kind != "test":
             found = json_patch.perform(found, {**plain, "value": literal["value"]} if "value" in plain else plain)
@@ -50,7 +50,7 @@ def patched(call: Call, shown: View, raw: bytes, operations: Sequence[View]) -> 
 
 
 def _as_printed(call: Call, shown: View) -> Document:
-    """Return what is shown with its members as upstream prints them: in the order of its structs, if it has any."""
+    """Return the shown object with its fields in upstream's printing order: that of its structs, if it has any."""
     if not call.endpoint.model.typed:
         document: Document = orjson.loads(orjson.dumps(shown, option=orjson.OPT_SORT_KEYS))
         return document
@@ -61,15 +61,15 @@ def _as_printed(call: Call, shown: View) -> Document:
 
 
 def _literally(raw: bytes, decoded: Any) -> Any:
-    """Return a patch with its numbers and texts as the client wrote them."""
+    """Return a patch with its numbers and strings as the client wrote them."""
     try:
         return _Literally().decode(raw.decode())
-    except ValueError:  # a text that only the lenient decoder takes
+    except ValueError:  # a text that only the lenient decoder accepts
         return decoded
 
 
 class _Literally(json.JSONDecoder):
-    """Reads JSON, but for scalars that can be written in several ways."""
+    """A JSON decoder that keeps the text of scalars, which can be written in several forms."""
 
     def __init__(self) -> None:
         super().__init__(parse_int=_literal, parse_float=_literal)
@@ -109,7 +109,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _open(value: Any, pointer: Any, opened: dict[int, Any]) -> Any:
-    """Keep the containers that a pointer goes through, and return what it points to."""
+    """Record the containers on the path of a pointer, and return the value that it points to."""
     for part in json_patch.parts(pointer) if isinstance(pointer, str) else ():
         opened[id(value)] = value
         if isinstance(value, dict):
@@ -122,7 +122,7 @@ def _open(value: Any, pointer: Any, opened: dict[int, Any]) -> Any:
 
 
 def _sort(value: Any, opened: Mapping[int, Any]) -> None:
-    """Put the members of the objects in a value in order, as far as those are opened."""
+    """Sort the fields of all recorded objects inside a value."""
     if isinstance(value, dict):
         if id(value) in opened:
             members = sorted(value.items())

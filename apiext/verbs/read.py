@@ -1,4 +1,4 @@
-"""Get and list: where to read, at what revision, which part (RV rows)."""
+"""Get and list: choose the source, the revision and the part to read (RV rows)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -29,7 +29,7 @@ CONTINUE_EXPIRED = (
 
 
 async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
-    """Return one object: the newest, or not older than a revision (RV-002)."""
+    """Return one object: the newest, or one not older than a revision (RV-002)."""
     collection = collection_of(verbs, call)
     identity.check_segment(call.name)
     with translated():
@@ -49,7 +49,7 @@ async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
 
 
 def parse_revision(text: str) -> int:
-    """Return a resourceVersion as a number; upstream answers 500 for one that is none (recorded)."""
+    """Return a resourceVersion as a number. As upstream, raise a 500 for another text (recorded)."""
     try:
         return readplan.parse_revision(text)
     except ValueError as error:
@@ -57,12 +57,15 @@ def parse_revision(text: str) -> int:
 
 
 def bad_revision(text: str, error: Exception) -> str:
-    """Return the text of a resourceVersion that is no number."""
+    """Return the error text of a resourceVersion that is no number."""
     return f"resourceVersion: Invalid value: {go_quote(text)}: {error}"
 
 
 async def refuse_future(verbs: Verbs, collection: Collection, revision: int, again: int = 0) -> None:
-    """Raise FutureRevision at once for a revision that etcd has not reached; ``again``: as FutureRevision has it."""
+    """Raise FutureRevision at once for a revision that etcd has not reached.
+
+    ``again`` is the retry delay of FutureRevision.
+    """
     if revision > verbs.store.revision and revision > (current := await verbs.store.fresh(collection)):
         raise FutureRevision(revision, current, again)
 
@@ -71,9 +74,9 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     """Return a page of objects, or all of them as segments of bytes."""
     selection = await selected(call.served, options, call.name)
     if call.namespace is None and call.served.names.namespaced and selection.namespace:
-        call = replace(call, namespace=selection.namespace)  # upstream: such a list is one of that namespace
+        call = replace(call, namespace=selection.namespace)  # as upstream: such a list is a list of that namespace
     collection = collection_of(verbs, call)
-    # upstream: only lists of many have pages, and a limit that makes a revision exact
+    # as upstream: only lists of several objects have pages, and a limit that makes a revision exact
     limit = 0 if _of_one(call, selection) and not options.continue_token else options.limit
     ask = ListAsk(
         options.resource_version, options.resource_version_match, limit, options.continue_token, call.resource.cached
@@ -98,7 +101,7 @@ def _of_one(call: Call, selection: Selection) -> bool:
 
 
 async def _prepare(call: Call, collection: Collection) -> None:
-    """Wait until the collection is filled, and what reads its objects is compiled."""
+    """Wait until the collection is filled and the schema for reading its objects is compiled."""
     await collection.filled()
     await threads.prepare(call)
 
@@ -114,7 +117,7 @@ async def _at_least(verbs: Verbs, call: Call, collection: Collection, plan: Read
 
 
 async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
-    """Read at one revision: what is selected from the cache if that is still the state, else from the store."""
+    """Read at one revision: from the cache if it still has that state, else from the store."""
     try:
         part = None
         if selection.matches is not None and await verbs.store.unchanged(collection, plan.revision):
@@ -132,7 +135,10 @@ async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPla
 
 
 async def _read(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Slice:
-    """Read from the store, part by part until the limit is full; parts grow where few objects are selected."""
+    """Read from the store, part by part until the limit is reached.
+
+    Parts grow if few objects are selected.
+    """
     found: list[Entry] = []
     start, wanted = plan.after, plan.limit
     while True:
@@ -149,7 +155,7 @@ async def _read(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan
 
 
 def _expired_continue(plan: ReadPlan) -> status.StatusError:
-    """410 with a token that goes on at the newest revision (RV-007)."""
+    """Return the 410 with a token that continues at the newest revision (RV-007)."""
     error = status.expired(CONTINUE_EXPIRED)
     error.metadata = {"continue": continuation.encode(plan.after, -1, cached=False)}
     return error
@@ -160,7 +166,7 @@ def _shown(remaining: int, token: str, selection: Selection) -> int | None:
 
 
 async def _cut(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
-    """Answer from the cache: everything as segments, or what is selected."""
+    """Answer from the cache: all objects as segments, or the selected ones."""
     stale = plan.source == "cache"
     if (
         stale
@@ -189,7 +195,7 @@ def _page_of(call: Call, part: Slice) -> Page:
 
 
 async def _selected(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Slice:
-    """Select from the cache as it is now, or becomes while an index is made."""
+    """Select from the cache in its current state, or in its state once an index is ready."""
     if not call.served.codec.converts:
         return await collection.state.select(selection.terms, call.namespace, plan.after, plan.limit)
     page = collection.state.page(call.namespace, plan.after, 0)
@@ -201,7 +207,7 @@ async def _selected(verbs: Verbs, call: Call, collection: Collection, plan: Read
 
 
 def _following(last: Entry, entries: Sequence[Entry], call: Call, collection: Collection) -> str:
-    """Return where what comes after an entry begins, as tokens carry it; empty if it is the last of the entries."""
+    """Return the key after an entry, as tokens contain it, or an empty text if it is the last entry."""
     if (last.namespace, last.name) == (entries[-1].namespace, entries[-1].name):
         return ""
     inside = call.namespace is not None or not collection.namespaced
@@ -219,7 +225,7 @@ SOURCES = {
 async def _cut_converted(
     verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection
 ) -> Page:
-    """Answer from the cache with objects that may have to be converted: selectors are about what is shown."""
+    """Answer from the cache with objects that may need conversion; selectors apply to the shown objects."""
     revision = collection.state.revision
     if selection.matches is None:
         part = collection.state.segments(call.served.codec.view, call.namespace, plan.after, plan.limit)

@@ -1,4 +1,4 @@
-"""Questions about users and what they may do: answered by whoever authorizes requests, never stored."""
+"""Answer questions about users and their permissions; these reviews are never stored."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -33,17 +33,17 @@ ACCOUNTS = GroupResource("", "serviceaccounts")
 SECRETS = GroupResource("", "secrets")
 _LEAST_SECONDS, _MOST_SECONDS = 600, 2**32
 _TOKEN_REQUEST = GroupKind("authentication.k8s.io", "TokenRequest")
-_TOKEN_REQUESTS = GroupResource(_TOKEN_REQUEST.group, _TOKEN_REQUEST.kind)  # upstream: conflicts name the kind
+_TOKEN_REQUESTS = GroupResource(_TOKEN_REQUEST.group, _TOKEN_REQUEST.kind)  # as upstream: conflicts name the kind
 _ONE_OF_BOTH = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
 
 Permit = Callable[[View], Awaitable[None]]
-"""The validating moment of admission, for a question that is in order; raises StatusError to deny."""
+"""Run validating admission on a valid question; raises StatusError to deny."""
 Answer = Callable[[Verbs, Call, Document, Permit], Awaitable[Document]]
-"""Question, normalised and permitted once it is in order → its status, or metadata and status; raises StatusError."""
+"""Question, normalized, and permitted once it is valid → its status, or metadata and status; raises StatusError."""
 
 
 async def answer(verbs: Verbs, call: Call, body: Body, options: WriteOptions) -> Outcome:
-    """Answer the question of a body: 201 with the status filled in; 400 and 422 for what is no question."""
+    """Answer the question of a body with a 201 and its status. Raise a 400 or 422 for an invalid question."""
     document = await decoding.normalize_body(call, body, decoding.mode(options))
     if call.trail is not None:
         call.trail.requested(document)
@@ -73,14 +73,14 @@ async def _self_access(verbs: Verbs, call: Call, document: Document, permit: Per
     spec = document["spec"]
     _refuse(call, [*_attributes(spec), *_limits(spec), *_metadata(document)])
     await permit(document)
-    return _judged(verbs, call.user, spec)
+    return _decision(verbs, call.user, spec)
 
 
 async def _access(verbs: Verbs, call: Call, document: Document, permit: Permit) -> Document:
     spec = document["spec"]
     _refuse(call, [*_attributes(spec), *_subject(spec), *_limits(spec), *_metadata(document)])
     await permit(document)
-    return _judged(verbs, await _user(verbs, spec), spec)
+    return _decision(verbs, await _user(verbs, spec), spec)
 
 
 async def _local_access(verbs: Verbs, call: Call, document: Document, permit: Permit) -> Document:
@@ -96,10 +96,10 @@ async def _local_access(verbs: Verbs, call: Call, document: Document, permit: Pe
         errors.append(invalid("spec.nonResourceAttributes", shown, "disallowed on this kind of request"))
     _refuse(call, errors)
     await permit(document)
-    return _judged(verbs, await _user(verbs, spec), spec)
+    return _decision(verbs, await _user(verbs, spec), spec)
 
 
-def _judged(verbs: Verbs, user: User, spec: View) -> Document:
+def _decision(verbs: Verbs, user: User, spec: View) -> Document:
     asked = spec.get("resourceAttributes")
     if asked is not None:
         names = ("group", "version", "resource", "subresource", "namespace", "name")
@@ -115,7 +115,7 @@ def _judged(verbs: Verbs, user: User, spec: View) -> Document:
 
 
 def _ignored(asked: View) -> list[str]:
-    """Return the error of invalid selectors: authorizers ignore selectors, as upstream's roles."""
+    """Return the error of invalid selectors; as upstream's roles, authorizers ignore selectors."""
     told: list[str] = []
     for name, (parse, fits) in _PARSERS.items():
         selector = asked.get(name) or {}
@@ -150,7 +150,7 @@ _PARSERS: Mapping[str, tuple[Callable[[str], object], Callable[[View], bool]]] =
 
 
 async def _user(verbs: Verbs, spec: View) -> User:
-    """Return the user of a question: of very many groups only those that can decide it."""
+    """Return the user of a question; of very many groups only those with a binding."""
     groups: Sequence[str] = spec.get("groups") or ()
     if len(groups) > limits.REVIEWED_GROUPS:
         namespace = (spec.get("resourceAttributes") or {}).get("namespace", "")
@@ -163,12 +163,12 @@ async def _user(verbs: Verbs, spec: View) -> User:
     return User(spec.get("user", ""), tuple(groups), spec.get("uid", ""))
 
 
-# --- what is wrong with a question ---
+# --- validation ---
 
 
 def _refuse(call: Call, errors: list[FieldError]) -> None:
     if errors:
-        raise status.invalid(GroupKind(call.served.names.group, ""), "", errors)  # upstream: of no kind
+        raise status.invalid(GroupKind(call.served.names.group, ""), "", errors)  # as upstream: of no kind
 
 
 def _metadata(document: View, unless: str = "") -> list[FieldError]:
@@ -187,7 +187,7 @@ def _attributes(spec: View) -> list[FieldError]:
 
 
 def _limits(spec: View) -> list[FieldError]:
-    """Return what is wrong with the selectors of resourceAttributes."""
+    """Return the errors of the selectors of resourceAttributes."""
     asked, errors = spec.get("resourceAttributes") or {}, Errors()
     for name, judge in _SELECTORS.items():
         selector, path = asked.get(name), f"spec.resourceAttributes.{name}"
@@ -255,7 +255,7 @@ async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -
         return {"status": {"user": {}}}
     try:
         account = await _account(verbs.accounts, token, audiences) if verbs.accounts is not None else None
-    except BadToken as error:  # other authenticators, which do not know the token, come first
+    except BadToken as error:  # after other authenticators, which do not know the token
         return _unknown(f"[{_INVALID}, {error}]")
     if account is not None:
         return _known(*account)
@@ -271,7 +271,10 @@ async def _token(verbs: Verbs, call: Call, document: Document, permit: Permit) -
 
 
 async def _account(accounts: Tokens, token: str, audiences: Sequence[str]) -> tuple[User, list[str]] | None:
-    """Return the account of a token, as Tokens.user does, by the store's newest state if the cache lacks it."""
+    """Return the account of a token, as Tokens.user does.
+
+    Read the store if the cache lacks the account.
+    """
     try:
         return accounts.user(token, audiences)
     except Unbound:
@@ -306,7 +309,7 @@ def _info(user: User) -> Document:
 
 
 async def _token_request(verbs: Verbs, call: Call, document: Document, permit: Permit) -> Document:
-    """Return a token of the service account that the URL names; 404 without one."""
+    """Return a token of the service account in the URL. Raise a 404 without one."""
     given = document["metadata"].get("name") or ""
     if given and given != call.name:
         fault = invalid("metadata.name", given, "must match the service account name if specified")
@@ -343,7 +346,10 @@ async def _token_request(verbs: Verbs, call: Call, document: Document, permit: P
 
 
 async def _bound(verbs: Verbs, call: Call, reference: View) -> Bound:
-    """Return the secret that a token is to be bound to; 404 for one that is not there, as pods and nodes never are."""
+    """Return the secret to which a token is bound.
+
+    Raise a 404 if it does not exist, as pods and nodes never do.
+    """
     kind, name, (group, version) = reference.get("kind", ""), reference.get("name", ""), _group_version(reference)
     bindable = _BINDABLE.get(kind)
     if bindable is None or group:
@@ -363,7 +369,7 @@ async def _bound(verbs: Verbs, call: Call, reference: View) -> Bound:
 
 
 def _group_version(reference: View) -> tuple[str, str]:
-    """Return group and version of a reference, none where they cannot be read, as upstream."""
+    """Return group and version of a reference; as upstream, both empty if they cannot be parsed."""
     text = reference.get("apiVersion", "")
     group, _, version = text.rpartition("/")
     return (group, version) if text.count("/") <= 1 else ("", "")

@@ -24,10 +24,10 @@ _NAMESPACE = Dimension("metadata.namespace", lambda entry: entry.namespace)
 
 
 class Selection(Struct, frozen=True):
-    """Selection of a list, watch or collection delete: all ``terms`` must hold.
+    """The selection of a list, watch or collection delete: all ``terms`` must hold.
 
-    ``matches`` tests them, None if everything is selected. ``name`` is set if metadata.name must equal it, and so
-    is ``namespace``; ``key`` is equal for equal selections.
+    ``matches`` tests them, and is None if everything is selected. ``name`` is set if metadata.name must equal it, and
+    likewise ``namespace``. Equal selections have equal ``key``.
     """
 
     matches: Predicate | None
@@ -38,17 +38,17 @@ class Selection(Struct, frozen=True):
 
     @property
     def by_labels(self) -> bool:
-        """Report whether it selects by labels, which a conversion webhook may change."""
+        """Return whether it selects by labels, which a conversion webhook may change."""
         return bool(self.key[0])
 
     @property
     def route(self) -> Term | None:
-        """The term by which changes that may be selected are found: the name, else that of the fewest values."""
+        """Return the term that finds changes that may be selected: the name, else the one with the fewest values."""
         return _narrowest(self.terms)
 
     @property
     def route_unread(self) -> Term | None:
-        """The same, of the terms that hold in every version: what needs no conversion."""
+        """Return the same of terms that hold in every version, so that no conversion is needed."""
         return _narrowest(by_name(self))
 
 
@@ -56,7 +56,7 @@ EVERYTHING = Selection(None)
 
 
 def select(served: ServedVersion, options: ListOptions, name: str = "") -> Selection:
-    """Return the selection; 400 for selectors that cannot be parsed or name unknown fields (SEL-001, SEL-005)."""
+    """Return the selection. Raise a 400 if selectors cannot be parsed or name unknown fields (SEL-001, SEL-005)."""
     if not options.label_selector and not options.field_selector and not name:
         return EVERYTHING
     labels, fields = parsed(options)
@@ -72,14 +72,14 @@ def select(served: ServedVersion, options: ListOptions, name: str = "") -> Selec
 
 
 async def selected(served: ServedVersion, options: ListOptions, name: str) -> Selection:
-    """Return the selection, of long selectors by way of a thread."""
+    """Return the selection; long selectors are parsed in a thread."""
     if len(options.label_selector) + len(options.field_selector) <= limits.SELECTOR_INLINE:
         return select(served, options, name)
     return await asyncio.to_thread(select, served, options, name)
 
 
 def parsed(options: ListOptions) -> tuple[LabelSelector, FieldSelector]:
-    """Return both selectors; 400 for what is none."""
+    """Return both selectors. Raise a 400 if one is invalid."""
     try:
         return LabelSelector.parse(options.label_selector), FieldSelector.parse(options.field_selector)
     except SelectorError as error:
@@ -87,7 +87,7 @@ def parsed(options: ListOptions) -> tuple[LabelSelector, FieldSelector]:
 
 
 def by_name(selection: Selection) -> tuple[Term, ...]:
-    """Return the conditions that hold of an object in every version and at every revision."""
+    """Return the terms that are independent of the version and revision of an object."""
     return tuple(term for term in selection.terms if term.dimension in (_NAME, _NAMESPACE))
 
 
@@ -108,7 +108,7 @@ def _all(terms: list[Term]) -> Predicate | None:
 
 
 def _field_terms(asked: Sequence[tuple[Dimension, str, str]]) -> list[Term]:
-    """Return the conditions on fields; of many, what one field must not equal becomes one."""
+    """Return the terms on fields; all unequal values of a field become one term."""
     if len(asked) <= limits.TERMS_APART:
         return [_field_term(*one) for one in asked]
     unwanted: dict[Dimension, set[str | None]] = {}
@@ -130,7 +130,7 @@ def _field_term(dimension: Dimension, operator: str, value: str) -> Term:
 
 
 def _label_terms(requirements: Sequence[Requirement]) -> list[Term]:
-    """Return the conditions on labels; many of them are merged, since each object is tested with all of them."""
+    """Return the terms on labels; many are merged, since each object is tested with all of them."""
     if len(requirements) <= limits.TERMS_APART:
         return [*map(_label_term, requirements)]
     values: dict[tuple[str, str], set[str]] = {}  # by operator and key
@@ -149,7 +149,7 @@ def _label_terms(requirements: Sequence[Requirement]) -> list[Term]:
 
 
 def _tightest(values: Mapping[tuple[str, str], Set[str]]) -> Iterable[Requirement]:
-    """Return what labels must be, or be greater or less than: one requirement for each label and operator."""
+    """Return one requirement for each label and operator: the narrowest values."""
     for (operator, key), given in values.items():
         if operator == "in":
             yield Requirement(key, "in", tuple(given))
@@ -160,7 +160,10 @@ def _tightest(values: Mapping[tuple[str, str], Set[str]]) -> Iterable[Requiremen
 
 
 class _Labels(Struct, frozen=True):
-    """Reads whether an entry has these labels, lacks those, and has none of the values unwanted: a text, else None."""
+    """Read the labels of an entry: a string if it has ``there``, lacks ``absent``, and has no ``unwanted`` value.
+
+    Return None otherwise.
+    """
 
     there: Set[str]
     absent: Set[str]
@@ -199,7 +202,7 @@ _FIELDS: WeakKeyDictionary[ServedVersion, dict[str, Dimension]] = WeakKeyDiction
 def _field(served: ServedVersion, field: str) -> Dimension:
     if field == "metadata.name":
         return _NAME
-    # upstream: kinds with labels of their own know less
+    # as upstream: kinds with labels of their own have fewer fields
     plain = served.model.typed and served.published.selectable.keys() <= _METADATA
     if field == "metadata.namespace" and (served.names.namespaced or plain):
         return _NAMESPACE
@@ -208,7 +211,7 @@ def _field(served: ServedVersion, field: str) -> Dimension:
         known = _FIELDS.get(served)
         if known is None:
             known = _FIELDS[served] = {}
-        if field not in known:  # one for all who ask, so that they share what it remembers
+        if field not in known:  # shared, so that all requests use its cache
             known[field] = Dimension((served.codec.view, field), FieldReader(served.codec.decode, selectable))
         return known[field]
     if plain:
@@ -221,7 +224,7 @@ _METADATA = frozenset(("metadata.name", "metadata.namespace"))
 
 
 class FieldReader:
-    """Reads one field of entries in one version; caches the last limits.FIELD_VALUES answers."""
+    """Read one field of entries in one version; the last limits.FIELD_VALUES answers are cached."""
 
     __slots__ = ("_decode", "_known", "_value")
 
@@ -231,7 +234,7 @@ class FieldReader:
         self._known: dict[Entry, str] = {}
 
     def __call__(self, entry: Entry) -> str:
-        """Return the value as text, empty when there is none (SEL-001)."""
+        """Return the value as a string, empty if there is none (SEL-001)."""
         known = self._known
         value = known.get(entry)
         if value is None:

@@ -1,4 +1,4 @@
-"""Which work on an object is too long for a turn of the loop, and the thread that does it instead."""
+"""Offload work on an object to a thread if it takes too long for the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,18 +20,18 @@ OVER = "request did not complete within requested timeout - context deadline exc
 
 
 async def prepare(call: Call) -> None:
-    """Compile in a thread what reading objects takes, if that was not done before."""
+    """Compile in a thread everything that reading objects needs, unless that is done."""
     if call.served.work.cold():
         await asyncio.to_thread(call.served.work.prepare)
 
 
 async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Return the result of the work: here for a small object of a schema in use, else from a thread.
+    """Return the result of the work: run it here for a small object of a schema in use, else in a thread.
 
-    Long work is repeated in a thread, so it must not have changed anything when it raises BudgetExhausted. The thread
-    is stopped when the request ends, or at the call's deadline with a 504. A user and a definition have shares of the
-    threads, so that long work on one leaves a thread for the others. Work that needs an object in another version is
-    repeated, too, once the webhook has answered (VER-004).
+    Work over its budget is repeated in a thread, so it must not have changed anything when it raises BudgetExhausted.
+    The thread is stopped when the request ends, or at the call's deadline with a 504. Each user and each definition has
+    a share of the threads, so that long work on one leaves threads for the rest. Work that needs an object in another
+    version is also repeated, once the webhook has answered (VER-004).
     """
     for _ in range(limits.CONVERSIONS_OF_A_CALL):
         try:
@@ -40,18 +40,18 @@ async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
                     return within_loop_budget(work, *args)
                 except BudgetExhausted:
                     call.served.work.tell(call.size, True)
-            return await _elsewhere(call, work, *args)
+            return await _in_thread(call, work, *args)
         except NeedsConversion as need:
             if call.convert is None:
                 raise
             await call.convert(call, need)
-    return await _elsewhere(call, work, *args)
+    return await _in_thread(call, work, *args)
 
 
 async def encoded(call: Call, document: Document) -> bytes:
-    """Return the stored form of a document with normalised metadata, as all objects of a write have.
+    """Return the stored form of a document with normalized metadata, as all objects of a write have.
 
-    The answer is converted first: if the webhook fails, nothing is written yet.
+    Objects of the answer are converted first: if the webhook fails, nothing is written yet.
     """
     raw = await run(call, call.served.codec.to_store, document)
     if call.served.codec.converts:
@@ -59,7 +59,7 @@ async def encoded(call: Call, document: Document) -> bytes:
     return raw
 
 
-async def _elsewhere(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
+async def _in_thread(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
     budget = WorkBudget()
     try:
         async with asyncio.timeout_at(call.deadline or None):

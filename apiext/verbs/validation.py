@@ -1,4 +1,4 @@
-"""Validation of the object of a write: kind, metadata, values, and the rules of its resource."""
+"""Validate the object of a write: kind, metadata, values, and the rules of its resource."""
 
 from apiext.documents.document import Document, View
 from apiext.meta import fields, objectmeta, status
@@ -8,15 +8,16 @@ from apiext.verbs.call import Call
 DEFINITIONS = "apiextensions.k8s.io"
 
 
-def judge(call: Call, new: Document, old: View | None) -> None:
-    """Validate type, metadata, values and rules of an object; warnings go to the call."""
+def validate(call: Call, new: Document, old: View | None) -> None:
+    """Raise a 422 if type, metadata, values or rules of an object are invalid; add warnings to the call."""
     served, is_status = call.served, call.endpoint.name == "status"
     validation, typed = served.validation, served.model.typed
     errors = identity.kind_errors(call, new)
-    # upstream: of an object of another kind neither metadata nor values are judged, but the rest is
+    # as upstream: of an object of another kind, neither metadata nor values are validated, but all else is
     if errors:
         errors += validation.structure(new, old, call.endpoint.name)
-        if old is not None:  # upstream: the metadata of a change is judged for all resources before the kind judges
+        # as upstream: the metadata of a change is validated for all resources before the kind validates
+        if old is not None:
             changed = objectmeta.validate_update(new["metadata"], old["metadata"], served.names.namespaced, ())
             errors = changed + errors
     else:
@@ -25,11 +26,11 @@ def judge(call: Call, new: Document, old: View | None) -> None:
     errors += broken
     if notes:
         call.warn(notes)
-    if typed and served.names.group != DEFINITIONS:  # upstream: other built-in kinds report equal errors once
+    if typed and served.names.group != DEFINITIONS:  # as upstream: other built-in kinds report equal errors once
         errors = list(dict.fromkeys(errors))
     if errors:
         raise status.invalid(identity.own_kind(served, new), str(new["metadata"].get("name", "")), errors)
-    if not typed:  # upstream: only custom objects are told about their finalizers
+    if not typed:  # as upstream: only custom objects get warnings about finalizers
         call.warnings.extend(objectmeta.warnings(new["metadata"], old["metadata"] if old is not None else None))
     warn = validation.warnings_status if is_status else validation.warnings
     call.warnings.extend(warn(new, old))
@@ -38,7 +39,8 @@ def judge(call: Call, new: Document, old: View | None) -> None:
 def _metadata_and_values(call: Call, new: View, old: View | None) -> list[fields.FieldError]:
     validation, namespaced, endpoint = call.served.validation, call.served.names.namespaced, call.endpoint
     metadata, names = new["metadata"], validation.names
-    if old is None and not endpoint.judges:  # upstream: they are judged for all resources once the kind is content
+    # as upstream: they are validated for all resources if the kind finds no errors
+    if old is None and not endpoint.judges:
         return validation.validate(new, None) or objectmeta.validate(metadata, namespaced, names)
     if old is None:
         errors = objectmeta.validate(metadata, namespaced, names)

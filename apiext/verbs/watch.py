@@ -1,4 +1,4 @@
-"""Watch: where a stream starts, what it selects, and how it falls back to the store's own history (RV-009…016)."""
+"""Watch: the start of a stream, its selection, and its fallback to the store's history (RV-009…016)."""
 
 import asyncio
 import logging
@@ -34,41 +34,41 @@ class Frames(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """Equal for representations that look the same."""
+        """Return a key that is equal for equal representations."""
 
     @property
     def frame(self) -> Callable[[str, Entry], bytes]:
-        """(event, entry) → bytes on the wire."""
+        """Return the function (event, entry) → bytes on the wire."""
 
     @property
     def bookmark(self) -> Callable[[int, bool], bytes]:
-        """(revision, end of the initial events) → bytes on the wire."""
+        """Return the function (revision, end of the initial events) → bytes on the wire."""
 
     @property
     def failed(self) -> Callable[[StatusError], bytes]:
-        """error → the ERROR that ends a stream whose objects cannot be shown."""
+        """Return the function error → ERROR that ends a stream whose objects cannot be shown."""
 
     @property
     def expired(self) -> Callable[[int, int], bytes]:
-        """(requested, oldest) → the ERROR 410 that ends a stream which fell behind."""
+        """Return the function (requested, oldest) → ERROR 410 that ends a stream which fell behind."""
 
     @property
     def first(self) -> Callable[[Entry], bytes] | None:
-        """Entry → bytes of an initial event, if they differ from other events."""
+        """Return the function entry → bytes of an initial event, or None if it equals other events."""
 
     @property
     def stage(self) -> Stage | None:
-        """Makes large objects ready for their frames, None where they are quickly written."""
+        """Return the stage that prepares large objects for their frames, or None if frames are fast."""
 
     @property
     def second(self) -> Callable[[], int] | None:
-        """Returns the second of the wall clock, None where frames show no ages."""
+        """Return the function that returns the second of the wall clock, or None if frames show no ages."""
 
 
 async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Frames, sink: Sink) -> Watcher:
-    """Register the sink and send the beginning of the stream; raise StatusError before anything is written.
+    """Register the sink and send the beginning of the stream. Raise StatusError before anything is written.
 
-    A compacted revision raises 410 (http sends it as the stream's only event, RV-009).
+    A compacted revision raises a 410, which http sends as the stream's only event (RV-009).
     """
     selection = await selected(call.served, options, call.name)
     collection = collection_of(verbs, call)
@@ -96,14 +96,14 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
         except Compacted as error:
             raise status.too_old_resource_version(error.asked, error.oldest) from error
     now = verbs.catalog.current.lookup(call.served.names.group, call.served.names.version, call.served.names.resource)
-    if now is None or now.identity != call.served.identity:  # the definition changed while this waited
+    if now is None or now.identity != call.served.identity:  # the definition changed in the meantime
         watcher.close()
         sink.end(b"")
     return watcher
 
 
 def _fault(frames: Frames, error: Exception) -> bytes:
-    """Return the ERROR for an object that cannot be shown, mostly stored by another program."""
+    """Return the ERROR of an object that cannot be shown, mostly stored by another program."""
     if isinstance(error, WrongVersion):
         return frames.failed(status.unknown(error.named))
     if isinstance(error, Unreadable):
@@ -115,7 +115,7 @@ def _fault(frames: Frames, error: Exception) -> bytes:
 async def _convert_some(
     verbs: Verbs, call: Call, options: ListOptions, selection: Selection, collection: Collection
 ) -> None:
-    """Convert the first objects of a watch before it opens, so that a webhook that fails is a 500 (VER-008)."""
+    """Convert the first objects of a watch before it opens, so that a failing webhook causes a 500 (VER-008)."""
     begins = options.resource_version in ("", "0") or options.send_initial_events
     if call.served.codec.converts and begins and options.send_initial_events is not False:
         entries = None
@@ -147,7 +147,7 @@ async def _opened(
         else:
             indexed = (
                 initial and group.route and not call.served.codec.converts
-            )  # stored labels and fields are not those shown
+            )  # stored labels and fields may differ from the shown ones
             found = await collection.state.select(selection.terms, group.namespace) if indexed else None
         return collection.watch(
             group, None, sink,
@@ -164,7 +164,7 @@ async def _opened(
 
 
 async def _last_states(verbs: Verbs, call: Call, collection: Collection, selection: Selection) -> Slice | None:
-    """Return the initial state of a watch that takes an old one; None if every object can be read now."""
+    """Return the initial state of a watch that accepts an old one, or None if every object can be read now."""
     revision, found = collection.state.revision, collection.state.with_last_states(call.namespace)
     if found is None:
         return None
@@ -172,7 +172,7 @@ async def _last_states(verbs: Verbs, call: Call, collection: Collection, selecti
 
 
 async def _start(verbs: Verbs, call: Call, options: ListOptions, collection: Collection) -> int | None:
-    """Return the revision to resume after; None to begin with the state as it is."""
+    """Return the revision to resume after, or None to begin with the current state."""
     text = options.resource_version
     if text in ("", "0"):
         if text == "":
@@ -190,10 +190,10 @@ async def _start(verbs: Verbs, call: Call, options: ListOptions, collection: Col
 async def _expect(
     store: CachedStore, collection: Collection, start: int, watcher: Watcher, failed: Callable[[StatusError], bytes]
 ) -> None:
-    """End a watch with an ERROR 410 if the revision that it starts after does not come within limits.AHEAD_WAIT.
+    """End a watch with an ERROR 410 if its start revision does not come within limits.AHEAD_WAIT.
 
-    A revision of a history that the store has lost never comes, so the ERROR is sent at once. The client then lists
-    again; without the ERROR it would wait for as long as the store needs to reach that revision.
+    A revision of a history that the store has lost never comes, so the ERROR is sent at once. Then the client lists
+    again; without the ERROR it would wait until the store reaches that revision.
     """
     if start > store.lost and await store.reaches(start, limits.AHEAD_WAIT):
         return
@@ -210,7 +210,7 @@ async def _expect(
 
 
 def _from_the_future(group: WatchGroup, start: int) -> WatchGroup:
-    """Return the group without what happens up to a revision that has not happened yet."""
+    """Return the group without events up to a future revision."""
 
     def frame(event: str, entry: Entry) -> bytes:
         return group.frame(event, entry) if entry.revision > start else b""

@@ -1,4 +1,4 @@
-"""Update: PUT, every patch and apply as a change of what is stored."""
+"""Update: PUT, every patch and apply as a change of the stored object."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,10 +10,10 @@ from apiext.documents.document import Document, View
 from apiext.meta import fields, status
 from apiext.meta.options import WriteOptions
 from apiext.storage.store import Entry, GuardChanged, RevisionChanged
-from apiext.verbs import converting, escalation, identity, judging, metadata, ownership, threads
+from apiext.verbs import converting, escalation, identity, metadata, ownership, threads, validation
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.changes import Change
-from apiext.verbs.commit import Decide, Decision, Put, Remove, Renew, Unconfirmed, commit, known
+from apiext.verbs.commit import Decide, Decision, Put, Remove, Renew, Unconfirmed, cached_state, commit
 from apiext.verbs.converting import FailedConversion
 from apiext.verbs.create import decide_at
 from apiext.verbs.errors import Undecodable, invalid_object
@@ -33,28 +33,28 @@ from apiext.verbs.objects import (
 
 
 async def update(verbs: Verbs, call: Call, decide: Decide, renew: Renew) -> Outcome:
-    """Commit what ``decide`` makes of the stored object, at first of the one in the cache."""
+    """Commit the decision of ``decide`` on the stored object; first on its cached state."""
     identity.check_segment(call.name)
     try:
-        return await commit(verbs, call, partial(known, verbs, call), decide, renew)
+        return await commit(verbs, call, partial(cached_state, verbs, call), decide, renew)
     except Undecodable as error:
         raise error.of_update() from error
 
 
 class Update(Struct):
-    """An update under way: PUT, patch or apply, of an object or of the part that an endpoint shows."""
+    """An update in progress: a PUT, patch or apply, of an object or of the part that an endpoint shows."""
 
     verbs: Verbs
     call: Call
     change: Change
     options: WriteOptions
     uid: str = ""  # precondition of a PUT
-    unconditional: bool = False  # an empty resourceVersion is no error
+    unconditional: bool = False  # an empty resourceVersion is allowed
     applied: bool = False  # the change sets managedFields itself
-    creation: Callable[[], Document] | None = None  # makes the object of an apply or a PUT where there is none
+    creation: Callable[[], Document] | None = None  # makes the object of an apply or a PUT if there is none
 
     async def decide(self, entry: Entry | None) -> Decision:
-        """Decide about the update of an object in this state, or about its create."""
+        """Decide on the update of an object in this state, or on its create."""
         call, lens, dry_run = self.call, lens_of(self.call), self.options.dry_run
         if entry is None:
             return await self._create()
@@ -71,14 +71,17 @@ class Update(Struct):
         def answer(stored: Entry) -> Outcome:
             return Outcome(200, stored) if shown is None else Outcome(200, document=_at(shown, stored.revision))
 
-        # upstream: a no-op write keeps its resourceVersion
+        # as upstream: a write without a change keeps the resourceVersion
         if dry_run or (raw == entry.raw and not collection_of(self.verbs, call).values.stale(entry)):
             return Unconfirmed(answer(entry))
         slim = None if self.applied else partial(slimmer, call, new)
         return Put(key, entry.revision, raw, guards_of(self.verbs, call.resource), answer, slim)
 
     async def renew(self, changed: GuardChanged | None) -> Decide | None:
-        """Load what changed: the change is made again by it. The body of a PUT is decoded again instead."""
+        """Load the change, and repeat the update with it.
+
+        The body of a PUT is decoded again instead.
+        """
         return self.decide if await renewed(self.verbs, self.call, changed) else None
 
     async def _create(self) -> Decision:
@@ -89,10 +92,10 @@ class Update(Struct):
         return await decide_at(self.verbs, call, await threads.run(call, self.creation), self.options)
 
     async def _admitted(self, lens: Lens, entry: Entry) -> tuple[Document, bytes | None]:
-        """Return the object to store and its bytes, None if it is to be deleted instead."""
+        """Return the object to store and its bytes, or None as bytes if it is to be deleted instead."""
         verbs, call = self.verbs, self.call
         try:
-            old, shown_before, owned = await threads.run(call, self._asked, lens, entry)
+            old, shown_before, owned = await threads.run(call, self._changed, lens, entry)
         except (Unreadable, FailedConversion) as error:
             raise converting.undecodable(verbs, call, (entry,), error) from error
         attributes = attributes_of(call, "UPDATE", self.options, owned, shown_before)
@@ -100,7 +103,7 @@ class Update(Struct):
         call.size = max(call.size, attributes.size)
         ownership.check_admitted(call, owned, shown)
         if verbs.policy is not None:
-            await escalation.judge(verbs, verbs.policy, call, shown, shown_before)
+            await escalation.check(verbs, verbs.policy, call, shown, shown_before)
         new = await threads.run(call, self._validated, lens, old, shown, entry.revision)
         attributes.new, attributes.old = call.endpoint.project(new), lens.review(call, old, shown_before)
         await verbs.admission.review(attributes)
@@ -109,8 +112,8 @@ class Update(Struct):
             await threads.run(call, call.served.codec.view, raw, 0)
         return new, raw
 
-    def _asked(self, lens: Lens, entry: Entry) -> tuple[Document, View, Document]:
-        """Return the stored object, what the lens shows of it, and that changed, with its managedFields."""
+    def _changed(self, lens: Lens, entry: Entry) -> tuple[Document, View, Document]:
+        """Return the stored object, its shown part, and the changed part with its managedFields."""
         call, raw = self.call, entry.raw
         old = call.served.codec.decode(raw, entry.revision)
         shown = lens.show(call, old, raw)
@@ -121,29 +124,32 @@ class Update(Struct):
         return old, shown, asked
 
     def _validated(self, lens: Lens, old: View, shown: Document, revision: int) -> Document:
-        """Return the whole validated object; putting back twice, as long work is done again, is the same as once."""
+        """Return the whole validated object.
+
+        It may run twice, when long work is repeated: putting the part back twice has the same result.
+        """
         call = self.call
-        warn_of_owners(call, shown)  # upstream warns also of what is refused then
+        warn_of_owners(call, shown)  # as upstream: also of owners that are refused afterwards
         self._check_revision(shown, revision)
         lens.settle(call, shown)
         new = self._put_back(lens, old, shown)
-        judging.judge(call, new, old)  # upstream: nobody has filled in defaults of a part that a scale has made
+        validation.validate(call, new, old)  # as upstream: a part changed through a scale has no defaults filled in
         return lens.complete(call, new)
 
     def _final(self, lens: Lens, old: View, new: Document, raw: bytes) -> tuple[Document, bytes | None]:
-        """Return the object to store and its bytes, None when the last finalizer has gone (WRI-009)."""
+        """Return the object to store and its bytes, or None without its last finalizer (WRI-009)."""
         call = self.call
-        # upstream: an untyped map takes fields that no read shows; they were judged and counted
+        # as upstream: an untyped map accepts fields that no read shows; they were validated and counted
         new = accepted(call, new) if self.applied else lens.accept(call, new)
         gone = partial(ownership.given_up, call, self.options, old, new) if self.applied else dict
         new = with_hidden(call, raw, old, new, gone)
         new["metadata"].pop("resourceVersion", None)
-        if _is_due(old) and not metadata.finalizers(new) and _may_go(call, new):
+        if _is_due(old) and not metadata.finalizers(new) and _may_be_deleted(call, new):
             return new, None
         return new, call.served.codec.to_store(new)
 
     def _put_back(self, lens: Lens, old: View, shown: Document) -> Document:
-        """Return the whole object with what was shown of it put back, and with what only the server may set."""
+        """Return the whole object with the shown part put back, and with the fields that only the server sets."""
         call = self.call
         new = lens.embed(call, old, shown)
         metadata.fill_on_update(new, old)
@@ -152,22 +158,22 @@ class Update(Struct):
         if call.endpoint.stamp is not None:
             call.endpoint.stamp(new, old, self.verbs.clock())
         ownership.settle(call.served, new, old)
-        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]  # rules compare metadata and all
+        new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]  # rules compare all metadata
         return new
 
     def _check_uid(self, old: View) -> None:
-        """409 when a PUT means another object of that name (ERR-06)."""
+        """Raise a 409 if a PUT has the uid of another object of that name (ERR-06)."""
         call, keys, uid = self.call, self.verbs.store.keys, old["metadata"].get("uid", "")
         if not self.uid or self.uid == uid:
             return
         key = keys.object(call.served.names.stored_resource, call.namespace or "", call.name)
         if self.options.dry_run:
-            key = f"/{key.removeprefix(keys.root)}"  # upstream: nobody has added the prefix by then
+            key = f"/{key.removeprefix(keys.root)}"  # as upstream: the prefix is added later
         fault = f"Precondition failed: UID in precondition: {self.uid}, UID in object meta: {uid}"
         raise status.conflict(call.served.names.group_resource, call.name, invalid_object(key, fault))
 
     def _check_revision(self, shown: View, revision: int) -> None:
-        """The optimistic lock of PUT and of patches that carry a resourceVersion (WRI-005, UPD-004)."""
+        """Raise a 409 if a PUT or a patch has another resourceVersion than the object (WRI-005, UPD-004)."""
         call = self.call
         given = shown["metadata"].get("resourceVersion") or ""
         if given == str(revision):
@@ -184,13 +190,13 @@ class Update(Struct):
 
 
 def _is_due(old: View) -> bool:
-    """Tell whether only finalizers keep an object: a pod may also wait for its node."""
+    """Return whether only finalizers keep an object: a pod may also wait for its node."""
     before = old["metadata"]
     return bool(before.get("deletionTimestamp")) and not before.get("deletionGracePeriodSeconds")
 
 
-def _may_go(call: Call, new: View) -> bool:
-    """A namespace stays until its own finalizers are gone, too (NSP-005)."""
+def _may_be_deleted(call: Call, new: View) -> bool:
+    """Return whether an object may be deleted: a namespace also needs empty spec.finalizers (NSP-005)."""
     is_namespace = call.served.model.typed and new.get("kind") == "Namespace"
     return not (is_namespace and (new.get("spec") or {}).get("finalizers"))
 

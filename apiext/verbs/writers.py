@@ -1,4 +1,4 @@
-"""Queues of the writers of one object: after a conflict they decide one after another, and each decides once."""
+"""Queue the writers of one object: after a conflict they decide one after another, and each decides once."""
 
 import asyncio
 from collections import deque
@@ -9,11 +9,11 @@ from apiext.verbs import limits, threads
 from apiext.verbs.call import Call
 
 Key = tuple[GroupResource, str, str]
-"""Stored resource, namespace and name of an object."""
+"""(stored resource, namespace, name) of an object."""
 
 
 class Queue:
-    """The writers of one object that wait, in the order in which they came, and the one that has its turn."""
+    """The waiting writers of one object in their order, and the one that has its turn."""
 
     __slots__ = ("holder", "waiting")
 
@@ -23,15 +23,15 @@ class Queue:
 
 
 Queues = dict[Key, Queue]
-"""Those of a server. An object that no two writers want to change at a time has none."""
+"""Queues of a server. An object without concurrent writers has none."""
 
 
 class Writer:
-    """A write in flight. It tries without a turn first, and requests one after a conflict.
+    """A write in progress: it tries without a turn first, and requests one after a conflict.
 
-    A turn that takes longer than limits.WRITER_TURN passes to the next writer: a webhook that is called in it may
-    write the same object, or never answer. The writer goes on without a turn. After a conflict it gets the next turn,
-    of twice the length. Only the transaction decides which write is stored: other servers have queues of their own.
+    A turn over limits.WRITER_TURN passes to the next writer: a webhook that is called in it may write the same object,
+    or never answer. The writer continues without a turn. After a conflict it gets the next turn, of twice the length.
+    Only the transaction decides which write is stored: other servers have queues of their own.
     """
 
     __slots__ = ("_call", "_granted", "_key", "_queue", "_queues", "_seconds", "_timer")
@@ -52,14 +52,14 @@ class Writer:
         self.leave()
 
     async def join(self) -> None:
-        """Wait behind the writers of the object that wait already, if there are any."""
+        """Wait behind the writers that already wait for the object."""
         if self._key in self._queues:
             await self.turn()
 
     async def turn(self) -> bool:
-        """Wait for a turn; return whether another writer had one meanwhile, so that the object has to be read again.
+        """Wait for a turn; return whether another writer had one, so that the object must be read again.
 
-        504 at the deadline of the call. A client that goes away ends the wait (``Client.waiting``).
+        Raise a 504 at the deadline of the call. A client that disconnects ends the wait (``Client.waiting``).
         """
         call = self._call
         if self._queue is not None or not call.name:  # a create has no key yet

@@ -22,8 +22,8 @@ from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
 from apiext.verbs import api, metadata
+from apiext.verbs.admission_plugins import Namespaces
 from apiext.verbs.call import Call, Outcome
-from apiext.verbs.judges import Namespaces
 from tests.support.fake_etcd import FakeWatch, Guards
 from tests.unit.controllers.harness import NOW, PREFIX, Server, server
 from tests.unit.verbs.harness import DEFINITION, Client, body

@@ -110,11 +110,11 @@ def test_services_that_others_have_broken_have_nothing(clock: Clock, raw: bytes)
 def test_what_a_service_names_is_not_given_to_others_meanwhile(clock: Clock) -> None:
     free = Addresses(SMALL, clock)
     for address in ALL[:-1]:
-        assert free.why_not_address("IPv4", address) == ""
-    assert free.why_not_address("IPv4", "010.96.0.1") == "", "nobody has it yet"
+        assert free.address_error("IPv4", address) == ""
+    assert free.address_error("IPv4", "010.96.0.1") == "", "nobody has it yet"
     assert free.address("IPv4", "s") == ALL[-1]
     for port in (30_000, 30_002):
-        assert free.why_not_port(port) == ""
+        assert free.port_error(port) == ""
     assert free.port() == 30_001
 
 
@@ -142,13 +142,13 @@ def test_what_cannot_be_named(clock: Clock) -> None:
     free.put("a/b", service(clusterIPs=["010.96.0.1", "fd00:10:96:0::1"], ports=[{"nodePort": 30_001}]))
     other, taken = "the provided network does not match the current range", "provided IP is already allocated"
     why = {
-        text: free.why_not_address("IPv6" if ":" in text else "IPv4", text)
+        text: free.address_error("IPv6" if ":" in text else "IPv4", text)
         for text in ("10.96.0.0", "10.96.0.7", "10.96.0.8", "x", "fd00:10:96::", "fd00:10:96::8", "10.96.0.1",
                      "fd00:10:96::1", "fd00:10:96::7")
     }  # fmt: skip
     assert list(why.values()) == [other] * 6 + [taken] * 2 + [""]
-    assert free.why_not_port(30_001) == "provided port is already allocated"
-    assert [free.why_not_port(number) for number in (29_999, 30_003)] == [
+    assert free.port_error(30_001) == "provided port is already allocated"
+    assert [free.port_error(number) for number in (29_999, 30_003)] == [
         "provided port is not in the valid range. The range of valid ports is 30000-30002"
     ] * 2
 
@@ -158,7 +158,7 @@ def test_of_a_large_network_the_beginning_is_given(clock: Clock) -> None:
     assert free.families == ("IPv6",)
     address = free.address("IPv6", "s")
     assert 0 < int(IPv6Address(address)) - int(IPv6Address("fd00::")) < limits.ADDRESSES_OF_A_FAMILY
-    assert free.why_not_address("IPv6", "fd00::ffff:0:0:1") == "", "any may be named"
+    assert free.address_error("IPv6", "fd00::ffff:0:0:1") == "", "any may be named"
 
 
 def test_a_network_of_one_address_has_none_to_give(clock: Clock) -> None:

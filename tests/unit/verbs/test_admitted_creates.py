@@ -14,9 +14,9 @@ from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError, bad_request
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
-from apiext.verbs import judging
+from apiext.verbs import validation
+from apiext.verbs.admission_plugins import Namespaces
 from apiext.verbs.call import Call
-from apiext.verbs.judges import Namespaces
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import Server
 from tests.unit.verbs.harness import WIDGETS, Client, serving_widgets
@@ -62,13 +62,13 @@ class Grows:
 
 
 async def test_what_admission_makes_large_is_judged_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads, judge = list[bool](), judging.judge
+    threads, validate = list[bool](), validation.validate
 
-    def judged(call: Call, new: Document, old: View | None) -> None:
+    def validated(call: Call, new: Document, old: View | None) -> None:
         threads.append(current_thread() is not main_thread())
-        judge(call, new, old)
+        validate(call, new, old)
 
-    monkeypatch.setattr(judging, "judge", judged)
+    monkeypatch.setattr(validation, "validate", validated)
     async with serving_widgets(FakeEtcd()) as one:
         await InDefault(one).create("a", spec={"n": 1})  # the first of its kind is judged in a thread anyway
         threads.clear()

@@ -20,7 +20,7 @@ from apiext.documents.document import Document
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
-from apiext.verbs import api, judges
+from apiext.verbs import admission_plugins, api
 from apiext.verbs.call import Call
 from apiext.verbs.reviews import ACCOUNTS
 from tests.support.fake_etcd import FakeEtcd, FakeWatch
@@ -199,7 +199,7 @@ async def test_a_namespace_that_ends_here_and_not_at_the_other_server(again: boo
         await one.server.delete_namespace("default")
         await other.server.store.fresh()
         namespaces = other.server.collection(NAMESPACES)
-        find = judges.Namespaces(other.server.live, other.server.store)
+        find = admission_plugins.Namespaces(other.server.live, other.server.store)
         other.verbs.admission = Chain([NamespaceLifecycle(find)])
         with pytest.raises(StatusError) as refused:
             await other.create("a")

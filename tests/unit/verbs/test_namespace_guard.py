@@ -12,8 +12,8 @@ from apiext.admission.lifecycle import NamespaceLifecycle
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
+from apiext.verbs.admission_plugins import Namespaces
 from apiext.verbs.call import Verbs
-from apiext.verbs.judges import Namespaces
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import NOW, Server, until
 from tests.unit.verbs.harness import Client, serving_widgets

@@ -1,6 +1,6 @@
-"""A server of one's own for tests: ``with Server() as api: …``, and the same as pytest's fixtures.
+"""A server for tests: ``with Server() as api: …``, or pytest's fixtures.
 
-It is loaded when it is first used, since every run of pytest loads the plug-in in this package.
+Its parts are imported at first use, since every run of pytest loads the plug-in of this package.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Starts the process of a server, which ends on request or with the process that started it."""
+"""Start the process of a server; it ends on request, or with the process that started it."""
 
 import os
 import subprocess
@@ -25,9 +25,10 @@ STARTER = "starter of an apiext server"
 def start(
     command: Sequence[str], log: Path, environment: Mapping[str, str], keep: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a process that writes into a file; ``keep`` are descriptors that it has, too. Raises OSError.
+    """Start a process that writes into a log file; it inherits the descriptors ``keep``. Raise OSError.
 
-    Linux ends it with the thread that started it, so any but the main one has another do that, which waits for its end.
+    Linux ends the process with the thread that started it. So a thread other than the main one lets a thread start it
+    that lives until the process ends.
     """
     if sys.platform == "linux":
         command = [sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT, str(os.getpid()), *command]

@@ -1,4 +1,4 @@
-"""Test objects for a server: manifests of files and directories, in the order of their creation."""
+"""Read test objects from files and directories, in the order of their creation."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,10 +16,10 @@ _FIRST = ("Namespace", "CustomResourceDefinition")  # created first
 
 
 def read(source: Source) -> list[Manifest]:
-    """Return the objects of a source: definitions and namespaces first, else as they stand; lists are taken apart.
+    """Return the objects of a source: definitions and namespaces first, else in their order; lists are split.
 
-    Of a directory all its YAML and JSON files count, by name, without those of directories below it. Scalars mean what
-    they mean to kubectl. Raises OSError, and ValueError for a text that cannot be read and what is no object.
+    A directory stands for its YAML and JSON files, by name, without subdirectories. Scalars are decoded as kubectl
+    does. Raise OSError, and ValueError for a text that cannot be decoded or that is no object.
     """
     found = list(_objects(source))
     return sorted(found, key=lambda manifest: manifest["kind"] not in _FIRST)
@@ -64,7 +64,7 @@ def _taken_apart(document: Any, where: str) -> Iterator[Manifest]:
 
 
 def check_name(manifest: Manifest) -> None:
-    """Raise ValueError for an object that has no name: what is applied is named by its client."""
+    """Raise ValueError for an object without a name: an apply requires one."""
     metadata = manifest.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     if not metadata.get("name"):

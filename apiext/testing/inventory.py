@@ -1,4 +1,4 @@
-"""The objects of a server, and their deletion between tests."""
+"""List the objects of a server, and delete them between tests."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -14,18 +14,19 @@ DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLis
 METADATA = "application/json;g=meta.k8s.io;v=v1;as=PartialObjectMetadataList"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAMESPACES = "/api/v1/namespaces"
-_JUDGES = "/apis/admissionregistration.k8s.io/"  # webhooks and policies that might refuse what comes after them
+_ADMISSION = "/apis/admissionregistration.k8s.io/"  # webhooks and policies that may refuse later requests
 
-_PLAIN = ":"  # names of roles hold it
-_CLEANED = ("customresourcecleanup.apiextensions.k8s.io",)  # the server's own: objects go before their definition
+_PLAIN = ":"  # names of roles contain it
+# the server's own: objects are deleted before their definition
+_CLEANED = ("customresourcecleanup.apiextensions.k8s.io",)
 
 
 class StillThere(Exception):
-    """Objects that would not go; the text names some."""
+    """Objects that could not be deleted; the text names some."""
 
 
 class Resource(Struct, frozen=True):
-    """One resource: its group and plural, its kind, and its collection in each served version, the preferred first."""
+    """A resource: group, plural, kind, and its collection in each served version, the preferred one first."""
 
     group: str
     plural: str
@@ -43,7 +44,7 @@ class Resource(Struct, frozen=True):
 
 
 def resources(api: Api) -> list[Resource]:
-    """Return what a server serves (aggregated discovery)."""
+    """Return the resources of a server (aggregated discovery)."""
     found: dict[tuple[str, str], Resource] = {}
     for root in ("/api", "/apis"):
         for group in api.get(root, DISCOVERY).document.get("items") or ():
@@ -65,7 +66,7 @@ def resources(api: Api) -> list[Resource]:
 
 
 def objects(api: Api) -> dict[str, Mapping[str, Any]]:
-    """Return the metadata of everything that can be listed and deleted, by path."""
+    """Return the metadata of all objects that can be listed and deleted, by path."""
     found: dict[str, Mapping[str, Any]] = {}
     for resource in resources(api):
         if resource.verbs >= {"list", "delete"}:
@@ -74,7 +75,7 @@ def objects(api: Api) -> dict[str, Mapping[str, Any]]:
 
 
 def _listed(api: Api, resource: Resource) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for collection in resource.collections:  # one that a dead webhook cannot make is had in the version it is stored in
+    for collection in resource.collections:  # if a dead webhook prevents one, that of the storage version works
         answer = api.get(collection, METADATA)
         if answer.code == 200:
             for item in answer.document.get("items") or ():
@@ -84,12 +85,12 @@ def _listed(api: Api, resource: Resource) -> Iterator[tuple[str, Mapping[str, An
 
 
 def empty(api: Api, kept: frozenset[str]) -> None:
-    """Delete everything but what stands at the paths ``kept``; finalizers of what goes are taken off.
+    """Delete all objects except those at the paths ``kept``, and remove their finalizers.
 
-    Raises StillThere after limits.RESET_WAIT seconds.
+    Raise StillThere after limits.RESET_WAIT seconds.
     """
     late, wait = time.monotonic() + limits.RESET_WAIT, 0.005
-    asked: set[str] = set()
+    deleted: set[str] = set()
     while True:
         left = {path: metadata for path, metadata in objects(api).items() if path not in kept}
         if not left:
@@ -97,8 +98,8 @@ def empty(api: Api, kept: frozenset[str]) -> None:
         if time.monotonic() > late:
             raise StillThere(f"{len(left)} objects would not go: {', '.join(sorted(left)[:5])}")
         for path in sorted(left, key=_order):
-            if path not in asked and not _goes_along(path, asked):
-                asked.add(path)
+            if path not in deleted and not _is_cascaded(path, deleted):
+                deleted.add(path)
                 api.delete(path, propagationPolicy="Background")
             elif left[path].get("deletionTimestamp") and _held(left[path]):
                 api.patch(path, {"metadata": {"finalizers": _CLEANED if path.startswith(DEFINITIONS) else None}})
@@ -107,24 +108,24 @@ def empty(api: Api, kept: frozenset[str]) -> None:
 
 
 def _held(metadata: Mapping[str, Any]) -> bool:
-    """Report whether there are finalizers that another program would have to remove."""
+    """Return whether there are finalizers that another program would have to remove."""
     return bool(set(metadata.get("finalizers") or ()).difference(_CLEANED))
 
 
 def _order(path: str) -> int:
-    if path.startswith(_JUDGES):
+    if path.startswith(_ADMISSION):
         return 0
     return 1 if path.startswith((f"{DEFINITIONS}/", f"{NAMESPACES}/")) and path.count("/") <= 5 else 2
 
 
-def _goes_along(path: str, asked: set[str]) -> bool:
-    """Tell whether an object goes with its namespace or its definition, which has been deleted."""
+def _is_cascaded(path: str, deleted: set[str]) -> bool:
+    """Return whether an object is deleted with its namespace or its definition, which has been deleted."""
     steps = path.split("/")
     if "namespaces" in steps[:5] and len(steps) > steps.index("namespaces") + 2:
         space = steps[steps.index("namespaces") + 1]
-        if f"{NAMESPACES}/{space}" in asked:
+        if f"{NAMESPACES}/{space}" in deleted:
             return True
     if steps[1] != "apis":
         return False
     plural = steps[-2]
-    return f"{DEFINITIONS}/{plural}.{steps[2]}" in asked
+    return f"{DEFINITIONS}/{plural}.{steps[2]}" in deleted

@@ -1,4 +1,4 @@
-"""Proxies in the environment: many Python clients use them for loopback addresses, too, unlike Go's."""
+"""Bypass proxies of the environment: unlike Go's, many Python clients use them for loopback addresses, too."""
 
 import ipaddress
 import os
@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 
 def bypass(url: str) -> dict[str, str]:
-    """Return the variables with which clients reach a server on this machine; nothing where they do anyway."""
+    """Return the variables with which clients reach a local server directly; empty if they do so already."""
     host = urlsplit(url).hostname or ""
     if not _is_loopback(host) or not any(name.lower().endswith("_proxy") for name in os.environ):
         return {}

@@ -1,4 +1,4 @@
-"""Starts a server for tests, puts manifests into it, empties it again, and ends it."""
+"""Start a server for tests, apply manifests, reset it, and stop it."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class ServerNotReady(Exception):
 
 
 class ApiError(Exception):
-    """The server refused; ``code`` is the HTTP status, the text the message of its Status."""
+    """The server refused a request; ``code`` is the HTTP status, the text the message of its Status."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.message)
@@ -40,8 +40,8 @@ class Server:
     """A server with its own port and directory, which are released at the end of the ``with`` block.
 
     ``flags`` are those of ``apiext serve``; without one that names a store, objects are kept in memory. ``secure``
-    serves https with its own certificates and token, else it is plain http without authentication. ``url`` names
-    a running server instead: then none is started.
+    serves https with its own certificates and token; else it serves http without authentication. ``url`` names a
+    running server to use; then none is started.
     """
 
     def __init__(self, *flags: str, secure: bool = False, url: str = "") -> None:
@@ -66,7 +66,7 @@ class Server:
         self.stop()
 
     def start(self) -> None:
-        """Start the server and wait until it is ready; raises ServerNotReady."""
+        """Start the server and wait until it is ready. Raise ServerNotReady."""
         directory = self._stack.enter_context(Directory())
         try:
             access = self._join(directory.path) if self._running else self._serve(directory)
@@ -103,7 +103,7 @@ class Server:
         return access
 
     def stop(self) -> None:
-        """End the server and delete all its data."""
+        """Stop the server and delete all its data."""
         process, self._process = self._process, None
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -117,7 +117,7 @@ class Server:
         self._stack.close()
 
     def log_tail(self) -> str:
-        """Return the end of what the server wrote; nothing of one that was not started here."""
+        """Return the end of the server's log; empty for a server that was not started here."""
         with suppress(OSError), self._log.open("rb") as log:
             log.seek(max(0, self._log.stat().st_size - limits.LOG_TAIL))
             return log.read().decode("utf-8", "replace").strip()
@@ -125,15 +125,15 @@ class Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables with which kubectl, Helm and client libraries find the server."""
+        """Return the variables with which kubectl, Helm and client libraries find the server."""
         return {"KUBECONFIG": str(self.kubeconfig), **proxies.bypass(self.url)}
 
     def apply(self, source: Source, namespace: str = "default") -> list[dict[str, Any]]:
         """Apply files, directories or objects, as ``kubectl apply --server-side --force-conflicts`` does.
 
-        Definitions and namespaces go first, and are waited for. ``namespace`` is for objects that name none. Returns
-        the objects as they are stored; raises ApiError, what reading a file raises, and ValueError, before anything is
-        applied, for an object without a name.
+        Definitions and namespaces are applied first, and awaited. ``namespace`` is for objects without one. Return the
+        stored objects. Raise ApiError, and the errors of reading a file. Raise ValueError for an object without a name,
+        before any object is applied.
         """
         found = []
         manifests = documents.read(source)
@@ -183,7 +183,7 @@ class Server:
             time.sleep(0.005)
 
     def reset(self) -> None:
-        """Delete all objects created since the start, whatever their finalizers; raise StillThere.
+        """Delete all objects created since the start, whatever their finalizers. Raise StillThere.
 
         Objects of the start stay unchanged.
         """
@@ -191,14 +191,14 @@ class Server:
 
     @property
     def api(self) -> Api:
-        """Plain requests to the server."""
+        """Return a client for plain requests to the server."""
         if self._api is None:
             raise ServerNotReady("the server is not running")
         return self._api
 
 
 def _store(flags: Sequence[str]) -> list[str]:
-    """Return the flag of the store of tests, unless flags or the environment name a store, or several processes."""
+    """Return the flag of the tests' store, unless flags or the environment select a store, or several processes."""
     chosen = ("--store", "--etcd-servers", "--workers", "--config")
     named = any(flag.partition("=")[0] in chosen for flag in flags)
     told = any(name in os.environ for name in ("APIEXT_STORE", "APIEXT_ETCD_SERVERS", "APIEXT_WORKERS"))
@@ -206,7 +206,7 @@ def _store(flags: Sequence[str]) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment in which the server finds this package, wherever the tests run."""
+    """Return the environment in which the server finds this package, from any working directory."""
     home, given = source_directory(), os.environ.get("PYTHONPATH", "")
     if home is None:
         return dict(os.environ)

@@ -1,4 +1,4 @@
-"""How a command reaches a server: by its flags, or by a kubeconfig as kubectl reads it."""
+"""Find a server for a command: by its flags, or by a kubeconfig as kubectl reads it."""
 
 import argparse
 import base64
@@ -15,11 +15,12 @@ from apiext.documents.encoding import decode_yaml
 from apiext.documents.errors import DecodeError
 from apiext.trust import as_go, show
 
-INSECURE = "http://127.0.0.1:8080"  # where a server with --insecure listens, and kubectl without a kubeconfig looks
+# the address of a server with --insecure, and kubectl's default without a kubeconfig
+INSECURE = "http://127.0.0.1:8080"
 
 
 class AccessError(ValueError):
-    """No way to a server; the text says what to change."""
+    """The server cannot be reached with these settings; the text says what to change."""
 
 
 class Access(Struct, frozen=True):
@@ -47,7 +48,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def resolve(options: argparse.Namespace, environment: Mapping[str, str]) -> Access:
-    """Return the access that the flags name, else the kubeconfig's, else plain http here; raises AccessError."""
+    """Return the access of the flags, else of the kubeconfig, else plain http on this host. Raise AccessError."""
     if options.server:
         if not options.server.startswith(("http://", "https://")):
             raise AccessError(f"--server {options.server}: use http://host:port or https://host:port")
@@ -59,7 +60,7 @@ def resolve(options: argparse.Namespace, environment: Mapping[str, str]) -> Acce
 
 
 def _bearer(what: str, token: str) -> dict[str, str]:
-    """Return the header of a token, none for an empty one; raises AccessError, which does not show it."""
+    """Return the header of a token, empty for an empty token. Raise AccessError, which does not show the token."""
     if not token.isascii() or not token.isprintable():
         raise AccessError(f"{what} has characters that no header can hold")
     return {"Authorization": f"Bearer {token}"} if token else {}
@@ -74,7 +75,7 @@ def _kubeconfig(named: str, environment: Mapping[str, str]) -> Path | None:
 
 
 def from_kubeconfig(file: Path, context: str = "") -> Access:
-    """Return the access that a context of a kubeconfig describes; raises AccessError."""
+    """Return the access of a context of a kubeconfig. Raise AccessError."""
     try:
         document, _ = decode_yaml(file.read_bytes())
     except (OSError, DecodeError) as error:
@@ -122,7 +123,7 @@ def _text(file: Path, path: object) -> str:
 def _tls(
     url: str, cafile: str, found: tuple[Path, Mapping[str, Any], Mapping[str, Any]] | None
 ) -> ssl.SSLContext | None:
-    """Return the TLS settings for a URL; raises AccessError."""
+    """Return the TLS settings for a URL. Raise AccessError."""
     if not url.startswith("https://"):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Requests to a server with retries: connections for each thread, retries during restarts and after Retry-After."""
+"""Send requests to a server; retry during restarts and after Retry-After."""
 
 import http.client
 import json
@@ -15,34 +15,35 @@ from apiext.tools.access import Access, AccessError
 
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-_BROKEN = (OSError, http.client.HTTPException, UnicodeError)  # the last one: of a host or path that cannot be written
+_BROKEN = (OSError, http.client.HTTPException, UnicodeError)  # the last one: of a host or path that cannot be encoded
 _BUSY = (429, 503)
 
 
 class Unreachable(Exception):
-    """The server did not answer at all, or not for limits.TOOL_WAIT seconds."""
+    """The server never answered, or not for limits.TOOL_WAIT seconds."""
 
 
 class Answer(Struct, frozen=True):
-    """A status code and the decoded body; a body that is no JSON object stands under ``message``."""
+    """A status code and the decoded body; a body that is no JSON object is the value of ``message``."""
 
     code: int
     document: Mapping[str, Any]
 
     @property
     def message(self) -> str:
-        """The message of a Status."""
+        """Return the message of a Status."""
         return str(self.document.get("message") or self.document.get("reason") or f"HTTP {self.code}")
 
 
 class Api:
-    """A server, for several threads. Requests must be safe to send twice: a lost answer means that they are.
+    """A client of a server, for several threads.
 
-    One that never answered is not waited for: its address is wrong, or its certificate.
+    Requests must be idempotent: after a lost answer they are sent again. A server that has never answered is not
+    retried: its address or certificate is wrong.
     """
 
     def __init__(self, access: Access, agent: str) -> None:
-        """Raises AccessError for a URL that names no server."""
+        """Raise AccessError for a URL that is invalid."""
         self.url = access.url
         try:
             parts = urlsplit(access.url)
@@ -58,20 +59,20 @@ class Api:
         self._answered = False
 
     def get(self, path: str, accept: str = "application/json", **query: object) -> Answer:
-        """GET."""
+        """Send a GET."""
         return self._request("GET", path, None, {"Accept": accept}, query)
 
     def patch(self, path: str, body: Mapping[str, Any], accept: str = "application/json", **query: object) -> Answer:
-        """Merge patch."""
+        """Send a merge patch."""
         return self._request("PATCH", path, body, {"Accept": accept, "Content-Type": MERGE}, query)
 
     def apply(self, path: str, body: Mapping[str, Any], manager: str) -> Answer:
-        """Server-side apply, whoever owns the fields."""
+        """Send a server-side apply with ``force``."""
         kind = {"Content-Type": APPLY}
         return self._request("PATCH", path, body, kind, {"fieldManager": manager, "force": "true"})
 
     def delete(self, path: str, **query: object) -> Answer:
-        """DELETE; the second time it answers 404."""
+        """Send a DELETE; a repeated one answers 404."""
         return self._request("DELETE", path, None, {}, query)
 
     def _request(
@@ -120,12 +121,12 @@ class Api:
         return kept.connection
 
     def close(self) -> None:
-        """Hang up the connection of this thread."""
+        """Close the connection of this thread."""
         self._kept.connection = None
 
 
 class _Kept:
-    """A connection that is hung up with the thread that has it."""
+    """A connection that is closed when its thread ends."""
 
     def __init__(self, connection: http.client.HTTPConnection) -> None:
         self.connection = connection

@@ -1,4 +1,4 @@
-"""Completion of commands, flags, values and files: shtab makes a shell's script from the parsers of the commands."""
+"""Complete commands, flags, values and files: shtab generates a shell's script from the commands' parsers."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -42,23 +42,23 @@ def with_commands(
 
 
 def run(arguments: Sequence[str], program: argparse.ArgumentParser, values: Mapping[str, Sequence[str]]) -> int:
-    """Print the script of the shell that ``arguments`` name.
+    """Print the script for a shell that ``arguments`` select.
 
-    ``values`` are those that a flag takes but its parser does not list: ``{"--store": ("sqlite", "memory"), …}``.
+    ``values`` are the values of flags that their parsers do not list: ``{"--store": ("sqlite", "memory"), …}``.
     """
     shell = parser().parse_args(list(arguments)).shell
     _complete(program, values)
     script: str = shtab.complete(program, shell)
     if shell == "bash":
         script += _BASH
-    if shell == "zsh":  # `source <(…)` is to work as `eval "$(…)"` does
+    if shell == "zsh":  # `source <(…)` must work like `eval "$(…)"`
         script = script.replace("$zsh_eval_context[-1] == eval", "$zsh_eval_context[-1] == (eval|file)")
     print(script, end="")
     return 0
 
 
 def _complete(command: argparse.ArgumentParser, values: Mapping[str, Sequence[str]]) -> None:
-    """Add the values of flags and the kinds of files to a parser and those below it."""
+    """Add the values of flags and the kinds of files to a parser and its subparsers."""
     for action in command._actions:  # argparse has no public access to them
         if isinstance(action, argparse._SubParsersAction):
             for each in action.choices.values():

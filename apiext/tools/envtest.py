@@ -1,4 +1,4 @@
-"""``apiext envtest-assets``: a directory for KUBEBUILDER_ASSETS with this server in it."""
+"""``apiext envtest-assets``: make a directory for KUBEBUILDER_ASSETS that contains this server."""
 
 import argparse
 import os
@@ -59,10 +59,10 @@ class AssetsError(Exception):
 
 
 def write(directory: Path, etcd: str = "", kubectl: str = "", search: str | None = None) -> list[str]:
-    """Make the directory, or bring it up to date; return what is missing in words. Raises AssetsError.
+    """Make or update the directory; return texts about missing parts. Raise AssetsError.
 
-    ``etcd`` is a binary to link, which keeps the objects then; without one the server keeps them in memory.
-    ``kubectl`` is linked, too; by default the one of ``search``, which is PATH by default.
+    ``etcd`` is a binary to link, which stores the objects then; without one the server keeps them in memory.
+    ``kubectl`` is linked, too; by default the one in the path ``search``, by default PATH.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -98,17 +98,17 @@ def _write_script(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text, encoding="utf-8")
     temporary.chmod(0o755)
-    temporary.replace(path)  # a suite that is starting sees the old one or the new one
+    temporary.replace(path)  # atomic: a suite that is starting sees the old or the new file
 
 
 def source_directory() -> Path | None:
-    """Return the PYTHONPATH with which other programs find the package; None if it is installed."""
+    """Return the PYTHONPATH with which other programs find the package, or None if it is installed."""
     home = Path(apiext.__file__).parents[1]
     return None if home.name in ("site-packages", "dist-packages") else home
 
 
 def _import_path() -> str:
-    """Return what the launcher must say for Python to find the package when it is run from its sources."""
+    """Return the launcher's text with which Python finds the package in its sources."""
     home = source_directory()
     if home is None:
         return ""
@@ -140,7 +140,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> int:
-    """Run the command; 1 when the directory cannot be made."""
+    """Run the command; return 1 if the directory cannot be made."""
     options = parser().parse_args(list(arguments))
     directory = Path(options.directory).absolute()
     try:

@@ -1,6 +1,6 @@
-"""The ``etcd`` of a directory for KUBEBUILDER_ASSETS: it answers envtest's health check, and keeps nothing.
+"""The ``etcd`` of a directory for KUBEBUILDER_ASSETS: it answers envtest's health check, and stores nothing.
 
-The server beside it keeps objects in memory. This file is run by its path, with nothing but the standard library.
+The server beside it keeps objects in memory. This file is run by its path, with the standard library only.
 """
 
 import signal
@@ -19,7 +19,7 @@ Stands in for etcd under envtest: GET /health says that it is well. Other flags 
 
 
 def address_of(arguments: list[str]) -> tuple[str, int]:
-    """Return the host and port of --listen-client-urls; etcd's default without the flag."""
+    """Return the host and port of --listen-client-urls, or etcd's default without the flag."""
     url, following = "http://127.0.0.1:2379", iter(arguments)
     for argument in following:
         name, given, value = argument.lstrip("-").partition("=")
@@ -30,7 +30,7 @@ def address_of(arguments: list[str]) -> tuple[str, int]:
 
 
 def serve(listening: socket.socket) -> None:
-    """Answer each request, one connection after the other."""
+    """Answer each request, one connection after another."""
     while True:
         connection, _ = listening.accept()
         with connection:

@@ -1,4 +1,4 @@
-"""``apiext kubeconfig``: prints one for a user, or puts the administrator's into the one that kubectl reads."""
+"""``apiext kubeconfig``: print a kubeconfig for a user, or merge the administrator's into kubectl's."""
 
 import argparse
 import os
@@ -28,12 +28,12 @@ class KubeconfigError(Exception):
 
 
 def admin(directory: Path) -> Mapping[str, Any]:
-    """Return the administrator's kubeconfig of a data directory; raises KubeconfigError."""
+    """Return the administrator's kubeconfig of a data directory. Raise KubeconfigError."""
     return _read(directory / ADMIN, f"{directory / ADMIN}: start the server once, it writes this file")
 
 
 def for_user(directory: Path, user: str, groups: Sequence[str], life: timedelta) -> Mapping[str, Any]:
-    """Return a kubeconfig for a user, signed by the authority of a data directory; raises KubeconfigError."""
+    """Return a kubeconfig for a user, signed by the authority of a data directory. Raise KubeconfigError."""
     cluster = admin(directory)["clusters"][0]["cluster"]
     if not str(cluster["server"]).startswith("https://"):
         raise KubeconfigError(f"{cluster['server']} asks nobody who they are (--insecure)")
@@ -50,7 +50,7 @@ def for_user(directory: Path, user: str, groups: Sequence[str], life: timedelta)
 
 
 def target(named: str, environment: Mapping[str, str]) -> Path:
-    """Return the file that kubectl would write: the one named, the first of $KUBECONFIG there is, else its last one."""
+    """Return the file that kubectl would write: ``named``, else first existing in $KUBECONFIG, or its last."""
     if named:
         return Path(named)
     listed = [Path(path) for path in environment.get("KUBECONFIG", "").split(os.pathsep) if path]
@@ -59,7 +59,7 @@ def target(named: str, environment: Mapping[str, str]) -> Path:
 
 
 def merged(known: Mapping[str, Any], given: Mapping[str, Any], name: str, *, switch: bool) -> dict[str, Any]:
-    """Return a kubeconfig with the cluster, user and context of another under a name of their own; all else stays."""
+    """Return a kubeconfig with the cluster, user and context of another under a new name; all else stays."""
     found: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", **removed(known, name)}
     for many, one in _MANY.items():
         for entry in (given.get(many) or ())[:1]:
@@ -73,7 +73,7 @@ def merged(known: Mapping[str, Any], given: Mapping[str, Any], name: str, *, swi
 
 
 def removed(known: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a kubeconfig without the cluster, user and context of a name; it is the current one no more."""
+    """Return a kubeconfig without the cluster, user and context of a name, which is no longer the current one."""
     found = dict(known)
     for many in _MANY:
         if found.get(many):
@@ -84,11 +84,11 @@ def removed(known: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def change(file: Path, name: str, given: Mapping[str, Any] | None, *, switch: bool) -> None:
-    """Merge into a file, or take out of it (``given`` is None), under client-go's lock; raises KubeconfigError.
+    """Merge into a file, or delete from it (``given`` None), under client-go's lock. Raise KubeconfigError.
 
-    A file without anything to take out stays as it is.
+    A file with nothing to delete is not written.
     """
-    file = file.resolve() if file.is_symlink() else file  # a link stays one
+    file = file.resolve() if file.is_symlink() else file  # a link stays a link
     if given is None and not file.exists():
         return
     try:
@@ -122,7 +122,7 @@ def _locked(lock: Path) -> Path:
 def _read(file: Path, otherwise: str = "") -> Mapping[str, Any]:
     try:
         raw = file.read_bytes()
-        found, _ = decode_yaml(raw)  # as kubectl reads it: what is written again means the same
+        found, _ = decode_yaml(raw)  # as kubectl decodes it, so that the written file means the same
     except (OSError, ValueError) as error:
         raise KubeconfigError(otherwise or f"{file}: {error}") from error
     if len(list(parts(raw))) > 1:
@@ -152,7 +152,7 @@ def parser() -> argparse.ArgumentParser:
             "--data-dir", default="", metavar="DIR", help="data directory of the server (default: that of serve)"
         )
         if name == "print":
-            command.add_argument("--user", help="name of a user, who gets a certificate")
+            command.add_argument("--user", help="name of a user, for a certificate")
             command.add_argument("--groups", metavar="A,B", help="groups of that user")
             command.add_argument("--ttl", metavar="DURATION", help=f"life of the certificate (default {_LIFE})")
             continue
@@ -169,7 +169,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; return the exit code."""
+    """Run the command; return its exit code."""
     options = _options(arguments)
     directory = Path(options.data_dir or os.environ.get("APIEXT_DATA_DIR") or default_data_dir(os.environ))
     try:
@@ -188,7 +188,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the parsed arguments; an unset shell variable is a usage error, not the administrator."""
+    """Return the parsed arguments; an empty user is a usage error: it may come from an unset shell variable."""
     found = parser()
     options = found.parse_args(list(arguments))
     if options.command != "print":

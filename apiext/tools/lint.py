@@ -1,4 +1,4 @@
-"""``apiext crd lint``: what creating a definition would say, without a server."""
+"""``apiext crd lint``: report the errors and warnings of creating a definition, without a server."""
 
 import argparse
 import json
@@ -30,7 +30,10 @@ _LISTS = ("List", f"{KIND}List")
 
 
 class Finding(Struct, frozen=True):
-    """Something to say about a definition: where, how bad, and the server's words. No field: about all of it."""
+    """An error or warning about a definition, with its place and the server's text.
+
+    An empty ``field`` means the whole definition.
+    """
 
     file: str
     line: int
@@ -40,8 +43,8 @@ class Finding(Struct, frozen=True):
     message: str
 
     def __str__(self) -> str:
-        told = f"{self.field}: {self.message}" if self.field else self.message
-        return f"{self.file}:{self.line}: {self.severity}: {told}"
+        text = f"{self.field}: {self.message}" if self.field else self.message
+        return f"{self.file}:{self.line}: {self.severity}: {text}"
 
 
 class Verdict(Struct, frozen=True):
@@ -51,8 +54,8 @@ class Verdict(Struct, frozen=True):
     warnings: list[str]
 
 
-def judge(document: Document, duplicates: Sequence[str], mode: str = "Warn") -> Verdict:
-    """Return what creating the definition would say; an error without a field refuses the whole body.
+def validate(document: Document, duplicates: Sequence[str], mode: str = "Warn") -> Verdict:
+    """Return the errors and warnings of creating the definition; an error without a field refuses the whole body.
 
     ``mode`` is the fieldValidation parameter of the request. The document is changed.
     """
@@ -61,33 +64,33 @@ def judge(document: Document, duplicates: Sequence[str], mode: str = "Warn") -> 
     if served is None or group != GROUP:
         text = f'no matches for kind "{KIND}" in version "{document.get("apiVersion", "")}"'
         return Verdict([FieldError("", "", text)], [])
-    told = [served.published.deprecation_warning] if served.published.deprecation_warning else []
+    warnings = [served.published.deprecation_warning] if served.published.deprecation_warning else []
     cannot = f'{KIND} in version "{version}" cannot be handled as a {KIND}'
     try:
         DEFAULTS.refill()
         decoded, unknown = served.model.normalize(document)
     except ValueError as error:
-        return Verdict([FieldError("", "", f"{cannot}: {error}")], told)
+        return Verdict([FieldError("", "", f"{cannot}: {error}")], warnings)
     notes = [*duplicates, *(f"unknown field {go_quote(path)}" for path in unknown)]
     if notes and mode == "Strict":
-        return Verdict([FieldError("", "", f"{cannot}: strict decoding error: {', '.join(notes)}")], told)
+        return Verdict([FieldError("", "", f"{cannot}: strict decoding error: {', '.join(notes)}")], warnings)
     if mode == "Warn":
-        told += notes
-    return _validated(served, decoded, told)
+        warnings += notes
+    return _validated(served, decoded, warnings)
 
 
-def _validated(served: ServedVersion, decoded: Document, told: list[str]) -> Verdict:
+def _validated(served: ServedVersion, decoded: Document, warnings: list[str]) -> Verdict:
     new = served.endpoints[""].prepare(decoded, None)
     validation = served.validation
     errors = objectmeta.validate(new["metadata"], served.names.namespaced, validation.names)
     errors += validation.validate(new, None)
     broken, notes = validation.rules(new, None, errors)
     errors += broken
-    return Verdict(errors, told + notes + ([] if errors else validation.warnings(new, None)))
+    return Verdict(errors, warnings + notes + ([] if errors else validation.warnings(new, None)))
 
 
 def lint(file: str, raw: bytes, mode: str) -> Iterator[Finding | str]:
-    """Yield what is to be said about the definitions of a text, and the name of each one that has no error."""
+    """Yield the findings about the definitions of a text, and the name of each definition without an error."""
     for first, piece in parts(raw):
         places = Places(piece, first)
         try:
@@ -100,7 +103,7 @@ def lint(file: str, raw: bytes, mode: str) -> Iterator[Finding | str]:
             continue
         for within, one in _definitions(document):
             name = str((one.get("metadata") or {}).get("name") or "") if isinstance(one.get("metadata"), dict) else ""
-            verdict = judge(one, notes, mode)
+            verdict = validate(one, notes, mode)
             for wrong in verdict.errors:
                 line = places.line(wrong.field or _quoted(wrong.body), within)
                 yield Finding(file, line, ERROR, name, wrong.field, wrong.body)
@@ -111,7 +114,7 @@ def lint(file: str, raw: bytes, mode: str) -> Iterator[Finding | str]:
 
 
 def _no_list(document: Any) -> str:
-    """Return the errors in the items of a list, in Go's words; empty for any other document."""
+    """Return Go's text about errors in the items of a list; empty for any other document."""
     if not isinstance(document, dict) or document.get("kind") not in _LISTS:
         return ""
     items = document.get("items")
@@ -123,7 +126,7 @@ def _no_list(document: Any) -> str:
 
 
 def _definitions(document: Any) -> Iterator[tuple[str, Document]]:
-    """Yield the definitions in a document, each with its path: it is one, or a list that may have some."""
+    """Yield (path, definition) for each definition in a document: the document itself, or items of a list."""
     if not isinstance(document, dict):
         return
     if document.get("kind") == KIND:
@@ -165,7 +168,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; 1 when there are errors, unreadable files or no definitions at all, 2 on usage errors."""
+    """Run the command; return 1 for errors, unreadable files or no definitions at all, 2 for usage errors."""
     options = parser().parse_args(list(arguments))
     failed, judged = False, 0
     for file, is_named in manifests.found(options.files):

@@ -1,4 +1,4 @@
-"""The documents of a file with manifests, as kubectl takes it apart and reads them."""
+"""Split a file with manifests into documents, and decode them, as kubectl does."""
 
 import glob
 import json
@@ -10,17 +10,18 @@ from typing import Any
 from apiext.documents.encoding import decode_json, decode_yaml
 from apiext.documents.errors import DecodeError
 
-_SEPARATOR = re.compile(rb"(?m)^---(?:[ \t]*(?:#.*)?\r?(?:\n|\Z)|(?=[ \t]))")  # a document may begin on its line
+# a document may begin on the line of its separator
+_SEPARATOR = re.compile(rb"(?m)^---(?:[ \t]*(?:#.*)?\r?(?:\n|\Z)|(?=[ \t]))")
 _SEVERAL = re.compile(rb"\}\s*\{")
-_SKIPPED = re.compile(r"(?:\.\.\.)?[ \t\r]*(?:(?<![^ \t\r])#.*)?")  # a line
+_SKIPPED = re.compile(r"(?:\.\.\.)?[ \t\r]*(?:(?<![^ \t\r])#.*)?")  # a line to skip
 _SPACE = re.compile(r"\s*")
 _VALUES = json.JSONDecoder()
 
 
 def parts(raw: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the non-empty documents of a text, each with the number of its first line.
+    """Yield (number of the first line, text) of each non-empty document.
 
-    They are separated by lines of YAML, or are values of JSON, one after the other.
+    Documents are separated by YAML separators, or are consecutive JSON values.
     """
     start, line = 0, 1
     for found in (*_SEPARATOR.finditer(raw), None):
@@ -33,9 +34,9 @@ def parts(raw: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def decode(raw: bytes) -> tuple[Any, list[str]]:
-    """Return the document of a part and notes about duplicate keys; what is no JSON may be YAML between braces.
+    """Return the document of a part, and notes about duplicate keys. Raise DecodeError.
 
-    Raises DecodeError.
+    A text between braces that is no JSON may be YAML.
     """
     if raw.lstrip()[:1] != b"{":
         return decode_yaml(raw)
@@ -43,16 +44,16 @@ def decode(raw: bytes) -> tuple[Any, list[str]]:
         return decode_json(raw)
     except DecodeError as fault:
         try:
-            # a reader of YAML would hear nothing of what stands behind the value, where an end may stand and words
+            # A YAML decoder would ignore the text after the value, which may be an end marker or an error.
             if not str(fault).endswith("after top-level value") or _ends(raw.decode(errors="surrogateescape")):
                 return decode_yaml(raw)
         except DecodeError:
-            pass  # what is wrong with it as JSON says more
+            pass  # its error as JSON is more precise
         raise
 
 
 def _ends(text: str) -> bool:
-    """Report whether only comments and end marks of YAML follow a value of JSON."""
+    """Return whether only comments and YAML end markers follow a JSON value."""
     try:
         end = _VALUES.raw_decode(text, _following(text, 0))[1]
     except (ValueError, RecursionError):
@@ -61,7 +62,7 @@ def _ends(text: str) -> bool:
 
 
 def _values(line: int, piece: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the values of a text that is nothing but objects of JSON, else the text."""
+    """Yield the values of a text that consists of JSON objects only, else the text."""
     whole = line, piece
     text = piece.decode(errors="surrogateescape") if _SEVERAL.search(piece) else ""
     found, place, end = [], _following(text, 0), 0
@@ -77,7 +78,7 @@ def _values(line: int, piece: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _following(text: str, place: int) -> int:
-    """Return where the next character stands that is no space."""
+    """Return the index of the next character that is not a space."""
     found = _SPACE.match(text, place)
     return found.end() if found else place
 
@@ -86,10 +87,10 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def found(given: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """Yield the files that arguments of a command name, and whether an argument names the file itself.
+    """Yield (file, whether an argument is this file) for the arguments of a command.
 
-    A directory stands for the YAML and JSON files in it and below it, a pattern for its matches, ``-`` for
-    standard input. A name or pattern without a file is yielded as it is: reading it is the error.
+    A directory stands for the YAML and JSON files in and below it, a pattern for its matches, ``-`` for standard input.
+    An argument without a file is yielded unchanged, so that reading it fails.
     """
     for name in given:
         if name == "-" or Path(name).is_file():

@@ -1,8 +1,8 @@
-"""A storage migration: rewrite objects in the storage version, then prune storedVersions.
+"""Migrate storage: rewrite objects in the storage version, then prune storedVersions.
 
-All writes go through the API, as those of any client: an empty patch makes the server store an object again, in the
-storage version (VER-002). There is no state between runs. The next run finds objects that a killed run has rewritten
-unchanged, so a crash costs time and never correctness.
+All writes go through the API, like those of any client: an empty patch makes the server store an object again, in the
+storage version (VER-002). Runs keep no state. After a killed run, the next one finds rewritten objects unchanged, so a
+crash costs time but never correctness.
 """
 
 import threading
@@ -37,19 +37,19 @@ from apiext.tools import limits
 from apiext.tools.api import Answer, Api
 from apiext.tools.progress import Report
 
-# Seconds after the first such try; the next pauses are multiples.
+# Seconds after the first retried failure; later pauses are multiples.
 MIGRATE_PAUSE = 0.2
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-_PAUSE = 0.05  # seconds between looks at a definition that is being compiled
+_PAUSE = 0.05  # seconds between reads of a definition that is being compiled
 
 
 class Settings(Struct, frozen=True):
-    """The rate, and whether an object may lose fields that the storage version's schema does not have.
+    """The rate of a migration, and whether objects may lose fields that the storage version lacks.
 
-    ``rewrite``: write objects again also if all are in the storage version, to encrypt them with another key.
+    ``rewrite``: rewrite objects even if all are in the storage version, to encrypt them with another key.
     """
 
     rate: float
@@ -81,7 +81,7 @@ class Migration:
         self._pace = Pace(settings.rate)
 
     def run(self, name: str) -> bool:
-        """Migrate a definition's objects; False when some could not be. Raises MigrationError, Unreachable."""
+        """Migrate a definition's objects; return False if some failed. Raise MigrationError and Unreachable."""
         for _ in range(limits.MIGRATE_RESTARTS):
             plan = plan_of(expect(self._api.get(f"{DEFINITIONS}/{name}"), name))
             if not plan.served:
@@ -151,9 +151,10 @@ class Migration:
         return tally
 
     def _rewritten(self, plan: Plan, metadata: Mapping[str, Any], tries: int) -> tuple[str, str]:
-        """Make the server write one object again, also after other clients, who may have left it in its stored version.
+        """Make the server rewrite one object; repeat it after writes of other clients.
 
-        Failures that may pass, such as a webhook's, are retried a limited number of times.
+        Another client may have left it in its old version. Temporary failures, such as a webhook's, are retried a
+        limited number of times.
         """
         path = (metadata.get("namespace", ""), metadata["name"])
         found, message = self._touch(plan, metadata, tries)
@@ -168,7 +169,7 @@ class Migration:
         return (FAILED, "it keeps changing") if found == CHANGED else (found, message)
 
     def _touch(self, plan: Plan, metadata: Mapping[str, Any], tries: int) -> tuple[str, str]:
-        """Have the server write one state of an object again."""
+        """Make the server rewrite one state of an object."""
         path = (metadata.get("namespace", ""), metadata["name"])
         revision: str = metadata["resourceVersion"]
         if plan.compared and not self._settings.allow_loss:
@@ -189,13 +190,13 @@ class Migration:
         return found, answer.message if found == FAILED else ""
 
     def _is_still(self, plan: Plan, path: tuple[str, str], revision: str) -> bool:
-        """Tell whether an object is at a revision, or may be: a webhook's denial can have the code of a conflict."""
+        """Return whether an object is, or may be, at a revision: a webhook can deny with the code of a conflict."""
         self._pace.wait()
         found = self._api.get(path_of(plan, plan.storage, *path))
         return found.code != 404 and (found.document.get("metadata") or {}).get("resourceVersion", revision) == revision
 
     def _compare(self, plan: Plan, path: tuple[str, str]) -> tuple[str, str]:
-        """Return the revision at which no field is lost, else empty and the lost fields (empty: deleted)."""
+        """Return (revision without lost fields, ""), or ("", lost fields); both are empty if it was deleted."""
         while True:
             self._pace.wait()
             after = self._api.get(path_of(plan, plan.storage, *path))
@@ -216,7 +217,7 @@ class Migration:
                 return "", loss_text(plan, gone, controllers_limits.MIGRATE_FAILURES)
 
     def _prune(self, plan: Plan) -> bool:
-        """Make the storage version the only stored one; False when the definition's spec changed meanwhile."""
+        """Make the storage version the only stored one; return False if the definition's spec has changed."""
         for _ in range(limits.MIGRATE_RESTARTS):
             definition = expect(self._api.get(f"{DEFINITIONS}/{plan.name}"), plan.name)
             stored = remaining(plan, definition)
@@ -234,14 +235,14 @@ class Migration:
 
 
 class Pace:
-    """Lets so many through per second, from all threads together; 0: as many as there are."""
+    """A rate limit for all threads together; ``rate`` 0 means no limit."""
 
     def __init__(self, rate: float) -> None:
         self._turns = Turns(rate)
         self._lock = threading.Lock()
 
     def wait(self) -> None:
-        """Wait for one's turn."""
+        """Wait until the next request may be sent."""
         with self._lock:
             seconds = self._turns.take(time.monotonic())
         if seconds:
@@ -249,10 +250,10 @@ class Pace:
 
 
 def pages(api: Api, plan: Plan) -> Iterator[tuple[list[Mapping[str, Any]], int]]:
-    """Yield the metadata of all objects page by page, and how many follow; raises MigrationError.
+    """Yield (metadata of the objects of a page, number of remaining objects). Raise MigrationError.
 
-    A token that has expired is followed by the one that goes on at a later moment: what was created in between is in
-    the storage version anyway.
+    An expired token is replaced by the one that continues at a later revision: objects created in between are in the
+    storage version anyway.
     """
     token = ""
     while True:
@@ -277,7 +278,7 @@ def _thing(metadata: Mapping[str, Any]) -> str:
 
 
 def expect(answer: Answer, name: str) -> Any:
-    """Return the document of a good answer; raises MigrationError with the name."""
+    """Return the document of a successful answer. Raise MigrationError with the name."""
     if answer.code != 200:
         raise MigrationError(f"{name}: {answer.message}")
     return answer.document

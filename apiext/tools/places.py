@@ -1,4 +1,4 @@
-"""The line of a field path in a file."""
+"""Find the line of a field path in a file."""
 
 import re
 from typing import Any
@@ -7,7 +7,7 @@ import yaml
 
 _STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 _LOADER: Any = yaml.CSafeLoader
-HOISTED = (  # where errors say that something is, and where it is in a v1 definition (CRD-005, CRD-006)
+HOISTED = (  # paths in errors → paths in a v1 definition (CRD-005, CRD-006)
     ("spec.validation", "spec.versions[0].schema"),
     ("spec.subresources", "spec.versions[0].subresources"),
     ("spec.additionalPrinterColumns", "spec.versions[0].additionalPrinterColumns"),
@@ -20,7 +20,7 @@ HOISTED = (  # where errors say that something is, and where it is in a v1 defin
 
 
 class Places:
-    """The lines of one document's fields; a text that cannot be read has its first line only."""
+    """The lines of one document's fields; a text that cannot be decoded has only its first line."""
 
     def __init__(self, raw: bytes, first: int) -> None:
         self._first = first
@@ -30,7 +30,7 @@ class Places:
             self._root = None
 
     def line(self, path: str, within: str = "") -> int:
-        """Return the line of a field path, or of the last thing on the way to it that is there."""
+        """Return the line of a field path, or of its longest prefix that exists."""
         if self._root is None:
             return self._first
         steps, start = _steps(path), _steps(within)
@@ -42,7 +42,7 @@ class Places:
         return self._first + found[1]
 
     def _follow(self, steps: list[str]) -> tuple[int, int]:
-        """Return how many steps lead somewhere, and the line (from 0) that they lead to."""
+        """Return the number of steps that exist, and the line (from 0) of the last of them."""
         node, line = self._root, 0
         for number, step in enumerate(steps):
             following = _member(node, step)
@@ -57,7 +57,10 @@ def _steps(path: str) -> list[str]:
 
 
 def _member(node: yaml.Node | None, step: str) -> tuple[int, yaml.Node] | None:
-    """Return the line and the value of a member; names differ in case only between the API's forms (JSONPath)."""
+    """Return the line and the value of a field.
+
+    Names are case-insensitive, since those of the API's forms differ in case (JSONPath).
+    """
     if isinstance(node, yaml.SequenceNode):
         if not step.isdecimal() or int(step) >= len(node.value):
             return None

@@ -11,17 +11,17 @@ _WIDTH = 30  # characters of the bar
 
 
 class Report(Protocol):
-    """The output of a command's events."""
+    """The output for the events of a command."""
 
     def event(self, name: str, **facts: Any) -> None:
-        """Tell something that happened."""
+        """Write an event."""
 
     def progress(self, subject: str, done: int, total: int) -> None:
-        """Tell how far it is; may be called as often as one likes."""
+        """Write the progress; it may be called at any rate."""
 
 
 class Lines:
-    """One JSON object per line, progress once a second."""
+    """One JSON object per line, progress at most once a second."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -34,7 +34,7 @@ class Lines:
             print(json.dumps({"event": name, **facts}), file=self._out, flush=True)
 
     def progress(self, subject: str, done: int, total: int) -> None:
-        """Write a line if the last one is a second old."""
+        """Write a line unless the last one is less than a second old."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + _LINE_EVERY
@@ -42,7 +42,7 @@ class Lines:
 
 
 class Bar:
-    """A bar that is drawn over, and plain lines for what happened."""
+    """A progress bar, and plain lines for events."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -52,7 +52,7 @@ class Bar:
         self._drawn = False
 
     def event(self, name: str, **facts: Any) -> None:
-        """Write a line in words."""
+        """Write a line of plain text."""
         with self._lock:
             self._clear()
             told = ", ".join(f"{key} {_words(value)}" for key, value in facts.items() if key != "resource")
@@ -61,7 +61,7 @@ class Bar:
                 self._began = time.monotonic()
 
     def progress(self, subject: str, done: int, total: int) -> None:
-        """Draw the bar, ten times a second at most."""
+        """Draw the bar, at most ten times a second."""
         now = time.monotonic()
         if now < self._next and done < total:
             return
@@ -83,7 +83,7 @@ class Bar:
 
 
 def report_on(out: TextIO) -> Report:
-    """Return a bar for a terminal, lines for anything else."""
+    """Return a bar for a terminal, else lines."""
     return Bar(out) if out.isatty() else Lines(out)
 
 

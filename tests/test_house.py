@@ -254,6 +254,7 @@ PLAIN = (
     "admission",
     "audit",
     "auth",
+    "cel",
     "controllers",
     "conversion",
     "crd",
@@ -614,9 +615,9 @@ NOT_PLAIN = {
     *(
         f"apiext/{name}"
         for name in (
-            "admission", "audit", "auth", "catalog", "conformance", "controllers", "conversion", "discovery",
+            "admission", "audit", "auth", "catalog", "conformance", "controllers", "conversion",
             "embedded", "etcd", "go_types", "http", "kms", "storage",
-            "testing", "tools", "verbs", "webhooks",
+            "webhooks",
         )
     ),
 }  # fmt: skip

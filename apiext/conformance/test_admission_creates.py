@@ -42,7 +42,7 @@ def test_a_webhook_renames_what_an_apply_makes(api: Client, hook: Webhook, widge
     assert made["metadata"]["uid"] != other["metadata"]["uid"]
     assert api.get(widgets.path("a")).expect(200) == made
     assert api.get(widgets.path("other")).expect(200) == other
-    # upstream: what the object calls itself
+    # upstream: the name in the object
     assert api.delete(widgets.path("a")).expect(200)["details"]["name"] == "other"
     assert api.get(widgets.path("other")).expect(200) == other
 

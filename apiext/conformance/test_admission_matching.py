@@ -302,7 +302,8 @@ def test_custom_namespaces_are_selected_by_their_own_labels(api: Client, hook: W
             made = spaces.make(name)
             made["metadata"] = {"name": name, "labels": {"app": label}}
             api.post(f"/apis/{group}/v1/namespaces", made).expect(201)
-        # upstream: what follows namespaces is always one, so custom resources of that name have no path for one object
+        # upstream: the segment after namespaces is always a namespace
+        # So custom resources of that name have no path for one object.
         assert api.delete(f"/apis/{group}/v1/namespaces/a").status == 404
         found = api.delete(f"/apis/{group}/v1/namespaces").expect(500)
     assert found["message"] == f"{PREFIX}resource name may not be empty"

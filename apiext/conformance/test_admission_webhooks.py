@@ -313,7 +313,7 @@ def test_deletecollection_asks_for_each_object(api: Client, hook: Webhook, widge
         api.delete(widgets.path()).expect(400)
     requests = hook.requests()
     assert sorted(request["oldObject"]["metadata"]["name"] for request in requests) == ["a", "b", "c"]
-    # upstream: there plug-ins are told no names
+    # upstream: admission gets no names there
     assert {(request.get("name"), request["namespace"]) for request in requests} == {(None, "default")}
     assert [item["metadata"]["name"] for item in api.get(widgets.path()).expect(200)["items"]] == ["c"]
 
@@ -370,7 +370,7 @@ def test_definitions_and_namespaces_are_judged_too(api: Client, hook: Webhook) -
 
 @pytest.mark.rows("ADM-007", "ADM-019")
 def test_a_namespace_is_deleted_as_the_one_that_was_found(api: Client, hook: Webhook) -> None:
-    # upstream: definitions and namespaces are deleted as the ones that they were found to be
+    # upstream: definitions and namespaces are deleted with the uid of the object that was read
     name = fresh_group().split(".")[0]
     made = api.post("/api/v1/namespaces", {"metadata": {"name": name}}).expect(201)
     rules = {"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["namespaces"]}

@@ -71,7 +71,7 @@ def test_what_a_write_of_a_status_leaves(api: Client) -> None:
     assert after["generateName"] == "k-"
 
 
-# upstream: they are judged for all resources once the kind is content
+# upstream: they are validated for all resources if the kind finds no errors
 @pytest.mark.rows("WRI-003", "SRV-012")
 @pytest.mark.parametrize(
     ("about", "fields"), [("elsewhere", ["involvedObject.namespace"]), ("default", ["metadata.annotations"])]

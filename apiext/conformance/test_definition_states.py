@@ -174,7 +174,7 @@ def test_names_taken_away_by_hand_come_back_before_those_who_wait_get_them(
         assert not is_true(api.get(f"{DEFINITIONS}/gadgets.{group}").expect(200), "NamesAccepted")
 
 
-# upstream: kinds with labels of their own know less
+# upstream: kinds with labels of their own have fewer fields
 @pytest.mark.rows("UPD-012", "SEL-002")
 @pytest.mark.parametrize(
     ("path", "text"),

@@ -40,7 +40,7 @@ def test_the_roots(api: Client, slash: str) -> None:
 def test_the_aggregated_document_has_no_version_of_built_in_kinds(
     api: Client, root: str, group: str, resource: str, kind: str
 ) -> None:
-    # upstream: a built-in kind of the version is told by its name alone
+    # upstream: a built-in kind of the version has no group and version here
     groups = api.get(root, {"Accept": AGGREGATED}).expect(200)["items"]
     (versions,) = [each["versions"] for each in groups if each["metadata"].get("name", "") == group]
     (found,) = [each for each in versions[0]["resources"] if each["resource"] == resource]
@@ -135,7 +135,7 @@ def test_versions_stand_by_their_priority(api: Client, foreign: bool) -> None:
         return [it["version"] for it in api.get(f"/apis/{group}").expect(200)["versions"]]
 
     until(lambda: len(listed()) == len(IN_ORDER), "every version is told", 30 if foreign else 0)
-    assert listed() == IN_ORDER  # upstream: a version of greater numbers is an ordinary name
+    assert listed() == IN_ORDER  # upstream: a version with greater numbers is an ordinary name
     assert api.get(f"/apis/{group}").json["preferredVersion"]["version"] == IN_ORDER[0]
     (found,) = [it for it in _everything(api) if it["metadata"]["name"] == group]
     assert [it["version"] for it in found["versions"]] == IN_ORDER

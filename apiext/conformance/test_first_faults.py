@@ -125,7 +125,7 @@ def test_options_are_judged_before_the_body(api: Client, widgets: Resource, quer
 
 @pytest.mark.rows("SEL-005", "RV-004")
 def test_selectors_are_read_before_options_are_judged(api: Client, widgets: Resource) -> None:
-    # upstream: selectors are decoded before any option is judged
+    # upstream: selectors are parsed before any option is validated
     refused = api.get(widgets.path(), labelSelector="x in (", resourceVersionMatch="Exact").expect(400)
     assert refused["message"].startswith("unable to parse requirement: found ''")
     assert api.get(widgets.path(), labelSelector="x", resourceVersionMatch="Exact").status == 422
@@ -161,7 +161,7 @@ def test_a_service_without_any_name_lacks_its_name_first(api: Client) -> None:
 
 @pytest.mark.rows("CRD-040", "CEL-011")
 def test_field_paths_of_a_schema_without_structure_are_not_followed(api: Client) -> None:
-    # upstream: without a structural form there is nothing to follow
+    # upstream: a path cannot be followed without a structural form
     rule = {"rule": "true", "fieldPath": ".nowhere"}
     inner: dict[str, Any] = {
         "type": "object",

@@ -60,7 +60,7 @@ def test_a_patch_that_is_refused(api: Client, widgets: Resource, case: dict[str,
     ("of", "patch"), [("object", '{"z": 1e400, "z": "<&>"}'), ("definition", '{"zz": 1e400, "spec": {"yy": [-1e400]}}')]
 )
 def test_numbers_that_no_float_holds_and_that_nobody_keeps(api: Client, widgets: Resource, of: str, patch: str) -> None:
-    # upstream: the text is read before anything of it is looked at
+    # upstream: the whole text is decoded before any field is validated
     path = widgets.path("a") if of == "object" else f"{DEFINITIONS}/widgets.{widgets.group}"
     headers = {"Content-Type": "application/merge-patch+json"}
     before = api.request("GET", path).expect(200)["metadata"]

@@ -19,7 +19,7 @@ def test_conditions_are_owned_by_the_servers_own_client(api: Client) -> None:
 
 @pytest.mark.rows("CRD-020")
 def test_no_definition_has_a_generate_name(api: Client) -> None:
-    # upstream: a generateName is held to the rule as well, so no definition can have one
+    # upstream: generateName must fulfil the rule as well, so no definition can have one
     wanted = definition(fresh_group())
     wanted["metadata"] = {"generateName": "widgets-"}
     refused = api.post(DEFINITIONS, wanted).expect(422)
@@ -28,7 +28,7 @@ def test_no_definition_has_a_generate_name(api: Client) -> None:
 
 @pytest.mark.rows("SSA-014")
 def test_an_apply_in_another_version_does_not_prune_first(api: Client) -> None:
-    # upstream: not pruned, so it may not fit
+    # upstream: not pruned, so it may not fit its type
     group = fresh_group()
     wanted = definition(group)
     second = {**wanted["spec"]["versions"][0], "name": "v2", "storage": False}
@@ -50,7 +50,7 @@ def test_an_apply_in_another_version_does_not_prune_first(api: Client) -> None:
 
 @pytest.mark.rows("VAL-015")
 def test_definitions_are_not_told_about_their_finalizers(api: Client) -> None:
-    # upstream: only custom objects are told about their finalizers
+    # upstream: only custom objects get warnings about finalizers
     wanted = definition(fresh_group())
     wanted["metadata"]["finalizers"] = ["hold"]
     made = api.post(DEFINITIONS, wanted, dryRun="All")
@@ -113,7 +113,7 @@ def ruled(request: pytest.FixtureRequest) -> Resource:
     ],
 )
 def test_of_another_kind_only_values_are_not_judged(ruled: Resource, spec: object, more: list[str]) -> None:
-    # upstream: of an object of another kind neither metadata nor values are judged, but the rest is
+    # upstream: of an object of another kind, neither metadata nor values are validated, but all else is
     body = {**ruled.make("b"), "kind": "Gadget", "spec": spec}
     operations = [{"op": "replace", "path": f"/{name}", "value": body[name]} for name in ("kind", "spec")]
     sent = [("POST", "", body, "application/json"), ("PATCH", "a", operations, JSON_PATCH)]
@@ -141,7 +141,7 @@ IN_VAIN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.rows("SSA-011", "UPD-005", "NUL-005", "PRU-001")
 @pytest.mark.parametrize("case", list(IN_VAIN))
 def test_what_an_apply_writes_in_vain_counts(api: Client, case: str) -> None:
-    # upstream: an untyped map takes fields that no read shows; they were judged and counted
+    # upstream: an untyped map accepts fields that no read shows; they were validated and counted
     part, given, shown = IN_VAIN[case]
     spec = {"type": "object", "properties": {"part": part}}
     widgets = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})
@@ -224,7 +224,7 @@ def test_an_optional_old_value_is_read_by_its_schema(api: Client, case: str) -> 
 
 @pytest.mark.rows("SRV-009", "NUL-002")
 def test_what_a_scale_makes_is_judged_without_its_defaults(api: Client) -> None:
-    # upstream: nobody has filled in defaults of a part that a scale has made
+    # upstream: a part changed through a scale has no defaults filled in
     note = {"type": "string", "default": "n"}
     spec = {"type": "object", "required": ["note"], "properties": {"replicas": {"type": "integer"}, "note": note}}
     scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}

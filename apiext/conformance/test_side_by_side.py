@@ -105,7 +105,7 @@ def test_a_null_may_be_applied_where_no_status_was(api: Client) -> None:
         body = {name: part for name, part in widgets.make("x").items() if name != "spec"} | {"status": value}
         return api.patch(path, body, APPLY, fieldManager="m")
 
-    # upstream: a null where no status was is no change
+    # upstream: a null status is no change of an object without status
     write(None).expect(200)
     write({"a": "x"}).expect(200)
     refused = write(None).expect(422)["message"]
@@ -235,7 +235,7 @@ def test_an_apply_adds_defaults_of_its_version_to_what_it_changes_only(api: Clie
     wanted["spec"]["versions"].append({**version, "name": "v2", "storage": False, "schema": more})
     widgets = Resource(api, establish(api, wanted)["spec"]["group"], "widgets", "Widget")
     apply(widgets, "m", {"a": "1"}).expect(201)
-    # upstream: nothing to fill in, though its version may have more defaults than the stored one
+    # upstream: no defaults, although its version may have more than the storage version
     path = widgets.path("x").replace("/v1/", "/v2/")
     for part in ({}, {"spec": {"a": "1"}}, {"status": {"a": "2"}} if endpoint else {}):
         body = {"apiVersion": f"{widgets.group}/v2", "kind": "Widget", "metadata": {"name": "x"}, **part}
@@ -249,7 +249,7 @@ def test_an_apply_adds_defaults_of_its_version_to_what_it_changes_only(api: Clie
 def test_which_type_of_a_patched_object_is_told(api: Client) -> None:
     widgets = serve(api, schema=schema({"a": TEXT}))
     widgets.create("x", a="1")
-    # upstream: members are sorted on the way to a change, and the first fault is told
+    # upstream: fields on the path to a change are sorted, and the first error is reported
     merge = api.patch(widgets.path("x"), {"kind": True, "apiVersion": []}, MERGE).expect(422)
     ops = [{"op": "add", "path": f"/{name}", "value": value} for name, value in (("kind", True), ("apiVersion", []))]
     for told in (merge, api.patch(widgets.path("x"), ops, JSON_PATCH).expect(422)):

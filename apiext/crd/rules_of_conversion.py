@@ -125,7 +125,7 @@ def _user(given: str) -> str:
 
 def _service_errors(service: View, path: str) -> Iterator[FieldError]:
     """Yield the errors of a webhook's service reference (VER-009)."""
-    # upstream passes name and namespace in the wrong order, so errors name the other field
+    # upstream: name and namespace are passed in the wrong order, so errors name the other field
     if not service.get("namespace"):
         yield required(child(path, "name"))
     if not service.get("name"):
@@ -141,7 +141,7 @@ def _service_path_errors(given: str | None, path: str) -> Iterator[FieldError]:
         return
     if not given.startswith("/"):
         yield invalid(path, given, "must start with a '/'")
-    # as upstream: the first byte is dropped, whatever it is
+    # upstream: the first byte is dropped, whatever it is
     rest = given.encode()[1:].decode("utf-8", "replace")
     faults, shown = _segment_faults(rest.removesuffix("/").split("/")), f"Invalid value: {go_value(given)}"
     yield from as_many_as_shown(FieldError(INVALID, path, f"{shown}: {fault}") for fault in faults)

@@ -84,7 +84,7 @@ def _subresource(served: ServedVersion, endpoint: Endpoint) -> Document:
 
 def _own_kind(served: ServedVersion) -> Document:
     model = served.model
-    # as upstream: a built-in kind of the version has no group and version here
+    # upstream: a built-in kind of the version has no group and version here
     return _kind("", "", model.kind) if model.typed else _kind(model.group, model.version, model.kind)
 
 

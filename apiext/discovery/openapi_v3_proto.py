@@ -118,7 +118,7 @@ def _additional(message: Any, values: Any) -> None:
 
 
 def _default(message: Any, value: Any) -> None:
-    message.default.SetInParent()  # as upstream: empty for objects and lists
+    message.default.SetInParent()  # upstream: empty for objects and lists
     if isinstance(value, bool):
         message.default.boolean = value
     elif isinstance(value, int | float):

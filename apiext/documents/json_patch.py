@@ -204,7 +204,7 @@ def _no_number(key: str) -> str:
 
 def _get(at: Container, key: str) -> Any:
     if isinstance(at, dict):
-        return at.get(key)  # as upstream: a missing field reads as null
+        return at.get(key)  # upstream: a missing field reads as null
     return at[_index(key, len(at))]
 
 
@@ -248,7 +248,7 @@ def _replace(patching: _Patching, operation: Mapping[str, Any]) -> None:
         return
     at, key = patching.locate(operation)
     if isinstance(at, dict):
-        at[key] = value  # as upstream: replacing a missing field adds it
+        at[key] = value  # upstream: replacing a missing field adds it
         return
     try:
         at[_index(key, len(at))] = value

@@ -337,7 +337,7 @@ def _slice(start: int, stop: int | None, stride: int | None) -> Step:
             low = start + size if start < 0 else start
             high = size if stop is None else stop + size if stop < 0 else stop
             if low == high:
-                return found  # as upstream: an empty slice ends the step
+                return found  # upstream: an empty slice ends the step
             if not 0 <= low < size or not 0 <= high <= size or low > high or (stride is not None and stride <= 0):
                 raise _NoResult
             found += items[low : high : stride or 1]

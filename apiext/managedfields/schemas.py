@@ -8,7 +8,7 @@ from apiext.managedfields.types import ATOMIC, BOOLEAN, DEDUCED, NUMERIC, STRING
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 _SCALARS = {"integer": NUMERIC, "number": NUMERIC, "boolean": BOOLEAN}
-_PLAIN_FORMATS = ("", "byte")  # as upstream: strings of any other format merge like untyped scalars
+_PLAIN_FORMATS = ("", "byte")  # upstream: strings of any other format merge like untyped scalars
 _TEXT, _NUMBER, _TRUTH, _ANY = Type(STRING), Type(NUMERIC), Type(BOOLEAN), Type(UNTYPED)
 
 
@@ -43,7 +43,7 @@ OBJECT_META = record(
         **dict.fromkeys(("generation", "deletionGracePeriodSeconds"), _NUMBER),
         **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), _ANY),
         **dict.fromkeys(("labels", "annotations"), _STRINGS),
-        # as upstream: the uid of an owner defaults to the empty string
+        # upstream: the uid of an owner defaults to the empty string
         "ownerReferences": Type(list=ListType(_OWNER, True, ("uid",), {"uid": ""})),
         "finalizers": list_of(_TEXT, is_set=True),
         "managedFields": list_of(_ENTRY),
@@ -63,11 +63,11 @@ def merge_type(schema: View | None, *, preserve_unknown_fields: bool = False) ->
     properties = {
         "metadata": {},
         **(schema.get("properties") or {}),
-    }  # as upstream: ``properties`` is never absent there, so it declares no field
+    }  # upstream: ``properties`` is never absent there, so it declares no field
     try:
         found = convert({**schema, "properties": properties}, preserve_unknown_fields)
     except _UnknownType:
-        return Type(map=DEDUCED.map)  # as upstream: like no schema
+        return Type(map=DEDUCED.map)  # upstream: like no schema
     if found.map is not None:
         found.map = with_meta(found.map)
     return found

@@ -260,8 +260,8 @@ def _with_owned(versions: Versions, merged: View, pruned: View, first: str, mana
         sets.setdefault(one.api_version, []).append(one.fields)
     owned = {api_version: union_of(of_version) for api_version, of_version in sets.items()}
     doing = f"{_PRUNING}failed add back owned items: failed to convert "
-    # Upstream takes all but the first version in no order. Versions in which metadata has an owner come first: an
-    # answer of a conversion webhook without metadata is refused.
+    # upstream: all versions but the first are taken in no order
+    # Versions in which metadata has an owner come first: an answer of a conversion webhook without metadata is refused.
     for api_version in sorted(owned, key=lambda version: (version != first, _METADATA not in owned[version], version)):
         try:
             merged = converted(versions, merged, api_version, f"{doing}merged object at version {api_version}: ")

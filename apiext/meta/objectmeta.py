@@ -252,8 +252,7 @@ def coerce(metadata: Any, path: str = "metadata", go_path: str = "") -> tuple[Do
     try:
         found = _struct(metadata, _MEMBERS, position)
     except DecodeError:
-        # as upstream: custom objects are decoded in sorted order; the first error counts, but an invalid time precedes
-        # it
+        # upstream: custom objects are decoded in sorted order; the first error counts, but an invalid time precedes it
         members = metadata if go_path else orjson.loads(encode(metadata))
         _check_times(members, position)
         _struct(members, _MEMBERS, position)

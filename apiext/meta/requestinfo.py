@@ -56,7 +56,7 @@ def parse(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Request
     group = parts[1] if first == 3 else ""
     version = parts[first - 1]
     verb = _VERBS.get(method, "")
-    if parts[first] in _VERBS_IN_PATHS:  # as upstream: the old watch paths still work (RV-015)
+    if parts[first] in _VERBS_IN_PATHS:  # upstream: the old watch paths still work (RV-015)
         if len(parts) == first + 1:
             return RequestInfo(False, method.lower(), path=path)
         verb = parts[first]
@@ -64,7 +64,7 @@ def parse(method: str, path: str, query: Mapping[str, Sequence[str]]) -> Request
     namespace: str | None = None
     if parts[first] == "namespaces" and len(parts) > first + 1:
         inside = len(parts) > first + 2 and parts[first + 2] not in _NAMESPACE_SUBRESOURCES
-        if inside or prefix == "apis":  # as upstream: the segment after namespaces is always a namespace
+        if inside or prefix == "apis":  # upstream: the segment after namespaces is always a namespace
             namespace = parts[first + 1] or None
         first += 2 * inside
     size = min(len(parts) - first, 2) if verb == "proxy" else len(parts) - first
@@ -93,7 +93,7 @@ def _collection(verb: str, query: Mapping[str, Sequence[str]]) -> tuple[str, str
     if not query:
         return ("list" if verb == "get" else "deletecollection"), ""
     if verb == "delete":
-        return "deletecollection", ""  # as upstream: a selector sets no name there
+        return "deletecollection", ""  # upstream: a selector sets no name there
     verb = "watch" if truth(query.get("watch")) else "list"
     selector = query.get("fieldSelector")
     if not selector:

@@ -141,7 +141,7 @@ class CompiledSchema:
             self.coerce_embedded(document, drop_invalid=True)
             changed = changed or not before or _json(document) != before
         if self.default(document):
-            self.drop_nulls(document)  # as upstream, a second time: defaults may contain nulls
+            self.drop_nulls(document)  # upstream: a second time, since defaults may contain nulls
             return True
         return changed
 
@@ -222,7 +222,7 @@ class CompiledSchema:
 
 
 def _still_null(new: View, old: View | None) -> bool:
-    # as upstream, a null status is no change of an object without status
+    # upstream: a null status is no change of an object without status
     return new["status"] is None and old is not None and old.get("status") is None
 
 

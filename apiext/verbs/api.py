@@ -234,7 +234,7 @@ async def begin_collection_delete(verbs: Verbs, call: Call, document: Document |
     options = list_options(call)
     parsed(options)
     wanted = delete_options(call, document)
-    # as upstream: without a limit a delete has a large one, which decides where a revision is read
+    # upstream: without a limit a delete has a large one, which decides where a revision is read
     return await read.list_page(verbs, call, replace(options, limit=options.limit or maxsize)), wanted
 
 
@@ -253,7 +253,7 @@ def list_options(call: Call) -> ListOptions:
         raise status.bad_request(str(error)) from error
     errors = found.errors()
     if errors:
-        parsed(found)  # as upstream: selectors are parsed before any option is validated
+        parsed(found)  # upstream: selectors are parsed before any option is validated
         _refuse(found.kind, errors)
     return found
 

@@ -149,7 +149,7 @@ async def _previewed(verbs: Verbs, call: Call, new: Document, key: tuple[str, st
     with translated():
         try:
             existing = await verbs.store.current(collection_of(verbs, call), *key)
-        except Malformed as error:  # as upstream: no conflict, although the create would have one
+        except Malformed as error:  # upstream: no conflict, although the create would have one
             existing = Entry(*key, error.revision, b"")
     if existing is not None:
         raise KeyExists(existing)
@@ -159,7 +159,7 @@ async def _previewed(verbs: Verbs, call: Call, new: Document, key: tuple[str, st
 
 def _taken(call: Call, current: Entry, *, prefixed: bool) -> status.StatusError:
     """Return the 409 of a name that is taken; ``prefixed``: the object has a generateName."""
-    if prefixed:  # as upstream: of the group in which it is stored
+    if prefixed:  # upstream: of the group in which it is stored
         stored = GroupResource(call.served.names.stored_resource.group, call.served.names.resource)
         error = status.generate_name_conflict(stored, current.name)
     else:

@@ -50,7 +50,7 @@ def _with_duplicates(call: Call, body: Body, unknown: Sequence[str], notes: list
     """Return the notes about a body that has duplicate fields."""
     if not _typed(call):
         return [*body.duplicates, *notes]
-    # as upstream: Go types do not search unknown fields, nor fields with a decoder of their own
+    # upstream: Go types do not search unknown fields, nor fields with a decoder of their own
     places = [(path, '".[') for path in unknown]
     places += [(path, ".[") for path in call.served.model.read_apart(body.document)]
     lost = tuple(f"duplicate field {go_quote(path)[:-1]}{end}" for path, ends in places for end in ends)
@@ -68,7 +68,7 @@ def _normalize_body(call: Call, body: Body) -> tuple[Document, list[str]]:
 
     Raise DecodeError if it keeps a number over the range of float64.
     """
-    # as upstream: a null does not change a field that cannot be null
+    # upstream: a null does not change a field that cannot be null
     nulled = bool(body.duplicates) and body.media_type != identity.YAML and _typed(call) and b"null" in body.raw
     document, unknown = _normalize(call, _with_nulled(body) if nulled else _in_go_order(call, body))
     if nulled:
@@ -142,7 +142,7 @@ def normalize_patched(
                 raise _without_fields(call, patched, patch_notes, validation, quoted)
             patched["apiVersion"] = call.endpoint.model.api_version
     try:
-        if beyond and not _typed(call):  # as upstream: the whole text is decoded before any field is validated
+        if beyond and not _typed(call):  # upstream: the whole text is decoded before any field is validated
             decode_json(quoted().encode(errors="replace"))
         document, unknown = _normalize(call, patched)
         if beyond and has_overflow(document):
@@ -181,7 +181,7 @@ def _settle_type(call: Call, patched: Document, quoted: Callable[[], str]) -> No
     model = call.endpoint.model
     api_version, kind = model.api_version, model.kind
     _, fault = identity.read_type(patched.items())
-    if fault:  # as upstream: fields on the path to a change are sorted, and the first error is reported
+    if fault:  # upstream: fields on the path to a change are sorted, and the first error is reported
         _, fault = identity.read_type(sorted(patched.items()))
     if not fault and model.typed:
         patched["kind"] = patched.get("kind") or kind
@@ -232,7 +232,7 @@ def restore_patched(
     except DecodeError as error:
         told = error if with_floats is patched else _float_error(call, error, {**with_floats, **_type_of(patched)})
         raise _bad_patch(quoted(), told.restored or str(told)) from error
-    # as upstream: errors of a strategic merge patch show them without escapes
+    # upstream: errors of a strategic merge patch show them without escapes
     unknown_fields = [f'unknown field "{path}"' for path in sorted(getattr(path, "restored", path) for path in unknown)]
     _report(call, [*patch_notes, *unknown_fields], validation, quoted)
     identity.settle_names(call, document)

@@ -77,7 +77,7 @@ class Deletion:
         if self.marker is _mark_namespace and _has_content(old):
             return Unconfirmed(Outcome(code, entry=entry))
         attributes = attributes_of(call, "DELETE", _pinned(old, options) if marks else options, None, old)
-        if call.verb == "deletecollection":  # as upstream: admission gets no names there
+        if call.verb == "deletecollection":  # upstream: admission gets no names there
             attributes.name = ""
         await self._verbs.admission.review_delete(attributes)
         self._decided = entry
@@ -169,7 +169,7 @@ async def _delete_undecodable(verbs: Verbs, call: Call, options: DeleteOptions) 
         def deleted(_: object = None) -> Outcome:
             user = call.user.name
             log.warning("%s at revision %d was deleted by %s without reading it: %s", key, revision, user, reason)
-            # as upstream: there is no object for the other details
+            # upstream: there is no object for the other details
             details = {"name": call.name, "kind": call.served.names.kind}
             return Outcome(200, document=status.success(details))
 
@@ -204,7 +204,7 @@ async def _decoded(verbs: Verbs, call: Call, entry: Entry) -> Document:
 
 def _pinned(old: View, options: DeleteOptions) -> DeleteOptions:
     """Return the options with the uid of this object as a precondition."""
-    # as upstream: definitions and namespaces are deleted with the uid of the object that was read
+    # upstream: definitions and namespaces are deleted with the uid of the object that was read
     return options if options.uid is not None else replace(options, uid=old["metadata"].get("uid", ""))
 
 
@@ -217,7 +217,7 @@ def _deleted_outcome(call: Call, entry: Entry, old: View) -> Outcome:
         return Outcome(200, entry=entry)
     resource = call.served.names.group_resource
     details = {
-        "name": old["metadata"].get("name"),  # as upstream: the name in the object
+        "name": old["metadata"].get("name"),  # upstream: the name in the object
         "group": resource.group,
         "kind": resource.resource,
         "uid": old["metadata"].get("uid"),
@@ -370,5 +370,5 @@ async def delete_each(verbs: Verbs, call: Call, names: Sequence[tuple[str, str]]
         try:
             await delete(verbs, one, options)
         except status.StatusError as error:
-            if error.code != 404:  # as upstream: an object that was deleted since is listed, too
+            if error.code != 404:  # upstream: an object that was deleted since is listed, too
                 raise

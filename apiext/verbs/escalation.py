@@ -67,7 +67,7 @@ async def _binding(verbs: Verbs, policy: Policy, call: Call, new: View, old: Vie
     await _settle(verbs, policy)
     role = policy.role(reference)
     if role is None:
-        raise status.not_found(call.served.names.group_resource, reference.name)  # as upstream: named after the request
+        raise status.not_found(call.served.names.group_resource, reference.name)  # upstream: named after the request
     await _confirm(policy, call, new, role.rules)
 
 

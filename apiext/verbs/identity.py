@@ -106,7 +106,7 @@ def check_type(
     model = call.endpoint.model
     api_version, kind, typed = model.api_version, model.kind, model.typed
     type_meta, fault = read_type(_members(body))
-    if not fault and body.beyond and not typed:  # as upstream: found before missing fields
+    if not fault and body.beyond and not typed:  # upstream: found before missing fields
         version = type_meta.get("apiVersion") or api_version
         raise cannot_be_handled(call, {**type_meta, "apiVersion": version}, body.beyond)
     if not fault and typed:
@@ -229,7 +229,7 @@ def unknown_in_other_version(call: Call, document: View, given: str) -> list[str
 
 def options_fault(document: View, wanted: str) -> str:
     """Return upstream's error for options of another kind than ``wanted``, or an empty text (WRI-020)."""
-    # as upstream: the names of apiVersion and kind are case-insensitive in options
+    # upstream: the names of apiVersion and kind are case-insensitive in options
     type_meta, fault = read_type(document.items())
     kind = type_meta.get("kind") or wanted
     if fault or kind == wanted:
@@ -308,7 +308,7 @@ def strict_error(call: Call, document: View, notes: Sequence[str]) -> status.Sta
     """Return the 400 of unknown and duplicate fields of a body (WRI-013)."""
     error = cannot_be_handled(call, document, f"strict decoding error: {', '.join(notes)}")
     if not call.endpoint.model.typed:
-        # as upstream: the object is decoded by then, so the error names its own kind
+        # upstream: the object is decoded by then, so the error names its own kind
         error.message = error.message.replace(f"as a {call.served.names.kind}:", f"as a {document['kind']}:", 1)
     return error
 

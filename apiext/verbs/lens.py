@@ -61,7 +61,8 @@ class ScaleLens(Lens):
         return ownership.with_owners(call, identity.projected(call.endpoint, stored), stored)
 
     def settle(self, call: Call, shown: Document) -> None:
-        """Do nothing: as upstream, rest.BeforeUpdate does not see the Scale."""
+        """Do nothing: the namespace of a Scale is not set."""
+        # upstream: rest.BeforeUpdate, which does not see the Scale
 
     def embed(self, call: Call, stored: View, shown: Document) -> Document:
         replicas = (shown.get("spec") or {}).get("replicas") or 0
@@ -80,7 +81,7 @@ class ScaleLens(Lens):
         return accepted(call, new)
 
     def review(self, call: Call, stored: View, shown: View) -> View:
-        return call.endpoint.project(stored)  # as upstream: only a writer of the Scale sees its owners
+        return call.endpoint.project(stored)  # upstream: only a writer of the Scale sees its owners
 
 
 _WHOLE, _SCALE = Lens(), ScaleLens()

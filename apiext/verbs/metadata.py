@@ -12,7 +12,7 @@ from apiext.meta.uids import Uids
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 
-_NAME_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"  # as upstream: no vowels, so no words
+_NAME_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"  # upstream: no vowels, so no words
 _MAX_GENERATED_PREFIX = 58  # 63 less the random part
 _RANDOM_LENGTH = 5
 _UIDS = Uids()
@@ -105,7 +105,7 @@ def propagation_finalizers(now: Sequence[str], policy: str, orphan: bool | None)
         wants_foreground = policy == "Foreground" if policy else FOREGROUND in now and ORPHAN not in now
     kept = [name for name in now if name not in (ORPHAN, FOREGROUND)]
     wanted = kept + [ORPHAN] * bool(wants_orphan) + [FOREGROUND] * wants_foreground
-    return wanted if set(wanted) != set(now) else list(now)  # as upstream: their order is kept
+    return wanted if set(wanted) != set(now) else list(now)  # upstream: their order is kept
 
 
 def dedup_owners(document: Document) -> list[str]:

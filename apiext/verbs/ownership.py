@@ -65,7 +65,7 @@ class _Versions:
     def reset(self, api_version: str) -> FieldSet:
         served = self._served(api_version)
         if not served.model.typed and not self._endpoint and api_version != self._asked:
-            return EMPTY  # as upstream: the status of custom objects is reset in the version of the request only
+            return EMPTY  # upstream: the status of custom objects is reset in the version of the request only
         found = served.endpoints.get(self._endpoint)
         return found.reset if found is not None else EMPTY
 
@@ -75,7 +75,7 @@ class _Versions:
         if target.model.typed:
             return target.codec.decode(source.codec.encode(dict(document)), 0)
         if self._resource.conversion is None or is_empty(document):
-            return {**document, "apiVersion": api_version}  # as upstream: not pruned, so it may not fit its type
+            return {**document, "apiVersion": api_version}  # upstream: not pruned, so it may not fit its type
         conversions, asked = self._conversions, orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
         found = conversions.get((asked, api_version))
         if found is None:
@@ -291,7 +291,7 @@ class Application:
         except DecodeError as error:
             if not raw.lstrip().startswith(b"{"):
                 raise status.bad_request(f"error encoding patch: {error}") from error
-            # upstream takes a text that begins with a brace for JSON, and decodes it after it has read the object
+            # upstream: a text that begins with a brace counts as JSON, and is decoded after the object is read
             self._fault = status.bad_request(f"{_DECODING}error converting YAML to JSON: {error}")
             return
         if isinstance(found, dict):
@@ -307,7 +307,7 @@ class Application:
         if self._fault is not None:
             raise self._fault
         found = self._scaled(live) if self._call.endpoint.partial else self._applied(live)
-        self._report()  # as upstream: reported last
+        self._report()  # upstream: reported last
         return self._finish(found)
 
     def creation(self) -> Document:
@@ -326,7 +326,7 @@ class Application:
     def _applied(self, live: View) -> Document:
         call = self._call
         found, changed = self._merged(live, dict(call.served.model.empty))
-        if not changed:  # as upstream: no defaults, although its version may have more than the storage version
+        if not changed:  # upstream: no defaults, although its version may have more than the storage version
             return found
         try:
             return call.served.shaping.complete(clone(found))

@@ -74,9 +74,9 @@ async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     """Return a page of objects, or all of them as segments of bytes."""
     selection = await selected(call.served, options, call.name)
     if call.namespace is None and call.served.names.namespaced and selection.namespace:
-        call = replace(call, namespace=selection.namespace)  # as upstream: such a list is a list of that namespace
+        call = replace(call, namespace=selection.namespace)  # upstream: such a list is a list of that namespace
     collection = collection_of(verbs, call)
-    # as upstream: only lists of several objects have pages, and a limit that makes a revision exact
+    # upstream: only lists of several objects have pages, and a limit that makes a revision exact
     limit = 0 if _of_one(call, selection) and not options.continue_token else options.limit
     ask = ListAsk(
         options.resource_version, options.resource_version_match, limit, options.continue_token, call.resource.cached

@@ -33,7 +33,7 @@ ACCOUNTS = GroupResource("", "serviceaccounts")
 SECRETS = GroupResource("", "secrets")
 _LEAST_SECONDS, _MOST_SECONDS = 600, 2**32
 _TOKEN_REQUEST = GroupKind("authentication.k8s.io", "TokenRequest")
-_TOKEN_REQUESTS = GroupResource(_TOKEN_REQUEST.group, _TOKEN_REQUEST.kind)  # as upstream: conflicts name the kind
+_TOKEN_REQUESTS = GroupResource(_TOKEN_REQUEST.group, _TOKEN_REQUEST.kind)  # upstream: conflicts name the kind
 _ONE_OF_BOTH = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
 
 Permit = Callable[[View], Awaitable[None]]
@@ -168,7 +168,7 @@ async def _user(verbs: Verbs, spec: View) -> User:
 
 def _refuse(call: Call, errors: list[FieldError]) -> None:
     if errors:
-        raise status.invalid(GroupKind(call.served.names.group, ""), "", errors)  # as upstream: of no kind
+        raise status.invalid(GroupKind(call.served.names.group, ""), "", errors)  # upstream: of no kind
 
 
 def _metadata(document: View, unless: str = "") -> list[FieldError]:

@@ -13,10 +13,10 @@ def validate(call: Call, new: Document, old: View | None) -> None:
     served, is_status = call.served, call.endpoint.name == "status"
     validation, typed = served.validation, served.model.typed
     errors = identity.kind_errors(call, new)
-    # as upstream: of an object of another kind, neither metadata nor values are validated, but all else is
+    # upstream: of an object of another kind, neither metadata nor values are validated, but all else is
     if errors:
         errors += validation.structure(new, old, call.endpoint.name)
-        # as upstream: the metadata of a change is validated for all resources before the kind validates
+        # upstream: the metadata of a change is validated for all resources before the kind validates
         if old is not None:
             changed = objectmeta.validate_update(new["metadata"], old["metadata"], served.names.namespaced, ())
             errors = changed + errors
@@ -26,11 +26,11 @@ def validate(call: Call, new: Document, old: View | None) -> None:
     errors += broken
     if notes:
         call.warn(notes)
-    if typed and served.names.group != DEFINITIONS:  # as upstream: other built-in kinds report equal errors once
+    if typed and served.names.group != DEFINITIONS:  # upstream: other built-in kinds report equal errors once
         errors = list(dict.fromkeys(errors))
     if errors:
         raise status.invalid(identity.own_kind(served, new), str(new["metadata"].get("name", "")), errors)
-    if not typed:  # as upstream: only custom objects get warnings about finalizers
+    if not typed:  # upstream: only custom objects get warnings about finalizers
         call.warnings.extend(objectmeta.warnings(new["metadata"], old["metadata"] if old is not None else None))
     warn = validation.warnings_status if is_status else validation.warnings
     call.warnings.extend(warn(new, old))
@@ -39,7 +39,7 @@ def validate(call: Call, new: Document, old: View | None) -> None:
 def _metadata_and_values(call: Call, new: View, old: View | None) -> list[fields.FieldError]:
     validation, namespaced, endpoint = call.served.validation, call.served.names.namespaced, call.endpoint
     metadata, names = new["metadata"], validation.names
-    # as upstream: they are validated for all resources if the kind finds no errors
+    # upstream: they are validated for all resources if the kind finds no errors
     if old is None and not endpoint.judges:
         return validation.validate(new, None) or objectmeta.validate(metadata, namespaced, names)
     if old is None:

@@ -71,7 +71,7 @@ class Update(Struct):
         def answer(stored: Entry) -> Outcome:
             return Outcome(200, stored) if shown is None else Outcome(200, document=_at(shown, stored.revision))
 
-        # as upstream: a write without a change keeps the resourceVersion
+        # upstream: a write without a change keeps the resourceVersion
         if dry_run or (raw == entry.raw and not collection_of(self.verbs, call).values.stale(entry)):
             return Unconfirmed(answer(entry))
         slim = None if self.applied else partial(slimmer, call, new)
@@ -133,13 +133,13 @@ class Update(Struct):
         self._check_revision(shown, revision)
         lens.settle(call, shown)
         new = self._put_back(lens, old, shown)
-        validation.validate(call, new, old)  # as upstream: a part changed through a scale has no defaults filled in
+        validation.validate(call, new, old)  # upstream: a part changed through a scale has no defaults filled in
         return lens.complete(call, new)
 
     def _final(self, lens: Lens, old: View, new: Document, raw: bytes) -> tuple[Document, bytes | None]:
         """Return the object to store and its bytes, or None without its last finalizer (WRI-009)."""
         call = self.call
-        # as upstream: an untyped map accepts fields that no read shows; they were validated and counted
+        # upstream: an untyped map accepts fields that no read shows; they were validated and counted
         new = accepted(call, new) if self.applied else lens.accept(call, new)
         gone = partial(ownership.given_up, call, self.options, old, new) if self.applied else dict
         new = with_hidden(call, raw, old, new, gone)
@@ -168,7 +168,7 @@ class Update(Struct):
             return
         key = keys.object(call.served.names.stored_resource, call.namespace or "", call.name)
         if self.options.dry_run:
-            key = f"/{key.removeprefix(keys.root)}"  # as upstream: the prefix is added later
+            key = f"/{key.removeprefix(keys.root)}"  # upstream: the prefix is added later
         fault = f"Precondition failed: UID in precondition: {self.uid}, UID in object meta: {uid}"
         raise status.conflict(call.served.names.group_resource, call.name, invalid_object(key, fault))
 

@@ -311,7 +311,7 @@ def test_an_applier_may_change_its_version_beside_others(api: Client, hook: Webh
 
     apply("v1alpha1", "1", a="x")
     api.patch(tabs.path("v1", "a"), {"spec": {"b": "y"}}, fieldManager="other").expect(200)
-    # upstream: all but the first in no order, so that this is now and then a 500
+    # upstream: all versions but the first are taken in no order, so that this is now and then a 500
     found = apply("v1beta1", "2", b="z")
     assert (found["spec"], found["metadata"]["labels"]) == ({"b": "z"}, {"a": "2"})
 

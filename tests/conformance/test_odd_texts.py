@@ -45,7 +45,7 @@ def test_escapes_in_the_url_of_a_webhook(api: Client, url: str, told: str) -> No
     assert causes(api.post(DEFINITIONS, webhook(url=url), dryRun="All")) == [told]
 
 
-# upstream: the first byte goes, whatever it is
+# upstream: the first byte is dropped, whatever it is
 @pytest.mark.rows("CRD-036")
 @pytest.mark.parametrize(("path", "count"), [("é", 2), ("/é", 1), ("xé", 2), ("éa/b", 2), ("é/", 2)])
 def test_paths_of_services_are_cut_by_bytes(api: Client, path: str, count: int) -> None:
@@ -194,7 +194,7 @@ def test_numbers_that_no_float_holds_in_a_schema(api: Client, member: str, told:
     assert answer.expect(400)["message"].endswith(f": json: cannot unmarshal {told.format(place)}")
 
 
-# upstream: a null changes nothing that cannot be null
+# upstream: a null does not change a field that cannot be null
 @pytest.mark.rows("DEC-003", "CRD-009")
 @pytest.mark.parametrize(
     ("place", "members", "then"),
@@ -256,7 +256,7 @@ def test_parts_of_a_definition_that_are_null_at_last(api: Client) -> None:
     assert "cannot unmarshal number into Go struct field JSONSchemaProps." in refused
 
 
-# upstream: custom objects are read in sorted order, and the first fault is told; a time that is none ends all
+# upstream: custom objects are decoded in sorted order; the first error counts, but an invalid time precedes it
 @pytest.mark.rows("ERR-11", "MET-001")
 @pytest.mark.parametrize(
     ("metadata", "told"),

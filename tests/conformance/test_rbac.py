@@ -303,7 +303,7 @@ def test_expressions_of_policies_hear_of_roles(admin: Client) -> None:
         f"""{may} == 'RBAC: allowed by RoleBinding "b/n-{key}" of Role "r" to User "{key}"'""",
         f"authorizer.group('').resource('secrets').namespace('n-{key}').check('update').allowed() == false",
         "authorizer.path('/apis').check('get').allowed() && !authorizer.path('/metrics').check('get').allowed()",
-        # upstream: it has not proved who it is
+        # upstream: without the groups of authenticated users
         f"{account}.check('list').allowed() && !{account}.check('get').allowed()",
     )
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}

@@ -325,7 +325,7 @@ def test_objects_are_judged_but_not_pruned(api: Client) -> None:
 NOT_APPLIED = ".a: expected string, got &value.valueUnstructured{Value:5}"
 
 
-# upstream: as without a schema
+# upstream: like no schema
 @pytest.mark.rows("B1-007", "SSA-011")
 @pytest.mark.parametrize(
     ("schema", "preserve", "code", "told"),

@@ -150,7 +150,7 @@ def test_the_hash_is_that_of_the_document(one: dict[str, Any], other: dict[str, 
     ("default", "which"), [(1.5, "number"), (True, "boolean"), ("x", "string"), ({"a": "b"}, None), ({}, None)]
 )
 def test_defaults_in_protobuf(default: Any, which: str | None) -> None:
-    """Numbers, truths and texts have a place in the message; objects and lists leave it empty."""
+    """Numbers, truths and texts have a place in the message; it is empty for objects and lists."""
     forms: dict[type, dict[str, Any]] = {
         float: {"type": "number"},
         bool: {"type": "boolean"},

@@ -10,7 +10,7 @@ from apiext.managedfields.types import DEDUCED
 
 @pytest.mark.rows("SSA-010")
 def test_a_text_with_a_format_is_any_scalar() -> None:
-    # upstream: texts of any other format are not told from other scalars
+    # upstream: strings of any other format merge like untyped scalars
     properties = {
         "plain": {"type": "string"},
         "raw": {"type": "string", "format": "byte"},
@@ -26,7 +26,7 @@ def test_a_text_with_a_format_is_any_scalar() -> None:
 @pytest.mark.rows("SSA-010")
 @pytest.mark.parametrize(("schema", "takes"), [({}, False), ({"properties": {}}, False), ({PRESERVE: True}, True)])
 def test_an_object_without_properties_takes_no_field(schema: dict[str, Any], takes: bool) -> None:
-    # upstream: there is always one, so never any field
+    # upstream: ``properties`` is never absent there, so it declares no field
     made = merge_type({"type": "object", **schema})
     assert made.map is not None
     assert set(made.map.fields) == {"apiVersion", "kind", "metadata"}

@@ -119,7 +119,7 @@ def conflict(key: str, meant: str, found: str) -> str:
 async def test_who_was_asked_about_one_object_does_not_delete_another(
     what: str, given: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # upstream: definitions and namespaces are deleted as the ones that they were found to be
+    # upstream: definitions and namespaces are deleted with the uid of the object that was read
     etcd = FakeEtcd()
     async with server(etcd) as one:
         world = World(one, etcd)

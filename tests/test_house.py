@@ -255,6 +255,7 @@ PLAIN = (
     "audit",
     "auth",
     "cel",
+    "conformance",
     "controllers",
     "conversion",
     "crd",
@@ -615,7 +616,7 @@ NOT_PLAIN = {
     *(
         f"apiext/{name}"
         for name in (
-            "admission", "audit", "auth", "catalog", "conformance", "controllers", "conversion",
+            "admission", "audit", "auth", "catalog", "controllers", "conversion",
             "embedded", "etcd", "go_types", "http", "kms", "storage",
             "webhooks",
         )

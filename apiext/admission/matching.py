@@ -106,7 +106,7 @@ class Criteria(Struct, frozen=True):
     def needs_namespace(self, attributes: Attributes) -> bool:
         """Report whether the namespace selector has to be tested."""
         if not attributes.namespace and attributes.resource.resource != NAMESPACES.resource:
-            return False  # upstream: what is in no namespace is never left out, unless it is called namespaces
+            return False  # upstream: an object without a namespace always matches, unless its resource is namespaces
         return isinstance(self.by_namespace, str) or not self.by_namespace.empty
 
     def selects_namespace(self, labels: Mapping[str, str]) -> bool:

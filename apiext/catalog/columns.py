@@ -135,7 +135,7 @@ def text_of(value: Any) -> str:
 def _integer(value: Any) -> int | None:
     if value.__class__ not in (int, float):
         return None
-    return int(value) if _INT_MIN <= value <= _INT_MAX else _INT_MIN  # upstream: Go's conversion of what is too large
+    return int(value) if _INT_MIN <= value <= _INT_MAX else _INT_MIN  # upstream: Go's conversion of too large numbers
 
 
 def _number(value: Any) -> float | None:

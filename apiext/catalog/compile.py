@@ -223,7 +223,7 @@ def _completion(schema: Schema) -> Callable[[Document], Document]:
     def complete(document: Document) -> Document:
         found = schema()
         document["metadata"] = objectmeta.repair(document.get("metadata") or {})
-        found.default(document, coerced=False)  # upstream: embedded resources of what is applied are judged as they are
+        found.default(document, coerced=False)  # upstream: embedded resources of an apply are validated unchanged
         return document
 
     return complete

@@ -1,1 +1,1 @@
-"""Conformance tests for any server of the Kubernetes custom-resource API: HTTP only, by a URL alone."""
+"""Conformance tests for any server of the Kubernetes custom-resource API: over HTTP, given only a URL."""

@@ -1,4 +1,4 @@
-"""Areas of the tests: which modules belong to one, and what a server must serve for it."""
+"""Areas of the tests: the modules of each, and the paths that a server must serve for it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Area(NamedTuple):
 
 @cache
 def areas() -> tuple[Area, ...]:
-    """Return all areas, in the order in which the table shows them."""
+    """Return all areas, in the order of the table."""
     rows = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
     return tuple(Area(row["area"], tuple(row["modules"]), tuple(row.get("needs", ()))) for row in rows)
 
 
 @cache
 def area_of(module: str) -> Area:
-    """Return the area of a test module; KeyError for a module that none names."""
+    """Return the area of a test module. Raise KeyError for a module without one."""
     for area in areas():
         if module in area.modules:
             return area

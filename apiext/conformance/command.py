@@ -68,7 +68,7 @@ def _refuse(text: str) -> int:
 
 
 def read_access(asked: argparse.Namespace, directory: Path) -> Mapping[str, str]:
-    """Return the plugin's options that name the server and the user; files of a kubeconfig lie in ``directory``."""
+    """Return the plugin's options for the server and the user; files of a kubeconfig are written to ``directory``."""
     found = {"--server": asked.server or "", "--server-token": asked.token, "--server-ca": asked.ca_file}
     if not asked.kubeconfig:
         return found
@@ -107,7 +107,7 @@ def _named(entries: Sequence[Mapping[str, Any]], name: str, kind: str) -> Mappin
 
 
 def why_not(access: Mapping[str, str]) -> str:
-    """Return why a server cannot be tested, an empty text for one that can."""
+    """Return the reason why a server cannot be tested, or an empty text."""
     from apiext.conformance.plugin import PARTS, target
 
     url = access["--server"]
@@ -154,11 +154,11 @@ def _pytest(asked: argparse.Namespace, access: Mapping[str, str]) -> int:
 
 
 class Holder:
-    """Keeps the report of a run for its last line, which pytest's own would follow otherwise."""
+    """Keep the report of a run for its last line, which pytest's own would otherwise follow."""
 
     def __init__(self) -> None:
         self.report: object = None
 
     def pytest_unconfigure(self, config: Any) -> None:
-        """Take the report before its plug-in goes."""
+        """Keep the report before its plug-in is removed."""
         self.report = config.pluginmanager.get_plugin("conformance-report")

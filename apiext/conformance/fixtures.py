@@ -1,4 +1,4 @@
-"""Fixtures of all conformance tests; a plugin gives them the fixture ``server``, a Target or a value like one."""
+"""Fixtures of all conformance tests; a plugin provides the fixture ``server``, a Target or a value like one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from apiext.conformance.support.http_client import Client
 
 @pytest.fixture(scope="session")
 def foreign(server: Any) -> bool:
-    """Whether the server is of another make."""
+    """Return whether the server is another implementation, such as kube-apiserver."""
     answer = server.client().get("/version")
     return bool(answer.status != 200 or answer.json["compiler"] != "python")
 
 
 @pytest.fixture
 def api(request: pytest.FixtureRequest, server: Any) -> Client:
-    """A client of the server; of the obliging one for rows of a kind that is served on request."""
+    """Return a client of the server, or of the obliging one for tests of kinds that are served on request."""
     rows = request.node.callspec.params.values() if hasattr(request.node, "callspec") else ()
     on_request = any(isinstance(row, dict) and row.get("on_request") for row in rows)
     client: Client = (request.getfixturevalue("obliging") if on_request else server).client()
@@ -29,7 +29,7 @@ def api(request: pytest.FixtureRequest, server: Any) -> Client:
 
 @pytest.fixture(autouse=True)
 def _judged(request: pytest.FixtureRequest) -> None:
-    """Skip a test whose subject differs by decision, or that needs what the server does not serve."""
+    """Skip a test if the answers of the server differ by decision, or if it does not serve the needed paths."""
     mark = request.node.get_closest_marker("differs")
     if mark and request.config.getoption("--server") and request.getfixturevalue("foreign"):
         pytest.skip(f"kube-apiserver differs, see docs/DIFFERENCES.md: {mark.args[0]}")
@@ -54,19 +54,19 @@ def _judged(request: pytest.FixtureRequest) -> None:
 
 
 def seen(request: pytest.FixtureRequest) -> frozenset[str]:
-    """Return the facts of the server; a definition is made for that the first time."""
+    """Return the facts of the server; the first call creates and deletes a definition."""
     return frozenset(request.getfixturevalue("facts").facts)
 
 
 @pytest.fixture(scope="session")
 def facts(server: Any) -> Look:
-    """What a look at the server tells."""
+    """Return the facts that a look at the server finds."""
     return look(server.client())
 
 
 @pytest.fixture(scope="session")
 def serves(server: Any) -> Any:
-    """Return whether the server answers a GET of a path with 200; each path is asked for once."""
+    """Return the function path → whether a GET is answered with 200; each path is requested once."""
     known: dict[str, bool] = {}
 
     def asked(path: str) -> bool:

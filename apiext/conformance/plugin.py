@@ -1,4 +1,4 @@
-"""The pytest plugin of ``apiext conformance``: one server, named by --server, is the subject of every test."""
+"""The pytest plugin of ``apiext conformance``: --server is the subject of every test."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from apiext.conformance.support.target import Target
 pytest_plugins = ["apiext.conformance.fixtures"]
 _AREA = "conformance area"
 PARTS = ("", "-token", "-ca", "-cert", "-key")
-"""What the names of the options add to --server, in the order of the arguments of ``target``."""
+"""Suffixes of the options beside --server, in the order of the arguments of ``target``."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options by which the server is named."""
+    """Add the options for the server and its user."""
     parser.addoption("--server", metavar="URL", help="the server under test")
     parser.addoption("--server-token", default="", help="bearer token")
     parser.addoption("--server-ca", default="", help="CA bundle of an https server; without one it is not verified")
@@ -53,19 +53,19 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(scope="session")
 def server(request: pytest.FixtureRequest) -> Target:
-    """The server that --server names."""
+    """The server of --server."""
     return named(request.config)
 
 
 @pytest.fixture(scope="session")
 def reference_server(server: Target) -> Target:
-    """The same server: the recorded scenarios make what they need."""
+    """The same server: the recorded scenarios create the objects that they need."""
     return server
 
 
 @pytest.fixture(scope="session")
 def obliging(server: Target) -> Target:
-    """The same server, for kinds that are served on request; tests of them are skipped where it has none."""
+    """The same server, for kinds that are served on request; their tests are skipped if it has none."""
     if not server.serves("/apis/storagemigration.k8s.io/v1beta1"):
         pytest.skip("the server does not serve storagemigration.k8s.io/v1beta1")
     return server
@@ -73,7 +73,7 @@ def obliging(server: Target) -> Target:
 
 @pytest.fixture(scope="module", autouse=True)
 def _definitions_deleted(server: Target) -> Iterator[None]:
-    """Delete the definitions that a module's tests leave behind; many slow down documents and discovery."""
+    """Delete the definitions that a module's tests leave behind; many of them slow down documents and discovery."""
     yield
     api = server.client()
     for path in [path for path in http_client.made if not path.startswith(NAMESPACES)]:
@@ -83,7 +83,7 @@ def _definitions_deleted(server: Target) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _patience(foreign: bool) -> None:
-    """Repeat requests that a server of another make refuses while it fills its cache."""
+    """Repeat requests that another implementation refuses while it fills its cache."""
     http_client.attempts = _ATTEMPTS if foreign else 1
 
 
@@ -95,12 +95,12 @@ def _namespaces_deleted(server: Target) -> Iterator[None]:
 
 
 def named(config: pytest.Config) -> Target:
-    """Return the server that the options name."""
+    """Return the server of the options."""
     return target(*(config.getoption(f"--server{part}") or "" for part in PARTS))
 
 
 def target(url: str, token: str, ca: str, certificate: str, key: str) -> Target:
-    """Return the server that options name."""
+    """Return the server with these options."""
     tls = None
     if url.startswith("https:"):
         tls = ssl.create_default_context(cafile=ca or None)
@@ -121,14 +121,17 @@ _served: dict[str, bool] = {}
 
 
 def why_skipped(config: pytest.Config) -> str:
-    """Return why the failure of a test is counted as skipped: an answer shows what the server has not; else nothing."""
+    """Return the reason to count a failed test as skipped, or an empty text.
+
+    A reason is an answer that shows a feature which the server lacks.
+    """
     return _decision(config) or _missing_root(config)
 
 
 def _missing_root(config: pytest.Config) -> str:
-    """Return why a test fails that was answered 404 by a built-in group that the server does not have, else nothing.
+    """Return the reason if an answer of the failed test was a 404 of a missing built-in group, else an empty text.
 
-    A server of our make has all groups that tests ask for.
+    A server of this project has all groups that tests need.
     """
     for found in filter(None, map(_BUILT_IN.match, sorted(http_client.absent))):
         root = _CORE if found["core"] else found["all"] or f"/apis/{found['group']}"
@@ -140,7 +143,10 @@ def _missing_root(config: pytest.Config) -> str:
 
 
 def _decision(config: pytest.Config) -> str:
-    """Return why the last answer of a server of another make differs from ours by decided.yaml, else nothing."""
+    """Return the decision by which the last answer of another implementation differs, or an empty text.
+
+    Decisions are in decided.yaml.
+    """
     for answer in tuple(http_client.answers):
         one = decision(answer.status, answer.text)
         if one and _is_foreign(config):
@@ -153,7 +159,7 @@ def _is_foreign(config: pytest.Config) -> bool:
 
 
 class Report:
-    """Counts verdicts by area, and prints the table, the reasons of skips and the last line."""
+    """Count verdicts by area; print the table, the reasons of skips and the last line."""
 
     def __init__(self) -> None:
         self._counts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -163,12 +169,12 @@ class Report:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Note the area of a test, and with a failure the last request and its answer."""
+        """Record the area of a test, and for a failure the last requests and answers."""
         report = yield
         module = item.nodeid.partition("::")[0].rpartition("/")[2].removesuffix(".py")
         report.user_properties.append((_AREA, area_of(module).name))
         if report.failed:
-            exchanges = "\n\n".join(http_client.exchanges)  # before this asks the server itself
+            exchanges = "\n\n".join(http_client.exchanges)  # before the next line sends requests
             if why := why_skipped(item.config):
                 report.outcome, report.longrepr = "skipped", (str(item.path), 0, why)
             elif exchanges:
@@ -176,7 +182,7 @@ class Report:
         return report
 
     def pytest_runtest_setup(self) -> None:
-        """Forget the requests of the test before."""
+        """Delete the requests of the previous test."""
         http_client.exchanges.clear()
         http_client.answers.clear()
         http_client.absent.clear()
@@ -197,20 +203,20 @@ class Report:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Fail a whole run of which an area did not run although the server has it."""
+        """Fail a whole run in which no test of an area ran, although the server serves it."""
         if exitstatus == 0 and not session.config.option.keyword and not session.config.option.collectonly:
             self.idle = self.idle_areas(named(session.config).serves)
             if self.idle:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def idle_areas(self, serves: Callable[[str], bool]) -> list[str]:
-        """Return the areas of which no test ran although the server serves their paths."""
+        """Return the areas without a test that ran, although the server serves their paths."""
         idle = [it for it in areas() if not self._counts[it.name]["passed"] + self._counts[it.name]["failed"]]
         return [it.name for it in idle if all(serves(path) for path in it.needs)]
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
-        """Print the table by area, and why tests were skipped; nothing where no test is to run."""
+        """Print the table by area, and the reasons of skips; print nothing if no test was selected."""
         if terminalreporter.config.option.collectonly or exitstatus == pytest.ExitCode.USAGE_ERROR:
             return
         write = terminalreporter.write_line
@@ -230,5 +236,5 @@ class Report:
 
     @property
     def total(self) -> Counter[str]:
-        """The verdicts of all areas."""
+        """Return the verdicts of all areas."""
         return sum(self._counts.values(), Counter())

@@ -1,4 +1,4 @@
-"""Objects that an apply or a PUT makes: what they and webhooks say of names, revisions and deletion (Store.Update)."""
+"""Objects that an apply or a PUT creates: names, revisions and deletion, also by webhooks (Store.Update)."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_webhook_may_say_that_a_new_object_is_deleted(api: Client, hook: Webho
 
 
 def made_by(api: Client, verb: str, metadata: dict[str, Any], **options: str) -> Answer:
-    """Make a lease in one of the three ways."""
+    """Create a lease with a POST, a PUT or an apply."""
     name = fresh_group()
     body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, **metadata}}
     if verb == "post":

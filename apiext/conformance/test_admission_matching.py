@@ -1,4 +1,4 @@
-"""Which writes webhooks are asked about: rules, selectors, match conditions, and equal resources in other versions."""
+"""Writes for which webhooks are called: rules, selectors, match conditions, and equivalent resources."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_old_labels_count_as_well(api: Client, hook: Webhook, widgets: Resource)
 
 @pytest.mark.rows("ADM-005")
 def test_what_is_in_no_namespace_is_never_left_out(api: Client, hook: Webhook) -> None:
-    """Upstream: what is in no namespace is never left out by labels of namespaces."""
+    """Upstream: an object without a namespace matches any namespaceSelector."""
     widgets = serve(api, scope="Cluster")
     selected = {"namespaceSelector": {"matchLabels": {"nope": "x"}}}
     with configured(api, VALIDATING, webhook("v", hook.client_config(), rule(widgets), **selected)):
@@ -289,7 +289,7 @@ def test_equal_are_versions_that_have_the_endpoint(
 @pytest.mark.rows("ADM-005")
 def test_custom_namespaces_are_selected_by_their_own_labels(api: Client, hook: Webhook) -> None:
     # upstream: also for custom resources of that name
-    # upstream: what is in no namespace is never left out, unless it is called namespaces
+    # upstream: an object without a namespace always matches, unless its resource is namespaces
     wanted = definition(fresh_group())
     group = wanted["spec"]["group"]
     wanted["metadata"]["name"] = f"namespaces.{group}"

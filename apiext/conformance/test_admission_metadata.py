@@ -1,4 +1,4 @@
-"""What webhooks do to the metadata of an object: its owners, who owns its fields, the revision that it replaces."""
+"""Metadata that webhooks change: owners, managedFields, and the revision that a write replaces."""
 
 from __future__ import annotations
 

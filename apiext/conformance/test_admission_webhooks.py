@@ -1,4 +1,4 @@
-"""Webhooks that judge and change writes, as a client and the webhook see it."""
+"""Webhooks that validate and change writes, as a client and the webhook see them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_a_webhook_is_told(api: Client, hook: Webhook, widgets: Resource) -
     assert update["oldObject"]["spec"]["color"] == "red"
     assert update["object"]["spec"]["color"] == "blue"
     assert update["dryRun"] is True
-    # update options are told of for patches, too
+    # patches have update options, too
     assert update["options"] == {"kind": "UpdateOptions", "apiVersion": "meta.k8s.io/v1", "dryRun": ["All"]}
     assert delete["object"] is None
     assert delete["oldObject"]["spec"]["color"] == "red"
@@ -58,7 +58,7 @@ def test_what_a_webhook_is_told(api: Client, hook: Webhook, widgets: Resource) -
     assert len({request["uid"] for request in (create, update, delete)}) == 3
 
 
-ASKED = {  # the path of a URL → what is asked; envtest writes the first form
+ASKED = {  # path in a URL → requested path; envtest writes the first form
     "//v": "/v", "/v/": "/v", "/a/../v": "/v", "/../v": "/v", "/a/./b//c": "/a/b/c", "": "/", "//": "/",
     "/a%2fb": "/a/b", "/a%20b": "/a%20b", "/a%41": "/aA", "/é": "/%C3%A9", "/a'b(c)*!": "/a%27b%28c%29%2A%21",
     "/a:b@c;d=e,f&g+h$i~j": "/a:b@c;d=e,f&g+h$i~j", "/a%25b": "/a%25b", "/a%3Fb": "/a%3Fb",
@@ -135,7 +135,7 @@ def test_mutating_webhooks_go_by_name_and_see_each_other(api: Client, hook: Webh
 
 @pytest.mark.rows("ADM-014")
 def test_what_a_webhook_adds_is_pruned_and_defaulted(api: Client, hook: Webhook, widgets: Resource) -> None:
-    """The third moment of defaults: after admission."""
+    """The third time of defaulting: after admission."""
     hook.answer = patch(
         {"op": "remove", "path": "/spec/note"},
         {"op": "add", "path": "/spec/unknown", "value": 1},
@@ -416,14 +416,14 @@ def test_the_clean_up_of_a_definition_asks_nobody(api: Client, hook: Webhook, wi
 
 @pytest.mark.rows("ADM-009")
 def test_the_older_review_is_spoken(api: Client, hook: Webhook, widgets: Resource) -> None:
-    """Uid and kind of v1beta1 answers are not checked."""
+    """Uid and kind of v1beta1 answers are not validated."""
     hook.answer = patch({"op": "add", "path": "/spec/size", "value": 4}, uid="whatever")
     old = webhook("m", hook.client_config(), rule(widgets), admissionReviewVersions=["v0", "v1beta1", "v1"])
     with configured(api, MUTATING, old):
         made = widgets.create("a")
     assert hook.reviews[0]["apiVersion"] == "admission.k8s.io/v1beta1"
     assert made["spec"]["size"] == 4
-    # nor is what a validating one may not say
+    # nor are fields that a validating one may not set
     with configured(api, VALIDATING, old):
         assert "size" not in widgets.create("b")["spec"]
     hook.answer = patch({"op": "add", "path": "/spec/size", "value": 5}, patchType="Other")
@@ -432,7 +432,7 @@ def test_the_older_review_is_spoken(api: Client, hook: Webhook, widgets: Resourc
 
 
 def counted(api: Client, family: str, /, **labels: str) -> float:
-    """Return what /metrics says of a family with these labels, in whatever order; 0 when it is silent."""
+    """Return the sum of a metric's samples with these labels, in any order; 0 without any."""
     for line in api.get("/metrics").text.splitlines():
         found, _, value = line.rpartition(" ")
         if found.startswith(f"{family}{{") and dict(re.findall(r'(\w+)="([^"]*)"', found)) == labels:

@@ -1,4 +1,4 @@
-"""What random writes in several versions, on the real server and on this one, showed to differ; the real answers."""
+"""Answers of kube-apiserver to writes in several versions, for which random tests found differences."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def schema(spec: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def versions(api: Client, *of: dict[str, Any]) -> tuple[Resource, ...]:
-    """Define a kind with these versions, the first of them stored, and return it in each."""
+    """Define a kind with these versions, the first of them stored; return it in each."""
     wanted = definition(fresh_group())
     wanted["spec"]["versions"] = [{"served": True, "storage": not index, **it} for index, it in enumerate(of)]
     group = establish(api, wanted)["spec"]["group"]
@@ -107,7 +107,7 @@ def test_an_apply_by_who_applied_before_the_root_became_atomic_is_refused(api: C
 
 
 def applied(widgets: Resource, **spec: Any) -> Answer:
-    """Apply to the object x, by force."""
+    """Apply to the object x with ``force``."""
     headers = {"Content-Type": APPLY}
     return widgets.api.request(
         "PATCH", widgets.path("x"), widgets.make("x", **spec), headers, fieldManager="m", force="true"

@@ -1,4 +1,4 @@
-"""Bad input: answered with a 4xx of the right reason, quickly, while others are served."""
+"""Bad input is answered with the right 4xx, quickly, while other clients are served."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUICK = 5.0  # seconds on a busy machine; the input itself costs milliseconds
 
 @pytest.fixture(scope="module")
 def widgets_path(request: pytest.FixtureRequest) -> tuple[Client, str]:
-    """A resource to send bad things to, shared by the cases of this module."""
+    """A resource for bad input, shared by the cases of this module."""
     server = request.getfixturevalue("server")
     client = server.client()
     return client, serve(client).path()
@@ -175,9 +175,9 @@ def test_paths(widgets_path: tuple[Client, str], tail: str) -> None:
 def raw_exchange(client: Client, data: bytes) -> bytes:
     received = b""
     with client.dial() as line:
-        with contextlib.suppress(OSError):  # who has seen enough closes before all is sent
+        with contextlib.suppress(OSError):  # a server may close the connection before all is sent
             line.sendall(data.replace(b"Host: x\r\n", b"Host: x\r\n" + client.fields))
-            if client.tls is None:  # within TLS the connection is never half closed
+            if client.tls is None:  # a connection inside TLS is never half closed
                 line.shutdown(socket.SHUT_WR)
         with contextlib.suppress(OSError):
             while chunk := line.recv(65536):
@@ -210,7 +210,7 @@ def raw_exchange(client: Client, data: bytes) -> bytes:
 def test_broken_http(widgets_path: tuple[Client, str], data: bytes, foreign: bool) -> None:
     client, path = widgets_path
     answer = raw_exchange(client, data)
-    # a proxy before another server answers 502 when it is refused itself, and a stand-alone one 504 for TRACE
+    # a proxy before another server answers 502 if it is refused, and a stand-alone one 504 for TRACE
     refused = (b"4", b"502", b"504") if foreign else b"4"
     assert not answer or answer.split(b" ")[1].startswith(refused), answer[:200]
     client.get(path).expect(200)
@@ -221,7 +221,7 @@ def test_broken_http(widgets_path: tuple[Client, str], data: bytes, foreign: boo
     "path", ["/", "/version", "/healthz", "/nowhere", "/api/v1/namespaces", "/api/v1/namespaces/default"]
 )
 def test_no_method_shows_the_request_again(api: Client, method: str, path: str) -> None:
-    """A page that may not read a cookie or token could have it shown by TRACE."""
+    """With TRACE, a page that may not read a cookie or token could get it in the answer."""
     if path.startswith("/api/"):
         api.get(path).expect(200)
     with api.dial() as line:
@@ -249,7 +249,7 @@ def test_bodies_compressed_on_their_way_are_not_opened(api: Client) -> None:
 
 
 def test_a_request_may_have_a_thousand_headers(api: Client) -> None:
-    """A proxy sends one for each group of a user."""
+    """A proxy sends one header for each group of a user."""
     groups = {f"X-Remote-Group-{number}": "devs" for number in range(1_000)}
     api.get("/api/v1/namespaces/default", groups).expect(200)
 

@@ -1,4 +1,4 @@
-"""Odd definitions: rows that kube-apiserver is judged by, too."""
+"""Unusual definitions: a table that kube-apiserver is tested with, too."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLACES = ("spec.validation.openAPIV3Schema.", "spec.")
 
 
 def body(case: Case) -> str:
-    """Return the text of the definition of a row."""
+    """Return the JSON of the definition of a row."""
     parts = [SCHEMA % (case.properties or ""), *([case.version] if case.version else [])]
     group = fresh_group()
     spec = SPEC % (group, VERSION % ", ".join(parts), f", {case.spec}" if case.spec else "")
@@ -32,7 +32,7 @@ def body(case: Case) -> str:
 
 
 def where(field: str) -> str:
-    """Return the end of a cause's field that rows give."""
+    """Return the end of a cause's field, as in rows."""
     return next((field.removeprefix(place) for place in PLACES if field.startswith(place)), field)
 
 
@@ -52,7 +52,7 @@ def test_an_odd_definition(api: Client, case: Case) -> None:
 
 
 def numbers(bounds: dict[str, Any]) -> dict[str, Any]:
-    """Return a version's schema with a number that has bounds."""
+    """Return a version's schema with a bounded number."""
     return {"openAPIV3Schema": {"type": "object", "properties": {"a": {"type": "number", **bounds}}}}
 
 
@@ -87,7 +87,7 @@ def test_who_owns_an_empty_list_of_columns(api: Client, versions: int) -> None:
 
 
 def _later(written: dict[str, Any]) -> None:
-    """Wait for a second after that of the last write, so that another one would show."""
+    """Wait for the second after that of the last write, so that another write would show."""
     owned = max(it["time"] for it in written["metadata"]["managedFields"])
     until(lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()) > owned, "a later second")
 
@@ -97,7 +97,7 @@ def test_an_empty_list_that_was_none_is_not_written(api: Client) -> None:
     made = establish(api, definition(fresh_group()))
     path = f"{DEFINITIONS}/{made['metadata']['name']}"
     _later(made)
-    # now the entry of who writes here is the newest and stays the last: their order counts
+    # the entry of this writer must be the newest and stay the last, since entries are sorted by time
     made = api.patch(path, {"metadata": {"labels": {"a": "b"}}}, MERGE).expect(200)
     _later(made)
     of_schema = ("required", "enum", "allOf", "x-kubernetes-validations")
@@ -127,7 +127,7 @@ def test_an_empty_list_that_was_none_is_not_written(api: Client) -> None:
     ],
 )
 def test_a_strategic_merge_patch_that_makes_an_odd_schema(api: Client, properties: Any, told: str) -> None:
-    # upstream: what the special type itself says, without the way that led to it
+    # upstream: the error of the special type itself, without the path to it
     wanted = definition(fresh_group())
     path = f"{DEFINITIONS}/{establish(api, wanted)['metadata']['name']}"
     (version,) = wanted["spec"]["versions"]

@@ -1,4 +1,4 @@
-"""Bodies that are not the object that their URL names: rows that kube-apiserver is judged by, too."""
+"""Bodies that are not the object of their URL: a table that kube-apiserver is tested with, too."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SUBRESOURCES = {"status": {}, "scale": {"specReplicasPath": ".spec.replicas", "s
 
 @pytest.fixture(scope="module")
 def widgets(request: pytest.FixtureRequest) -> Iterator[Resource]:
-    """Widgets with one that stays; nothing of the table is meant to change anything."""
+    """Widgets with one object; no row of the table may change it."""
     api = request.getfixturevalue("server").client()
     found = serve(api, schema={"openAPIV3Schema": SCHEMA}, subresources=SUBRESOURCES)
     held = {"name": "a", "finalizers": ["example.com/hold"]}
@@ -86,7 +86,7 @@ ELDER: dict[str, tuple[str, ...]] = {
     "/apis/rbac.authorization.k8s.io/v1 ClusterRole clusterroles": ALPHA,
     "/apis/rbac.authorization.k8s.io/v1 Role roles": ALPHA,
 }
-"""Kinds and their versions before v1 that are not served but known."""
+"""Kinds and their versions before v1 that are known, but not served."""
 NAMESPACED = ("configmaps", "events", "leases", "roles", "services")
 
 

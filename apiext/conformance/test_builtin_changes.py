@@ -1,4 +1,4 @@
-"""What changes of built-in objects leave as it was, fill in and refuse: a table, compared with a real server."""
+"""Changes of built-in objects: fields that are kept, filled in, or refused; compared with kube-apiserver."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
     ],
 )
 def test_an_empty_table(api: Client, path: str, rows: list[Any] | None) -> None:
-    """Kinds without columns of their own have no list of rows."""
+    """Kinds without columns of their own have the default columns."""
     assert api.get(f"{path}?fieldSelector=metadata.name=nobody", {"Accept": TABLE}).expect(200)["rows"] == rows
 
 

@@ -1,4 +1,4 @@
-"""Events in both versions, what is wrong with them and their tables: rows that kube-apiserver is judged by, too."""
+"""Events in both versions, their errors and tables: a table that kube-apiserver is tested with, too."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def changed(document: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
 
 
 def spelled(value: Any) -> Any:
-    """Return x*9 as nine of them, and "9 years" as the time so long ago, "exactly" with microseconds."""
+    """Return nine x for "x*9", and the time nine years ago for "9 years", "exactly" with microseconds."""
     if isinstance(value, dict):
         return {name: spelled(member) for name, member in value.items()}
     text = value if isinstance(value, str) else ""

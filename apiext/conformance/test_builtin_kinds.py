@@ -1,4 +1,4 @@
-"""Built-in kinds over HTTP: each lives the same life, in JSON and in protobuf."""
+"""Built-in kinds over HTTP: the same life for each, in JSON and in protobuf."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _UNWRITTEN: dict[str, set[str]] = defaultdict(set)
 
 
 def settled(api: Client, kind: dict[str, Any], document: Any) -> Any:
-    """Return the object after a controller, if its kind has one here, has written its field."""
+    """Return the object after a controller, if the server has one for the kind, has written its field."""
     if "settles" not in kind or kind["settles"] in _UNWRITTEN[api.url]:
         return document
     place = f"{kind['path']}/{document['metadata']['name']}"
@@ -89,7 +89,7 @@ def made(api: Client, kind: dict[str, Any]) -> Iterator[Any]:
 
 @pytest.fixture
 def place(kind: dict[str, Any], made: Any) -> str:
-    """The URL of that object."""
+    """Return the path of that object."""
     return f"{kind['path']}/{made['metadata']['name']}"
 
 
@@ -234,7 +234,7 @@ def test_lists_merge_by_their_key(api: Client, kind: dict[str, Any], place: str)
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind["kind"]) for kind in KINDS if "refused" in kind])
 @pytest.mark.rows("ERR-09")
 def test_what_cannot_be_changed(api: Client, kind: dict[str, Any], place: str) -> None:
-    # of a roleRef the message shows the internal type's names
+    # the message about a roleRef has the names of the internal type
     refused = api.request("PATCH", place, kind["refused"]["change"], {"Content-Type": MERGE}).expect(422)
     assert kind["refused"]["says"] in refused["message"]
 
@@ -266,7 +266,7 @@ RULES = [{"verbs": ["get"]}, {"nonResourceURLs": ["/x"], "resources": ["a"]}, {}
 GIVEN = {"roleRef": {"kind": "X"}, "subjects": [{}, {"kind": "User"}, {"kind": "ServiceAccount"}]}
 
 
-# upstream: declared errors stand behind all others
+# upstream: declared errors come after all other ones
 @pytest.mark.rows("ERR-09")
 @pytest.mark.parametrize(
     ("resource", "body", "fields"),
@@ -386,7 +386,7 @@ def test_what_a_delete_answers(api: Client, kind: dict[str, Any], made: Any, pla
     answer = api.delete(f"{place}?propagationPolicy=Background").expect(200)
     if kind.get("returns_deleted"):
         assert answer["metadata"].pop("resourceVersion") != made["metadata"]["resourceVersion"]
-        if kind["kind"] == "Pod":  # it is marked first
+        if kind["kind"] == "Pod":  # a Pod is marked first
             assert answer["metadata"].pop("deletionGracePeriodSeconds") == 0
             assert answer["metadata"].pop("deletionTimestamp") >= made["metadata"]["creationTimestamp"]
             made["metadata"]["generation"] += 1
@@ -549,21 +549,21 @@ AGES = {"Age", "Last Seen", "First Seen"}
 
 
 def _ages(table: Any, columns: list[str]) -> dict[str, int]:
-    """Return the seconds that the ages of a row say; what is no age in seconds is left out."""
+    """Return the ages of a row in seconds; values that are no age in seconds are left out."""
     (row,) = table["rows"]
     shown = {name: cell for name, cell in zip(columns, row["cells"], strict=True) if name in AGES}
     return {name: int(cell[:-1]) for name, cell in shown.items() if re.fullmatch(r"[0-9]+s", cell)}
 
 
 def _forms(api: Client, path: str, name: str) -> dict[str, dict[str, int]]:
-    """Return the ages of an object as a list, a watch of what is there and a stream of events show them."""
+    """Return the ages of an object in a list, in a watch's initial events, and in server-sent events."""
     chosen = {"fieldSelector": f"metadata.name={name}"}
     listed = api.get(path, {"Accept": TABLE}, resourceVersion=0, **chosen).expect(200)
     columns = [column["name"] for column in listed["columnDefinitions"]]
     with api.watch(path, headers={"Accept": TABLE}, resourceVersion=0, **chosen) as watch:
         watched = watch.next("ADDED")["object"]
     with api.watch(path, headers={"Accept": TABLE.replace("application/json", "text/event-stream")}, **chosen) as watch:
-        if watch.headers["content-type"] == "text/event-stream":  # which only this server has
+        if watch.headers["content-type"] == "text/event-stream":  # only on a server of this project
             streamed = json.loads(next(line for line in watch.lines() if line.startswith(b"data: "))[6:])["object"]
         else:
             streamed = watched
@@ -578,7 +578,7 @@ def _whole(api: Client, path: str) -> Any:
 
 @pytest.mark.rows("TAB-003", "TAB-005")
 def test_ages_are_those_of_the_request(api: Client) -> None:
-    """Nothing changes meanwhile, so that all that is cached is still there: the ages go on all the same."""
+    """Ages grow although nothing changes and all rows are cached."""
     with contextlib.ExitStack() as stack:
         places = [
             (kind["path"], stack.enter_context(one(api, kind))["metadata"]["name"])

@@ -1,4 +1,4 @@
-"""Built-in objects among others: they go with their namespace and with their owner."""
+"""Built-in objects are deleted with their namespace and with their owner."""
 
 from __future__ import annotations
 
@@ -119,7 +119,8 @@ def test_a_version_of_built_in_kinds_has_no_others(api: Client) -> None:
     api.delete(f"{DEFINITIONS}/{plural}.{group}").expect(200)
 
 
-SELECTORS = {  # of two objects of one name and another beside one of them: (in the first namespace, in the second)
+# two objects of one name in two namespaces, and a third: (selected in the first namespace, in the second)
+SELECTORS = {
     "metadata.name={name}": (["{name}"], ["{name}"]),
     "metadata.name={name},metadata.namespace={first}": (["{name}"], []),
     "metadata.name!={name},metadata.namespace={first}": (["{name}-b"], []),
@@ -133,7 +134,7 @@ SELECTORS = {  # of two objects of one name and another beside one of them: (in 
 @pytest.mark.rows("RV-011", "SEL-001")
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_they_are_found_by_name_in_all_namespaces(api: Client, kind: str) -> None:
-    """Upstream: TestNameInFieldSelector, and informers that follow one object by its name."""
+    """As in upstream's TestNameInFieldSelector: informers that follow one object by its name."""
     name = f"life-{secrets.token_hex(4)}"
     first, second = f"{name}-1", f"{name}-2"
     for namespace in (first, second):

@@ -1,4 +1,4 @@
-"""What is told of the metadata of built-in kinds; compared with a real server."""
+"""Errors about the metadata of built-in kinds; compared with kube-apiserver."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAULTS: list[dict[str, Any]] = [
 
 
 def told(api: Client, place: str) -> list[int]:
-    """Return how often each fault of its metadata is told of an object that is changed."""
+    """Return how often each metadata error occurs in the answer to a changed object."""
     counts = []
     for fault in FAULTS:
         answer = api.request("PATCH", place, {"metadata": fault}, {"Content-Type": MERGE}, dryRun="All")

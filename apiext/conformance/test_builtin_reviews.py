@@ -1,4 +1,4 @@
-"""Questions about access and users: answered, never stored; acting as somebody else."""
+"""Reviews of access and users, which are answered but never stored; impersonation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ask(api: Client, path: str, kind: str, spec: dict[str, Any]) -> Any:
 
 
 def enforces_roles(api: Client) -> bool:
-    """Return whether a user without roles may not read the metrics."""
+    """Return whether a user without roles is forbidden to read the metrics."""
     spec = {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}, "user": "no-roles"}
     found = ask(api, f"{AUTHORIZATION}/subjectaccessreviews", "SubjectAccessReview", spec).expect(201)
     return not found["status"]["allowed"]
@@ -266,7 +266,7 @@ def test_a_question_is_no_object_with_a_past(api: Client) -> None:
     place = f"{accounts}/{api.post(accounts, account).expect(201)['metadata']['name']}"
     refused = api.post(f"{place}/token", {"metadata": {"uid": "x"}, "spec": {}})
     api.delete(place).expect(200)
-    # who asks for a token says which account is meant
+    # the URL of a token request selects the account
     assert (
         "the UID in the token request (x) does not match the UID of the service account"
         in refused.expect(409)["message"]

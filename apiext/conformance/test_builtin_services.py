@@ -1,4 +1,4 @@
-"""Services by themselves: defaults, warnings and faults, as a table that kube-apiserver is judged by as well."""
+"""Services: defaults, warnings and errors, a table that kube-apiserver is tested with, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conflicts of an apply are told in the order of what list keys and set items say, not of how they are written."""
+"""Conflicts of an apply are sorted by the values of list keys and set items, not by their JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where documents and kube-apiserver disagree: what this server does (docs/BEHAVIOUR.md, rows DIS), over HTTP."""
+"""Decisions where Kubernetes' documents and kube-apiserver disagree (docs/BEHAVIOUR.md, rows DIS), over HTTP."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.re
 
 
 def put_status(widgets: Resource, name: str, **status: Any) -> Any:
-    """Replace the status of an object and return what is answered."""
+    """Replace the status of an object; return the answer."""
     stored = widgets.api.get(widgets.path(name)).expect(200)
     return widgets.api.put(f"{widgets.path(name)}/status", {**stored, "status": status})
 
@@ -56,7 +56,7 @@ def test_subresources_have_their_final_form(api: Client) -> None:
     for subresource, patch in (("scale", {"spec": {"replicas": 3}}), ("status", {"status": {"replicas": 3}})):
         path = f"{widgets.path('a')}/{subresource}"
         assert api.request("PATCH", path, patch, headers=merge).expect(200)
-        assert api.get(f"{widgets.path()}/{subresource}").status == 404  # the name comes before the subresource
+        assert api.get(f"{widgets.path()}/{subresource}").status == 404  # the name precedes the subresource
     found = api.get(widgets.path("a")).expect(200)
     assert (found["spec"]["replicas"], found["status"]["replicas"]) == (3, 3)
 

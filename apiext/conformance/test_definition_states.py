@@ -1,4 +1,4 @@
-"""Names, conditions and deletions of definitions in an order that clients seldom choose."""
+"""Names, conditions and deletions of definitions in an unusual order."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def named(group: str, plural: str, **names: Any) -> dict[str, Any]:
 
 
 def rename(api: Client, wanted: dict[str, Any], **names: Any) -> None:
-    """Ask for other names."""
+    """Request other names."""
     api.patch(f"{DEFINITIONS}/{wanted['metadata']['name']}", {"spec": {"names": names}}, MERGE).expect(200)
 
 
 def told(api: Client, wanted: dict[str, Any], kind: str, reason: str) -> dict[str, Any]:
-    """Wait until a condition has this reason, and return it."""
+    """Wait until a condition has this reason; return it."""
     path = f"{DEFINITIONS}/{wanted['metadata']['name']}"
 
     def found() -> dict[str, Any] | None:
@@ -44,7 +44,7 @@ def told(api: Client, wanted: dict[str, Any], kind: str, reason: str) -> dict[st
 
 
 def accepted(api: Client, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Return the names that a definition has."""
+    """Return the accepted names of a definition."""
     found: dict[str, Any] = api.get(f"{DEFINITIONS}/{wanted['metadata']['name']}").expect(200)["status"]
     return found["acceptedNames"]  # type: ignore[no-any-return]
 
@@ -143,7 +143,7 @@ def test_nothing_is_created_while_other_finalizers_hold_a_definition(api: Client
     until(lambda: api.get(path).status == 404, "it is gone", within=10)
 
 
-# upstream: who changed is decided before those who wait for what the change made free
+# upstream: a changed definition is decided before those that wait for the freed names
 @pytest.mark.rows("CND-001", "CND-002")
 @pytest.mark.parametrize(
     ("contested", "taken"),
@@ -219,7 +219,7 @@ def test_a_scale_of_objects_that_were_there_before(
     def is_served() -> bool:
         try:
             return api.get(scale).status != 404
-        except RemoteDisconnected:  # apiextensions-apiserver 0.37 panics while it takes over a changed definition
+        except RemoteDisconnected:  # apiextensions-apiserver 0.37 panics while it starts to serve a changed definition
             if not foreign:
                 raise
             return False
@@ -263,7 +263,7 @@ ITEMS: dict[str, dict[str, Any]] = {
 
 
 def with_sets(**kinds: str) -> dict[str, Any]:
-    """Return a schema with sets of these types of items, by their names."""
+    """Return a schema with sets by name, given the types of their items."""
     sets = {
         name: {"type": "array", "x-kubernetes-list-type": "set", "items": ITEMS[kind]} for name, kind in kinds.items()
     }

@@ -1,4 +1,4 @@
-"""What a delete may be told: grace, propagation and preconditions, in the body or the query."""
+"""Options of a delete: grace, propagation and preconditions, in the body or the query."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def widgets(api: Client) -> Resource:
 
 
 def held(widgets: Resource, name: str = "a") -> dict[str, Any]:
-    """Create an object that a finalizer holds."""
+    """Create an object that a finalizer keeps."""
     body = widgets.make(name, color="red")
     body["metadata"]["finalizers"] = ["example.com/hold"]
     made: dict[str, Any] = widgets.api.post(widgets.path(), body).expect(201)
@@ -48,7 +48,7 @@ def test_grace_is_taken_note_of_and_not_given(widgets: Resource, way: str) -> No
     assert going["metadata"]["deletionGracePeriodSeconds"] == 0
     assert going["metadata"]["deletionTimestamp"]
     assert going["metadata"]["generation"] == made["metadata"]["generation"] + 1
-    assert widgets.api.delete(path).expect(200) == going  # again changes nothing
+    assert widgets.api.delete(path).expect(200) == going  # a second delete changes nothing
     release(widgets)
     assert widgets.api.get(path).status == 404
 
@@ -95,7 +95,7 @@ def test_finalizers_that_stay_keep_their_order(widgets: Resource) -> None:
 def test_what_holds_nothing_goes(widgets: Resource, policy: str, foreign: bool) -> None:
     widgets.create("a")
     widgets.api.delete(widgets.path("a"), propagationPolicy=policy).expect(200)
-    within = 90 if foreign else 10  # a collector of its own looks for new resources every half minute
+    within = 90 if foreign else 10  # a separate collector finds new resources every half minute
     until(lambda: widgets.api.get(widgets.path("a")).status == 404, "it is gone", within=within)
 
 

@@ -1,4 +1,4 @@
-"""Embedded resources whose types are wrong, brought in by ways that do not read them first: told, never a 500."""
+"""Embedded resources with wrong types, written in ways that do not decode them first: an error, never a 500."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SCHEMA = {"type": "object", "properties": {"spec": PARTS, "status": PARTS}}
 
 @pytest.fixture(scope="module")
 def holders(request: pytest.FixtureRequest) -> Resource:
-    """A kind that holds other objects in its spec and in its status."""
+    """A kind with embedded resources in its spec and in its status."""
     api = request.getfixturevalue("server").client()
     return serve(api, schema={"openAPIV3Schema": SCHEMA}, subresources={"status": {}})
 
 
 def told(answer: Answer) -> dict[str, Any]:
-    """Return what a row says of an answer."""
+    """Return an answer in the form of a row."""
     found: dict[str, Any] = {"code": answer.status}
     if answer.status == 422:
         found["causes"] = sorted([cause["field"], cause["message"]] for cause in answer.json["details"]["causes"])

@@ -1,4 +1,4 @@
-"""An applier can empty a container that it owns alone: the container stays, as the configuration has it."""
+"""An applier can empty a container that it owns alone: the container stays, as in the configuration."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_applier_empties_what_it_owns_alone(api: Client, case: str, part: str
     full, empty = FULL_THEN_EMPTY[case]
     assert send(widgets, {part: full}, subresource).expect(200)[part] == full
     assert send(widgets, {part: empty}, subresource).expect(200)[part] == empty
-    found = send(widgets, {part: empty}, subresource).expect(200)  # upstream: nobody owns an empty list, so far
+    found = send(widgets, {part: empty}, subresource).expect(200)  # upstream: an empty list has no owner, so far
     assert found[part] == empty
     assert send(widgets, {part: empty}, subresource).expect(200)["metadata"] == found["metadata"]
     assert send(widgets, {part: full}, subresource).expect(200)[part] == full

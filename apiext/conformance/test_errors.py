@@ -1,4 +1,4 @@
-"""Errors: one shape, the texts clients know."""
+"""Errors: one shape, and the texts that clients know."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_where_warnings_end(api: Client, length: int, count: int, told: int) -> 
 def test_many_warnings_can_be_read(api: Client, query: str) -> None:
     widgets = serve(api)
     made = widgets.make("many", **{f"f{number}": 1 for number in range(300)})
-    answer = api.post(f"{widgets.path()}{query}", made)  # by http.client, which reads a hundred lines at most
+    answer = api.post(f"{widgets.path()}{query}", made)  # by http.client, which accepts a hundred lines at most
     answer.expect(201)
     assert len(answer.warnings) == 64
     assert answer.warnings[-1] == '299 - "237 more warnings are not shown"'

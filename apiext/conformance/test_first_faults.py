@@ -1,4 +1,4 @@
-"""Which of several faults a request is told about, and in whose words: compared with a real server."""
+"""Which of several errors a request gets, and with which text: compared with kube-apiserver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from apiext.conformance.support.http_client import APPLY, DEFINITIONS, JSON_PATC
 
 @pytest.fixture
 def widgets(api: Client) -> Resource:
-    """A resource with an object called there."""
+    """A resource with an object named there."""
     found = serve(api, subresources={"status": {}})
     found.create("there")
     return found
@@ -38,7 +38,7 @@ def test_a_type_that_is_no_text(api: Client, widgets: Resource, name: str, value
         assert refused["message"].startswith("the object provided is unrecognized (must be of type ")
         assert unreadable(name, kind) in refused["message"]
     patched = api.request("PATCH", widgets.path("there"), {name: value}, headers={"Content-Type": MERGE})
-    if value != {}:  # a merge patch of an object makes an object of it, too
+    if value != {}:  # a merge patch that is an object makes an object of it, too
         assert unreadable(name, kind) in patched.expect(422)["message"]
     operations = [{"op": "replace", "path": f"/{name}", "value": value}]
     patched = api.request("PATCH", widgets.path("there"), operations, headers={"Content-Type": JSON_PATCH})
@@ -118,7 +118,7 @@ def test_options_are_judged_before_the_body(api: Client, widgets: Resource, quer
     # upstream: before the type of the body is looked at
     assert api.request("PUT", f"{widgets.path('there')}?{query}", "{", {"Content-Type": "text/plain"}).status == 422
     assert api.request("POST", f"{widgets.path()}?{query}", "{", {"Content-Type": "text/plain"}).status == 415
-    # upstream: what is to go is judged before the body is read
+    # upstream: the selection of objects is validated before the body is read
     refused = api.request("DELETE", f"{widgets.path()}?limit=x", "{", {"Content-Type": "text/plain"})
     assert refused.expect(400)["message"] == 'strconv.ParseInt: parsing "x": invalid syntax'
 

@@ -1,4 +1,4 @@
-"""Health, metrics and what every answer carries."""
+"""Health, metrics, and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -119,19 +119,19 @@ Sample = tuple[dict[str, str], float]
 
 
 def scraped(api: Client, name: str, **labels: str) -> list[Sample]:
-    """Return the samples of a metric that have these labels."""
+    """Return the samples of a metric with these labels."""
     return samples(api.get("/metrics").text, name, **labels)
 
 
 def samples(page: str, name: str, **labels: str) -> list[Sample]:
-    """Return them from a page of all metrics, which may be large."""
+    """Return such samples from a page of all metrics, which may be large."""
     lines = re.findall(rf"^{name}{{(.*)}} (\S+)$", page, re.M)
     found = [(dict(re.findall(r'(\w+)="([^"]*)"', given)), float(value)) for given, value in lines]
     return [one for one in found if labels.items() <= one[0].items()]
 
 
 def deprecated(api: Client) -> Resource:
-    """Serve widgets in a version that is not to be used any more."""
+    """Serve widgets in a deprecated version."""
     wanted = definition(fresh_group())
     wanted["spec"]["versions"][0]["deprecated"] = True
     return Resource(api, establish(api, wanted)["spec"]["group"], "widgets", "Widget")
@@ -190,7 +190,7 @@ def test_requests_are_counted_by_verb_and_scope(api: Client) -> None:
     api.put(one, made).expect(200)
     api.delete(one).expect(200)
     api.delete(some).expect(200)
-    assert api.get(f"{one}/nothing").status == 404  # neither are paths and methods that there are not
+    assert api.get(f"{one}/nothing").status == 404  # neither are unknown paths and methods
     assert api.request("OPTIONS", one).status == 405
     page = api.get("/metrics").text
     told = [
@@ -232,7 +232,7 @@ def test_what_is_no_resource_is_counted_by_its_path(api: Client) -> None:
 
     def counts() -> list[float]:
         wanted = {"verb": "GET", "component": "", "code": "200"}
-        found = scraped(api, "apiserver_request_total", **wanted)  # once for all: the page may be large
+        found = scraped(api, "apiserver_request_total", **wanted)  # once for all labels: the page may be large
         return [sum(count for labels, count in found if labels["subresource"] == path) for path in asked]
 
     before = counts()

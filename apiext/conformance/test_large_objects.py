@@ -1,4 +1,4 @@
-"""Objects that fit into the store only without the account of who owns what (WRI-023)."""
+"""Objects that fit into the store only without managedFields (WRI-023)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def wide(request: pytest.FixtureRequest) -> Resource:
 
 
 def members(count: int) -> dict[str, str]:
-    """Return members whose names make up nearly all of their size: each is as long again in managedFields."""
+    """Return fields whose names make up most of their size: each name is repeated in managedFields."""
     return {f"{number:05}-{'k' * 60}": "v" for number in range(count)}
 
 
-MUCH, LITTLE = 12_000, 4_000  # both with their owners are over 1.5 MiB, where etcd ends, and below 2, where gRPC does
+MUCH, LITTLE = 12_000, 4_000  # both with managedFields are over 1.5 MiB, etcd's limit, and below 2 MiB, that of gRPC
 
 
 def owners(document: dict[str, Any]) -> list[str]:

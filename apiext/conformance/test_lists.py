@@ -1,4 +1,4 @@
-"""Lists: pages are one moment, selectors choose, big answers are compressed."""
+"""Lists: pages show one moment, selectors select, large answers are compressed."""
 
 from __future__ import annotations
 

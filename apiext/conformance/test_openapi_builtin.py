@@ -1,4 +1,4 @@
-"""What OpenAPI documents say of fields of built-in kinds that clients go by: a table, compared with a real server."""
+"""Fields of built-in kinds in OpenAPI documents that clients use: a table, compared with kube-apiserver."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ ROWS = [Case(row) for row in read(Path(__file__).with_name("openapi_builtin.yaml
 
 
 def inside(types: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Return what a schema says together with the type that it refers to."""
+    """Return a schema merged with the type to which it refers."""
     only = schema.get("allOf", [])
     target = schema.get("$ref") or (only[0].get("$ref") if len(only) == 1 else None)
     return {**types[target.rpartition("/")[2]], **schema} if target else schema
 
 
 def field(types: dict[str, Any], model: str, path: str) -> dict[str, Any]:
-    """Return the schema of a field of a model by its dotted path; ``items`` are those of a list."""
+    """Return the schema of a field of a model by its dotted path; ``items`` refers to the items of a list."""
     found: dict[str, Any] = types[model]
     for name in path.split("."):
         found = inside(types, found["items"] if name == "items" else found["properties"][name])

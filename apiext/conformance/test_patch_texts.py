@@ -1,4 +1,4 @@
-"""What errors of patches quote: the patched text as upstream prints it, or the patch; compared with a real server."""
+"""Texts that errors of patches quote: the patched object as upstream prints it, or the patch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def widgets(api: Client) -> Resource:
 
 
 def told(api: Client, path: str, media_type: str, patch: bytes, validation: str = "Strict") -> tuple[str, str]:
-    """Return what the error quotes, unescaped, and what it says of it."""
+    """Return the text that the error quotes, unescaped, and the error about it."""
     headers = {"Content-Type": media_type}
     answer = api.request("PATCH", path, patch, headers=headers, dryRun="All", fieldValidation=validation).expect(422)
     (cause,) = answer["details"]["causes"]

@@ -1,4 +1,4 @@
-"""What a real server does that nobody would guess, over HTTP; each under the words of its tag in the code."""
+"""Surprising behaviour of kube-apiserver, over HTTP; each test has the sentence of its tag in the code."""
 
 from typing import Any
 
@@ -93,7 +93,7 @@ NO_MAP = 'spec: Invalid value: "object": invalid data, expected a map for the pr
 
 @pytest.fixture(scope="module")
 def ruled(request: pytest.FixtureRequest) -> Resource:
-    """A kind with a rule, a set and an embedded resource; its object ``a`` obeys."""
+    """A kind with a rule, a set and an embedded resource; its object ``a`` is valid."""
     api = request.getfixturevalue("server").client()
     widgets = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": RULED}}})
     widgets.create("a", size=1)
@@ -169,7 +169,7 @@ def test_what_an_apply_writes_in_vain_is_judged(api: Client) -> None:
 
 @pytest.mark.rows("SSA-011", "MET-004", "DEF-005")
 def test_what_an_apply_embeds_is_judged_beside_a_default(api: Client) -> None:
-    # upstream: embedded resources of what is applied are judged as they are
+    # upstream: embedded resources of an apply are validated unchanged
     kept = {"type": "object", "properties": {"metadata": {"type": "object"}, "a": {"type": "string", "default": "x"}}}
     spec = {"type": "object", "properties": {"part": {**kept, "x-kubernetes-embedded-resource": True}}}
     widgets = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})

@@ -1,4 +1,4 @@
-"""Each recorded scenario of the reference server is one test: the same requests must get the same answers."""
+"""Each recorded scenario of the reference server is one test: equal requests must get equal answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOT_YET = recorded.not_yet()
 
 @pytest.fixture(scope="session")
 def player(request: pytest.FixtureRequest, reference_server: Target) -> Iterator[Player]:
-    """Plays the selected scenarios, several at a time, in namespaces that it makes for them."""
+    """Play the selected scenarios, several at a time, in namespaces created for them."""
     chosen = {
         item.callspec.params["scenario"].id: item.callspec.params["scenario"]
         for item in request.session.items

@@ -1,4 +1,4 @@
-"""Which fields a write through each endpoint changes and owns, by kind and method; compared with a real server."""
+"""Fields that a write through each endpoint changes and owns, by kind and method; compared with kube-apiserver."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ REPLICAS = {"spec": {"replicas": 5}, "status": {"replicas": 9}}
 
 
 def made(api: Client, kind: str) -> tuple[str, dict[str, Any]]:
-    """Create an object; return its path and what stands for it in a body."""
+    """Create an object; return its path and its representation in a body."""
     own = BEFORE[kind.split(maxsplit=1)[0]]
     if kind == "namespace":
         listing, about = "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace"}
@@ -64,7 +64,7 @@ def made(api: Client, kind: str) -> tuple[str, dict[str, Any]]:
 
 
 def written(api: Client, case: dict[str, Any]) -> dict[str, Any]:
-    """Write everything through an endpoint; return the parts that changed and those that the writer owns."""
+    """Write all fields through an endpoint; return the changed parts, and those that the writer owns."""
     path, about = made(api, case["of"])
     before = api.get(path).expect(200)
     wanted = AFTER[case["of"].split(maxsplit=1)[0]]
@@ -96,7 +96,7 @@ def written(api: Client, case: dict[str, Any]) -> dict[str, Any]:
 
 
 def parts_of(*documents: dict[str, Any]) -> list[str]:
-    """Return the names of parts: below metadata its members that matter, else the members of objects."""
+    """Return the names of parts: some fields below metadata, else the fields of objects."""
     names = {f"metadata.{name}" for name in (*METADATA, "generation")}
     for document in documents:
         for key in document.keys() - {"metadata", "apiVersion", "kind"}:
@@ -113,7 +113,7 @@ def at(document: dict[str, Any], part: str) -> str:
 
 
 def named(fields: dict[str, Any]) -> list[str]:
-    """Return the parts that managed fields name."""
+    """Return the parts in a set of managed fields."""
     found = []
     for key, below in fields.items():
         inner = [name for name in below if name.startswith("f:")]

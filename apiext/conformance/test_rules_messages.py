@@ -1,4 +1,4 @@
-"""Rules that construct messages of protobuf: refusals, values and failures, compared with a real server."""
+"""Rules that construct messages of protobuf: errors, values and failures, compared with kube-apiserver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apiext.conformance.support.definitions import definition, fresh_group, serv
 from apiext.conformance.support.http_client import DEFINITIONS, Client
 
 CASES: list[dict[str, Any]] = read_yaml(Path(__file__).with_name("rules_messages.yaml"))
-AT_ONCE = 15  # rules of one definition, as their costs add up
+AT_ONCE = 15  # rules of one definition, since their costs add up
 
 
 def holder(rule: str) -> dict[str, Any]:

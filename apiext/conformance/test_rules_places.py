@@ -1,4 +1,4 @@
-"""At which places of a schema rules count for objects: those that have a type, as upstream's validator is made."""
+"""Rules are evaluated only at schema nodes that have a type, as in upstream's validator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RULE = {"type": "string", "x-kubernetes-validations": [{"rule": "self == 'good'"
 
 
 def filled(schema: Any) -> Any:
-    """Return a schema with the rule where the word stands."""
+    """Return a schema with the rule in place of the marker."""
     if schema == "rule":
         return RULE
     if isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""Values that differ in JSON and are one to Python (1, 1.0, true) are told apart wherever documents are compared."""
+"""Values that are equal in Python but differ in JSON (1, 1.0, true) differ in all comparisons of documents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE_TO_PYTHON = [(1, True), (True, 1), (0, False), ([1], [True]), ({"a": 0}, {"a
 
 
 def holding(**value: Any) -> dict[str, Any]:
-    """Return a schema whose spec has a field with this default or these values."""
+    """Return a schema whose spec has a field with this default or this enum."""
     field = {FREE: True, **value}
     return {
         "openAPIV3Schema": {
@@ -76,12 +76,12 @@ def test_the_owner_of_such_a_change_gets_a_new_time(
     wanted = definition(fresh_group(), schema=free, subresources={"status": {}})
     made = establish(api, wanted)
     widgets = Resource(api, made["spec"]["group"], "widgets", "Widget")
-    api.post(widgets.path(), widgets.make("a"), fieldManager="a").expect(201)  # whose entry stays before that of m
+    api.post(widgets.path(), widgets.make("a"), fieldManager="a").expect(201)  # its entry stays before that of m
     part = place.removeprefix("/") or "spec"
     path = widgets.path("a") + place
     before = api.patch(path, {part: {"x": first}}, MERGE, fieldManager="m").expect(200)
 
-    # times are whole seconds: the owner writes one and the other until the clock has gone on
+    # times are whole seconds: the owner writes two values in turns until the second has passed
     def later() -> dict[str, Any] | None:
         api.patch(path, {part: {"x": first}}, MERGE, fieldManager="m").expect(200)
         found: dict[str, Any] = api.patch(path, {part: {"x": second}}, MERGE, fieldManager="m").expect(200)

@@ -1,4 +1,4 @@
-"""Who owns the replicas, as those see it who change a scale: applies to it, patches of its managedFields, webhooks."""
+"""The owner of replicas, as writers of a scale see it: applies, patches of managedFields, webhooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What random requests to the real server and to this one, side by side, showed to differ; the real one's answers."""
+"""Answers of kube-apiserver to requests for which random tests found differences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def apply(kind: Resource, manager: str, spec: dict[str, Any], version: str = "v1
 
 @pytest.fixture
 def two(api: Client) -> Resource:
-    """A kind whose v1 knows a text that v2, where objects are stored, has as a number."""
+    """A kind with a field that is a string in v1, and a number in v2, the storage version."""
     wanted = definition(fresh_group(), schema=schema({"a": TEXT, "b": TEXT}), storage=False)
     newer = {"name": "v2", "served": True, "storage": True, "schema": schema({"a": {"type": "number"}, "b": TEXT})}
     wanted["spec"]["versions"].append(newer)
@@ -60,7 +60,7 @@ def test_integers_beyond_int64_are_floats_in_the_store_too(api: Client) -> None:
     made = widgets.create("x", a=2**63)
     assert api.put(widgets.path("x"), made).expect(200) == made
     assert api.patch(widgets.path("x"), {"spec": {"a": 2**63}}, MERGE).expect(200) == made
-    # upstream: Go's conversion of what is too large
+    # upstream: Go's conversion of too large numbers
     (row,) = api.get(widgets.path(), {"Accept": TABLE}).expect(200)["rows"]
     assert row["cells"] == ["x", -(2**63), "9.223372036854776e+18"]
 
@@ -124,7 +124,7 @@ def test_unknown_metadata_of_an_embedded_root_is_told_twice(api: Client) -> None
 
 
 def refused_causes(api: Client, **version: Any) -> dict[str, str]:
-    """Return what the answer to a definition with such a version says, by field."""
+    """Return the errors of a definition with such a version, by field."""
     refused = api.post(DEFINITIONS, definition(fresh_group(), **version)).expect(422)
     return {cause["field"]: cause["message"] for cause in refused["details"]["causes"]}
 

@@ -1,4 +1,4 @@
-"""Watches in other clothes: server-sent events, and WebSockets."""
+"""Watches as server-sent events and WebSockets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ORIGIN = "http://server"
 
 
 class Events:
-    """An EventSource: yields (id, event) and keeps the last id as browsers do."""
+    """An EventSource: it yields (id, event) and keeps the last id, as browsers do."""
 
     def __init__(self, api: Client, path: str, last: str = "", accept: str = EVENTS, **query: object) -> None:
         self._connection = api.connect(20)
@@ -76,7 +76,7 @@ def test_events_begin_with_what_is_there_and_carry_their_revision(api: Client) -
         assert events.response.getheader("Content-Type") == EVENTS
         first = [events.next(), events.next()]
         assert first == [{"type": "ADDED", "object": it} for it in made]
-        assert events.last == ""  # who breaks off here must begin anew
+        assert events.last == ""  # a client that disconnects here must start again
         changed = paint(api, widgets, "a", "blue")
         assert events.next() == {"type": "MODIFIED", "object": changed}
         assert events.last == changed["metadata"]["resourceVersion"]
@@ -98,18 +98,18 @@ def test_the_last_event_id_resumes_without_gap_or_repetition(api: Client) -> Non
         last = events.last
     for number in range(2, 6):
         paint(api, widgets, "a", f"c{number}")
-    # a browser keeps its URL: the query of the first request comes again
+    # a browser keeps its URL, so it repeats the query of the first request
     with Events(api, widgets.path(), last, resourceVersion="0", sendInitialEvents="true") as events:
         assert [events.next()["object"]["spec"]["color"] for _ in range(4)] == ["c2", "c3", "c4", "c5"]
 
 
 def lines(raw: bytes) -> list[bytes]:
-    """Return the lines of a watch in JSON that have come to their ends."""
+    """Return the complete lines of a watch in JSON."""
     return raw.split(b"\n")[:-1]
 
 
 def messages(raw: bytes) -> list[bytes]:
-    """Return the messages of a watch in protobuf, each behind its length, that have come to their ends."""
+    """Return the complete messages of a watch in protobuf, each after its length."""
     found = []
     while raw and len(raw) >= (end := 4 + int.from_bytes(raw[:4], "big")):
         found.append(raw[4:end])
@@ -123,7 +123,7 @@ PLAIN = {"application/json": lines, TABLE: lines, "application/vnd.kubernetes.pr
 @pytest.mark.rows("RV-010")
 @pytest.mark.parametrize("accept", PLAIN)
 def test_clients_of_http_1_0_know_no_chunks(api: Client, accept: str) -> None:
-    """RFC 9112, 6.1: where there are none, an answer of no known length ends with its connection."""
+    """RFC 9112, 6.1: without chunks, an answer of unknown length ends with its connection."""
     path, label = "/api/v1/namespaces/default/configmaps", fresh_group()
     for name in "ab":
         made = {"metadata": {"name": f"{name}.{label}", "labels": {"of": label}}}
@@ -155,7 +155,7 @@ def test_clients_of_http_1_0_know_no_chunks(api: Client, accept: str) -> None:
 @pytest.mark.parametrize(("connection", "kept"), [("", False), ("close", False), ("Keep-Alive", True)])
 @pytest.mark.needs("/api")
 def test_clients_of_http_1_0_are_answered_in_their_version(api: Client, connection: str, kept: bool) -> None:
-    """RFC 9112, C.2.2: the connection ends, and nothing has to be said of that, unless its client wants to go on."""
+    """RFC 9112, C.2.2: the connection closes without a header, unless the client requests to keep it."""
     field = (f"Connection: {connection}\r\n" if connection else "") + api.fields.decode()
     with api.dial(20) as line, line.makefile("rb") as answers:
         for path, code in (("default", 200), ("none", 404)) if kept else (("none", 404),):
@@ -327,7 +327,7 @@ def handshake(**changes: str | None) -> bytes:
 
 
 class Raw:
-    """A socket on which anything can be said."""
+    """A socket for raw bytes."""
 
     def __init__(self, api: Client, target: str, headers: bytes, more: bytes = b"") -> None:
         self.line = api.dial()
@@ -361,10 +361,10 @@ STRICTER = pytest.mark.differs("a WebSocket handshake needs an Origin, and any i
 
 
 def refusal(api: Client, why: str, foreign: bool) -> int:
-    """Return the answer to a handshake of a page of another origin: a token of this client makes up for that."""
+    """Return the code of the answer to a handshake of a page of another origin; a valid token is sufficient."""
     if foreign:
         return 403
-    # a client certificate counts beside an unknown token, but a page of another origin cannot help sending it
+    # a client certificate counts beside an unknown token, but a page of another origin sends it involuntarily
     if api.tls is None and api.get("/api", {"Authorization": "Bearer unknown"}).status == 200:
         return 403  # no authentication here
     if "Authorization" in api.headers:
@@ -436,7 +436,7 @@ def test_what_is_no_watch_stays_http(api: Client) -> None:
     with Raw(api, widgets.path(), handshake()) as line:
         assert line.until(b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
         line.until(b'"items":[]')
-        line.line.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")  # the connection goes on as it was
+        line.line.sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")  # the connection continues unchanged
         line.until(b"gitVersion")
 
 

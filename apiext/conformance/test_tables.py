@@ -1,4 +1,4 @@
-"""Tables: what kubectl prints."""
+"""Tables, as kubectl prints them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A PUT without a resourceVersion: an overwrite for the kinds that upstream lets be, an error for all others."""
+"""A PUT without a resourceVersion: as upstream, an overwrite for some kinds and an error for the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OVERWRITTEN = (
 
 
 def body(api_version: str, kind: str, name: str, content: Any, turn: int) -> dict[str, Any]:
-    """Return an object whose content differs by turn."""
+    """Return an object whose content depends on the turn."""
 
     def filled(value: Any) -> Any:
         if isinstance(value, dict):

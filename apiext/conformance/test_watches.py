@@ -1,4 +1,4 @@
-"""Watches: ordered, complete, resumable, ended cleanly."""
+"""Watches are ordered, complete and resumable, and end cleanly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def brief(event: dict[str, Any]) -> tuple[str, str]:
 
 @pytest.fixture
 def marking(api: Client) -> None:
-    """Leave the test out on a server whose etcd (before 3.4.25) cannot be asked how far its watches are."""
+    """Skip the test on a server whose etcd (before 3.4.25) cannot report the progress of watches."""
     asked = DEFINITIONS + "?watch=1&allowWatchBookmarks=1&timeoutSeconds=1&labelSelector=no%3Dsuch"
     if b"storage feature RequestWatchProgress is disabled" in api.request("GET", asked).raw:
         pytest.skip("the etcd of this server does not report progress")

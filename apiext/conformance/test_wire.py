@@ -1,4 +1,4 @@
-"""Requests at the edge of the API, each with the answer of a real server; and what needs more than one request."""
+"""Unusual requests with the answers of kube-apiserver, and behaviour that needs several requests."""
 
 import secrets
 from pathlib import Path
@@ -16,7 +16,7 @@ CASES = read_yaml(Path(__file__).parent / "wire.yaml")
 
 
 def judged(case: dict[str, Any]) -> Any:
-    """Return a case as a parameter, marked when kube-apiserver answers it otherwise."""
+    """Return a case as a parameter, marked if kube-apiserver answers differently."""
     marks = [pytest.mark.differs(case["differs"])] if "differs" in case else []
     return pytest.param(case, id=case["name"], marks=marks)
 
@@ -30,7 +30,7 @@ def widgets(request: pytest.FixtureRequest) -> Resource:
 
 
 def filled(text: str, widgets: Resource) -> str:
-    """Return a text with its places filled in."""
+    """Return a text with its placeholders filled in."""
     places = {"objects": widgets.path(), "group": widgets.group, "crd": f"{DEFINITIONS}/widgets.{widgets.group}"}
     for name, value in places.items():
         text = text.replace(f"{{{name}}}", value)
@@ -160,7 +160,7 @@ def test_a_collection_is_deleted_as_it_was_listed(api: Client) -> None:
 @pytest.mark.rows("WRI-001")
 @pytest.mark.parametrize("revision", ["", "0", "00", "x", "-1", "1.0", "18446744073709551616", "1"])
 def test_only_a_revision_keeps_an_object_from_being_created(widgets: Resource, revision: str) -> None:
-    # upstream: what is no number is no revision, and neither is 0
+    # upstream: other texts and 0 are none
     for resource, path in ((widgets, widgets.path()), (None, DEFINITIONS)):
         body = resource.make("made") if resource is not None else definition(fresh_group())
         body["metadata"]["resourceVersion"] = revision

@@ -39,7 +39,7 @@ SELECTED: dict[str, Any] = {
 
 @contextlib.contextmanager
 def one(api: Client, path: str, body: dict[str, Any]) -> Iterator[Any]:
-    """Yield a new object, deleted afterwards."""
+    """Yield a new object, which is deleted afterwards."""
     name = f"w-{secrets.token_hex(4)}"
     try:
         yield api.post(path, {**body, "metadata": {"name": name, **body.get("metadata", {})}}).expect(201)

@@ -113,7 +113,7 @@ class Naming:
             run.changes(before)
         self._due.discard(name)
         if facts is not None and not is_decided(facts.outline):
-            # upstream: who changed is decided before those who wait for what the change made free
+            # upstream: a changed definition is decided before those that wait for the freed names
             robbed = self._had.get(name) == facts.outline.names
             self._undecided[name] = (not robbed, facts.revision, name)
         for other in self._index.put(name, group_of(name), facts.outline if facts is not None else None):

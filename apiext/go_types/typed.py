@@ -411,7 +411,7 @@ def nested(type_: GoType, value: Any, into: Decoding) -> Any:
             raise inner.fault
     except Mismatch as fault:
         whole = Mismatch(fault.found, fault.go, into.owner, (*into.fields, *fault.fields))
-        whole.restored = str(fault)  # upstream: what the special type itself says, without the way that led to it
+        whole.restored = str(fault)  # upstream: the error of the special type itself, without the path to it
         raise whole from fault
     return decoded
 

@@ -331,7 +331,7 @@ async def _delete(resources: Resources, exchange: Exchange, target: Target) -> A
 
 async def _delete_collection(resources: Resources, exchange: Exchange, target: Target) -> Answer:
     subject, call = _subject(resources, exchange, target), _call(exchange, target)
-    api.validate_list(call)  # upstream: what is to go is judged before the body is read
+    api.validate_list(call)  # upstream: the selection of objects is validated before the body is read
     options = await _delete_options(resources, exchange, target)
     page, wanted = await resources.operations.begin_collection_delete(call, options)
     reply = await _shown_page(resources, exchange, subject, call, page)

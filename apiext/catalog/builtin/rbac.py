@@ -111,7 +111,7 @@ def _binding(new: View, old: View | None, kinds: Sequence[str], *, namespaced: b
     if old is not None and reference != (old.get("roleRef") or {}):
         shown = {"APIGroup": group, "Kind": kind, "Name": name}  # upstream: the internal type's names
         errors.append(invalid("roleRef", shown, "field is immutable"))
-    # upstream: declared errors stand behind all others
+    # upstream: declared errors come after all other ones
     errors += (required(f"subjects[{index}].name") for index, it in enumerate(subjects) if not it.get("name"))
     if not name:
         errors.append(required("roleRef.name"))

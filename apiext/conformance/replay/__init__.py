@@ -1,1 +1,1 @@
-"""Plays the recorded scenarios of ``apiext/conformance/reference`` against a server and compares the answers."""
+"""Play the recorded scenarios of ``apiext/conformance/reference`` against a server, and compare the answers."""

@@ -1,4 +1,4 @@
-"""Knows how a run is held against the recording, and runs many scenarios side by side."""
+"""Compare a run with its recording, and run many scenarios concurrently."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from apiext.conformance.replay.play import play, session
 from apiext.conformance.replay.recorded import Scenario, circumstances, decided
 
 SIDE_BY_SIDE = 6
-_WHOLE = 80  # lines up to which both answers are shown whole
+_WHOLE = 80  # lines up to which both answers are shown as a whole
 _SHOWN = 2_000  # characters of a request that are shown
 
 
@@ -26,7 +26,7 @@ def _lines(answer: Any) -> str:
 
 
 def difference(wanted: Any, got: Any) -> str:
-    """Return a unified diff of two answers, empty when they are the same down to the type of numbers."""
+    """Return a unified diff of two answers, or an empty text if they are equal down to the type of numbers."""
     wanted, got = _lines(wanted), _lines(got)
     if wanted == got:
         return ""
@@ -37,7 +37,7 @@ def difference(wanted: Any, got: Any) -> str:
 
 
 def without(value: Any, names: Collection[str]) -> Any:
-    """Return a value less the entries of these names, at any depth."""
+    """Return a value without fields of these names, at any depth."""
     if isinstance(value, dict):
         return {name: without(item, names) for name, item in value.items() if name not in names}
     return [without(item, names) for item in value] if isinstance(value, list) else value
@@ -50,10 +50,10 @@ def differences(
     spared: Collection[int] = (),
     undecided: bool = False,
 ) -> dict[int, str]:
-    """Return the diff of every step whose answer differs without the recording allowing it.
+    """Return the diffs of steps whose answers differ, unless the recording allows it.
 
-    Steps whose index is ``spared`` are not compared; an ``undecided`` server may also give the recorded answer where
-    decided.yaml has another.
+    Steps with an index in ``spared`` are not compared. An ``undecided`` server may also give the recorded answer to a
+    step for which decided.yaml has another.
     """
     found = {}
     for index, step in enumerate(scenario.steps):
@@ -76,7 +76,7 @@ def _request(step: Mapping[str, Any]) -> str:
 
 
 class Player:
-    """Plays scenarios side by side on a thread of its own, so that each test finds its answers ready."""
+    """Play scenarios concurrently on a thread, so that each test finds its answers ready."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Player:
         self._url, self._access = url, access
         self._left_out = left_out
         self._look = seen or Look()
-        self.spared = 0  # steps that pass only because of what is left out
+        self.spared = 0  # steps that pass only because some fields are left out
         self._results: dict[str, Future[dict[int, str]]] = {}
         self._scenarios = list(scenarios)
         for scenario in self._scenarios:
@@ -99,15 +99,15 @@ class Player:
 
     @property
     def count(self) -> int:
-        """How many scenarios are played."""
+        """Return the number of scenarios."""
         return len(self._scenarios)
 
     def differences(self, scenario: Scenario) -> dict[int, str]:
-        """Return step index → diff for a scenario, waiting for its turn."""
+        """Return step index → diff for a scenario; wait for its answers."""
         return self._results[scenario.id].result(timeout=600)
 
     def without_steps(self, scenario: Scenario) -> dict[int, str]:
-        """Return step index → why the step cannot hold on this server."""
+        """Return step index → the reason why the step cannot hold on this server."""
         return {
             index: row.why
             for index, step in enumerate(scenario.steps)

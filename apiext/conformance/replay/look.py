@@ -1,4 +1,4 @@
-"""Looks at a server before the recorded scenarios are played: how does it differ from the recorded one?"""
+"""Find the facts in which a server differs from the recorded one, before the scenarios are played."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from apiext.conformance.support.waiting import patient, until
 NAMESPACES = "/api/v1/namespaces"
 FOREIGN = "another make"
 _NAMED = re.compile(r"/namespaces/([a-z0-9][a-z0-9-]*)/")
-_COLLECTOR = 4.0  # seconds that a garbage collector is given to finish a deletion
-_CONNECTIONS = 12  # after which two processes behind one port have both answered, but for one time in 2,000
-_CONTROLLER = 10.0  # seconds that a server's controller is given to finish the deletion of namespaces
+_COLLECTOR = 4.0  # seconds for a garbage collector to finish a deletion
+_CONNECTIONS = 12  # after so many, two processes behind one port have both answered, except once in 2,000 runs
+_CONTROLLER = 10.0  # seconds for a server's controller to finish the deletion of namespaces
 
 
 @dataclass(frozen=True)
 class Look:
     """Facts of a server.
 
-    ``facts`` are the words that ``where`` of circumstances.yaml uses; ``manager`` is the manager of the server's own
-    writes to the status of definitions.
+    ``facts`` are the words in ``where`` of circumstances.yaml. ``manager`` is the manager of the server's own writes to
+    the status of definitions.
     """
 
     manager: str = ""
@@ -34,7 +34,7 @@ class Look:
 
 
 def look(api: Client) -> Look:
-    """Look at a server by means of a definition that is deleted again."""
+    """Find the facts of a server with a definition that is deleted again."""
     group = fresh_group()
     establish(api, definition(group))
     widgets = Resource(api, group, "widgets", "Widget")
@@ -63,7 +63,7 @@ def look(api: Client) -> Look:
 
 
 def _collected(widgets: Resource) -> bool:
-    """Return whether a controller finishes a deletion in the foreground."""
+    """Return whether a controller finishes a foreground deletion."""
     api, path = widgets.api, widgets.path("a")
     api.post(widgets.path(), widgets.make("a")).expect(201)
     api.delete(path, propagationPolicy="Foreground").expect(200)
@@ -72,7 +72,7 @@ def _collected(widgets: Resource) -> bool:
 
 
 def _started(api: Client) -> str:
-    """Return when the process that answers was started, as its metrics have it."""
+    """Return the start time of the answering process, as in its metrics."""
     lines = api.get("/metrics").text.splitlines()
     return next((line for line in lines if line.startswith("process_start_time_seconds ")), "")
 
@@ -87,14 +87,14 @@ def _emptied(api: Client) -> bool:
 
 
 def namespaces_of(scenarios: Iterable[Scenario]) -> Collection[str]:
-    """Return the namespaces in whose collections the scenarios write."""
+    """Return the namespaces in which the scenarios write."""
     paths = [step.get("path", "") for scenario in scenarios for step in scenario.steps]
     return sorted({name for path in paths for name in _NAMED.findall(path)})
 
 
 @contextmanager
 def namespaces(api: Client, names: Iterable[str]) -> Iterator[None]:
-    """Create namespaces that are not there, and delete those at the end; nothing where the server has none."""
+    """Create missing namespaces, and delete those at the end; do nothing if the server has no namespaces."""
     made = []
     if api.get(NAMESPACES).status == 200:
         for name in names:
@@ -109,7 +109,7 @@ def namespaces(api: Client, names: Iterable[str]) -> Iterator[None]:
 
 
 def delete_namespaces(api: Client, names: Collection[str]) -> None:
-    """Delete those namespaces that are still there."""
+    """Delete those of the namespaces that still exist."""
     left = [name for name in names if api.delete(f"{NAMESPACES}/{name}").status != 404]
     _finalize(api, left)
 
@@ -120,7 +120,7 @@ def _is_ending(api: Client, name: str) -> bool:
 
 
 def _finalize(api: Client, names: Sequence[str]) -> bool:
-    """Finish the deletion of namespaces where no controller does, as with a kube-apiserver that runs alone.
+    """Finish the deletion of namespaces if no controller does, as with a kube-apiserver alone.
 
     Return whether a controller did.
     """

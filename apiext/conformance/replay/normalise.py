@@ -1,7 +1,7 @@
-"""Knows which parts of an answer differ from run to run, and the symbols that stand for them.
+"""Replace the parts of answers that differ from run to run by symbols.
 
-The rules are those of ``apiext/conformance/reference/README.md``. Answers are parsed first, then read once in order to
-name what the server made (revisions, uids, generated names), then rewritten with those names.
+The rules are those of ``apiext/conformance/reference/README.md``. Answers are parsed. Then they are read in order, to
+name the values that the server generated (revisions, uids, names). Then they are rewritten with those names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DAYS = timedelta(days=2)
 
 
 class _Yaml(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML whose plain scalars are JSON's: true, false, null and JSON numbers, all else text."""
+    """YAML with the plain scalars of JSON: true, false, null and numbers; all else is a string."""
 
 
 _PLAIN_SCALARS = {
@@ -48,7 +48,7 @@ for _name, (_pattern, _first) in _PLAIN_SCALARS.items():
 
 
 def normalise(played: Played) -> list[dict[str, Any] | None]:
-    """Return the answers of a run in the form of the recordings, None for steps without an answer."""
+    """Return the answers of a run in the form of the recordings, with None for steps without an answer."""
     answers = _Answers(played)
     steps = played.scenario.steps
     parsed = [
@@ -74,7 +74,7 @@ def _compared(step: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Answers:
-    """The names given so far in one run, and the rewriting with them."""
+    """The names assigned so far in one run, and the rewriting with them."""
 
     def __init__(self, played: Played) -> None:
         self.label = played.label
@@ -94,13 +94,13 @@ class _Answers:
     # ------------------------------------------------------------------ parsing
 
     def canonical(self, text: str) -> str:
-        """Put the canonical label and the recorded name of the server's writes where the run's own stood."""
+        """Replace the run's label and name of the server's writes by the canonical ones."""
         if self.manager:
             text = self.manager.sub(rf"\g<1>{SERVER_MANAGER}", text)
         return text.replace(self.label, CANON).replace(self.label.capitalize(), CANON.capitalize())
 
     def parse(self, reply: Reply, step: dict[str, Any]) -> dict[str, Any]:
-        """Return an answer as the recordings hold it, nothing renamed but the label."""
+        """Return an answer in the form of the recordings, with only the label renamed."""
         answer: dict[str, Any] = {"status": reply.status, "headers": {}}
         if reply.timed_out:
             answer["timedOut"] = True
@@ -148,7 +148,7 @@ class _Answers:
     # ------------------------------------------------------------------ naming
 
     def learn(self, index: int, step: dict[str, Any], answer: dict[str, Any]) -> None:
-        """Name what the server made up to and in this answer."""
+        """Name the values that the server generated in this answer."""
         body = json.dumps(answer.get("body"))
         for prefix in re.findall(r'"generateName": ?"([^"]+)"', json.dumps(step.get("body", step.get("raw", "")))):
             kept = prefix[:_PREFIX_KEPT]
@@ -205,7 +205,7 @@ class _Answers:
     # ------------------------------------------------------------------ rewriting
 
     def rewritten(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """Return an answer with symbols in place of what the server made up."""
+        """Return an answer with symbols in place of generated values."""
         for part in ("body", "events"):
             if part in answer:
                 answer[part] = self.value(answer[part], False)
@@ -218,7 +218,10 @@ class _Answers:
         return answer
 
     def revision(self, text: str, listed: bool) -> str:
-        """Return the symbol of a revision: exact for an object's, the last known one below it with ~ for a list's."""
+        """Return the symbol of a revision.
+
+        It is exact for an object; for a list it is the last known one below it, with ~.
+        """
         if not text.isdigit() or int(text) == 0:
             return text
         number = int(text)
@@ -313,7 +316,7 @@ class _Answers:
 
 
 def _managers(played: Played, sent: str) -> set[str]:
-    """Return the manager names that clients used, for all others are the server's own."""
+    """Return the manager names that clients used; all other managers are the server's own."""
     agents = [USER_AGENT, *((step.get("headers") or {}).get("User-Agent", "") for step in played.scenario.steps)]
     named = re.findall(r"fieldManager=([^&\s]*)", sent) + re.findall(r'"manager":"([^"]*)"', sent)
     return {agent.split("/")[0] for agent in agents} | set(named)
@@ -366,7 +369,7 @@ def _manager_key(entry: dict[str, Any]) -> list[str]:
 
 
 def _managers_in_order(quoted: str) -> str:
-    """Return a quoted object with its managedFields in one order: theirs is that of their times, in seconds."""
+    """Return a quoted object with its managedFields in a fixed order: theirs depends on times in seconds."""
     mark = '"managedFields":['
     if r"\"managedFields\"" not in quoted:
         return quoted
@@ -395,7 +398,7 @@ def _version_hash(text: str) -> str:
 
 
 def _in_order(value: dict[str, Any], in_definition: bool) -> dict[str, Any]:
-    """Sort what has no order of its own, and hide the ages of tables."""
+    """Sort values that have no order, and hide the ages of tables."""
     kind = value.get("kind")
     if (kind == "Table" and "columnDefinitions" in value) or "rows" in value:
         _hide_ages(value)
@@ -437,7 +440,7 @@ def _sort_causes(status: dict[str, Any]) -> None:
 
 
 def _own_parts(body: Any, keep: str) -> Any:
-    """Keep those entries of a server-wide document that belong to the scenario."""
+    """Keep the entries of a server-wide document that belong to the scenario."""
     if not isinstance(body, dict):
         return body
     out = dict(body)

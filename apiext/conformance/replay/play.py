@@ -1,4 +1,4 @@
-"""Knows how a recorded scenario is sent to a server: fresh labels, captures, waits, open watches."""
+"""Send a recorded scenario to a server: with new labels, captures, waits and open watches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 INITIAL_END = "k8s.io/initial-events-end"
 KEPT_HEADERS = ("Content-Type", "Retry-After", "Location", "Allow")
 FAILURES = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
-QUIET = 0.25  # seconds an open watch is given to send one event too many
+QUIET = 0.25  # seconds in which an open watch may send an excessive event
 
 _VARIABLE = re.compile(r"\$\{([\w.-]+)(?:\|([^}]*))?\}")
 _LONG = re.compile(r"@LONG(\d+)@")
@@ -33,7 +33,7 @@ _STEP_OF_PATH = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 
 @dataclass
 class Reply:
-    """A raw answer; ``events`` is set for what was collected from a watch, ``stream`` for a watch that was opened."""
+    """A raw answer; ``events`` are the collected events of a watch, ``stream`` marks an opened watch."""
 
     status: int
     headers: dict[str, Any] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Reply:
 
 @dataclass
 class Stream:
-    """An open watch and the lines it has sent."""
+    """An open watch and the lines that it has sent."""
 
     lines: list[str] = field(default_factory=list)
     closed: bool = False
@@ -57,23 +57,23 @@ class Stream:
 
 @dataclass
 class Played:
-    """What one run of a scenario sent and got."""
+    """The requests and answers of one run of a scenario."""
 
     scenario: Scenario
     label: str
     manager: str = ""
-    """Name under which the server itself writes the status of definitions."""
+    """The manager of the server's own writes to the status of definitions."""
     replies: list[Reply | None] = field(default_factory=list)
     sent: list[str] = field(default_factory=list)
 
 
 def fresh_label() -> str:
-    """Return a label as long as the canonical one that no run before has used."""
+    """Return a label, as long as the canonical one, that no earlier run used."""
     return "u" + "".join(random.choices("bcdfghjkmnpqrstvwz23456789", k=len(CANON) - 1))
 
 
 def at_path(value: Any, path: str) -> Any:
-    """Return what a dotted path with [index] parts points at, None where it leads nowhere."""
+    """Return the value at a dotted path with [index] parts, or None if there is none."""
     for name, index in _STEP_OF_PATH.findall(path):
         try:
             value = value[int(index)] if index else value[name]
@@ -95,7 +95,10 @@ class Play:
         self.definitions: list[str] = []
 
     async def run(self, tasks: asyncio.TaskGroup) -> Played:
-        """Send every step in order; a lost wait for a definition to be served ends the sending."""
+        """Send every step in order.
+
+        If a definition is not served in time, later steps are not sent.
+        """
         lost = False
         for step in self.played.scenario.steps:
             reply = None
@@ -197,7 +200,7 @@ class Play:
             reply = await opened
         reply.stream = reply.status == 200
         if reply.stream:
-            await asyncio.sleep(0.1)  # initial events come before what the next steps write
+            await asyncio.sleep(0.1)  # initial events precede the writes of the next steps
         return reply
 
     async def _read(self, step: dict[str, Any], stream: Stream, opened: asyncio.Future[Reply]) -> None:
@@ -270,7 +273,7 @@ class Play:
 
 
 def counts(line: str, bookmarks: bool) -> bool:
-    """Return whether a watch line counts: only the bookmark that ends the initial events does, where wanted."""
+    """Return whether a watch line counts; of bookmarks only the one that ends the initial events, if requested."""
     return '"type":"BOOKMARK"' not in line[:24] or (bookmarks and INITIAL_END in line)
 
 
@@ -324,9 +327,10 @@ _DOCUMENT_CHECKS = {"cond": _has_condition, "path": _has_value, "items": _has_it
 
 
 def session(headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
-    """Return a client that adds only the headers given and keeps no limits; ``tls`` verifies an https server."""
+    """Return a client that adds only these headers and has no limits; ``tls`` verifies an https server."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=tls or True, force_close=True),  # else a server may close one first
+        # else a server may close a kept connection first
+        connector=aiohttp.TCPConnector(limit=0, ssl=tls or True, force_close=True),
         headers=headers,
         skip_auto_headers=["Accept", "Accept-Encoding", "Content-Type"],
         timeout=aiohttp.ClientTimeout(total=90),
@@ -337,6 +341,9 @@ def session(headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None
 async def play(
     http: aiohttp.ClientSession, url: str, scenario: Scenario, patience: float = 15.0, manager: str = ""
 ) -> Played:
-    """Play one scenario; ``patience`` bounds each of its waits, in seconds; ``manager`` as in Played."""
+    """Play one scenario.
+
+    ``patience`` bounds each of its waits, in seconds. ``manager`` is as in Played.
+    """
     async with asyncio.TaskGroup() as tasks:
         return await Play(http, url, scenario, patience, manager).run(tasks)

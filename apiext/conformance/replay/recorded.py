@@ -1,4 +1,4 @@
-"""Knows the recorded files, which behaviour rows their steps show, and the list of steps that do not pass yet."""
+"""Load the recordings, the behaviour rows that their steps show, and the list of steps that do not pass yet."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ ROWS = HERE / "rows.yaml"
 CANON = "uniq0000"
 USER_AGENT = "golden/1.0"
 SERVER_MANAGER = "refserver"
-"""Name under which the recorded server wrote the status of definitions."""
+"""The manager of the recorded server's writes to the status of definitions."""
 WITHOUT = "without "
 LEFT_OUT = "left out"
-"""Name of the property of a test's report that names a step which was not compared, and why."""
+"""The property of a test report with a step that was not compared, and the reason."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,17 @@ class Scenario:
 
     @property
     def id(self) -> str:
-        """How tests and the list name it."""
+        """Return the name of the scenario in tests and lists."""
         return f"{self.group}/{self.name}"
 
     def piece_of(self, index: int) -> str:
-        """Return the piece of the project that a step most likely waits for: what it sends, or follows from."""
+        """Return the component that a step most likely tests, from its request or the steps before it."""
         own = str(self.notes.get("piece", self.group))
         applied = any("apply-patch" in str(step.get("headers")) for step in self.steps[: index + 1])
         return "apply" if own == "server" and applied else own
 
     def rows_of(self, index: int) -> list[str]:
-        """Return the rows that a step shows: those of the patterns its name matches, else the general ones."""
+        """Return the rows that a step shows: those of the patterns that match its name, else the general ones."""
         name = self.steps[index]["name"]
         found: list[str] = []
         for pattern, rows in self.notes.get("steps", {}).items():
@@ -59,7 +59,7 @@ class Scenario:
         return found or list(self.notes.get("rows", []))
 
     def rows(self, not_yet: Mapping[str, Mapping[str, str]]) -> list[str]:
-        """Return the rows shown by compared steps, less those of steps listed as not passing yet."""
+        """Return the rows shown by compared steps, without those of steps listed as not passing yet."""
         shown: set[str] = set()
         open_ = {entry["row"] for key, entry in not_yet.items() if key.startswith(WITHOUT)}
         for index, step in enumerate(self.steps):
@@ -69,7 +69,7 @@ class Scenario:
         return sorted(shown - open_)
 
     def excuse(self, index: int) -> str | None:
-        """Return why a product may answer a step in its own way, if the recording says so."""
+        """Return the reason why a server may answer a step differently, if the recording has one."""
         return self.steps[index].get("differs") or self.differs
 
 
@@ -89,7 +89,7 @@ def _decisions() -> list[dict[str, Any]]:
 
 
 def decision(status: int, text: str) -> dict[str, Any] | None:
-    """Return the row of decided.yaml about an answer, a Status in JSON; None if there is none."""
+    """Return the row of decided.yaml about an answer, a Status in JSON, or None."""
     if status not in {one["status"] for one in _decisions()}:
         return None
     try:
@@ -100,7 +100,7 @@ def decision(status: int, text: str) -> dict[str, Any] | None:
 
 
 def decided(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return a recorded answer as this server gives it where docs/DIFFERENCES.md has another code for its message."""
+    """Return a recorded answer as this server gives it, if docs/DIFFERENCES.md has another code for its message."""
     body = answer.get("body")
     message = body.get("message") if isinstance(body, dict) else None
     if not isinstance(body, dict) or not isinstance(message, str):
@@ -128,18 +128,18 @@ def circumstances() -> list[Circumstance]:
 
 
 def not_yet() -> dict[str, dict[str, str]]:
-    """Return what does not pass yet: ``group/scenario/step-index``, or ``without FIELD``, → ``{row, piece}``."""
+    """Return the steps that do not pass: ``group/scenario/step-index``, or ``without FIELD``, → ``{row, piece}``."""
     return read_yaml(NOT_YET) or {}
 
 
 def compatibility() -> dict[str, str]:
-    """Return the words of a tag in the code → the recorded step, by name, that shows what is kept for compatibility."""
+    """Return the sentence of an upstream tag in the code → the recorded step, by name, that shows the behaviour."""
     found: dict[str, str] = read_yaml(HERE / "upstream.yaml")
     return found
 
 
 def left_out(entries: Mapping[str, object]) -> frozenset[str]:
-    """Return the names of the fields that the list leaves out of every comparison."""
+    """Return the names of the fields that the list excludes from every comparison."""
     return frozenset(key.removeprefix(WITHOUT) for key in entries if key.startswith(WITHOUT))
 
 

@@ -1,1 +1,1 @@
-"""What conformance tests share: a client, definitions to test with, webhooks, waiting."""
+"""Shared parts of conformance tests: a client, definitions, webhooks, waiting."""

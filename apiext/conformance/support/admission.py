@@ -1,4 +1,4 @@
-"""Knows webhook configurations: builds them for one resource, applies them, and takes them away again."""
+"""Build webhook configurations for one resource, store them, and delete them."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ _REFUSING: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"reinvocationPolicy": "Never", "mutations": [apply("Object{data: object.nope}")]},
     ),
 }
-"""Of policies that refuse everything: the path of their bindings, what those say besides, and what they say."""
+"""Of policies that deny everything: the path of their bindings, further fields, and the text of the denial."""
 
 
 def rule(resource: Resource, *names: str, operations: tuple[str, ...] = ("*",), **more: Any) -> dict[str, Any]:
-    """Return a rule about a resource, or about its subresources that are named (``widgets/status``)."""
+    """Return a rule about a resource, or about these subresources of it (``widgets/status``)."""
     return {
         "operations": list(operations),
         "apiGroups": [resource.group],
@@ -84,7 +84,7 @@ def document(path: str, name: str = "", **content: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def configured(api: Client, path: str, *webhooks: dict[str, Any], name: str = "", **content: Any) -> Iterator[str]:
-    """Have a configuration stored while the test needs it; yields its name."""
+    """Store a configuration during a test; yield its name."""
     with stored(api, path, document(path, name, webhooks=list(webhooks), **content)) as made:
         settled(api, path)
         yield made
@@ -93,7 +93,7 @@ def configured(api: Client, path: str, *webhooks: dict[str, Any], name: str = ""
 
 @contextlib.contextmanager
 def stored(api: Client, path: str, wanted: dict[str, Any]) -> Iterator[str]:
-    """Have an object stored while the test needs it; yields its name."""
+    """Store an object during a test; yield its name."""
     name: str = api.post(path, wanted).expect(201)["metadata"]["name"]
     try:
         yield name
@@ -102,17 +102,17 @@ def stored(api: Client, path: str, wanted: dict[str, Any]) -> Iterator[str]:
 
 
 def patient(api: Client) -> bool:
-    """Return whether the server is of a make that sees changes of configurations a moment later."""
+    """Return whether the server is an implementation to which configurations apply with a delay."""
     return bool(api.get("/version").expect(200)["compiler"] != "python")
 
 
 def soon(api: Client, condition: Callable[[], bool], what: str) -> None:
-    """Have a condition met: at once by our server, in a while by another."""
+    """Wait for a condition, which must hold at once on a server of this project."""
     until(condition, what, within=90 if patient(api) else 0)
 
 
 def settled(api: Client, path: str) -> None:
-    """Wait until another server judges by what was stored so far: by something that is stored after it."""
+    """Wait until all objects stored so far apply on another implementation, by storing one more."""
     if not patient(api):
         return
     name = f"settled-{secrets.token_hex(4)}"

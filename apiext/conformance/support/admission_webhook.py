@@ -1,4 +1,4 @@
-"""Knows how to be a webhook: an https server of a test that keeps the reviews it got and answers as it is told."""
+"""An https server of a test that is a webhook: it keeps the reviews that it gets, and answers as configured."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from apiext.conformance.support import tls
 Review = dict[str, Any]
 Exchange = BaseHTTPRequestHandler
 Answer = Callable[[Review], "Review | Raw"]
-"""request part of a review → response part (its uid is filled in), or what to do with the connection."""
+"""Request part of a review → response part (its uid is filled in), or an action on the connection."""
 START_WITHIN = 40.0
 
 
 class Raw:
-    """An answer below the level of reviews: ``act`` has the connection to itself."""
+    """An answer below the level of reviews: ``act`` controls the connection."""
 
     def __init__(self, act: Callable[[Exchange], None]) -> None:
         self.act = act
 
 
 def allow(_: Review) -> Review:
-    """Let it pass."""
+    """Return the answer that allows the request."""
     return {"allowed": True}
 
 
 def deny(message: str = "", **status: Any) -> Answer:
-    """Return the answer of a refusal; ``status`` are fields of its Status."""
+    """Return the answer that denies a request; ``status`` are fields of its Status."""
     result = {**({"message": message} if message else {}), **status}
     return lambda _: {"allowed": False, **({"status": result} if result else {})}
 
@@ -66,12 +66,12 @@ def page(status: int, body: bytes, kind: str = "application/json", **headers: st
 
 
 def document(body: Any) -> Raw:
-    """Return an answer whose whole document is given."""
+    """Return an answer with this whole document."""
     return page(200, json.dumps(body).encode())
 
 
 def reset(exchange: Exchange) -> None:
-    """Break the connection after half an answer."""
+    """Reset the connection after half an answer."""
     exchange.wfile.write(b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"half":')
     exchange.wfile.flush()
     exchange.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -79,12 +79,12 @@ def reset(exchange: Exchange) -> None:
 
 
 def silent(exchange: Exchange) -> None:
-    """Close without a word."""
+    """Close the connection without an answer."""
     exchange.close_connection = True
 
 
 def endless(exchange: Exchange) -> None:
-    """Send chunks until the other side has had enough."""
+    """Send chunks until the client closes the connection."""
     exchange.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
     block = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
     with contextlib.suppress(OSError):
@@ -94,7 +94,7 @@ def endless(exchange: Exchange) -> None:
 
 
 class Webhook:
-    """A running webhook. ``answer`` may be replaced at any time, per path in ``answers``."""
+    """A running webhook; ``answer`` may be replaced at any time, and per path in ``answers``."""
 
     def __init__(self, server: ThreadingHTTPServer, authority: tls.TestAuthority, version: str) -> None:
         self.server = server
@@ -110,7 +110,7 @@ class Webhook:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """Return its port."""
         return int(self.server.server_address[1])
 
     def url(self, path: str = "/") -> str:
@@ -122,16 +122,16 @@ class Webhook:
         return {"url": self.url(path), "caBundle": self.authority.bundle}
 
     def requests(self, path: str | None = None) -> list[Review]:
-        """Return the request parts of the reviews, of one path when it is given."""
+        """Return the request parts of the reviews, of all paths or of one."""
         pairs = list(zip(self.paths, self.reviews, strict=True))
         return [review["request"] for seen, review in pairs if path is None or seen.split("?")[0] == path]
 
     def hang(self, _: Review) -> Raw:
-        """Answer nothing until the test is over."""
+        """Send no answer until the test ends."""
         return Raw(lambda _: (self.released.wait(60), None)[1])
 
     def forget(self) -> None:
-        """Start anew with the reviews and answers."""
+        """Delete all reviews and answers."""
         self.answer, self.answers = allow, {}
         self.reviews.clear()
         self.paths.clear()
@@ -141,7 +141,7 @@ class Webhook:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # head and body leave together
+    wbufsize = -1  # head and body are sent together
     webhook: Webhook
 
     def setup(self) -> None:
@@ -166,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
         page(200, json.dumps(whole).encode()).act(self)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing on stderr."""
+        """Write nothing to stderr."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -174,7 +174,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that broke off is no news."""
+        """Ignore the error of a client that closed the connection."""
 
 
 @contextlib.contextmanager
@@ -186,7 +186,10 @@ def running_webhook(
     plain: bool = False,
     signer: tls.TestAuthority | None = None,
 ) -> Iterator[Webhook]:
-    """Run a webhook on a free port of this machine; ``signer`` signs instead of the authority that clients trust."""
+    """Run a webhook on a free local port.
+
+    ``signer`` signs its certificate instead of the authority that clients trust.
+    """
     authority = tls.authority()
     handler = type("Handler", (_Handler,), {})
     server = _Server(("127.0.0.1", 0), handler)
@@ -207,7 +210,7 @@ def running_webhook(
 
 
 def fixtures(said: Answer = allow) -> tuple[Any, Any]:
-    """Return a module's fixtures: one webhook for all its tests, and the same as each finds it, saying one thing."""
+    """Return a module's fixtures: one webhook for all its tests, and the same, reset for each test."""
 
     @pytest.fixture(scope="module")
     def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
@@ -225,7 +228,7 @@ def fixtures(said: Answer = allow) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def in_another_process(**answers: Answer) -> Iterator[Callable[[str], dict[str, Any]]]:
-    """Run a webhook in a process of its own with an answer per path; yields what makes the clientConfig of a path."""
+    """Run a webhook in a process of its own with an answer per path; yield the function path → clientConfig."""
     ours, theirs = multiprocessing.get_context("fork").Pipe()
     process = multiprocessing.get_context("fork").Process(target=_serve, args=(answers, theirs), daemon=True)
     process.start()

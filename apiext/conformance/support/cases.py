@@ -1,4 +1,4 @@
-"""Knows how tables of cases are kept: YAML lists beside the tests, each row a named case."""
+"""Load tables of cases: YAML lists beside the tests, each row a named case."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import yaml
 
 
 class Case(dict[str, Any]):
-    """One row: its keys are attributes too, a missing one is None."""
+    """One row; its keys are attributes, too, and a missing one is None."""
 
     def __getattr__(self, key: str) -> Any:
         return self.get(key)
 
 
 class Timeless(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML whose dates stay the strings they were written as."""
+    """YAML whose dates stay strings."""
 
 
 Timeless.yaml_implicit_resolvers = {
@@ -32,7 +32,7 @@ def read(path: Path) -> Any:
 
 
 def load(test_file: str, name: str) -> list[Case]:
-    """Return the cases of ``cases/<name>.yaml`` beside a test; a name used twice is an error."""
+    """Return the cases of ``cases/<name>.yaml`` beside a test. Raise an error for a repeated name."""
     path = Path(test_file).parent / "cases" / f"{name.removesuffix('.yaml')}.yaml"
     rows = [Case(row) for row in read(path)]
     names = [row["name"] for row in rows]
@@ -42,5 +42,5 @@ def load(test_file: str, name: str) -> list[Case]:
 
 
 def case_name(case: Mapping[str, Any]) -> str:
-    """Return what pytest shows for a case."""
+    """Return pytest's name of a case."""
     return str(case["name"])

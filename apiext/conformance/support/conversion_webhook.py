@@ -1,4 +1,4 @@
-"""Knows how a webhook converts CronTabs between hostPort and host/port, and in how many ways it may do it wrong."""
+"""Webhooks that convert CronTabs between hostPort and host/port, and webhooks that fail in many ways."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from apiext.conformance.support.admission_webhook import (
 from apiext.conformance.support.definitions import establish, fresh_group
 from apiext.conformance.support.http_client import Client
 
-__all__ = ["Webhook", "fixtures", "running_webhook"]  # for those who only convert
+__all__ = ["Webhook", "fixtures", "running_webhook"]  # the names that tests of conversion need
 
 Convert = Callable[[dict[str, Any], str], dict[str, Any]]
 Spoil = Callable[[list[dict[str, Any]]], Any]
 
-PREFIX = "/conversion"  # of the keys of the server that tests of conversion share
+PREFIX = "/conversion"  # of the key prefix of the server that tests of conversion share
 TEXT = {"type": "string"}
 CRONTAB_SCHEMAS: dict[str, dict[str, Any]] = {
     "v1beta1": {"type": "object", "properties": {"hostPort": TEXT}},
@@ -62,7 +62,7 @@ def renamed(given: dict[str, Any], api_version: str) -> dict[str, Any]:
 
 
 def answer(convert: Convert = crontab) -> Answer:
-    """Return the answer of a webhook that works."""
+    """Return the answer of a webhook that converts."""
 
     def act(request: Review) -> Review:
         wanted = request["desiredAPIVersion"]
@@ -78,7 +78,7 @@ def failed(message: str = "") -> Answer:
 
 
 def spoiled(spoil: Spoil, convert: Convert = crontab, **response: Any) -> Answer:
-    """Return an answer whose objects (changed in place, or returned) and fields are not what they should be."""
+    """Return a conversion whose objects (changed in place, or returned) and fields are invalid."""
 
     def act(request: Review) -> Review:
         found = answer(convert)(request)
@@ -91,7 +91,7 @@ def spoiled(spoil: Spoil, convert: Convert = crontab, **response: Any) -> Answer
 
 
 def slowly(seconds: float, then: Answer) -> Answer:
-    """Return an answer that comes late."""
+    """Return an answer that is delayed."""
 
     def act(request: Review) -> Review | Raw:
         threading.Event().wait(seconds)
@@ -101,7 +101,7 @@ def slowly(seconds: float, then: Answer) -> Answer:
 
 
 def first_metadata(**values: Any) -> Spoil:
-    """Return what changes the metadata of the first object."""
+    """Return the function that changes the metadata of the first object."""
 
     def spoil(objects: list[dict[str, Any]]) -> None:
         objects[0]["metadata"] = {**objects[0]["metadata"], **values}
@@ -110,7 +110,7 @@ def first_metadata(**values: Any) -> Spoil:
 
 
 def first_field(**values: Any) -> Spoil:
-    """Return what changes fields of the first object; None takes one out."""
+    """Return the function that changes fields of the first object; None deletes a field."""
 
     def spoil(objects: list[dict[str, Any]]) -> None:
         for name, value in values.items():
@@ -154,7 +154,7 @@ BROKEN: dict[str, Answer] = {
     "failed": failed("the webhook is tired"),
     "failed without a word": failed(),
 }
-"""Ways to be of no use, by name; each is a clean 500 to who asked."""
+"""Invalid answers of a webhook, by name; the client gets a 500 for each."""
 
 
 def crontab_definition(
@@ -165,7 +165,10 @@ def crontab_definition(
     schemas: dict[str, dict[str, Any]] | None = None,
     **version: Any,
 ) -> dict[str, Any]:
-    """Return the CronTab definition of the documentation, converted by a webhook; ``version`` adds to each version."""
+    """Return the CronTab definition of Kubernetes' documentation with a conversion webhook.
+
+    ``version`` are further fields of each version.
+    """
     versions = [
         {"name": name, "served": True, "storage": name == storage, "schema": {"openAPIV3Schema": schema}, **version}
         for name, schema in (schemas or CRONTAB_SCHEMAS).items()
@@ -185,7 +188,7 @@ def crontab_definition(
 
 
 def conversion(client_config: dict[str, Any], reviews: tuple[str, ...] = ("v1", "v1beta1")) -> dict[str, Any]:
-    """Return ``spec.conversion`` that calls a webhook."""
+    """Return a ``spec.conversion`` that calls a webhook."""
     return {
         "strategy": "Webhook",
         "webhook": {"conversionReviewVersions": list(reviews), "clientConfig": client_config},
@@ -194,18 +197,18 @@ def conversion(client_config: dict[str, Any], reviews: tuple[str, ...] = ("v1", 
 
 @dataclass(frozen=True)
 class CronTabs:
-    """CronTabs of one group on a server, as clients of its versions see them."""
+    """The CronTabs of one group on a server, as clients of its versions see them."""
 
     api: Client
     group: str
 
     def path(self, version: str, name: str = "", namespace: str = "default") -> str:
-        """Return the path of a collection or an object; no namespace means all."""
+        """Return the path of a collection or an object; an empty namespace means all."""
         inside = f"/namespaces/{namespace}" if namespace else ""
         return f"/apis/{self.group}/{version}{inside}/crontabs" + (f"/{name}" if name else "")
 
     def create(self, version: str, name: str, namespace: str = "default", **fields: Any) -> dict[str, Any]:
-        """Create an object in a version; fields beside metadata, whose own are in ``metadata``."""
+        """Create an object in a version; ``fields`` are those beside metadata."""
         metadata = {"name": name, **fields.pop("metadata", {})}
         body = {"apiVersion": f"{self.group}/{version}", "kind": "CronTab", "metadata": metadata, **fields}
         made: dict[str, Any] = self.api.post(self.path(version, "", namespace), body).expect(201)
@@ -218,7 +221,7 @@ class CronTabs:
 
 
 def serve_crontabs(api: Client, hook: Webhook, path: str = "/convert", **definition: Any) -> CronTabs:
-    """Define CronTabs in a fresh group, converted by the webhook, and return them established."""
+    """Define CronTabs in a new group with a conversion webhook; return them established."""
     group = fresh_group()
     establish(api, crontab_definition(group, hook.client_config(path), **definition))
     return CronTabs(api, group)
@@ -226,7 +229,7 @@ def serve_crontabs(api: Client, hook: Webhook, path: str = "/convert", **definit
 
 @contextmanager
 def in_another_process(convert: Convert = renamed) -> Iterator[tuple[dict[str, Any], Callable[[], int]]]:
-    """Run a webhook in a process of its own; yields its clientConfig and what counts the reviews it got."""
+    """Run a webhook in a process of its own; yield its clientConfig, and a function that counts its reviews."""
     ours, theirs = multiprocessing.Pipe()
     with tempfile.TemporaryDirectory() as directory:
         process = multiprocessing.Process(target=_serve, args=(Path(directory), convert, theirs), daemon=True)
@@ -256,5 +259,5 @@ def _serve(directory: Path, convert: Convert, told: Connection) -> None:
 
 
 def reason(message: str) -> str:
-    """Return why an object cannot be converted, without the key and revision that a read names before it."""
+    """Return the reason why an object cannot be converted, without the key and revision that precede it."""
     return re.sub(r"^.*?: object not decodable revision=[0-9]+: ", "", message)

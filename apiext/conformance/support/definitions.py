@@ -1,4 +1,4 @@
-"""Knows small definitions to test with, each in a group of its own so that tests never meet."""
+"""Small definitions for tests, each in a group of its own, so that tests are independent."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SPEC_SCHEMA: dict[str, Any] = {
 
 
 def fresh_group() -> str:
-    """Return an API group that no other test has."""
+    """Return an API group that no other test uses."""
     return f"t{secrets.token_hex(5)}.example.com"
 
 
 def definition(group: str, plural: str = "widgets", *, scope: str = "Namespaced", **version: Any) -> dict[str, Any]:
-    """Return a definition with one version v1; ``version`` adds to it or replaces parts of it."""
+    """Return a definition with one version v1; ``version`` adds or replaces fields of the version."""
     singular = plural.removesuffix("s")
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -61,7 +61,7 @@ def condition(document: dict[str, Any], kind: str) -> dict[str, Any] | None:
 
 
 def is_true(document: dict[str, Any], kind: str) -> bool:
-    """Return whether a condition is there with status True."""
+    """Return whether an object has a condition with status True."""
     found = condition(document, kind)
     return bool(found) and found["status"] == "True"  # type: ignore[index]
 
@@ -79,14 +79,14 @@ def establish(api: Client, wanted: dict[str, Any]) -> dict[str, Any]:
 
     found = until(established, f"{path} is established", within=10)
     listed = [f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1" for version in served]
-    # an aggregator before the server learns of it a moment later
+    # an aggregator serves it before the server does, a moment later
     until(lambda: all(api.get(it).status != 404 for it in listed), f"{path} is served", within=10)
     return found
 
 
 @dataclass(frozen=True)
 class Resource:
-    """A custom resource that is served, and where."""
+    """A custom resource that is served."""
 
     api: Client
     group: str
@@ -96,7 +96,7 @@ class Resource:
     namespaced: bool = True
 
     def path(self, name: str = "", namespace: str | None = "default") -> str:
-        """Return the path of the collection, or of an object; no namespace means all."""
+        """Return the path of the collection, or of an object; None as namespace means all."""
         inside = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         return f"/apis/{self.group}/{self.version}{inside}/{self.plural}" + (f"/{name}" if name else "")
 
@@ -116,7 +116,7 @@ class Resource:
 
 
 def serve(api: Client, plural: str = "widgets", *, scope: str = "Namespaced", **version: Any) -> Resource:
-    """Define a resource in a fresh group and return it established."""
+    """Define a resource in a new group; return it established."""
     wanted = definition(fresh_group(), plural, scope=scope, **version)
     made = establish(api, wanted)
     return Resource(api, made["spec"]["group"], plural, made["spec"]["names"]["kind"], "v1", scope == "Namespaced")

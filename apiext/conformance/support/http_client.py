@@ -1,4 +1,4 @@
-"""Knows plain HTTP: one request, one answer, and watches read line by line."""
+"""A plain HTTP client: one request, one answer, and watches read line by line."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ exchanges: deque[str] = deque(maxlen=3)
 answers: deque[Answer] = deque(maxlen=1)
 """The last answer of this process."""
 absent: set[str] = set()
-"""Paths that were answered 404 in this process since the set was cleared."""
+"""Paths that were answered with 404 in this process since the set was cleared."""
 made: dict[str, None] = {}
-"""Paths of the definitions and namespaces that this process created, in that order."""
+"""Paths of the definitions and namespaces that this process created, in order."""
 _CREATED = re.compile(r"(/apis/apiextensions\.k8s\.io/[a-z0-9]+/customresourcedefinitions|/api/v1/namespaces)(\?|$)")
 attempts = 1
-"""Times that a request is sent while it is a 429 because the server fills its cache, as kube-apiserver does."""
-_SHOWN = 2_000  # characters of a body that a report shows
+"""Times that a request is sent while the answer is the 429 of a server that fills its cache."""
+_SHOWN = 2_000  # characters of a body in a report
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back: status, headers (lower-case names, repeated ones joined by newlines) and the body."""
+    """An answer: status, headers (lower-case names, repeated ones joined by newlines) and the body."""
 
     status: int
     headers: dict[str, str]
@@ -47,17 +47,17 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The body as text."""
+        """Return the body as text."""
         return self.raw.decode("utf-8")
 
     @property
     def json(self) -> Any:
-        """The body as a JSON value."""
+        """Return the body as a JSON value."""
         return json.loads(self.raw)
 
     @property
     def warnings(self) -> list[str]:
-        """The Warning headers."""
+        """Return the Warning headers."""
         return self.headers.get("warning", "").split("\n") if "warning" in self.headers else []
 
     def expect(self, status: int) -> Any:
@@ -67,7 +67,7 @@ class Answer:
 
 
 class Watch:
-    """An open watch; iterating yields its events, closing it hangs up."""
+    """An open watch: iterating yields its events, ``close`` closes the connection."""
 
     def __init__(self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
         self._connection, self._response = connection, response
@@ -79,11 +79,11 @@ class Watch:
             yield json.loads(line)
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the lines as they are, as of server-sent events."""
+        """Yield the raw lines, for example of server-sent events."""
         yield from self._response
 
     def next(self, *kinds: str) -> dict[str, Any]:
-        """Return the next event of one of the kinds (any when none is given); AssertionError at the end."""
+        """Return the next event of one of the kinds, or any event. Raise AssertionError at the end."""
         for event in self:
             if not kinds or event["type"] in kinds:
                 return event
@@ -94,7 +94,7 @@ class Watch:
         return self._response.read()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._response.close()
         self._connection.close()
 
@@ -106,7 +106,10 @@ class Watch:
 
 
 class Client:
-    """A client of one server; each call is a connection of its own, so that threads may share a client."""
+    """A client of one server.
+
+    Each call has a connection of its own, so threads may share a client.
+    """
 
     def __init__(self, url: str, headers: Mapping[str, str] | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.url = url.rstrip("/")
@@ -116,17 +119,17 @@ class Client:
 
     @property
     def fields(self) -> bytes:
-        """The header fields that each request carries, as lines of a request that a test writes itself."""
+        """Return the header fields of each request, as lines for a request that a test writes itself."""
         return "".join(f"{name}: {value}\r\n" for name, value in self.headers.items()).encode()
 
     def dial(self, timeout: float = 10.0) -> socket.socket:
-        """Return a connection on which a test sends bytes of its own; inside TLS where the server has that."""
+        """Return a connection for raw bytes; inside TLS if the server uses it."""
         port = self._parts.port or (443 if self.tls else 80)
         line = socket.create_connection((self._parts.hostname or "", port), timeout)
         return self.tls.wrap_socket(line, server_hostname=self._parts.hostname) if self.tls else line
 
     def connect(self, timeout: float) -> http.client.HTTPConnection:
-        """Return a connection for several requests; none is sent yet."""
+        """Return a connection for several requests."""
         host, port = self._parts.hostname or "127.0.0.1", self._parts.port
         if self._parts.scheme == "https":
             return http.client.HTTPSConnection(host, port, timeout=timeout, context=self.tls)
@@ -168,7 +171,7 @@ class Client:
         timeout: float = 30.0,
         **query: Any,
     ) -> Answer:
-        """Send one request; a body that is not bytes or text is sent as JSON."""
+        """Send one request; a body that is not bytes or str is sent as JSON."""
         for _ in range(attempts):
             answer = self._once(method, path, body, headers or {}, timeout, query)
             if answer.status != 429 or b"storage is (re)initializing" not in answer.raw:
@@ -191,32 +194,32 @@ class Client:
             connection.close()
 
     def get(self, path: str, headers: Mapping[str, str] | None = None, **query: Any) -> Answer:
-        """GET."""
+        """Send a GET."""
         return self.request("GET", path, headers=headers, **query)
 
     def post(self, path: str, body: Any, headers: Mapping[str, str] | None = None, **query: Any) -> Answer:
-        """POST."""
+        """Send a POST."""
         return self.request("POST", path, body, headers, **query)
 
     def put(self, path: str, body: Any, headers: Mapping[str, str] | None = None, **query: Any) -> Answer:
-        """PUT."""
+        """Send a PUT."""
         return self.request("PUT", path, body, headers, **query)
 
     def patch(self, path: str, body: Any, kind: str = MERGE, **query: Any) -> Answer:
-        """PATCH with a media type."""
+        """Send a PATCH with a media type."""
         return self.request("PATCH", path, body, {"Content-Type": kind}, **query)
 
     def delete(self, path: str, body: Any = None, **query: Any) -> Answer:
-        """DELETE."""
+        """Send a DELETE."""
         return self.request("DELETE", path, body, **query)
 
     def watch(self, path: str, timeout: float = 30.0, headers: Mapping[str, str] | None = None, **query: Any) -> Watch:
-        """Open a watch; reading it fails after ``timeout`` seconds of silence."""
+        """Open a watch; reading fails after ``timeout`` seconds without data."""
         return Watch(*self._send("GET", path, None, headers or {}, timeout, {"watch": "true", **query}))
 
 
 def _note_created(method: str, path: str, query: Mapping[str, object], answer: Answer) -> None:
-    """Note a definition or namespace that an answer shows to be created."""
+    """Record the path of a definition or namespace that a request created."""
     found = _CREATED.match(path) if method == "POST" and answer.status == 201 else None
     if not found or "dryRun" in query or "dryRun" in path:
         return

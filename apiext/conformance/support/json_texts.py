@@ -1,4 +1,4 @@
-"""Tells JSON values apart that Python's == takes for one: 1, 1.0 and true."""
+"""Distinguish JSON values that are equal in Python: 1, 1.0 and true."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any
 
 
 def text(value: Any) -> str:
-    """Return the JSON text of a value, its members sorted: two that are the same have one text."""
+    """Return the JSON text of a value with sorted fields; equal values have equal texts."""
     return json.dumps(value, sort_keys=True)

@@ -1,4 +1,4 @@
-"""The server under test: where it is, and how a client is let in."""
+"""The server under test: its URL and credentials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True)
 class Target:
-    """A running server; ``headers`` hold a token, ``tls`` verifies an https server."""
+    """A running server; ``headers`` contain a token, ``tls`` verifies an https server."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -28,15 +28,15 @@ class Target:
 
     @property
     def is_local(self) -> bool:
-        """Whether the server runs on this machine, so that it reaches a webhook on a loopback address."""
+        """Return whether the server runs on this machine, so that it reaches a webhook on a loopback address."""
         return urlsplit(self.url).hostname in LOOPBACK
 
     @cached_property
     def version(self) -> Mapping[str, Any]:
-        """What /version says, empty where the server has none."""
+        """Return the answer of /version, empty if the server has none."""
         answer = self.client().get("/version")
         return answer.json if answer.status == 200 else {}
 
     def serves(self, path: str) -> bool:
-        """Tell whether the server answers a GET of a path with 200."""
+        """Return whether the server answers a GET of a path with 200."""
         return self.client().get(path).status == 200

@@ -1,4 +1,4 @@
-"""Knows how a test waits: for a condition, with a bound, never for a time; and what is late by the clock."""
+"""Wait for a condition up to a limit, never for a fixed time; and check that something was fast enough."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Found = TypeVar("Found")
-PATIENCE = 30.0  # seconds after which what did not come never comes
+PATIENCE = 30.0  # seconds after which a condition counts as never true
 
-_ROUNDS = 400_000  # of a loop
-_QUIET = 0.02  # seconds that they take on a machine that the limits are from
+_ROUNDS = 400_000  # iterations of a loop
+_QUIET = 0.02  # seconds that they take on the machine for which the limits are set
 
 _never = threading.Event()
 
 
 class TooLate(AssertionError):
-    """What was wanted came, but late by the clock: such a test is run once more (docs/decisions/0028)."""
+    """The condition became true, but too late: such a test is run once more (docs/decisions/0028)."""
 
 
 def until(condition: Callable[[], Found | None], what: str, within: float = PATIENCE, every: float = 0.02) -> Found:
-    """Return the first true value of ``condition``; ``within`` 0 seconds means: of the first look.
+    """Return the first true value of ``condition``; ``within`` 0 means that it must be true at once.
 
-    TooLate when it takes more seconds, AssertionError when there is none with all PATIENCE either.
+    Raise TooLate if it takes more than ``within`` seconds, and AssertionError if it is not true after PATIENCE either.
     """
     began = time.monotonic()
     if found := condition():
@@ -38,7 +38,7 @@ def until(condition: Callable[[], Found | None], what: str, within: float = PATI
 
 
 def patient(condition: Callable[[], bool], seconds: float) -> bool:
-    """Return whether ``condition`` becomes true within ``seconds``, of which a busy machine has more."""
+    """Return whether ``condition`` becomes true within ``seconds``, which are more on a busy machine."""
     end = time.monotonic() + seconds * busy()
     while not condition():
         if time.monotonic() > end:
@@ -48,23 +48,23 @@ def patient(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def prompt(took: float, limit: float, what: str = "it") -> None:
-    """Raise TooLate when ``took`` seconds are more than the ``limit`` on a machine as busy and as slow as this one."""
+    """Raise TooLate if ``took`` exceeds the ``limit`` in seconds, scaled to a busy and slow machine."""
     if took > limit and took > limit * (crowd := busy() * slow()):
         raise TooLate(f"{what}: {took:.3f} s, the limit is {limit:g} s x {crowd:.1f} for the busy machine")
 
 
 def pause(seconds: float) -> None:
-    """Let time pass where time itself is the matter (a kill at a random moment, a recorded pause)."""
+    """Sleep, where time itself is tested (a kill at a random moment, a recorded pause)."""
     _never.wait(seconds)
 
 
 def busy() -> float:
-    """Return how many programs want each processor, at least 1: what takes long on a busy machine is not slow."""
+    """Return the number of programs per processor that want to run, at least 1."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def slow() -> float:
-    """Return how many times longer a loop computes here and now than where the limits are from, at least 1."""
+    """Return the factor by which a loop is slower here and now than on the machine of the limits, at least 1."""
     began, total = time.thread_time(), 0
     for number in range(_ROUNDS):
         total += number & 7

@@ -410,8 +410,9 @@ class Application:
         converter: Converter,
         authorizer: Authorizer,
     ) -> Chain:
-        posters, several = self._posters(webhooks), self._config.worker is not None
-        return judges.chain(live, store, posters, converter, authorizer, self._config.admission, several=several)
+        posters, config = self._posters(webhooks), self._config.admission
+        several = self._config.worker is not None
+        return admission_plugins.chain(live, store, posters, converter, authorizer, config, several=several)
 
     def _posters(self, client: Client) -> Callable[[str], Poster]:
         """Return what tells who calls webhooks for an admission plug-in."""

@@ -118,7 +118,7 @@ class Attributes(Struct):
         if self.told is None:
             return None
         found = self.told.document()
-        # upstream: for patches, too
+        # upstream: patches have update options, too
         return found if self.operation == "DELETE" else {**found, "kind": f"{self.operation.capitalize()}Options"}
 
     @property

@@ -77,7 +77,7 @@ def response_of(raw: bytes, version: str, uid: str, *, mutating: bool) -> Respon
     if given is None:
         raise BadReview("webhook response was absent")
     patch, patch_type = _patch(given.get("patch")), given.get("patchType")
-    if version == "v1":  # upstream: v1beta1 answers are not checked
+    if version == "v1":  # upstream: uid and kind of v1beta1 answers are not validated
         _check(document, given, uid)
         (_check_mutating if mutating else _check_validating)(patch, patch_type)
     else:

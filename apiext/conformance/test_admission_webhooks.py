@@ -416,7 +416,7 @@ def test_the_clean_up_of_a_definition_asks_nobody(api: Client, hook: Webhook, wi
 
 @pytest.mark.rows("ADM-009")
 def test_the_older_review_is_spoken(api: Client, hook: Webhook, widgets: Resource) -> None:
-    """Uid and kind of v1beta1 answers are not validated."""
+    """Upstream: uid and kind of v1beta1 answers are not validated."""
     hook.answer = patch({"op": "add", "path": "/spec/size", "value": 4}, uid="whatever")
     old = webhook("m", hook.client_config(), rule(widgets), admissionReviewVersions=["v0", "v1beta1", "v1"])
     with configured(api, MUTATING, old):

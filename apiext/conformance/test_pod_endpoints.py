@@ -1,4 +1,4 @@
-"""What is below pods, nodes and services: logs, bindings, evictions, resizes, and connections that are refused."""
+"""Subresources of pods, nodes and services: logs, bindings, evictions, resizes, and refused connections."""
 
 from __future__ import annotations
 

@@ -275,7 +275,10 @@ class Publisher:
     async def _v2(self, exchange: Exchange, catalog: Catalog) -> Reply:
         """Answer ``/openapi/v2``: JSON, or protobuf for kubectl; 406 for anything else (OAS-001)."""
         form = _form(exchange.accept, _FORMS["v2"])
-        varies = [("Vary", "Accept-Encoding"), ("Vary", "Accept")]  # upstream: its compressor sets this for any answer
+        varies = [
+            ("Vary", "Accept-Encoding"),
+            ("Vary", "Accept"),
+        ]  # upstream: its compressor adds the header to any answer
         if not form:
             return Reply(406, "", (), varies)
         from apiext.discovery import openapi_v2

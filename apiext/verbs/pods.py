@@ -24,7 +24,7 @@ from apiext.turn import Turn
 from apiext.verbs import delete as deletes
 from apiext.verbs import identity, read, threads, write
 from apiext.verbs.call import Call, Outcome, Verbs
-from apiext.verbs.commit import Decision, Put, Unconfirmed, commit, known
+from apiext.verbs.commit import Decision, Put, Unconfirmed, cached_state, commit
 from apiext.verbs.errors import invalid_object
 from apiext.verbs.objects import absent, collection_of
 
@@ -340,7 +340,7 @@ async def _change(verbs: Verbs, call: Call, change: Change, *, dry_run: bool) ->
     async def renew(_: GuardChanged | None) -> None:
         """No definition decides about a pod."""
 
-    return await commit(verbs, call, partial(known, verbs, call), decide, renew)
+    return await commit(verbs, call, partial(cached_state, verbs, call), decide, renew)
 
 
 def _set_condition(found: Document, condition: View, now: str, *, probed: bool = True) -> None:

@@ -42,7 +42,7 @@ def _expressions(new: View, spec: View, before: View) -> Iterator[FieldError]:
         yield from _validation_errors(validation, f"spec.validations[{index}]", spec, known, variables)
     if len(annotations) > MOST_ANNOTATIONS:
         text = f"must not have more than {MOST_ANNOTATIONS} auditAnnotations"
-        # upstream: the internal type's names
+        # upstream: the names of the internal type
         shown = [{"Key": it.get("key", ""), "ValueExpression": it.get("valueExpression", "")} for it in annotations]
         yield invalid("spec.auditAnnotations", shown, text)
     keys: set[str] = set()

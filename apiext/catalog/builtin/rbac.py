@@ -109,7 +109,7 @@ def _binding(new: View, old: View | None, kinds: Sequence[str], *, namespaced: b
     for index, subject in enumerate(subjects):
         errors += _subject(subject, f"subjects[{index}]", namespaced=namespaced)
     if old is not None and reference != (old.get("roleRef") or {}):
-        shown = {"APIGroup": group, "Kind": kind, "Name": name}  # upstream: the internal type's names
+        shown = {"APIGroup": group, "Kind": kind, "Name": name}  # upstream: the names of the internal type
         errors.append(invalid("roleRef", shown, "field is immutable"))
     # upstream: declared errors come after all other ones
     errors += (required(f"subjects[{index}].name") for index, it in enumerate(subjects) if not it.get("name"))

@@ -213,7 +213,7 @@ def _merge_type(definition: CustomResourceDefinition, source: Callable[[], View 
             from apiext.schema.rules_of_structure import is_structural  # few definitions are doubtful (decision 36)
 
             if not is_structural(schema):
-                schema = None  # upstream: as without a schema
+                schema = None  # upstream: like no schema
         return merge_type(schema, preserve_unknown_fields=preserve)
 
     return lazily(made)

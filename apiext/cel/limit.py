@@ -1,19 +1,19 @@
-"""The limit of an evaluation: its highest cost, and the most elements that it touches."""
+"""The limit of an evaluation: its maximal cost, and the maximal number of elements that it touches."""
 
 from apiext.cel import effort
 from apiext.cel.effort import CANCELLED, INTERRUPTED, Cancelled
 
-PER_CALL_LIMIT = 1_000_000  # units of one evaluation (CEL-011)
-INTERPRETED = 20  # times that a step takes longer when it is interpreted
-ELEMENT = 3  # units of a brief evaluation that an element counts for
+PER_CALL_LIMIT = 1_000_000  # cost units of one evaluation (CEL-011)
+INTERPRETED = 20  # factor by which interpreting a step is slower
+ELEMENT = 3  # cost units of a brief evaluation for one element
 
 
 class Limit:
-    """The most that an evaluation may cost; another thread may cancel it.
+    """The maximal cost of an evaluation; another thread may cancel it.
 
-    ``brief`` limits stand for time: a step that is interpreted counts more. ``effort`` are the elements that the
-    evaluation may touch; ``time`` are those that would have taken as long as what evaluations did beside, so far, and
-    ``longest`` is the most of these, unless the limit is brief.
+    A ``brief`` limit stands for time, so interpreted steps count more. ``effort`` is the number of elements that the
+    evaluation may touch. ``time`` is the work without allocation so far, in elements, and ``longest`` its maximum,
+    unless the limit is brief.
     """
 
     __slots__ = ("brief", "cancelled", "effort", "longest", "most", "time")
@@ -29,7 +29,7 @@ class Limit:
         self.time = 0
 
     def interpreted(self) -> "Limit":
-        """Return the limit of steps that are interpreted; the evaluation began under this one."""
+        """Return the limit for interpreted steps of an evaluation under this limit."""
         return Limit(self.most // INTERPRETED) if self.brief else self
 
     def begin(self) -> None:
@@ -43,14 +43,14 @@ class Limit:
         return quick if quick < self.effort else self.effort
 
     def touched(self) -> int:
-        """Return how many elements the evaluation of this thread that began last under this limit has touched."""
+        """Return the elements that this thread's last evaluation under this limit has touched."""
         return max(0, min(self.effort, self._elements() - effort.left()))
 
     def cancel(self) -> None:
-        """End evaluations under this limit at their next turn."""
+        """Stop evaluations under this limit at their next check."""
         self.cancelled = True
         self.most = -1
 
     def reached(self) -> Cancelled:
-        """Return what ends an evaluation."""
+        """Return the exception that ends an evaluation."""
         return Cancelled(INTERRUPTED if self.cancelled else CANCELLED)

@@ -92,4 +92,4 @@ def _written(types: Types, name: str, told: Mapping[str, Any]) -> Type:
         return _struct(types, name)
     if name == "ObjectMeta":
         return OBJECT_META
-    return convert(types.shape(name))
+    return ATOMIC if name == "json" else convert(types.shape(name))

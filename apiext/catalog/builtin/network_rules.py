@@ -1,12 +1,15 @@
 """Validation of ingresses and network policies (upstream: apis/networking/validation)."""
 
+import re
 from collections.abc import Iterator
 from ipaddress import ip_address
 
+from apiext.catalog.builtin.ips import address_errors, network_errors, special_errors
 from apiext.catalog.builtin.requirements import selector_errors
 from apiext.documents.document import View
+from apiext.documents.equality import same
 from apiext.meta import syntax
-from apiext.meta.fields import Errors, FieldError, invalid, not_supported, required
+from apiext.meta.fields import Errors, FieldError, child, duplicate, forbidden, invalid, item, not_supported, required
 
 _PORT_RANGE = "must be between 1 and 65535, inclusive"
 _FORBIDDEN_PARTS = ("//", "/./", "/../", "%2f", "%2F")
@@ -135,9 +138,28 @@ def _policy_port(port: View, path: str) -> Iterator[FieldError]:
         yield not_supported(f"{path}.protocol", port["protocol"], protocols)
     number = port.get("port")
     if isinstance(number, str):
+        yield from _end_port(port, path)
         yield from (invalid(f"{path}.port", number, fault) for fault in syntax.port_name(number))
-    elif number is not None and not 1 <= number <= 65535:
+        return
+    if number is not None and not 1 <= number <= 65535:
         yield invalid(f"{path}.port", number, _PORT_RANGE)
+    yield from _end_port(port, path)
+
+
+def _end_port(port: View, path: str) -> Iterator[FieldError]:
+    number, end = port.get("port"), port.get("endPort")
+    if end is None:
+        return
+    path = f"{path}.endPort"
+    if isinstance(number, str):
+        yield invalid(path, end, "may not be specified when `port` is non-numeric")
+    elif number is None:
+        yield invalid(path, end, "may not be specified when `port` is not specified")
+    else:
+        if end < number:
+            yield invalid(path, end, "must be greater than or equal to `port`")
+        if not 1 <= end <= 65535:
+            yield invalid(path, end, _PORT_RANGE)
 
 
 def _peer(peer: View, path: str) -> Iterator[FieldError]:
@@ -145,5 +167,202 @@ def _peer(peer: View, path: str) -> Iterator[FieldError]:
     for name in given:
         if name != "ipBlock":
             yield from selector_errors(peer[name], f"{path}.{name}")
+    if peer.get("ipBlock") is not None:
+        yield from _block(peer["ipBlock"], f"{path}.ipBlock")
+    if peer.get("ipBlock") is not None and len(given) > 1:
+        yield forbidden(path, "may not specify both ipBlock and another peer")
     if not given:
         yield required(path, "must specify a peer")
+
+
+def _block(block: View, path: str) -> Iterator[FieldError]:
+    cidr = block.get("cidr") or ""
+    if not cidr:
+        yield required(f"{path}.cidr")
+        return
+    yield from network_errors(f"{path}.cidr", cidr, ())
+    for index, one in enumerate(block.get("except") or ()):
+        yield from network_errors(f"{path}.except[{index}]", one, ())
+
+
+# --- classes ---
+
+_HTTP_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
+
+
+def path_errors(path: str, value: str) -> Iterator[FieldError]:
+    """Yield the validation errors of a path with a domain before it, such as ``example.com/controller``."""
+    if not value:
+        yield required(path)
+        return
+    domain, slash, rest = value.partition("/")
+    if not domain or not slash or not rest:
+        yield invalid(path, value, 'must be a domain-prefixed path (such as "acme.io/foo")')
+        return
+    yield from (invalid(path, domain, fault) for fault in syntax.dns1123_subdomain(domain))
+    if not _HTTP_PATH.fullmatch(rest):
+        text = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')"
+        yield invalid(path, rest, text)
+
+
+def validate_ingress_class(new: View, old: View | None) -> list[FieldError]:
+    """Return the validation errors of an ingress class, besides the immutable controller."""
+    spec = new.get("spec") or {}
+    errors = Errors(path_errors("spec.controller", spec.get("controller") or ""))
+    parameters, path = spec.get("parameters"), "spec.parameters"
+    if parameters is None:
+        return errors
+    group = parameters.get("apiGroup")
+    if group is not None:
+        errors += (invalid(child(path, "apiGroup"), group, fault) for fault in syntax.dns1123_subdomain(group))
+    for name in ("kind", "name"):
+        value = parameters.get(name) or ""
+        errors += (invalid(child(path, name), value, fault) for fault in syntax.path_segment(value) if value)
+    scope, namespace = parameters.get("scope"), parameters.get("namespace")
+    if scope is None:
+        errors.append(required(child(path, "scope")))
+    elif scope not in ("Cluster", "Namespace"):
+        errors.append(not_supported(child(path, "scope"), scope, ("Cluster", "Namespace")))
+    elif scope == "Cluster" and namespace is not None:
+        errors.append(forbidden(child(path, "namespace"), "`parameters.scope` is set to 'Cluster'"))
+    elif scope == "Namespace" and namespace is None:
+        errors.append(required(child(path, "namespace"), "`parameters.scope` is set to 'Namespace'"))
+    elif scope == "Namespace":
+        errors += (invalid(child(path, "namespace"), namespace, fault) for fault in syntax.dns1123_label(namespace))
+    errors += (required(child(path, name)) for name in ("kind", "name") if not parameters.get(name))
+    return errors
+
+
+# --- endpoints ---
+
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
+
+
+def validate_endpoints(new: View, old: View | None) -> list[FieldError]:
+    """Return the validation errors of endpoints; an update keeps subsets that it does not change."""
+    errors = Errors()
+    if old is not None and same(new.get("subsets"), old.get("subsets")):
+        return errors
+    for index, subset in enumerate(new.get("subsets") or ()):
+        path, ports = item("subsets", index), subset.get("ports") or ()
+        if not subset.get("addresses") and not subset.get("notReadyAddresses"):
+            errors.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
+        for part in ("addresses", "notReadyAddresses"):
+            for place, one in enumerate(subset.get(part) or ()):
+                errors += _address(one, item(child(path, part), place))
+        for place, port in enumerate(ports):
+            errors += _endpoint_port(port, item(child(path, "ports"), place), named=len(ports) > 1)
+    return errors
+
+
+def _address(one: View, path: str) -> Iterator[FieldError]:
+    address, hostname, node = one.get("ip") or "", one.get("hostname"), one.get("nodeName")
+    yield from address_errors(child(path, "ip"), address, ())
+    if hostname:
+        yield from (invalid(child(path, "hostname"), hostname, fault) for fault in syntax.dns1123_label(hostname))
+    if node is not None:
+        yield from (invalid(child(path, "nodeName"), node, fault) for fault in syntax.dns1123_subdomain(node))
+    yield from special_errors(child(path, "ip"), address)
+
+
+def _endpoint_port(port: View, path: str, *, named: bool) -> Iterator[FieldError]:
+    name, number = port.get("name") or "", port.get("port") or 0
+    if name:
+        yield from (invalid(child(path, "name"), name, fault) for fault in syntax.dns1123_label(name))
+    elif named:
+        yield required(child(path, "name"))
+    if not 1 <= number <= 65535:
+        yield invalid(child(path, "port"), number, _PORT_RANGE)
+    yield from _protocol(port, path)
+
+
+def _protocol(port: View, path: str) -> Iterator[FieldError]:
+    protocol, application = port.get("protocol") or "", port.get("appProtocol")
+    if not protocol:
+        yield required(child(path, "protocol"))
+    elif protocol not in _PROTOCOLS:
+        yield not_supported(child(path, "protocol"), protocol, _PROTOCOLS)
+    if application is not None:
+        at = child(path, "appProtocol")
+        yield from (invalid(at, application, fault) for fault in syntax.qualified_name(application))
+
+
+def validate_endpoint_slice(new: View, old: View | None) -> list[FieldError]:
+    """Return the validation errors of an endpoint slice; an update keeps endpoints that it does not change."""
+    errors = Errors()
+    names: set[str] = set()
+    for index, port in enumerate(new.get("ports") or ()):
+        path, name = item("ports", index), port.get("name") or ""
+        if name:
+            errors += (invalid(child(path, "name"), name, fault) for fault in syntax.dns1123_label(name))
+        if name in names:
+            errors.append(duplicate(child(path, "name"), name))
+        names.add(name)
+        errors += _protocol(port, path)
+    if old is not None and same(new.get("endpoints"), old.get("endpoints")):
+        return errors
+    for index, one in enumerate(new.get("endpoints") or ()):
+        errors += _endpoint(one, new.get("addressType") or "", item("endpoints", index))
+    return errors
+
+
+def _endpoint(one: View, kind: str, path: str) -> Iterator[FieldError]:
+    at_all, addresses = child(path, "addresses"), one.get("addresses") or ()
+    if not addresses:
+        yield required(at_all)
+    for index, address in enumerate(addresses):
+        yield from _typed_address(address, kind, at_all, item(at_all, index))
+    node, hostname = one.get("nodeName"), one.get("hostname")
+    if node is not None:
+        yield from (invalid(child(path, "nodeName"), node, fault) for fault in syntax.dns1123_subdomain(node))
+    if hostname is not None:
+        yield from (invalid(child(path, "hostname"), hostname, fault) for fault in syntax.dns1123_label(hostname))
+
+
+def _typed_address(address: str, kind: str, at_all: str, path: str) -> Iterator[FieldError]:
+    if kind not in ("IPv4", "IPv6"):
+        return
+    faults = list(address_errors(path, address, ()))
+    if faults:
+        yield from faults
+        return
+    if (":" in address) is (kind == "IPv4"):
+        yield invalid(at_all, address, f"must be an {kind} address")
+    yield from special_errors(path, address)
+
+
+# --- services of other servers ---
+
+
+def validate_api_service(new: View, old: View | None) -> list[FieldError]:
+    """Return the validation errors of an APIService, whose name is ``<version>.<group>``."""
+    errors = Errors()
+    spec, name = new.get("spec") or {}, (new.get("metadata") or {}).get("name") or ""
+    group, version, service = spec.get("group") or "", spec.get("version") or "", spec.get("service")
+    wanted = f"{version}.{group}"
+    if name != wanted:
+        errors.append(invalid("metadata.name", name, f'must be `spec.version+"."+spec.group`: "{wanted}"'))
+    if not group and version != "v1":
+        errors.append(required("spec.group", "only v1 may have an empty group and it better be legacy kube"))
+    if group:
+        errors += (invalid("spec.group", group, fault) for fault in syntax.dns1123_subdomain(group))
+    errors += (invalid("spec.version", version, fault) for fault in syntax.dns1035_label(version))
+    for field, most in (("groupPriorityMinimum", 20000), ("versionPriority", 1000)):
+        value = spec.get(field) or 0
+        if not 0 < value <= most:
+            errors.append(invalid(f"spec.{field}", value, f"must be positive and less than {most}"))
+    insecure, bundle = spec.get("insecureSkipTLSVerify"), spec.get("caBundle")
+    if service is None:
+        if bundle:
+            errors.append(invalid("spec.caBundle", bundle, "local APIServices may not have a caBundle"))
+        if insecure:
+            text = "local APIServices may not have insecureSkipTLSVerify"
+            errors.append(invalid("spec.insecureSkipTLSVerify", True, text))
+        return errors
+    errors += (required(f"spec.service.{field}") for field in ("namespace", "name") if not service.get(field))
+    port = service.get("port")
+    if port is None or not 1 <= port <= 65535:
+        errors.append(invalid("spec.service.port", port or 0, f"port is not valid: {_PORT_RANGE}"))
+    if insecure and bundle:
+        errors.append(invalid("spec.insecureSkipTLSVerify", True, "may not be true if caBundle is present"))
+    return errors

@@ -22,6 +22,7 @@ from apiext.meta.fields import (
 
 MAX_INT32 = 2**31 - 1
 _PORT_RANGE = "must be between 1 and 65535, inclusive"
+_RESTARTS = ("Always", "Never", "OnFailure")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
@@ -147,6 +148,19 @@ def _env(variables: Sequence[View], path: str) -> Iterator[FieldError]:
                 yield from (invalid(child(child(at, name), "key"), key, fault) for fault in config_key(key))
 
 
+def _env_from(sources: Sequence[View], path: str) -> Iterator[FieldError]:
+    for index, source in enumerate(sources):
+        at = item(path, index)
+        given = [name for name in ("configMapRef", "secretRef") if source.get(name) is not None]
+        for name in given:
+            if not source[name].get("name"):
+                yield required(child(child(at, name), "name"))
+        if not given:
+            yield invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")
+        elif len(given) > 1:
+            yield invalid(path, "", "may not have more than one field specified at a time")
+
+
 def _probe(probe: View | None, path: str) -> Iterator[FieldError]:
     if probe is None:
         return
@@ -215,6 +229,7 @@ def _container(container: View, volumes: Mapping[str, View], path: str) -> Itera
         yield not_supported(child(path, "terminationMessagePolicy"), policy, ("File", "FallbackToLogsOnError"))
     yield from _ports(container.get("ports") or (), child(path, "ports"))
     yield from _env(container.get("env") or (), child(path, "env"))
+    yield from _env_from(container.get("envFrom") or (), child(path, "envFrom"))
     yield from _mounts(container, volumes, child(path, "volumeMounts"))
     pull = container.get("imagePullPolicy")
     if pull not in ("Always", "IfNotPresent", "Never"):
@@ -234,6 +249,11 @@ def _containers(spec: View, volumes: Mapping[str, View], path: str) -> Iterator[
             yield duplicate(child(at, "name"), name)
         names.add(name)
         yield from _running(one, at)
+        policy = one.get("restartPolicy")
+        if policy is None and one.get("restartPolicyRules"):
+            yield required(child(at, "restartPolicy"), "must specify restartPolicy when restart rules are used")
+        elif policy is not None and policy not in _RESTARTS:
+            yield not_supported(child(at, "restartPolicy"), policy, _RESTARTS)
     if containers:
         yield from _host_ports(containers, at_all)
     at_all = child(path, "initContainers")
@@ -310,6 +330,9 @@ def _settings(spec: View, path: str) -> Iterator[FieldError]:
         value = spec.get(name) or ""
         if value:
             yield from (invalid(child(path, name), value, fault) for fault in syntax.dns1123_subdomain(value))
+    yield from toleration_errors(spec.get("tolerations") or (), child(path, "tolerations"))
+    if dns == "None" and spec.get("dnsConfig") is None:
+        yield required(child(path, "dnsConfig"), "must provide `dnsConfig` when `dnsPolicy` is None")
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= MAX_INT32:
         text = f"must be between 1 and {MAX_INT32}, inclusive"
@@ -323,6 +346,34 @@ def _settings(spec: View, path: str) -> Iterator[FieldError]:
             yield from (invalid(child(path, name), spec[name], fault) for fault in faults)
 
 
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def toleration_errors(tolerations: Sequence[View], path: str) -> Iterator[FieldError]:
+    """Yield the validation errors of tolerations."""
+    for index, one in enumerate(tolerations):
+        at, key, value = item(path, index), one.get("key") or "", one.get("value") or ""
+        operator, effect = one.get("operator") or "", one.get("effect") or ""
+        if key:
+            yield from (invalid(child(at, "key"), key, fault) for fault in syntax.qualified_name(key))
+        elif operator != "Exists":
+            text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+            yield invalid(child(at, "operator"), operator, text)
+        if one.get("tolerationSeconds") is not None and effect != "NoExecute":
+            text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+            yield invalid(child(at, "effect"), effect, text)
+        if operator in ("Equal", ""):
+            faults = syntax.label_value(value)
+            if faults:
+                yield invalid(child(at, "operator"), value, ";".join(faults))
+        elif operator == "Exists" and value:
+            yield invalid(child(at, "operator"), value, "value must be empty when `operator` is 'Exists'")
+        elif operator not in ("Exists", "Gt", "Lt"):
+            yield not_supported(child(at, "operator"), operator, ("Equal", "Exists"))
+        if effect and effect not in _EFFECTS:
+            yield not_supported(child(at, "effect"), effect, _EFFECTS)
+
+
 def template_errors(template: View, path: str) -> list[FieldError]:
     """Return the validation errors of the template of a pod."""
     errors: list[FieldError] = []
@@ -331,6 +382,9 @@ def template_errors(template: View, path: str) -> list[FieldError]:
         at = child(path, "labels")
         errors += (invalid(at, key, fault) for fault in syntax.qualified_name(key))
         errors += (invalid(at, value, fault) for fault in syntax.label_value(value))
+    for key in sorted((template.get("metadata") or {}).get("annotations") or {}):
+        at = child(path, "annotations")
+        errors += (invalid(at, key, fault) for fault in syntax.qualified_name(key.lower()))
     spec = template.get("spec") or {}
     errors += spec_errors(spec, child(path, "spec"))
     if spec.get("ephemeralContainers"):

@@ -5,11 +5,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from apiext.catalog.builtin import pod_rules
+from apiext.catalog.builtin.ips import network_errors
 from apiext.catalog.builtin.pod_rules import at_least_zero, template_errors
 from apiext.catalog.builtin.requirements import selector_errors
 from apiext.documents.document import View
 from apiext.documents.equality import same
-from apiext.meta.fields import Errors, FieldError, forbidden, invalid, not_supported, required
+from apiext.meta import syntax
+from apiext.meta.fields import Errors, FieldError, duplicate, forbidden, invalid, not_supported, required
 from apiext.meta.selectors import LabelSelector, SelectorError
 
 _IMMUTABLE = "field is immutable"
@@ -158,7 +160,12 @@ def validate_stateful_set(new: View, old: View | None) -> list[FieldError]:
     policy = spec.get("podManagementPolicy")
     if policy not in ("OrderedReady", "Parallel"):
         errors.append(invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'"))
+    for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
+        errors += claim_errors(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
     errors += _counts(spec, "replicas", "minReadySeconds")
+    service = spec.get("serviceName") or ""
+    if service and (old is None or (old.get("spec") or {}).get("serviceName") != service):
+        errors += (invalid("spec.serviceName", service, fault) for fault in syntax.dns1123_label(service))
     found, selector = _selector(spec, "statefulset")
     errors += found
     template: View = spec.get("template") or {}
@@ -215,7 +222,7 @@ def _job(spec: View, path: str) -> Iterator[FieldError]:
         yield from at_least_zero(spec.get(name), f"{path}.{name}")
     mode = spec.get("completionMode")
     if mode is not None and mode not in ("NonIndexed", "Indexed"):
-        yield not_supported(f"{path}.completionMode", mode, ("Indexed", "NonIndexed"))
+        yield not_supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed"))
     if mode == "Indexed" and spec.get("completions") is None:
         yield required(f"{path}.completions", "when completion mode is Indexed")
     template: View = spec.get("template") or {}
@@ -271,7 +278,7 @@ def _parts(schedule: str) -> list[str]:
 def validate_cron_job(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of a cron job."""
     spec: View = new.get("spec") or {}
-    errors = Errors(_job((spec.get("jobTemplate") or {}).get("spec") or {}, "spec.jobTemplate.spec"))
+    errors = Errors()
     schedule = spec.get("schedule") or ""
     if not schedule:
         errors.append(required("spec.schedule"))
@@ -285,6 +292,7 @@ def validate_cron_job(new: View, old: View | None) -> list[FieldError]:
     policy = spec.get("concurrencyPolicy")
     errors += pod_rules.supported(policy, "spec.concurrencyPolicy", ("Allow", "Forbid", "Replace"))
     errors += _counts(spec, "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
+    errors += _job((spec.get("jobTemplate") or {}).get("spec") or {}, "spec.jobTemplate.spec")
     name = (new.get("metadata") or {}).get("name") or ""
     if old is None and len(name) > 52:
         errors.append(invalid("metadata.name", name, "must be no more than 52 characters"))
@@ -299,19 +307,36 @@ def validate_autoscaler(new: View, old: View | None) -> list[FieldError]:
     spec: View = new.get("spec") or {}
     errors = Errors()
     least, most = spec.get("minReplicas"), spec.get("maxReplicas") or 0
-    errors += at_least_zero(least, "spec.minReplicas")
-    if not most:
-        errors.append(required("spec.maxReplicas", "must be set and greater than 0"))
-    elif most < 0:
-        errors.append(invalid("spec.maxReplicas", most, "must be greater than or equal to 1"))
     if least is not None and most < least:
         errors.append(invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`"))
     target = spec.get("scaleTargetRef") or {}
-    errors += (required(f"spec.scaleTargetRef.{name}") for name in ("kind", "name") if not target.get(name))
+    for name in ("kind", "name"):
+        path, value = f"spec.scaleTargetRef.{name}", target.get(name) or ""
+        faults = syntax.path_segment(value)
+        errors += (invalid(path, value, fault) for fault in faults) if value else (required(path),)
+    errors += _target_version(target, None if old is None else (old.get("spec") or {}).get("scaleTargetRef"))
     if least == 0 and not any(one.get("type") in ("External", "Object") for one in spec.get("metrics") or ()):
         text = "must specify at least one Object or External metric to support scaling to zero replicas"
         errors.append(forbidden("spec.metrics", text))
+    errors += at_least_zero(least, "spec.minReplicas")
+    if not most:
+        errors.append(required("spec.maxReplicas"))
+    elif most < 0:
+        errors.append(invalid("spec.maxReplicas", most, "must be greater than or equal to 1"))
     return errors
+
+
+def _target_version(target: View, before: View | None) -> Iterator[FieldError]:
+    """Yield the error of a target without an API group; an update keeps the one that it does not change."""
+    version = target.get("apiVersion") or ""
+    if before is not None and (before.get("apiVersion") or "") == version:
+        return
+    if version == "v1" and target.get("kind") == "ReplicationController":
+        return
+    if version.count("/") > 1:
+        yield invalid("spec.scaleTargetRef.apiVersion", version, f"unexpected GroupVersion string: {version}")
+    elif "/" not in version or version.startswith("/"):
+        yield invalid("spec.scaleTargetRef.apiVersion", version, "apiVersion must specify API group")
 
 
 def validate_budget(new: View, old: View | None) -> list[FieldError]:
@@ -329,20 +354,30 @@ def validate_budget(new: View, old: View | None) -> list[FieldError]:
 def validate_claim(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of a claim."""
     spec: View = new.get("spec") or {}
-    errors = Errors()
-    modes = spec.get("accessModes") or ()
-    if not modes:
-        errors.append(required("spec.accessModes", "at least 1 access mode is required"))
-    known = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-    errors += (not_supported("spec.accessModes", mode, known) for mode in modes if mode not in known)
-    if "storage" not in ((spec.get("resources") or {}).get("requests") or {}):
-        errors.append(required("spec.resources[storage]"))
+    errors = Errors(claim_errors(spec, "spec"))
     if old is not None and not same(_claimed(spec), _claimed(old.get("spec") or {})):
         text = (
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
         )
         errors.append(forbidden("spec", text))
     return errors
+
+
+def claim_errors(spec: View, path: str) -> Iterator[FieldError]:
+    """Yield the validation errors of the spec of a claim."""
+    modes = spec.get("accessModes") or ()
+    if not modes:
+        yield required(f"{path}.accessModes", "at least 1 access mode is required")
+    known = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+    yield from (not_supported(f"{path}.accessModes", mode, known) for mode in modes if mode not in known)
+    if "storage" not in ((spec.get("resources") or {}).get("requests") or {}):
+        yield required(f"{path}.resources[storage]")
+    name = spec.get("storageClassName")
+    if name:
+        yield from (invalid(f"{path}.storageClassName", name, fault) for fault in syntax.dns1123_subdomain(name))
+    mode = spec.get("volumeMode")
+    if mode is not None and mode not in ("Block", "Filesystem"):
+        yield not_supported(f"{path}.volumeMode", mode, ("Block", "Filesystem"))
 
 
 def _claimed(spec: View) -> View:
@@ -387,7 +422,8 @@ def validate_volume(new: View, old: View | None) -> list[FieldError]:
     sources = _sources(spec)
     if not sources:
         errors.append(required("spec", "must specify a volume type"))
-    errors += (forbidden(f"spec.{name}", "may not specify more than 1 volume type") for name in list(sources)[1:])
+    extra = [name for name in sources if name != "flexVolume"][1:]  # as kube-apiserver: such a volume may be a second
+    errors += (forbidden(f"spec.{name}", "may not specify more than 1 volume type") for name in extra)
     if old is not None and not same(*_fixed_sources(sources, _sources(old.get("spec") or {}))):
         text = "spec.persistentvolumesource is immutable after creation"
         errors.append(forbidden("spec.persistentvolumesource", text))
@@ -419,3 +455,47 @@ _NO_SOURCE = frozenset(
 
 def _sources(spec: View) -> dict[str, Any]:
     return {name: value for name, value in spec.items() if name not in _NO_SOURCE and value is not None}
+
+
+_LIMITED = ("Container", "PersistentVolumeClaim", "Pod")
+
+
+def validate_limit_range(new: View, old: View | None) -> list[FieldError]:
+    """Return the validation errors of the types of a limit range."""
+    errors = Errors()
+    seen: set[str] = set()
+    for index, limit in enumerate((new.get("spec") or {}).get("limits") or ()):
+        path, kind = f"spec.limits[{index}].type", limit.get("type") or ""
+        faults = syntax.qualified_name(kind)
+        errors += (invalid(path, kind, fault) for fault in faults)
+        if not faults and "/" not in kind and kind not in _LIMITED:
+            errors.append(invalid(path, kind, "must be a standard limit type or fully qualified"))
+        if kind in seen:
+            errors.append(duplicate(path, kind))
+        seen.add(kind)
+    return errors
+
+
+def validate_runtime_class(new: View, old: View | None) -> list[FieldError]:
+    """Return the validation errors of the node selector and the tolerations of a runtime class."""
+    errors = Errors()
+    scheduling = new.get("scheduling") or {}
+    for key, value in sorted((scheduling.get("nodeSelector") or {}).items()):
+        at = "scheduling.nodeSelector"
+        errors += (invalid(at, key, fault) for fault in syntax.qualified_name(key))
+        errors += (invalid(at, value, fault) for fault in syntax.label_value(value))
+    errors += pod_rules.toleration_errors(scheduling.get("tolerations") or (), "scheduling.tolerations")
+    return errors
+
+
+def validate_node(new: View, old: View | None) -> list[FieldError]:
+    """Return the validation errors of the address ranges of a node."""
+    errors = Errors()
+    for index, cidr in enumerate((new.get("spec") or {}).get("podCIDRs") or ()):
+        errors += network_errors(f"spec.podCIDRs[{index}]", cidr, ())
+    return errors
+
+
+def validate_revision(new: View, old: View | None) -> list[FieldError]:
+    """Return the validation errors of a controller revision that has no data."""
+    return Errors([required("data", "data is mandatory")] if new.get("data") is None else [])

@@ -1,0 +1,131 @@
+"""Validation of CSI drivers, their nodes and volume attachments (upstream: apis/storage/validation)."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from apiext.documents.document import View
+from apiext.documents.equality import same
+from apiext.meta import syntax
+from apiext.meta.fields import (
+    Errors,
+    FieldError,
+    child,
+    duplicate,
+    forbidden,
+    invalid,
+    item,
+    not_supported,
+    required,
+    too_long,
+)
+
+_LONGEST_DRIVER = 63
+_LONGEST_NODE = 192
+_LEAST_SECONDS, _MOST_SECONDS = 600, 2**32
+_LEAST_PERIOD = 10
+_GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
+_MODES = ("Persistent", "Ephemeral")
+_ONE_SOURCE = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+_UPPER = re.compile("[A-Z]")
+
+
+def _driver_name(name: str, path: str) -> Iterator[FieldError]:
+    """Yield the validation errors of the name of a driver, which may have capitals."""
+    if not name:
+        yield required(path)
+        return
+    if len(name) > _LONGEST_DRIVER:
+        yield too_long(path, _LONGEST_DRIVER)
+    yield from (invalid(path, name, fault) for fault in syntax.dns1123_subdomain(_UPPER.sub("a", name)))
+
+
+def validate_attachment(new: View, old: View | None) -> list[FieldError]:
+    """Return the validation errors of a volume attachment."""
+    spec = new.get("spec") or {}
+    errors = Errors(_driver_name(spec.get("attacher") or "", "spec.attacher"))
+    source, path = spec.get("source") or {}, "spec.source"
+    name, inline = source.get("persistentVolumeName"), source.get("inlineVolumeSpec")
+    if name is None and inline is None:
+        errors.append(required(path, _ONE_SOURCE))
+    elif name is not None and inline is not None:
+        errors.append(forbidden(path, _ONE_SOURCE))
+    elif name == "":
+        errors.append(required(child(path, "persistentVolumeName"), "must specify non empty persistentVolumeName"))
+    node = spec.get("nodeName") or ""
+    errors += (invalid("spec.nodeName", node, fault) for fault in syntax.dns1123_subdomain(node))
+    if name:
+        at = child(path, "persistentVolumeName")
+        errors += (invalid(at, name, fault) for fault in syntax.dns1123_subdomain(name))
+    if old is not None and not same(spec, old.get("spec") or {}):
+        errors.append(invalid("spec", spec, "field is immutable"))
+    return errors
+
+
+def validate_driver(new: View, old: View | None) -> list[FieldError]:
+    """Return the validation errors of a CSI driver."""
+    spec = new.get("spec") or {}
+    errors = Errors()
+    policy = spec.get("fsGroupPolicy")
+    if policy is not None and policy not in _GROUP_POLICIES:
+        errors.append(not_supported("spec.fsGroupPolicy", policy, _GROUP_POLICIES))
+    errors += _tokens(spec.get("tokenRequests") or ())
+    for mode in spec.get("volumeLifecycleModes") or ():
+        if mode not in _MODES:
+            errors.append(not_supported("spec.volumeLifecycleModes", mode, _MODES))
+    period = spec.get("nodeAllocatableUpdatePeriodSeconds")
+    if period is not None and period < _LEAST_PERIOD:
+        text = f"must be greater than or equal to {_LEAST_PERIOD} seconds"
+        errors.append(invalid("spec.nodeAllocatableUpdatePeriodSeconds", period, text))
+    in_secrets = spec.get("serviceAccountTokenInSecrets")
+    if in_secrets is not None and not spec.get("tokenRequests"):
+        text = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
+        errors.append(invalid("spec.serviceAccountTokenInSecrets", in_secrets, text))
+    return errors
+
+
+def _tokens(requests: Sequence[View]) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for index, one in enumerate(requests):
+        path, audience, seconds = (
+            item("spec.tokenRequests", index),
+            one.get("audience") or "",
+            one.get("expirationSeconds"),
+        )
+        if audience in seen:
+            yield duplicate(child(path, "audience"), audience)
+            continue
+        seen.add(audience)
+        if seconds is not None and seconds < _LEAST_SECONDS:
+            yield invalid(child(path, "expirationSeconds"), seconds, "may not specify a duration less than 10 minutes")
+        if seconds is not None and seconds > _MOST_SECONDS:
+            yield invalid(
+                child(path, "expirationSeconds"), seconds, "may not specify a duration larger than 2^32 seconds"
+            )
+
+
+def validate_node(new: View, old: View | None) -> list[FieldError]:
+    """Return the validation errors of a CSI node."""
+    errors = Errors()
+    names: set[str] = set()
+    for index, driver in enumerate((new.get("spec") or {}).get("drivers") or ()):
+        path, name, node = item("spec.drivers", index), driver.get("name") or "", driver.get("nodeID") or ""
+        errors += _driver_name(name, child(path, "name"))
+        if not node:
+            errors.append(required(child(path, "nodeID")))
+        if len(node) > _LONGEST_NODE:
+            errors.append(invalid(child(path, "nodeID"), node, f"must be {_LONGEST_NODE} characters or less"))
+        count = (driver.get("allocatable") or {}).get("count")
+        if count is not None and count < 0:
+            errors.append(invalid(child(path, "allocatable.count"), count, "must be greater than or equal to 0"))
+        if name in names:
+            errors.append(duplicate(child(path, "name"), name))
+        names.add(name)
+        keys: set[str] = set()
+        for key in driver.get("topologyKeys") or ():
+            if not key:
+                errors.append(required(path))
+            if key in keys:
+                errors.append(duplicate(path, key))
+            keys.add(key)
+            errors += (invalid(path, key, fault) for fault in syntax.qualified_name(key))
+    return errors

@@ -157,7 +157,7 @@ def test_a_full_etcd_is_compacted_and_its_keeper_ends_it(tmp_path: Path) -> None
 @pytest.mark.rows("OPS-002")
 @pytest.mark.usefixtures("deletes_when_full")
 def test_a_full_store_in_the_process_recovers_alone(tmp_path: Path) -> None:
-    with running_server([*OFTEN, "--store-quota-bytes=6000000"], tmp_path / "server") as server:
+    with running_server([*OFTEN, "--store=sqlite", "--store-quota-bytes=6000000"], tmp_path / "server") as server:
         api = Client(server.url)
         widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
         emptied(api, widgets, filled(api, widgets))

@@ -381,7 +381,7 @@ def test_what_keeps_a_server_from_starting_is_said_once_with_its_code(
             2,
             "--client-ca-file /nowhere/ca: No such",
         ),
-        (TWO, 2, "--workers 2 needs --etcd-servers"),
+        ([*TWO, "--store=sqlite"], 2, "--workers 2 needs --etcd-servers"),
         ([*TWO, "--etcd-servers=http://127.0.0.1:1", "--etcd-wait=0.1"], 4, "etcd at http://127.0.0.1:1 does not"),
     ]
     for number, (flags, code, says) in enumerate(calls):

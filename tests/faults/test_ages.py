@@ -212,11 +212,11 @@ def _read(world: World) -> dict[tuple[str, str], list[Any]]:
 
 
 def _collections(api: Client) -> Iterator[str]:
-    """Yield the path of each collection that discovery names, those of all namespaces."""
+    """Yield the path of each collection of stored objects, those of all namespaces."""
     groups = [group["preferredVersion"]["groupVersion"] for group in api.get("/apis").expect(200)["groups"]]
     for place in ["/api/v1", *(f"/apis/{version}" for version in groups)]:
         for resource in api.get(place).expect(200)["resources"]:
-            if "list" in resource["verbs"]:
+            if {"list", "create"} <= set(resource["verbs"]):  # component statuses are computed, and have no age
                 yield f"{place}/{resource['name']}"
 
 

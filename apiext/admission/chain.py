@@ -15,7 +15,7 @@ D = TypeVar("D", Document, None)
 
 
 class Plugin(Protocol):
-    """A plug-in: a Mutator, a Judge, or both."""
+    """A plug-in: a Mutator, a Validator, or both."""
 
     @property
     def name(self) -> str:
@@ -42,7 +42,7 @@ class Mutator(Plugin, Protocol):
 
 
 @runtime_checkable
-class Judge(Plugin, Protocol):
+class Validator(Plugin, Protocol):
     """A plug-in of the validating moment."""
 
     async def review(self, attributes: Attributes) -> None:
@@ -65,14 +65,14 @@ class Moment(NamedTuple, Generic[P]):
 class Chain:
     """Plug-ins in the order in which they see a write."""
 
-    __slots__ = ("_judges", "_judging", "_mutating", "_mutators", "metrics")
+    __slots__ = ("_mutating", "_mutators", "_validating_moments", "_validators", "metrics")
 
     def __init__(self, plugins: Sequence[Plugin] = (), metrics: Metrics | None = None) -> None:
         self.metrics = metrics or Metrics()
         self._mutators = tuple(plugin for plugin in plugins if isinstance(plugin, Mutator))
-        self._judges = tuple(plugin for plugin in plugins if isinstance(plugin, Judge))
+        self._validators = tuple(plugin for plugin in plugins if isinstance(plugin, Validator))
         self._mutating: dict[tuple[str, GroupResource], Moment[Mutator]] = {}
-        self._judging: dict[tuple[str, GroupResource], Moment[Judge]] = {}
+        self._validating_moments: dict[tuple[str, GroupResource], Moment[Validator]] = {}
         for plugin in plugins:
             if isinstance(plugin, Configurable):
                 plugin.follow(self._clear)
@@ -126,9 +126,9 @@ class Chain:
         found = self._mutating.get((operation, resource))
         return found or self._compile(self._mutating, self._mutators, "admit", operation, resource)
 
-    def _validating_moment(self, operation: str, resource: GroupResource) -> Moment[Judge]:
-        found = self._judging.get((operation, resource))
-        return found or self._compile(self._judging, self._judges, "validate", operation, resource)
+    def _validating_moment(self, operation: str, resource: GroupResource) -> Moment[Validator]:
+        found = self._validating_moments.get((operation, resource))
+        return found or self._compile(self._validating_moments, self._validators, "validate", operation, resource)
 
     def _compile(
         self,
@@ -148,7 +148,7 @@ class Chain:
 
     def _clear(self) -> None:
         self._mutating.clear()
-        self._judging.clear()
+        self._validating_moments.clear()
 
 
 def _observe(moment: Moment[Any]) -> None:
@@ -157,7 +157,7 @@ def _observe(moment: Moment[Any]) -> None:
 
 
 class _Clock:
-    """Observes one moment of a write, and each plug-in in it; what is not left was left by an error.
+    """Measures one moment of a write and each plug-in in it; a plug-in that is not left has failed.
 
     ``name`` is the plug-in at work, which begins when the one before ends.
     """

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from apiext.admission.attributes import Attributes
-from apiext.admission.chain import Judge, Mutator, Plugin
+from apiext.admission.chain import Mutator, Plugin, Validator
 from apiext.admission.configured import Live
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
@@ -48,7 +48,7 @@ class LateMutator(_Late[Mutator]):
         return new if plugin is None else await plugin.mutate(attributes, new)
 
 
-class LateJudge(_Late[Judge]):
+class LateValidator(_Late[Validator]):
     """A plug-in of the validating moment."""
 
     async def review(self, attributes: Attributes) -> None:

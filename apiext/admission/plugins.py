@@ -5,6 +5,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from apiext.admission.chain import Plugin
@@ -17,7 +18,7 @@ from apiext.admission.configured import (
     VALIDATING,
     Live,
 )
-from apiext.admission.late import LateJudge, LateMutator
+from apiext.admission.late import LateMutator, LateValidator
 from apiext.admission.lifecycle import NamespaceLifecycle
 from apiext.admission.params import Params
 from apiext.admission.pod_security import PodSecurity
@@ -27,7 +28,36 @@ from apiext.documents.document import View
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 
-Late = type[LateMutator] | type[LateJudge]
+
+class _Policies(Struct, frozen=True):
+    """A plug-in of policies: the resources of policies and bindings, the compiling module, and the plug-in's class."""
+
+    late: type[LateMutator] | type[LateValidator]
+    policies: GroupResource
+    bindings: GroupResource
+    compiles: str
+    plugin: tuple[str, str]
+
+
+class _Webhooks(Struct, frozen=True):
+    """A plug-in of webhooks: the resource of its configurations, and the plug-in's class."""
+
+    late: type[LateMutator] | type[LateValidator]
+    configurations: GroupResource
+    plugin: tuple[str, str]
+
+
+_CONFIGURED: Mapping[str, _Policies | _Webhooks] = {
+    "MutatingAdmissionPolicy": _Policies(
+        LateMutator, MUTATING_POLICIES, MUTATING_BINDINGS, "mutations", ("mutating_policies", "MutatingPolicies")
+    ),
+    "MutatingAdmissionWebhook": _Webhooks(LateMutator, MUTATING, ("webhooks", "MutatingWebhooks")),
+    "ValidatingAdmissionPolicy": _Policies(
+        LateValidator, POLICIES, BINDINGS, "validations", ("validating_policies", "ValidatingPolicies")
+    ),
+    "ValidatingAdmissionWebhook": _Webhooks(LateValidator, VALIDATING, ("webhooks", "ValidatingWebhooks")),
+}
+"""Plug-ins whose modules are imported when something is configured for them, by name, in upstream's order."""
 
 
 def plugins(
@@ -56,21 +86,13 @@ def plugins(
             return Live(None, lambda raw, revision: {}, compile)
         return Live(store.collection(resource), served.codec.decode, compile)
 
-    def policies(
-        late: Late, resource: GroupResource, compiles: str, bound: GroupResource, plugin: tuple[str, str]
-    ) -> Callable[[str], Plugin]:
-        def named(name: str) -> Plugin:
-            found, bindings = live(resource, compiles, "compile_policy"), live(bound, "policy", "compile_binding")
-            return late(name, found, lambda: partial(_imported(*plugin), found, bindings, params, around))
-
-        return named
-
-    def webhooks(late: Late, resource: GroupResource, plugin: str) -> Callable[[str], Plugin]:
-        def named(name: str) -> Plugin:
-            hooks, services = live(resource, "hooks", "compile_hooks"), replace(around, poster=posters(name))
-            return late(name, hooks, lambda: partial(_imported("webhooks", plugin), hooks, services))
-
-        return named
+    def configured(name: str, row: _Policies | _Webhooks) -> Plugin:
+        if isinstance(row, _Policies):
+            found = live(row.policies, row.compiles, "compile_policy")
+            bindings = live(row.bindings, "policy", "compile_binding")
+            return row.late(name, found, lambda: partial(_imported(*row.plugin), found, bindings, params, around))
+        hooks, services = live(row.configurations, "hooks", "compile_hooks"), replace(around, poster=posters(name))
+        return row.late(name, hooks, lambda: partial(_imported(*row.plugin), hooks, services))
 
     def owner_permissions(name: str) -> Plugin:
         from apiext.admission.owner_permissions import OwnerPermissions
@@ -99,14 +121,7 @@ def plugins(
         "CertificateApproval": record,
         "CertificateSigning": record,
         "DefaultIngressClass": record,
-        "MutatingAdmissionPolicy": policies(
-            LateMutator, MUTATING_POLICIES, "mutations", MUTATING_BINDINGS, ("mutating_policies", "MutatingPolicies")
-        ),
-        "MutatingAdmissionWebhook": webhooks(LateMutator, MUTATING, "MutatingWebhooks"),
-        "ValidatingAdmissionPolicy": policies(
-            LateJudge, POLICIES, "validations", BINDINGS, ("validating_policies", "ValidatingPolicies")
-        ),
-        "ValidatingAdmissionWebhook": webhooks(LateJudge, VALIDATING, "ValidatingWebhooks"),
+        **{name: partial(configured, row=row) for name, row in _CONFIGURED.items()},
     }
     return [make(name) for name, make in made.items() if admits(name)]
 

@@ -10,7 +10,7 @@ from apiext.admission.attributes import Attributes
 from apiext.admission.params import ConfigurationError
 from apiext.admission.policies import UNUSABLE, Case, Denial, NoNamespace, Policies, Use, with_param
 from apiext.admission.policy import Binding
-from apiext.admission.validations import Decision, Validations, judge
+from apiext.admission.validations import Decision, Validations, validate
 from apiext.admission.versions import Versions
 from apiext.documents.document import Document, View
 from apiext.meta.status import StatusError
@@ -26,7 +26,7 @@ class ValidatingPolicies(Policies[Validations]):
     name = "ValidatingAdmissionPolicy"
 
     async def review(self, attributes: Attributes) -> None:
-        """Judge the write; raises StatusError for the first thing that a policy denies."""
+        """Validate the write; raise StatusError for the first denial of a policy."""
         case = await self.case(attributes, attributes.new)
         if case is not None:
             try:
@@ -73,7 +73,7 @@ class _Review:
                 {"apiVersion": kind[0], "kind": kind[1], **param} if param is not None and kind is not None else param
             )
             seen = with_param(known, policy, named)
-            verdict = await judge(policy, seen, case.attributes.operation, case.around.metrics)
+            verdict = await validate(policy, seen, case.attributes.operation, case.around.metrics)
             for decision in verdict.decisions:
                 self._act(use, decision)
             for decision in verdict.errors:
@@ -84,7 +84,7 @@ class _Review:
                     values.append(value)
 
     def _act(self, use: Use[Validations], decision: Decision) -> None:
-        """Do what the binding says about a failed validation."""
+        """Apply the validationActions of the binding to a failed validation."""
         case, policy, binding = self._case, use.policy.name, use.binding
         if "Deny" in binding.actions:
             case.denials.append(Denial(policy, binding.name, decision.message, decision.reason))

@@ -27,7 +27,7 @@ _OF_NAMESPACE = frozenset((
 
 
 class Validation(Struct, frozen=True):
-    """One expression that must be true, and what is said when it is not."""
+    """One expression that must be true, and the message of its failure."""
 
     text: str
     program: Compiled
@@ -87,7 +87,7 @@ def _validation(document: Mapping[str, Any], within: Environment, telling: Envir
     )
 
 
-async def judge(policy: Policy[Validations], known: Mapping[str, Any], operation: str, metrics: Metrics) -> Verdict:
+async def validate(policy: Policy[Validations], known: Mapping[str, Any], operation: str, metrics: Metrics) -> Verdict:
     """Return the result of a policy for a write with evaluated variables and parameters."""
     try:
         if not await policy.conditions.match(known, "validate", operation, metrics):
@@ -128,7 +128,7 @@ def _message_variables(known: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 async def _decisions(policy: Policy[Validations], known: Mapping[str, Any]) -> list[Decision]:
-    """Return what is wrong: every expression is evaluated first, then the messages."""
+    """Return the failures: evaluate all expressions first, then the messages."""
     work, validations = Work(policy, known), policy.content.validations
     found = [await work.run(one.text, one.program) for one in validations]
     messages = [""] * len(found)

@@ -12,7 +12,7 @@ from apiext import limits as server_limits
 from apiext.admission.attributes import Attributes
 from apiext.admission.chain import Chain
 from apiext.admission.configured import VALIDATING, Live
-from apiext.admission.late import LateJudge
+from apiext.admission.late import LateValidator
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
@@ -44,7 +44,7 @@ class Late:
         self.configurations = collection(VALIDATING)
         self.configurations.apply("x", 2, b"{}")
         live = Live(self.configurations, lambda raw, _: {}, lambda view: [view])
-        self.chain = Chain([LateJudge("Denying", cast(Any, live), self._load)])
+        self.chain = Chain([LateValidator("Denying", cast(Any, live), self._load)])
 
     def _load(self) -> Callable[[], Denying]:
         self.imports += 1

@@ -8,7 +8,7 @@ import pytest
 
 from apiext.admission.metrics import Metrics
 from apiext.admission.policy import Compiled, Work
-from apiext.admission.validations import compile_policy, judge
+from apiext.admission.validations import compile_policy, validate
 from apiext.cel.dynamic import dynamic
 
 LONG = "[1, 2, 3, 4, 5].all(a, [1, 2, 3, 4, 5].all(b, a + b > 0))"
@@ -22,7 +22,7 @@ async def decided(spec: dict[str, Any], **more: Any) -> list[tuple[int, str]]:
     """Return index and message of each decision about an object with ``x: 1``."""
     (policy,) = compile_policy({"metadata": {"name": "p"}, "spec": {"validations": spec, **more}})
     known = {"object": dynamic({"x": 1}), "oldObject": None}
-    verdict = await judge(policy, known, "CREATE", Metrics())
+    verdict = await validate(policy, known, "CREATE", Metrics())
     return [(decision.index, decision.message) for decision in verdict.decisions]
 
 

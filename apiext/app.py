@@ -67,7 +67,7 @@ from apiext.webhooks.credentials import users_of
 from apiext.webhooks.resolver import Resolver
 
 if TYPE_CHECKING:
-    from apiext.controllers.resealing import Resealing
+    from apiext.controllers.encryption_reload import EncryptionReload
     from apiext.storage.sealing_config import Loaded
 
 # Seconds that a thread computes before another one may.
@@ -221,7 +221,7 @@ class Application:
     async def _reach(self, store: Store) -> Etcd:
         """Return a client of the store in this process."""
         prefix = self._config.store.etcd.prefix
-        etcd = Etcd(["unix:///store"], transport=dialer(store), probe=Keys(prefix).nobody.encode())
+        etcd = Etcd(["unix:///store"], transport=dialer(store), probe=Keys(prefix).absent.encode())
         etcd.stuck = lambda: store.stuck
         await etcd.start()
         return etcd
@@ -238,7 +238,7 @@ class Application:
                 tls=tls,
                 user=settings.user,
                 password=settings.password,
-                probe=Keys(settings.prefix).nobody.encode(),
+                probe=Keys(settings.prefix).absent.encode(),
             )
             tried = time.monotonic()
             try:
@@ -288,12 +288,12 @@ class Application:
         sealings = encryption.sealings if encryption is not None else Unsealed()
         store = CachedStore(etcd, keys, telemetry.etcd_seconds, sealings, quota)
         live = LiveCatalog(Catalog())
-        resealing = _resealing(config, encryption, store)
+        encryption_reload = _encryption_reload(config, encryption, store)
         async with asyncio.TaskGroup() as group:
-            if resealing is None:
+            if encryption_reload is None:
                 await store.start(group)
             else:
-                await resealing.start(group, store.start, looking=config.store.encryption_reload)
+                await encryption_reload.start(group, store.start, looking=config.store.encryption_reload)
             lasting = group.create_task(self._last(etcd))
             addresses = Addresses(config.apis.service_ranges)
             builtin = self._builtin(addresses)
@@ -323,7 +323,7 @@ class Application:
             )
             self._run(control, group, verbs, known)
             await control.join(group)  # the other workers answer until then
-            server = await self._listen(group, verbs, known, self._checks(store, control, resealing), telemetry)
+            server = await self._listen(group, verbs, known, self._checks(store, control, encryption_reload), telemetry)
             self._starting = None  # it answers: from here on a signal ends everything in order
             kubeconfig = edge.write_kubeconfig(config, known, server.url)
             edge.follow_certificate(config, known, server.url)
@@ -344,8 +344,8 @@ class Application:
             await control.stop()
             await converter.stop()
             await webhooks.close()
-            if resealing is not None:
-                await resealing.stop()
+            if encryption_reload is not None:
+                await encryption_reload.stop()
             await store.stop()
 
     async def _last(self, etcd: Etcd) -> None:
@@ -433,7 +433,7 @@ class Application:
         )
 
     def _checks(
-        self, store: CachedStore, control: startup.Controllers, resealing: "Resealing | None"
+        self, store: CachedStore, control: startup.Controllers, encryption_reload: "EncryptionReload | None"
     ) -> dict[str, Callable[[], str]]:
         """Return the health checks by upstream's names; each says what is wrong (HLT-002)."""
 
@@ -455,8 +455,8 @@ class Application:
             return "" if control.filled() else "stored objects are still being read"
 
         checks = {"etcd": etcd, "etcd-readiness": etcd}
-        if resealing is not None and resealing.asks_plugins:
-            checks[KMS_CHECK] = resealing.fault
+        if encryption_reload is not None and encryption_reload.asks_plugins:
+            checks[KMS_CHECK] = encryption_reload.fault
         checks |= {"informer-sync": together} | dict.fromkeys(HOOKS, synced) | {STORAGE_HOOK: filled}
         if self._config.store.encryption_reload:
             checks[RELOAD_CHECK] = lambda: ""
@@ -491,13 +491,13 @@ def _encryption(path: str) -> "Loaded | None":
         raise ConfigError(f"--encryption-provider-config {path}: {error}") from error
 
 
-def _resealing(config: Config, encryption: "Loaded | None", store: CachedStore) -> "Resealing | None":
+def _encryption_reload(config: Config, encryption: "Loaded | None", store: CachedStore) -> "EncryptionReload | None":
     """Return what reads the encryption configuration again, None without one."""
     if encryption is None:
         return None
-    from apiext.controllers.resealing import Resealing
+    from apiext.controllers.encryption_reload import EncryptionReload
 
-    return Resealing(config.store.encryption_config, encryption, store.reseal)
+    return EncryptionReload(config.store.encryption_config, encryption, store.switch_encryption)
 
 
 async def _follow_accounts(store: CachedStore) -> None:

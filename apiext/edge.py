@@ -183,9 +183,9 @@ async def listen(
     for told in (timing.COMPILATION, timing.EVALUATION, timing.RATCHETING, HANDSHAKE_ERRORS, *metrics.FAMILIES):
         telemetry.add(told)
     if config.store.encryption_config:
-        from apiext.controllers import resealing
+        from apiext.controllers import encryption_reload
 
-        for told in resealing.FAMILIES:
+        for told in encryption_reload.FAMILIES:
             telemetry.add(told)
     if config.worker is not None:
         telemetry.add(_worker_family(config.worker))

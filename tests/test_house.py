@@ -261,10 +261,13 @@ PLAIN = (
     "crd",
     "discovery",
     "documents",
+    "embedded",
+    "etcd",
     "kms",
     "managedfields",
     "meta",
     "schema",
+    "storage",
     "testing",
     "tools",
     "verbs",
@@ -616,8 +619,8 @@ NOT_PLAIN = {
     *(
         f"apiext/{name}"
         for name in (
-            "admission", "audit", "auth", "catalog", "controllers", "conversion",
-            "embedded", "etcd", "go_types", "http", "kms", "storage",
+            "audit", "auth", "catalog", "conversion",
+            "go_types", "http",
             "webhooks",
         )
     ),

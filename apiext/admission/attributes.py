@@ -94,12 +94,12 @@ class Attributes(Struct):
     definition: ServedResource | None = None
     deadline: float = 0.0
     traces: Traces = field(default_factory=Traces)
-    size: int = 0  # what is known of the object's size in bytes
+    size: int = 0  # of the object in bytes, 0 if unknown
     rounds: Rounds | None = None
     _form: Form | None = None
 
     def enter(self, plugin: str, new: View | None) -> tuple[Rounds, Again]:
-        """Return the rounds and what a mutating plug-in keeps, as its round begins with this object."""
+        """Begin a round of a mutating plug-in; return all rounds and the kept state of this one."""
         if self.rounds is None:
             self.rounds = Rounds()
         return self.rounds, self.rounds.enter(plugin, new)

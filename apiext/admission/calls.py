@@ -86,7 +86,7 @@ async def _namespace_labels(around: Surroundings, attributes: Attributes, new: V
 
 
 async def meant(around: Surroundings, criteria: Criteria, attributes: Attributes, new: View | None) -> Form | None:
-    """Return how a write is to be seen by what the criteria are about, None when they leave it out.
+    """Return the form of a write that a webhook or policy with these criteria sees, None if they do not match.
 
     ``new`` is the object as it is by now. Raises StatusError, but not about a write that something leaves out whatever
     is wrong with the rest (plugin/webhook/generic, plugin/policy/matching).
@@ -203,7 +203,7 @@ async def _answer(around: Surroundings, hook: Hook, target: Target, attributes: 
 
 
 async def apart(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what the work on so many bytes returns: here when they are few, else out of a thread."""
+    """Return the result of work on an object of ``size`` bytes; run it in a thread if the object is large."""
     if size < server_limits.WORK_INLINE:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
@@ -229,7 +229,7 @@ def _log_denial(webhook: str, operation: str, error: "Rejected") -> None:
 
 
 class Observed:
-    """Counts one call: enter when it begins, ``failed`` with what came of it."""
+    """Measures one call, as a context manager; ``failed`` sets its outcome."""
 
     __slots__ = ("_around", "_began", "_hook", "_operation", "_type")
 

@@ -49,7 +49,7 @@ def variables(
 
 
 def _request(attributes: Attributes, form: Form) -> dict[str, Any]:
-    """Return the request as expressions see it: what an AdmissionReview says later is there, and empty."""
+    """Return the ``request`` of expressions; fields that only a later AdmissionReview has are empty."""
     return {"uid": "", **request(attributes, form), "object": None, "oldObject": None}
 
 
@@ -142,7 +142,7 @@ def fault_of(text: str, found: Evaluation) -> str:
 
 
 class Conditions:
-    """The match conditions of one hook, compiled: (name, expression, program or what is wrong with it)."""
+    """The compiled match conditions of one hook: (name, expression, program or error)."""
 
     __slots__ = ("_ignore", "_kind", "_name", "programs")
 

@@ -68,7 +68,7 @@ _SYNTAX: dict[type, Callable[[Value], str]] = {
 
 
 def printable(raw: Any) -> Any:
-    """Return decoded data with what no JSON has as GoData; NotFinite for a number that no JSON has. NO_SLICE stays."""
+    """Return decoded data, values without a JSON form as GoData; raise NotFinite for such numbers. NO_SLICE stays."""
     if type(raw) is dict:
         return {name: printable(value) for name, value in raw.items()}
     if type(raw) is list:

@@ -32,7 +32,7 @@ class MutatingPolicies(Policies[Mutations]):
     name = "MutatingAdmissionPolicy"
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        """Return the object as the policies leave it; raises StatusError for what they deny."""
+        """Return the object that the policies mutated; raise StatusError if they deny the write."""
         if new is None:
             return None
         case = await self.case(attributes, new)
@@ -74,7 +74,7 @@ class _Round:
         return self._new
 
     async def _invocations(self) -> list[tuple[Use[Mutations], View | None]]:
-        """Return what is to be done, once for each parameter."""
+        """Return the policies in use, each with each of its parameters."""
         case, found = self._case, list[tuple[Use[Mutations], View | None]]()
         async for use in case.uses():
             at: Binding | None = None  # a conversion that fails is the policy's fault

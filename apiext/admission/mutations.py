@@ -65,14 +65,14 @@ Patch = Callable[[Kind, View, Value], Document]
 
 
 class Mutation(Struct, frozen=True):
-    """One expression, and how what it gives is put into the object."""
+    """One expression, and the way in which its result changes the object."""
 
     text: str
     program: Compiled
     patch: Patch
 
     async def value(self, policy: Policy[Any], known: Mapping[str, Any]) -> Value:
-        """Return what the expression gives; raises Refused and OutOfBudget."""
+        """Return the result of the expression; raise Refused and OutOfBudget."""
         if isinstance(self.program, str):
             raise Refused(self.program)
         value, fault = await Work(policy, known).run(self.text, self.program)
@@ -81,7 +81,7 @@ class Mutation(Struct, frozen=True):
         return value
 
     def weight(self, value: Value) -> int:
-        """Return how many bytes of an object as much work as what the expression gave: some for each operation."""
+        """Return the number of bytes of an object that take as much work as the result of the expression."""
         return JSON_PATCH_OPERATION * len(value) if is_list(value) else 0
 
     def made(self, kind: Kind, shown: View, value: Value) -> Document:
@@ -198,7 +198,7 @@ def _check_names(value: Value) -> None:
 
 
 def atomics(of: Type, value: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of lists and maps in a configuration that are owned as one: applied, they lose what they had."""
+    """Yield the paths of atomic lists and maps in a configuration: an apply replaces them as a whole."""
     if isinstance(value, dict) and of.map is not None:
         if not of.map.granular:
             yield path
@@ -250,7 +250,7 @@ def _operation(value: Value) -> Document:
         try:
             made["value"] = json_of(given["value"])
             if made["value"] is None and made["op"] == "test":
-                made["value"] = _NOTHING  # upstream: no null that a policy names equals what is there
+                made["value"] = _NOTHING  # upstream: a null in a policy equals no value of the object
         except ValueError as error:
             text = "JSONPath valueExpression evaluated to a type that could not marshal to JSON"
             raise Refused(f"{text}: {error}") from error
@@ -260,4 +260,4 @@ def _operation(value: Value) -> Document:
 _NOTHING: Document = {"": {"": None}}
 """A value that is not equal to any value of an object."""
 _MADE: Mapping[str, Patch] = {"ApplyConfiguration": _apply, "JSONPatch": _patch}
-"""By patchType, what is done with what the expression gives."""
+"""patchType → the function that applies the result of the expression."""

@@ -61,7 +61,7 @@ class OwnerPermissions:
             raise _forbidden(attributes, f"{text}: {reason}, <nil>")
 
     def _finalizers_of(self, owner: View, attributes: Attributes) -> Iterator[Question]:
-        """Yield what a user must be allowed to do: update the finalizers of each resource that the kind may mean."""
+        """Yield the permission that a user needs for each resource of the kind: to update its finalizers."""
         api_version, kind = owner.get("apiVersion") or "", owner.get("kind") or ""
         group, _, version = api_version.rpartition("/")
         known = self._catalog.current.remember("resources of kinds", _resources_of_kinds)

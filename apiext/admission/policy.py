@@ -20,7 +20,7 @@ from apiext.documents.document import View
 from apiext.turn import Turn
 
 Compiled = Program | str
-"""A program, or what is wrong with its expression."""
+"""A program, or the error of its expression."""
 
 C = TypeVar("C")
 
@@ -142,7 +142,7 @@ class Work:
             self._known[f"variables.{name}"] = value
 
     async def _variable(self, name: str, program: Compiled) -> Value:
-        """Return the value of a composed variable, or the fault that whoever uses it meets."""
+        """Return the value of a composed variable, or the Fault that each expression with this variable gets."""
         if isinstance(program, str):
             return Fault(f'composited variable "{name}" fails to compile: {program}')
         await self._need(program)

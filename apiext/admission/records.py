@@ -160,7 +160,7 @@ async def _priority_class(stored: Stored, name: str) -> View | None:
 
 
 async def _default_priority(stored: Stored) -> View:
-    """Return the default class with the least value, or what a pod without any class has."""
+    """Return the default class with the least value, or the priority of pods without a class."""
     classes = [one for one in await stored.every(PRIORITY_CLASSES) if one.get("globalDefault")]
     if classes:
         return min(classes, key=lambda one: one.get("value") or 0)
@@ -348,7 +348,7 @@ async def _approval(attributes: Attributes, new: Document, stored: Stored) -> No
 
 
 async def _signing(attributes: Attributes, new: Document, stored: Stored) -> None:
-    """Refuse a certificate or a failure by a user who may not sign for the signer."""
+    """Refuse a certificate or a failure from a user without permission to sign for the signer."""
     old = attributes.old or {}
     signer = (old.get("spec") or {}).get("signerName") or ""
     now, before = new.get("status") or {}, old.get("status") or {}

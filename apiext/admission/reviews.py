@@ -1,4 +1,4 @@
-"""AdmissionReviews: how a write is put to a webhook, and what is checked of its answer (ADM-007, ADM-009, ADM-010)."""
+"""AdmissionReviews: the request for a webhook, and validation of its response (ADM-007, ADM-009, ADM-010)."""
 
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
@@ -69,7 +69,7 @@ def review(version: str, uid: str, attributes: Attributes, form: Form, shown: Sh
 
 
 def response_of(raw: bytes, version: str, uid: str, *, mutating: bool) -> Response:
-    """Return what an answer says; raises NotAReview or BadReview."""
+    """Return the verdict of a response; raise NotAReview or BadReview."""
     if _is_plain_yes(raw, version, uid):
         return _YES
     document = typed(decoded(raw), _REVIEWS, GROUP, version)

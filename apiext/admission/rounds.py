@@ -49,7 +49,7 @@ class Rounds:
         self._kept: dict[str, Again] = {}
 
     def enter(self, plugin: str, new: View | None) -> Again:
-        """Return what a plug-in keeps, as its round begins with this object."""
+        """Return the kept state of a plug-in; in the second round, compare this object with its last one."""
         found = self._kept.setdefault(plugin, Again())
         if self.second:
             found.enter(new)

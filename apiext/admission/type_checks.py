@@ -106,7 +106,7 @@ def _with_variables(spec: View, shown: Declared | Type, params: Declared | Type 
 
 
 def _known(type: Type) -> Type:
-    """Return what is known of a variable's type: of objects nothing."""
+    """Return the type of a variable as far as it is known; that of objects is not."""
     if type.kind in ("list", "map"):
         return types.make(type.kind, type.name, *map(_known, type.params))
     return types.DYN if type.kind in ("object", "opaque", "type") else type

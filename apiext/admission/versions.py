@@ -50,7 +50,7 @@ def _version(definition: ServedResource, group: str, version: str) -> ServedVers
 
 
 def normalized(served: ServedVersion, subresource: str, document: Document) -> Document:
-    """Return what a webhook made, pruned, coerced and defaulted as a body would be (ADM-014); 500 when it cannot be."""
+    """Prune, coerce and default an object of a webhook like a request body (ADM-014); raise a 500 if that fails."""
     if served.model.typed:
         check_type(document, *_type_of(served, subresource))
     else:
@@ -79,7 +79,7 @@ def _unconverted(served: ServedVersion, subresource: str, error: Exception) -> s
 
 
 def _type_of(served: ServedVersion, subresource: str) -> tuple[str, str]:
-    """Return apiVersion and kind of what is written through a built-in kind or a subresource of it."""
+    """Return apiVersion and kind of objects in requests to a built-in kind or its subresource."""
     model = served.endpoints[subresource].model
     return model.api_version, model.kind
 
@@ -216,7 +216,7 @@ class Versions:
         return found
 
     async def change(self, form: Form, new: Document, settle: Settle = normalized) -> Document:
-        """Take what a hook made of the new object, and return it in the version of the request, settled there."""
+        """Return the object of a hook in the version of the request, pruned and defaulted there."""
         own = self._attributes.form
         if form[_OF_KIND] == own[_OF_KIND]:
             self._known = {own[_OF_KIND]: self._known[own[_OF_KIND]].with_new(new)}

@@ -61,7 +61,7 @@ class _Webhooks:
 
 
 class MutatingWebhooks(_Webhooks):
-    """Calls mutating webhooks one by one, each with what the one before made (ADM-004)."""
+    """Calls mutating webhooks one by one, each with the object of the one before (ADM-004)."""
 
     __slots__ = ()
     name = "MutatingAdmissionWebhook"
@@ -182,7 +182,7 @@ def _text(told: Document) -> str:
 
 
 def _operations(hook: Hook, response: Response) -> list[Any]:
-    """Return the operations of a patch; raises Failed for what is none."""
+    """Return the operations of a patch; raise Failed if it is not a list of operations."""
     try:
         operations, _ = decode_json(response.patch)
         if operations is None:
@@ -246,7 +246,7 @@ class ValidatingWebhooks(_Webhooks):
     async def _denial(
         self, attributes: Attributes, index: int, hook: Hook, form: Form, shown: Shown
     ) -> StatusError | None:
-        """Return what a webhook has against the write."""
+        """Return the denial of a webhook."""
         observed = Observed(self._around, hook, attributes.operation, "validating")
         try:
             await calls.ask(self._around, hook, attributes, form, shown, mutating=False)

@@ -61,7 +61,7 @@ class AccountTokens:
         self._loop.add(_ALL)
 
     async def stop(self) -> None:
-        """End what runs; what is left undone is done after the next start."""
+        """Cancel running work; the next start does the rest."""
         await self._loop.stop()
 
     def _keys(self) -> Iterable[str]:
@@ -88,7 +88,7 @@ class AccountTokens:
             self._loop.add(key)
 
     def _read(self, entry: Entry) -> _Wanted | None:
-        """Return what a secret is for, None if it is for no token."""
+        """Return the service account that a secret names, None if the secret is for no token."""
         try:
             document: Any = orjson.loads(entry.raw)
             annotations = document["metadata"].get("annotations") or {}

@@ -73,7 +73,7 @@ class Aggregation:
         self._add_all()
 
     async def stop(self) -> None:
-        """End what runs; what is left undone is done after the next start."""
+        """Cancel running work; the next start does the rest."""
         await self._loop.stop()
 
     def _names(self) -> Iterable[str]:
@@ -89,7 +89,7 @@ class Aggregation:
         self._add_all()
 
     def _add_all(self) -> None:
-        for name in self._aggregated:  # upstream: all of them, since who selects whom is not known
+        for name in self._aggregated:  # upstream: all of them, since it does not index their selectors
             self._loop.add(name)
 
     def _take(self, entry: Entry) -> None:

@@ -26,7 +26,7 @@ class Approval:
         return facts is not None and is_protected(facts.outline.group) and bool(facts.reason(NAMES_ACCEPTED))
 
     async def reconcile(self, name: str) -> None:
-        """Write the condition when it is not what the annotation says."""
+        """Write the condition if it differs from the annotation."""
         entry = self._definitions.entry(name)
         if entry is not None and self.wanted(name):
             await asyncio.to_thread(import_module, "apiext.cel.library.urls")  # takes long at the first time

@@ -38,7 +38,7 @@ class DefaultAccounts:
         self._loop.add(_ALL)
 
     async def stop(self) -> None:
-        """End what runs; what is left undone is done after the next start."""
+        """Cancel running work; the next start does the rest."""
         await self._loop.stop()
 
     def _names(self) -> Iterable[str]:

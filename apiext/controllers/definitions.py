@@ -139,7 +139,7 @@ class Definitions:
             return False
 
     def get(self, name: str) -> Facts | None:
-        """Return what is known of a definition; None when there is none, or it cannot be read."""
+        """Return the facts of a definition, None if there is no readable one."""
         entry = self.entry(name)
         if entry is None:
             self._facts.pop(name, None)
@@ -150,7 +150,7 @@ class Definitions:
         return known[1]
 
     def of(self, entry: Entry) -> Facts | None:
-        """Return what is known of a definition in some state; None when it cannot be read."""
+        """Return the facts of an entry of a definition, None if it cannot be read."""
         before, facts = self._facts.get(entry.name) or (entry, None)
         if facts is None:
             return read(entry)
@@ -258,7 +258,7 @@ def _facts(entry: Entry, document: Any, spec: Spec) -> Facts:
     metadata, status = document["metadata"], document.get("status") or {}
     outline = from_document({**document, "spec": spec.outline})
     names = outline.names
-    outline = replace(  # with what a stored definition may leave out (CRD-002)
+    outline = replace(  # with the fields that a stored definition may leave out (CRD-002)
         outline,
         name=entry.name,
         scope=outline.scope or "Namespaced",
@@ -324,7 +324,7 @@ def streams(raw: bytes) -> dict[str, str]:
 
 
 def _shown(version: View, spec: View) -> dict[str, Any]:
-    """Return what streams of a version depend on; what it does not have itself stands at the top of the spec."""
+    """Return the fields of a version that its streams depend on, from the top of the spec where it has none."""
     return {below: _bare(version.get(below, spec.get(above))) for below, above in _STREAMED.items()}
 
 

@@ -50,7 +50,7 @@ class Dependents:
         self._leaving: dict[str, _Leaving] = {}  # by uid
         self._went: dict[str, tuple[str, str, str, str]] = {}  # deleted owners by uid, as long as dependents name them
 
-    # -- what is known
+    # -- lookups
 
     def of(self, uid: str) -> list[str]:
         """Return the keys of an owner's dependents."""
@@ -84,13 +84,13 @@ class Dependents:
         ]
 
     def collections(self) -> list[Collection]:
-        """Return what is followed."""
+        """Return the followed resources."""
         return [collection for collection, _ in self._followed.values()]
 
     def __len__(self) -> int:
         return sum(map(len, self._owners.values()))
 
-    # -- what is followed
+    # -- followed resources
 
     def follow(self, collection: Collection) -> None:
         """Keep up with a collection from now on, in place of an earlier one of that resource."""

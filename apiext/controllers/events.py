@@ -1,4 +1,4 @@
-"""Events that controllers make, so that users see in ``kubectl describe`` and ``kubectl get events`` what was done."""
+"""Events that controllers create: users see them in ``kubectl describe`` and ``kubectl get events``."""
 
 import asyncio
 import logging

@@ -99,7 +99,7 @@ class Garbage:
         self.loop.start(group, self.dependents.everything)
 
     async def stop(self) -> None:
-        """Stop what runs; what is left undone is done after the next start."""
+        """Cancel running work; the next start does the rest."""
         await self.loop.stop()
         await self._events.stop()
         self.dependents.close()
@@ -125,7 +125,7 @@ class Garbage:
     # -- one object
 
     async def reconcile(self, key: str) -> None:
-        """Do what is due about one object; raises what a retry may heal."""
+        """Collect one object if that is due. An exception means that a retry may succeed."""
         await self._serving.wait_synced()  # before that, a kind may seem not to be served
         found = self._find(key)
         if found is None:
@@ -385,7 +385,7 @@ def _kinds_of(served: ServedResource | None) -> list[tuple[str, str]]:
 
 
 def _state(entry: Entry, uid: str) -> Owner:
-    """Return what the object of an owner's name is, to a dependent that means this uid."""
+    """Return the state of an owner for a dependent that names this uid."""
     metadata = metadata_of(entry)
     if metadata.get("uid") != uid:
         return Owner.ABSENT

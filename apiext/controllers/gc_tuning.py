@@ -1,4 +1,4 @@
-"""When Python looks for cyclic garbage: often and briefly among what is new, seldom among everything.
+"""When Python collects cyclic garbage: new objects often and briefly, all objects seldom.
 
 Left alone it looks through everything whenever much is allocated, which holds all threads for tens of milliseconds.
 """
@@ -21,7 +21,7 @@ GC_WORTH = 8
 
 _NEVER = 1_000_000
 _NEW = 1  # a generation
-_SIZE = 200  # bytes of an object and of what it alone holds, about
+_SIZE = 200  # bytes, about, of an object with the objects that only it refers to
 
 
 def hurry() -> None:

@@ -53,7 +53,7 @@ class Sweep:
         self._namespace = namespace
         self._emptied = emptied
         self._clock = clock
-        # what is to be looked at, in order; a plain dict takes longer to find its first with each that was taken
+        # queued keys in order; a plain dict needs longer for its first key after each removal
         self._todo: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._listed = False
         self._unsubscribe = collection.following.subscribe(self._changed)
@@ -123,12 +123,12 @@ class Sweep:
             await attempt(self._store, self.collection, decision)
         except RevisionChanged as race:
             if race.current is not None:
-                await self._store.at_least(race.current.revision)  # what is known of its owner is as new then
+                await self._store.at_least(race.current.revision)  # its owner in the cache is as new then
             return race.current
         return None
 
     def _decide(self, entry: Entry) -> Put | Remove | None:
-        """Return what is to be done about an object, None if it is only to be waited for."""
+        """Return the decision about an object, None if nothing is due yet."""
         document = orjson.loads(entry.raw)
         metadata = document.get("metadata")
         metadata = metadata if isinstance(metadata, dict) else {}  # another program may have stored one without any

@@ -23,7 +23,7 @@ RESYNC_EVERY = 300.0
 log = logging.getLogger(__name__)
 
 Reconcile = Callable[[str], Awaitable[None]]
-"""Bring the world of one key to what it should be; called again until it returns."""
+"""Bring the state of one key to the wanted state; a call that raises is repeated."""
 
 
 @contextmanager
@@ -85,7 +85,7 @@ class Loop:
         self._timers[key] = loop.call_later(seconds, self._now, key)
 
     async def run(self, key: str) -> None:
-        """Run the key now and wait for it: a run that begins after this call. Raises what the run raises."""
+        """Run the key now and wait for a run that begins after this call. Its exceptions are raised."""
         if self._stopped:
             raise Unavailable(f"{self._name} is stopping")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -94,7 +94,7 @@ class _Pass(Struct):
     asked: _Asked
     collection: Collection
     plan: Plan | None
-    begins: bytes  # what is stored at the storage version
+    begins: bytes  # first bytes of values at the storage version
     failed: str = ""
     passing: list[str] = field(default_factory=list)
     unread: StoreError | None = None  # the outcome of a write is unknown
@@ -133,7 +133,7 @@ class Migrations:
         self._loop.start(group, lambda: list(self._asked))
 
     async def stop(self) -> None:
-        """End what runs; what is left undone is done after the next start."""
+        """Cancel running work; the next start does the rest."""
         await self._loop.stop()
 
     def _changed(self, change: Change) -> None:
@@ -238,7 +238,7 @@ class Migrations:
         elif work.passing:
             raise Unavailable(f"objects could not be written: {'; '.join(work.passing)}")
         elif self._find(asked) is None:
-            self._again(asked)  # what was not found may be there in a definition to come
+            self._again(asked)  # a later definition may have the version that was not found
         elif self._wanted(asked):
             await self._set_condition(asked, condition("Succeeded", "True", "StorageVersionMigrationSucceeded", ""))
 
@@ -352,7 +352,7 @@ class Migrations:
         return say(document, told, self._verbs.clock())
 
     async def _missing(self, asked: _Asked, message: str) -> None:
-        """Fail a migration of what is not served, unless it is so young that its definition may be on its way."""
+        """Fail a migration of a resource that is not served, unless its definition may still be on its way."""
         age = (time.parse(self._verbs.clock()) - time.parse(asked.created)).total_seconds()
         if age < limits.MIGRATE_WAIT:
             self._loop.add_after(asked.key, limits.MIGRATE_WAIT - max(age, 0.0))  # clocks go back
@@ -405,7 +405,7 @@ def _version(served: ServedResource) -> ServedVersion:
 
 
 def _losses(served: ServedResource, plan: Plan | None, entry: Entry) -> tuple[str, list[str]]:
-    """Return the uid of an object, and the paths of what the storage version would lose of it."""
+    """Return the uid of an object, and the paths of fields that the storage version would drop."""
     document: Any = orjson.loads(entry.raw)
     version = str(document.get("apiVersion", "")).rpartition("/")[2]
     uid = str((document.get("metadata") or {}).get("uid") or "")

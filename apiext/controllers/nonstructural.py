@@ -17,7 +17,7 @@ class NonStructural:
         self._definitions = definitions
         self._statuses = statuses
         self._clock = clock
-        self._judged: dict[str, bytes] = {}  # name → digest of what was found right
+        self._judged: dict[str, bytes] = {}  # name → digest of a definition without violations
         self._waiting: set[str] = set()  # suspect, which a status written here hides, and not validated yet
 
     def wanted(self, name: str) -> bool:

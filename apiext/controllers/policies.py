@@ -1,4 +1,4 @@
-"""The status of ValidatingAdmissionPolicies: what is wrong with their expressions (validatingadmissionpolicystatus)."""
+"""The status of ValidatingAdmissionPolicies: type errors in expressions (validatingadmissionpolicystatus)."""
 
 import asyncio
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ _ALL = ""  # the key of all that were stored before the server started
 
 
 class Policies:
-    """Checks each policy once for each generation, against what is served then."""
+    """Checks each policy once for each generation, against the resources that are served then."""
 
     def __init__(self, store: CachedStore, live: LiveCatalog, collection: Collection, version: str) -> None:
         self._live = live
@@ -34,7 +34,7 @@ class Policies:
         self._loop = Loop("policies", self._reconcile, width=1)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Check what changes from now on, and what is stored already."""
+        """Check stored policies, and each changed policy from now on."""
         self._collection.following.subscribe(self._changed)
         self._loop.start(group, self._names)
         self._loop.add(_ALL)
@@ -89,7 +89,7 @@ class _Kinds:
         self._documents: dict[str, Any] = {}
 
     def check(self, policy: View) -> list[Document]:
-        """Return what is wrong with the expressions of a policy; may take long."""
+        """Return the type errors of the expressions of a policy. This may take long: call it in a thread."""
         from apiext.admission.type_checks import warnings_of  # with CEL, in this thread (decision 36)
 
         return warnings_of(policy, self._named, self._schema)

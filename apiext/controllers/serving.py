@@ -43,7 +43,7 @@ class Recent:
         self._loop = asyncio.get_running_loop()
 
     def decoded(self, raw: bytes, read: Callable[[bytes, int], View]) -> View:
-        """Return the definition in its v1 form; ``read`` decodes what is not there."""
+        """Return the definition in its v1 form; ``read`` decodes one that is not cached."""
         kept = self._kept
         if kept is not None and kept[0] == raw:
             self._used = True
@@ -150,7 +150,7 @@ class Serving:
         await self._loop.stop()
 
     def listen(self, listener: Callable[[str], None]) -> None:
-        """Call the listener with a definition's name after each change of what is served of it."""
+        """Call the listener with the name of a definition after each change of its served resource."""
         self._listeners.append(listener)
 
     def synced(self) -> bool:

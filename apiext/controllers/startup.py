@@ -138,7 +138,7 @@ class Controllers:
             self.serving.peers.await_too(settled)
 
     async def join(self, group: asyncio.TaskGroup) -> None:
-        """Return once this worker, if there are several, has the configuration of the others."""
+        """Wait until this worker has the configuration of its peers, if it has any."""
         if self.serving.peers is not None:
             await self.wait_synced()
             await self.serving.peers.join(group)
@@ -216,7 +216,7 @@ class Controllers:
             await self._defaults.wait_done()
 
     async def stop(self) -> None:
-        """Stop all controllers, those that write first; what they left undone is done after the next start."""
+        """Stop all controllers, those that write first; the next start does the rest of their work."""
         parts = (self._garbage, self._tokens, self._accounts, self._migrations, self._policies, self._aggregation)
         for part in (*parts, self._uses, self._defaults):
             if part is not None:

@@ -30,7 +30,7 @@ def say(document: View, told: View, now: str) -> Document:
 
 
 async def _run(entry: Entry, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what the work on an object returns, out of a thread when the object is large."""
+    """Call ``work`` with an object, in a thread if the object is large, and return its result."""
     if len(entry.raw) < server_limits.WORK_INLINE:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
@@ -68,7 +68,7 @@ class Statuses:
         return served.codec.decode(entry.raw, entry.revision)
 
     async def amend(self, entry: Entry, amendment: Amendment) -> Entry | None:
-        """Store what the amendment makes of this very state; None when it makes nothing, or after a conflict.
+        """Store the amended form of exactly this state; return None without an amendment or after a conflict.
 
         Raises store errors.
         """

@@ -44,7 +44,7 @@ class TokenUses:
         self._tokens.used = self._used
 
     async def stop(self) -> None:
-        """End what runs; what is left undone is done at the next use."""
+        """Cancel running work; the next use of a token repeats it."""
         await self._loop.stop()
 
     def _used(self, namespace: str, name: str, uid: str) -> None:

@@ -22,7 +22,7 @@ class Identity(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What a back end holds at the start: changes without values, oldest first; leases and their times to live."""
+    """The content of a back end at the start: changes without values, oldest first; leases and their times to live."""
 
     identity: Identity
     compacted: int
@@ -38,7 +38,7 @@ class Size(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """What became of a batch: seconds that the sync took, and whether the disk was full until room was made."""
+    """The outcome of a batch: seconds that the sync took, and whether the disk was full until room was made."""
 
     seconds: float
     was_full: bool
@@ -47,7 +47,7 @@ class Commit(NamedTuple):
 class Batch:
     """Changes that become one transaction of the back end.
 
-    ``revision`` is that of the last one, ``size`` what they take in bytes. ``forgotten`` are rows that a compaction
+    ``revision`` is that of the last one, ``size`` their bytes. ``forgotten`` are rows that a compaction
     drops.
     """
 
@@ -64,7 +64,7 @@ class Batch:
 
     @property
     def plain(self) -> bool:
-        """Whether there is nothing but changes."""
+        """True if the batch has only changes."""
         return not (self.granted or self.revoked or self.compacted or self.forgotten)
 
 
@@ -88,7 +88,7 @@ class Backend(Protocol):
     """Keeps values by row. Callbacks run on the loop, in a later turn than the call."""
 
     def load(self) -> Kept:
-        """Return what is kept; called once, in a thread."""
+        """Return the stored content; called once, in a thread."""
 
     def write(self, batch: Batch, written: Written) -> None:
         """Keep a batch, all or nothing; one at a time. Fails with NoRoom, or with what ends the store."""
@@ -104,11 +104,11 @@ class Backend(Protocol):
 
     @property
     def short(self) -> bool:
-        """Whether the disk was full and there is no reserve any more."""
+        """True if the disk was full and the reserve is used up."""
 
     @property
     def size(self) -> Size:
-        """What the store takes, as far as was looked."""
+        """The size of the store when it was last measured."""
 
     def close(self) -> None:
         """Close files and end threads; nothing is called any more."""

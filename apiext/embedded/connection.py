@@ -1,4 +1,4 @@
-"""Connections to an embedded store: what a client of etcd takes for one to a member (the Transport port)."""
+"""Connections to an embedded store, which implement the Transport protocol of the etcd client."""
 
 import asyncio
 from collections import deque
@@ -92,7 +92,7 @@ class Connection:
 
 
 def dialer(store: Store) -> Dial:
-    """Return what makes connections to a store."""
+    """Return the function that opens connections to a store."""
 
     async def dial(_endpoint: Endpoint, _tls: TLS, _spawn: Spawn) -> Transport:
         return Connection(store)

@@ -72,7 +72,7 @@ class Index:
 
     def __init__(self) -> None:
         self.now: dict[bytes, Record] = {}
-        self._past: dict[bytes, list[Record]] = {}  # what was before, oldest first; empty for a deletion without a past
+        self._past: dict[bytes, list[Record]] = {}  # earlier records, oldest first; may be empty after a deletion
         self._order = Order()
 
     def put(self, key: bytes, record: Record) -> Record | None:

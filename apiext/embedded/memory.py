@@ -72,7 +72,7 @@ class MemoryBackend:
 
     @property
     def size(self) -> Size:
-        """Bytes of what is kept."""
+        """The size of all stored values."""
         return Size(self._used, self._used)
 
     @property

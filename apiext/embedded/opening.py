@@ -36,7 +36,7 @@ async def open_store(
 
 
 def holder(path: Path) -> int | None:
-    """Return the process that has a store's file open; None if there is none, or it cannot be told."""
+    """Return the process that has the file of a store open, None if there is none or it is unknown."""
     try:
         with lock_of(path).open("rb") as lock:
             try:

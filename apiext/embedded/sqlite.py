@@ -63,7 +63,7 @@ _DAMAGED = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
 
 
 class SqliteBackend:
-    """A store in a file. ``load`` takes it; it is let go by ``close`` or the end of the process."""
+    """A store in a file. ``load`` locks the file; ``close`` or the end of the process unlocks it."""
 
     def __init__(self, path: Path, reserve: int = RESERVE) -> None:
         self.path = path.absolute()
@@ -315,12 +315,12 @@ class SqliteBackend:
 
     @property
     def size(self) -> Size:
-        """What the file took at the last look, and what was written since."""
+        """The size of the file when it was last measured, and the bytes written since."""
         return Size(self._size.total + self._unseen, self._size.in_use + self._unseen)
 
     @property
     def short(self) -> bool:
-        """Whether the disk was full and there is no reserve any more."""
+        """True if the disk was full and the reserve is used up."""
         return self._short
 
     def _look(self) -> None:

@@ -1,8 +1,8 @@
 """The core of the embedded store: revisions, transactions, reads, compaction, leases and the quota.
 
-Transactions are decided on the loop against the index, which knows what is not yet kept. Those that came while the back
-end wrote become its next batch, and are answered after that is kept. Everything that is read or watched is at
-``durable``, the last revision that is kept.
+Transactions are decided on the loop against the index, which also has changes that are not on disk yet. Those that
+arrive while the back end writes become its next batch, and are answered when it is on disk. Reads and watches are at
+``durable``, the last revision on disk.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ Measured = Callable[[Commit, int], None]
 
 
 class RangeQuery(NamedTuple):
-    """What a RangeRequest asks for."""
+    """The parameters of a RangeRequest."""
 
     span: Span
     limit: int
@@ -95,7 +95,7 @@ class Store:
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Read what is kept; StoreFault."""
+        """Read the stored content; raise StoreFault."""
         kept = await asyncio.to_thread(self.backend.load)
         self.headers = wire.Headers(*kept.identity)
         self._member = kept.identity.member
@@ -115,12 +115,12 @@ class Store:
             self._leases.add(lease, ttl, held.get(lease))
         self.hub.start()
         if self.compacted >= 0:
-            self._sweep()  # what a crash may have left
+            self._sweep()  # rows that a crash may have left
         if self.backend.short:
             self._relieve()
 
     async def close(self) -> None:
-        """Write what is pending, and close the back end."""
+        """Write the pending batch, and close the back end."""
         self._leases.close()
         self.hub.stop()
         if not self.failed.done():
@@ -132,7 +132,7 @@ class Store:
 
     @property
     def stuck(self) -> bool:
-        """Whether a batch has waited STUCK seconds for the disk: reads are answered, and no writes."""
+        """True if a batch has waited STUCK seconds for the disk: reads are answered, writes are not."""
         return self._writing and self._loop.time() - self._began > STUCK
 
     # -- calls ---------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class Store:
         return answer
 
     def _soon(self, answer: Answer, message: bytes) -> None:
-        """Answer in a later turn of the loop: a caller that goes on at once would keep others from theirs."""
+        """Answer in a later turn of the loop, so that a caller that continues at once does not block other tasks."""
         self._loop.call_soon(_settle, answer, message)
 
     def _txn(self, message: bytes, answer: Answer) -> None:
@@ -215,14 +215,14 @@ class Store:
         batch.size += ROW_BYTES + len(key) + (len(value) if value else 0)
 
     def _refuse(self, txn: Txn, answer: Answer) -> None:
-        """Answer what is there instead, as soon as that is kept."""
+        """Answer a failed compare with the current state, as soon as that is on disk."""
         reads = wire.read_reads(txn.otherwise)
         at = self._tip
         found = [(key, self.index.at(key, at), bare) for key, bare in reads]
         rows = [row_of(record) for _, record, bare in found if record is not None and not bare]
 
         def look() -> None:
-            if at > self.durable:  # what it met was taken back
+            if at > self.durable:  # the state that it was compared with was undone
                 decide_again()
             elif rows:
                 self.backend.values(rows, respond)
@@ -266,7 +266,7 @@ class Store:
             self._loop.call_soon(self._write)
 
     def _write(self) -> None:
-        """Hand what was decided to the back end, in one batch."""
+        """Pass the decided changes to the back end, in one batch."""
         self._scheduled = False
         batch, calls, after = self._batch, self._calls, self._after
         if self._writing or self.failed.done():
@@ -290,7 +290,7 @@ class Store:
         if isinstance(outcome, NoRoom):
             self._take_back(batch, [*calls, *self._calls], [*after, *self._after])
             if not (self._calls or self._after or self._batch.changes):
-                return  # what a compaction drops waits for the next write
+                return  # rows that a compaction drops wait for the next write
         elif isinstance(outcome, Exception):
             self._calls = [*calls, *self._calls]
             self._break(outcome)
@@ -310,12 +310,12 @@ class Store:
             if not answer.done():
                 answer.set_result(message)
         if batch.changes:
-            self.hub.feed(batch.changes)  # watches hear of it after those who wrote, which saves them work
+            self.hub.feed(batch.changes)  # after the writers: then their watches have less to do
         for act in after:
             act()
 
     def _take_back(self, batch: Batch, calls: list[tuple[Answer, bytes]], after: list[Callable[[], None]]) -> None:
-        """Undo what was decided and found no room on the disk, the last first."""
+        """Undo the decided changes that found no room on the disk, the last first."""
         late = self._batch
         for key, _, record in reversed(batch.changes + late.changes):
             self._leases.move(key, record, self.index.undo(key))
@@ -335,7 +335,7 @@ class Store:
         self._relieve()
 
     def _break(self, error: Exception) -> None:
-        """Stop for good: what is on the disk is known again after a start only."""
+        """Stop for good: after a failed sync, only a new start knows the content of the disk."""
         if not self.failed.done():
             log.error("the embedded store cannot go on: %s", error)
             self.failed.set_result(str(error))
@@ -471,13 +471,13 @@ class Store:
         self.hub.compacted()
 
     def _sweep(self) -> None:
-        """Forget what was over before the compacted revision; one sweep at a time."""
+        """Drop records that ended before the compacted revision, one sweep at a time."""
         if not self._sweeping:
             self._sweeping = True
             self._forget(self._forgettable(self.compacted), self.compacted)
 
     def _forgettable(self, revision: int) -> Iterator[list[int]]:
-        """Yield rows that can be dropped, a few at a time; an empty list where others should have a turn."""
+        """Yield rows that can be dropped, a few at a time, and an empty list to yield to the event loop."""
         rows: list[int] = []
         late = perf_counter() + SLICE
         for key in self.index.touched():

@@ -33,7 +33,7 @@ class Watcher:
         self.notify = request.progress_notify
         self.live = True
         self.idle = False  # whether it was sent nothing since the last look
-        self.fetching = False  # whether it reads what it has missed
+        self.fetching = False  # True while it reads missed changes
 
     def tell(self, events: list[bytes], revision: int) -> None:
         """Send events; the header has the head revision."""
@@ -44,8 +44,8 @@ class Watcher:
 class Hub:
     """Sends changes to watches.
 
-    Watches that have everything up to ``_told`` are ``_following`` and are sent what is fed. Those that begin further
-    back, or want the states before, read changes from the back end.
+    Watches that have all changes up to ``_told`` are ``_following`` and get each new batch. Those that begin earlier,
+    or want previous states, read changes from the back end.
     """
 
     def __init__(self, store: "Store") -> None:
@@ -107,7 +107,7 @@ class Hub:
             self._loop.call_soon(self._pump)
 
     def compacted(self) -> None:
-        """End the watches that wait for nothing and begin before the compacted revision; others find it themselves."""
+        """End idle watches that begin before the compacted revision; those that read find it themselves."""
         for watcher in list(self._reading):
             self._fetch(watcher)
 
@@ -145,7 +145,7 @@ class Hub:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def _fetch(self, watcher: Watcher) -> None:
-        """Read what a watch has not been sent, or let it follow."""
+        """Read changes that a watch has not got, or let it follow."""
         if watcher.fetching or not watcher.live:
             return
         store = self._store
@@ -248,7 +248,7 @@ class WatchStream:
 
     @property
     def open(self) -> bool:
-        """Whether it has not ended."""
+        """True until the watch ends."""
         return not self._over
 
     def send(self, message: bytes) -> None:
@@ -298,7 +298,7 @@ class WatchStream:
             self._store.hub.add(watcher)
 
     def cancel_compacted(self, watcher: Watcher, revision: int) -> None:
-        """Say that a watch ends because what it wants was compacted."""
+        """End a watch because the revision that it wants was compacted."""
         self._say(watcher.number, b"\x20\x01\x28" + wire.number(revision))
 
     def progress(self, number: int, revision: int) -> None:

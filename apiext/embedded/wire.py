@@ -157,7 +157,7 @@ def read_txn(raw: bytes) -> Txn:
 
 
 def read_reads(otherwise: list[bytes]) -> list[tuple[bytes, bool]]:
-    """Read what is to be read if a compare fails: keys, and whether without their values."""
+    """Read the reads of a failed compare: keys, and whether only the keys are wanted."""
     found = []
     for operation in otherwise:
         fields = dict(_fields(operation))
@@ -194,7 +194,7 @@ def _bytes(value: bytes | int | None) -> bytes:
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, bytes | int]]:
-    """Yield the fields of a message: their tags, and bytes or numbers; IndexError and TypeError for what is none."""
+    """Yield the fields of a message: tags, and bytes or numbers; raise IndexError or TypeError for other bytes."""
     at, size = 0, len(raw)
     while at < size:
         tag = raw[at]

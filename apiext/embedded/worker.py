@@ -17,7 +17,7 @@ class Worker:
         self._thread.start()
 
     def do(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Do a job; ``done`` is called on the loop with what it returns, or the Exception that it raises."""
+        """Run a job; ``done`` is called on the loop with its result, or with the Exception that it raised."""
         self._jobs.put((job, done))
 
     def close(self) -> None:
@@ -30,7 +30,7 @@ class Worker:
             job, done = task
             try:
                 outcome = job()
-            except Exception as error:  # outermost: who asked for it is told
+            except Exception as error:  # outermost: ``done`` gets it
                 outcome = error
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(done, outcome)

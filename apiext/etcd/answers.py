@@ -1,4 +1,4 @@
-"""The answer that comes all the time, read from the wire by hand: a Txn that did what was asked.
+"""Read the most frequent response by hand: that of a successful Txn.
 
 Reading one number of a message by its classes takes three times as long.
 """

@@ -96,7 +96,7 @@ class Caller:
     def avoid(self, transport: Transport, error: EtcdError, began: float) -> None:
         """Leave a connection whose member seems dead or cut off."""
         others = len(self.channel.endpoints) > 1
-        # a member that hears none of the others goes on talking, and thinks for 7 seconds before it says so
+        # a member without its peers still sends frames, and answers only after 7 seconds
         well = transport.answered if others else transport.heard
         if error.code == DEADLINE_EXCEEDED and error.sent and well <= began:
             self.channel.retire(transport, "no answer within a call's deadline")
@@ -110,6 +110,6 @@ def is_hollow(error: EtcdError) -> bool:
 
 
 def is_cut_off(error: EtcdError) -> bool:
-    """Tell whether a member says that it has lost the others, or is not one of them yet."""
+    """Report whether an error means that the member has lost its peers, or has not joined them yet."""
     lost = "no leader" in error.message or "request timed out" in error.message
     return from_learner(error) or (error.code == UNAVAILABLE and lost)

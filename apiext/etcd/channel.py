@@ -64,7 +64,7 @@ class Channel:
             transport.drain()
 
     async def close(self, patience: float) -> None:
-        """Close what is open in order; what does not close within ``patience`` seconds is cut."""
+        """Close all connections in order; abort those that are still open after ``patience`` seconds."""
         open_ones = list(self._all)
         for transport in open_ones:
             transport.drain()

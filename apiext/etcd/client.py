@@ -46,9 +46,9 @@ Waiter = tuple[asyncio.Future[int], float]  # and the loop time at which it came
 Outcome = Coroutine[Any, Any, WriteResult]
 PATIENCE = 10.0  # seconds until a call that finds no working endpoint gives up
 CLOSE_PATIENCE = 2.0  # seconds for connections to close in order
-PULSE = 2.0  # seconds after which etcd is asked for its head again, if nobody else has asked
+PULSE = 2.0  # seconds after which the client requests the head revision, if it has not done so for a caller
 SILENCE = 2.0  # seconds that this question may go unanswered until etcd counts as away
-LAST_TRY = 1.0  # seconds in which nobody begins to ask for the head again; as long as the last pause between two tries
+LAST_TRY = 1.0  # seconds without a new request for the head; as long as the last pause between two tries
 PROBE = b"\x00"  # its range answers with nothing but the head revision
 
 
@@ -69,7 +69,7 @@ class Etcd:
 
     progress_requests_ok: bool = False
     version: str = ""
-    """What the member behind the connection for watches says that it is."""
+    """The version that the member behind the connection for watches reports."""
     stuck: Callable[[], bool]
     """Return whether the store behind ``transport`` answers reads but no writes, as an etcd never does."""
 
@@ -86,7 +86,7 @@ class Etcd:
     ) -> None:
         """Use ``transport`` to connect, by default over HTTP/2.
 
-        ``probe`` is a key that nobody has: who may read a prefix only names one below it.
+        ``probe`` is a key that never exists. It is below the prefix, in case the etcd user may read only that.
         """
         dial, tls = transport or _own_dial(), tls or TLS()
         where = [parse_endpoint(endpoint) for endpoint in endpoints]
@@ -100,8 +100,8 @@ class Etcd:
         self._nobody = probe
         self._probe = messages.RangeRequest(key=probe, count_only=True).SerializeToString()
         self._lineage = Lineage()
-        self._asking: list[Waiter] | None = None  # those whom the probe under way will answer
-        self._next: list[Waiter] = []  # those who came after it was sent
+        self._asking: list[Waiter] | None = None  # callers that the probe in flight answers
+        self._next: list[Waiter] = []  # callers since that probe was sent
         self._asked = self._answered = 0.0  # loop times of the last probe, and of the last that had an answer
         self._failed = False  # whether the last probe that came to an end had none
         self._watches: set[Watch] = set()
@@ -146,12 +146,12 @@ class Etcd:
 
     @property
     def connected(self) -> bool:
-        """Whether both connections are up."""
+        """True if both connections are open."""
         return self._calls.live is not None and self._streams.live is not None
 
     @property
     def answering(self) -> bool:
-        """Whether etcd has answered within the last seconds (PULSE and SILENCE), whoever asked."""
+        """True if etcd has answered any request within the last seconds (PULSE and SILENCE)."""
         asked_late = self._asking is not None and self._loop.time() - self._asked >= SILENCE
         return not (self._failed or asked_late or self.stuck())
 
@@ -180,7 +180,7 @@ class Etcd:
         await self._greet(transport)
 
     async def _greet(self, transport: Transport) -> bytes | None:
-        """Log in and return what the member says of itself, None if only to administrators; fails if it is no etcd."""
+        """Log in and return the status response, None if only administrators get it; fail if it is no etcd."""
         await self._login.greet(transport)
         try:
             return await transport.unary(messages.STATUS, b"", TRY)
@@ -224,7 +224,7 @@ class Etcd:
         return RangeResult([key_value(kv) for kv in answer.kvs], answer.more, answer.count, answer.header.revision)
 
     async def head_revision(self) -> int:
-        """Return a revision not older than this call; one probe serves all who came before it was sent."""
+        """Return a revision that is not older than this call. Callers that wait share the next probe."""
         waiter: asyncio.Future[int] = self._loop.create_future()
         self._next.append((waiter, self._loop.time()))
         if self._asking is None:
@@ -251,7 +251,7 @@ class Etcd:
             self._head_failed(waiting, Closed())
             raise
         self._answered, self._failed = self._loop.time(), False
-        self._read_again(self._lineage.judge(header.cluster_id, header.raft_term, header.revision, floor, era))
+        self._read_again(self._lineage.compare(header.cluster_id, header.raft_term, header.revision, floor, era))
         for waiter, _ in asking:
             if not waiter.done():
                 waiter.set_result(header.revision)
@@ -322,7 +322,7 @@ class Etcd:
         on_batch: Callable[[Batch], None],
         on_end: Callable[[EtcdError], None],
     ) -> WatchHandle:
-        """Watch [start, end) from a revision on (0: from now); see watch.py for what the callbacks get."""
+        """Watch [start, end) from a revision on (0: from now); watch.py describes the callbacks."""
         spec = WatchSpec(start, end, from_revision, prev_kv, on_batch, on_end)
         watch = Watch(spec, self._streams, self)
         self._watches.add(watch)
@@ -350,7 +350,7 @@ class Etcd:
     # -- the rest ------------------------------------------------------------------------------------------------
 
     async def status(self) -> Status:
-        """Return what the member behind the connection for calls says of itself."""
+        """Return the status of the member behind the connection for calls."""
         answer = messages.StatusResponse.FromString(await self._caller.read(messages.STATUS, b""))
         header = answer.header
         return Status(

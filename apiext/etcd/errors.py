@@ -57,7 +57,7 @@ class Unavailable(EtcdError):
 
 
 class UnknownOutcome(EtcdError):
-    """A write was sent and nobody can say whether it happened."""
+    """A write was sent, and its outcome is unknown."""
 
 
 class AuthError(EtcdError):
@@ -126,7 +126,7 @@ def is_transient(error: EtcdError) -> bool:
 
 
 def from_learner(error: EtcdError) -> bool:
-    """Tell whether a member says that it only learns yet, and answers nobody."""
+    """Report whether an error means that the member is still a learner, which answers no requests."""
     return "not supported for learner" in error.message  # the status was UNAVAILABLE before 3.6
 
 
@@ -136,5 +136,5 @@ def of_etcd(error: EtcdError) -> bool:
 
 
 def _stopping(error: EtcdError) -> bool:
-    # what a server says of the calls it drops while it stops
+    # errors of calls that a stopping server drops
     return error.code == UNKNOWN and ("server stopped" in error.message or "context canceled" in error.message)

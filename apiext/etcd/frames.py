@@ -1,4 +1,4 @@
-"""HTTP/2 on the wire: frame layout, request header blocks, and what a response header block says."""
+"""HTTP/2 on the wire: frame layout, request header blocks, and decoded response header blocks."""
 
 import struct
 from urllib.parse import unquote
@@ -108,7 +108,7 @@ class HeaderReader:
         self._stateless = True
 
     def read(self, block: bytes) -> Head:
-        """Return what the block says; ProtocolFault when it does not decode."""
+        """Decode the block; raise ProtocolFault if that fails."""
         head = self.known.get(block)
         if head is not None:
             return head

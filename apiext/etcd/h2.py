@@ -19,7 +19,7 @@ from apiext.etcd.frames import FRAME_HEAD, MESSAGE_HEAD, ProtocolFault, frame, w
 from apiext.etcd.h2call import MAX_MESSAGE, Call, OnEnd, OnMessage, unacknowledged
 
 RECEIVE_WINDOW = 1 << 24  # bytes in flight to us, per stream and per connection
-GIVE_BACK = RECEIVE_WINDOW >> 2  # bytes of it that came in until the peer is told that they may be sent again
+GIVE_BACK = RECEIVE_WINDOW >> 2  # received bytes after which the window is opened again for the peer
 SWEEP = 0.25  # seconds between two looks at deadlines
 GRACE = 2.0  # seconds that a call has at least, once, after this process stood still
 STALL = 5.0  # seconds that a large call past its deadline may go without progress: TCP waits so long after three losses
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
             self._waiting.append(call)
             self._pump()
         if len(self._calls) == 1:
-            self._flush()  # nobody else is waiting, nor likely to come this turn
+            self._flush()  # no other call waits, nor is one likely in this turn of the loop
         elif not self._flushing:
             self._flushing = True
             self.loop.call_soon(self._flush)
@@ -224,7 +224,7 @@ class Connection(asyncio.Protocol):
         self._sweep_later()
 
     def data_received(self, data: bytes) -> None:
-        """Take what came in, in pieces of any size."""
+        """Process received bytes, in pieces of any size."""
         if self._rest:
             data = self._rest + data
         self.heard = self.loop.time()
@@ -424,7 +424,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._flush()
             if self._transport.get_write_buffer_size():
-                self._transport.abort()  # no call is open, so nobody needs what a stuck peer does not take
+                self._transport.abort()  # no call is open, so the bytes that a stuck peer does not read are not needed
             else:
                 self._transport.close()
 

@@ -59,9 +59,9 @@ class Call:
         self.answer: asyncio.Future[bytes] | None = None  # of a unary call
         self.on_message: OnMessage | None = None  # of a stream
         self.on_end: OnEnd | None = None
-        self.body: bytes | bytearray | None = None  # the first bytes of a unary answer; what is left over of a stream
+        self.body: bytes | bytearray | None = None  # of a unary answer, or the incomplete message of a stream
         self._parts: list[bytes] | None = None
-        self.out = b""  # what the windows did not let out yet
+        self.out = b""  # bytes that the flow-control windows still hold back
         self.done_out = True
         self.graced = False  # whether it was given more time, which is done once
         self.moved: tuple[int, ...] | None = None  # how far it was at its deadline; empty: a large one, not there yet
@@ -110,7 +110,7 @@ class Call:
             answer.set_result(body)
 
     def feed(self, payload: bytes) -> EtcdError | None:
-        """Take a piece of a stream and give out its whole messages; return what makes the stream unreadable."""
+        """Process a piece of a stream and deliver its complete messages; return the fault of an unreadable stream."""
         rest = self.body
         if rest is None:
             data: bytes | bytearray = payload

@@ -1,15 +1,15 @@
-"""Whether the store that answers is still the one that answered before."""
+"""Detects a store that was replaced or restored."""
 
 from apiext.etcd.errors import UNAVAILABLE, StoreReplaced
 
 
 class Lineage:
-    """What is known of the store's identity and time: both only go one way unless it was replaced or restored."""
+    """The identity and revision of the store: a store that changes the one or decreases the other was replaced."""
 
     def __init__(self) -> None:
         self.cluster_id = 0
         self.term = 0
-        self.revision = 0  # the highest revision that anybody was told
+        self.revision = 0  # the highest revision that a caller got
         self.era = 0  # how often the store was replaced
 
     def saw(self, revision: int) -> None:
@@ -17,8 +17,8 @@ class Lineage:
         if revision > self.revision:  # noqa: PLR1730 - max() costs twice as much on this path
             self.revision = revision
 
-    def judge(self, header_cluster: int, term: int, revision: int, floor: int, era: int) -> StoreReplaced | None:
-        """Compare a linearizable answer with what was known when it was asked for; take over what it says.
+    def compare(self, header_cluster: int, term: int, revision: int, floor: int, era: int) -> StoreReplaced | None:
+        """Compare a linearizable response with the lineage at the time of its request, then update the lineage.
 
         ``floor`` and ``era`` are ``self.revision`` and ``self.era`` at that time: answers may overtake each other.
         """
@@ -37,9 +37,9 @@ class Lineage:
         return None
 
     def wrote(self, revision: int, floor: int, era: int) -> StoreReplaced | None:
-        """Compare the revision of a write with what was known when it was sent, and take it over.
+        """Compare the revision of a write with the lineage at the time that it was sent, then update the lineage.
 
-        ``floor`` and ``era`` are as of ``judge``. A write makes a revision of its own.
+        ``floor`` and ``era`` are as of ``compare``. A write makes a revision of its own.
         """
         if revision > floor or era != self.era:
             self.saw(revision)

@@ -39,9 +39,9 @@ def get(key: bytes, revision: int, *, serializable: bool) -> bytes:
 
 
 def _txn(key: bytes, expected: int, guards: Guards, write: tuple[bytes, bytes, bytes]) -> bytes:
-    """Return a Txn that writes if everything is as expected, and reads what it is otherwise: the guards' keys only.
+    """Return a Txn that writes if all compares hold, and otherwise reads the key, and of guards the keys only.
 
-    ``write`` is the operation: its tag, the value, what comes behind. The value is copied once, into the request.
+    ``write`` is the operation: its tag, the value, and the bytes after it. The value is copied once, into the request.
     """
     compares, reads = _guarded(tuple(guards))
     kind, value, tail = write

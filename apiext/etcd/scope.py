@@ -62,7 +62,7 @@ class Scope:
             await root
 
     async def over(self) -> None:
-        """Return when the scope is closed; raises what a task failed with, which closes it, too."""
+        """Wait until the scope is closed. A failed task closes it, too; its exception is raised."""
         await self._closing.wait()
         if self._failure is not None:
             raise self._failure

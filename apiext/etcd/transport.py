@@ -26,7 +26,7 @@ class Transport(Protocol):
     """One connection. Everything is called on the loop that made it."""
 
     live: bool
-    """Whether new calls are taken."""
+    """True if the connection accepts new calls."""
     heard: float
     """Loop time at which the last byte came in."""
     lost: asyncio.Future[None]

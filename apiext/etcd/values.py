@@ -1,4 +1,4 @@
-"""What etcd answers, as plain values."""
+"""Responses of etcd as plain values."""
 
 from typing import Any, NamedTuple
 
@@ -40,7 +40,7 @@ class WriteResult(NamedTuple):
 
 
 class Status(Struct, frozen=True):
-    """One member of the cluster, and what it says of it; sizes in bytes."""
+    """The status of one member of the cluster; sizes in bytes."""
 
     version: str
     cluster_id: int

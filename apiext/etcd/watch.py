@@ -27,11 +27,11 @@ from apiext.etcd.values import DELETE, Batch, KeyValue, WatchEvent, key_value
 
 RELIST_GAP = 10_000  # revisions; etcd replays about as many in a second, and never catches up with more
 
-_read_answer = messages.WatchResponse.FromString  # looking it up takes as long as half of what it does
+_read_answer = messages.WatchResponse.FromString  # the lookup of the method takes half as long as the call
 
 
 class WatchSpec(Struct, frozen=True):
-    """What is watched, and who hears of it.
+    """A watched range and its callbacks.
 
     ``on_batch`` gets the changes of whole revisions, or progress. ``on_end`` is called at most once, not after
     a cancel: Compacted (FarBehind) or StoreReplaced mean that the range must be listed again, AuthError that it
@@ -47,12 +47,12 @@ class WatchSpec(Struct, frozen=True):
 
 
 class WatchHandle(Protocol):
-    """What the owner of a watch can do with it."""
+    """The handle of a watch for its owner."""
 
     watermark: int
     """The revision up to which everything was delivered; 0 before the first word of a watch from now."""
     connected: bool
-    """Whether a server has the watch."""
+    """True if a server has created the watch."""
 
     def cancel(self) -> None:
         """End the watch; no callback is called any more."""
@@ -63,12 +63,12 @@ class WatchHandle(Protocol):
     def knows(self, revision: int, key: bytes, value: bytes | None) -> None:
         """Deliver nothing up to a revision: the owner has it all, the last from the answer to a write of its own.
 
-        ``value`` is what it wrote, None for a deletion.
+        ``value`` are the written bytes, None for a deletion.
         """
 
 
 class Owner(Protocol):
-    """What a watch needs of its client."""
+    """The part of the client that a watch uses."""
 
     progress_requests_ok: bool
     closed_watches: Seldom
@@ -191,11 +191,11 @@ class Watch:
         return not self.ended
 
     async def _look_back(self, revision: int, key: bytes, value: bytes | None) -> None:
-        """Look whether the last change told still is the last: others may have carried a store that went back on."""
+        """Check that the last delivered change is still there: other clients may write to a store that was restored."""
         known = self.watermark
         try:
             found = await self._owner.get(key, revision=known)
-        except Compacted:  # the watch itself will be told
+        except Compacted:  # the server ends the watch itself
             return
         if (found and (found.mod_revision, found.value)) != (None if value is None else (revision, value)):
             self._owner.contradicted(f"the change of {key.decode(errors='replace')} at revision {revision} is gone")

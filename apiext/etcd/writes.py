@@ -30,7 +30,7 @@ from apiext.etcd.scope import Seldom
 from apiext.etcd.transport import Transport
 from apiext.etcd.values import KeyValue, WriteResult, key_value
 
-# what the server says instead of acting; after anything else a sent write may have happened
+# errors that mean that the server did not write; after any other error it may have
 _REFUSALS = frozenset(
     {
         INVALID_ARGUMENT,
@@ -44,7 +44,7 @@ _REFUSALS = frozenset(
     }
 )
 
-_read_answer = messages.TxnResponse.FromString  # looking it up takes as long as half of what it does
+_read_answer = messages.TxnResponse.FromString  # the lookup of the method takes half as long as the call
 
 
 class Attempt(Struct):
@@ -58,10 +58,10 @@ class Attempt(Struct):
     in_doubt: bool = False  # whether an earlier try may have happened
 
     def made(self, current: KeyValue) -> bool:
-        """Tell whether it certainly was this write that made the key what it is.
+        """Report whether the current state of the key certainly is the effect of this write.
 
-        What is created has a uid of its own. But two updates of one state may have the same bytes, and only one of them
-        happens: who counts must not be told that both did.
+        A created object has a unique uid. But two updates of one state may have the same bytes, and only one of them
+        happens: its writer alone may get a success.
         """
         return not self.expected and current.value == self.value
 

@@ -46,7 +46,7 @@ def digest_of(rest: bytes) -> bytes:
 
 
 def packed(data: bytes, rest: bytes) -> bytes:
-    """Return what is stored of encrypted data: the data, and its key's tail."""
+    """Return the stored form of encrypted data: the data, and the tail that names its key."""
     size, head = len(data), bytearray(_DATA)
     while size > 127:
         head.append(size & 127 | 128)
@@ -56,7 +56,7 @@ def packed(data: bytes, rest: bytes) -> bytes:
 
 
 def split(raw: bytes) -> tuple[bytes, bytes] | None:
-    """Return the data and the tail of what is stored, without a look at the tail; None where it is not in front."""
+    """Return the data and the unparsed tail of a stored value, None if the data is not its first field."""
     if raw[:1] != _DATA:
         return None
     size, shift, at = 0, 0, 1
@@ -105,7 +105,7 @@ def validate(kind: int, key_id: str, source: bytes, annotations: Mapping[str, by
 
 
 def key_id_fault(key_id: str) -> tuple[str, str]:
-    """Return upstream's word and text of what is wrong with the name of a key; empty texts for nothing."""
+    """Return upstream's error code and error text for the name of a key, empty strings if it is valid."""
     size = len(key_id.encode())
     if not size:
         return "empty", "keyID is empty"
@@ -123,7 +123,7 @@ def _annotation_faults(annotations: Mapping[str, bytes]) -> list[str]:
 
 
 def _domain_faults(name: str) -> list[Any]:
-    """Return what is wrong with a fully qualified domain name."""
+    """Return the error text of a fully qualified domain name, empty if it is valid."""
     if not name:
         return [fields.required("annotations")]
     name = name.removesuffix(".")

@@ -262,7 +262,7 @@ class Provider:
         text = at.isoformat(timespec="seconds")
         return f"{text[:-6]}Z" if text.endswith("+00:00") else text
 
-    # -- the keys of what is stored
+    # -- the keys of stored values
 
     def opened(self, raw: bytes) -> tuple[bytes, Opened]:
         """Return the encrypted data of a stored value and its key; raises Unusable. Called by any thread."""
@@ -311,7 +311,7 @@ class Provider:
         return Unusable("failed to decrypt DEK, error: the plug-in was not asked yet", tried=False)
 
     def _ask(self, envelope: Envelope) -> asyncio.Task[None]:
-        """Return the call for a key, shared by all who need it; a cancelled caller does not end it."""
+        """Return the call for a key, which all its callers share. A cancelled caller does not end it."""
         known = self._asking.get(envelope.digest)
         if known is None:
             known = self._asking[envelope.digest] = self._spawn(self._decrypt(envelope))

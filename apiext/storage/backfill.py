@@ -21,14 +21,14 @@ from apiext.storage.store import Compacted, Entry, Unavailable
 class Backfills:
     """Reads what happened before the caches began, for the collections of one store.
 
-    Where an etcd's progress answers cannot be trusted, everything below the root is read: who waits shares one reading.
+    If progress responses of an etcd cannot be trusted, it reads all changes below the root, once for all callers.
     """
 
     def __init__(self, etcd: Etcd, root: str, touch: Callable[[], Awaitable[None]]) -> None:
         """``touch`` writes a key below the root, which makes a watch of the root say something."""
         self._etcd, self._root, self._touch = etcd, root, touch
         self._shared: _Reading | None = None
-        self._wanted: list[int] = []  # the revisions from which those who wait for the next shared reading want it
+        self._wanted: list[int] = []  # start revisions of the callers that wait for the next shared reading
 
     async def fill(self, col: Collection, start: int) -> None:
         """Make every change after the revision ``start`` known to the collection's history.
@@ -93,7 +93,7 @@ class _Again(Exception):
 
 
 class _Reading:
-    """One watch of what happened below a prefix, and those who read along; it ends when the last has left."""
+    """One watch of past changes below a prefix, and its readers; it ends with the last of them."""
 
     def __init__(self, etcd: Etcd, prefix: str, start: int) -> None:
         self._etcd = etcd
@@ -174,7 +174,7 @@ class _Reader:
         self.stop = stop
 
     def on_batch(self, batch: Batch) -> None:
-        """Take events, or wake who opens them first; done when they go beyond the revision wanted."""
+        """Add events, or wake the reader that decrypts them first; done when they exceed the wanted revision."""
         if self.col.values.sealing is None:
             self._read(batch)
             return
@@ -195,7 +195,7 @@ class _Reader:
                 self.col.values.drop_ahead(value)
 
     def _values(self, batch: Batch) -> Iterator[tuple[str, bytes]]:
-        """Yield what will be read of a batch: a state before only of what was not seen earlier."""
+        """Yield the values of a batch that will be read: a previous state only for the first event of a key."""
         prefix, seen = self.col.prefix.encode(), set(self._last)
         for event in batch.events:
             if event.kv.key.startswith(prefix):
@@ -216,7 +216,7 @@ class _Reader:
             self.done.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """End it: what is wanted is too old, too much, or cannot be read."""
+        """End the reading: the wanted changes are too old, too many, or cannot be read."""
         if not self.done.done():
             self.done.set_exception(error)
 

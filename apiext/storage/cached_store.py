@@ -43,7 +43,7 @@ _FIRST_PAUSE, _LAST_PAUSE = 0.05, 2.0  # seconds between tries of a fill
 class CachedStore:
     """Objects of many resources below one prefix of one etcd.
 
-    What is read from a ready collection is the state at ``revision``. Everything runs on one loop; a read and its
+    A read of a ready collection returns the state at ``revision``. Everything runs on one loop; a read and its
     revision belong together as long as nothing is awaited in between.
     """
 
@@ -55,7 +55,7 @@ class CachedStore:
         sealings: Sealings | None = None,
         quota: int = 0,
     ) -> None:
-        """``seconds`` counts how long etcd took, by operation and resource; ``sealings`` encrypt what it keeps.
+        """``seconds`` measures calls of etcd, by operation and resource; ``sealings`` encrypt stored values.
 
         ``quota``: bytes that a store in this process may have; 0 for an etcd, which its owner looks after.
         """
@@ -83,7 +83,7 @@ class CachedStore:
         self._touched = 0
         self._filling = asyncio.Semaphore(limits.FILL_PARALLEL)
         self.filled = False
-        """Whether ``wait_filled`` has returned."""
+        """True when ``wait_filled`` has returned."""
 
     # -- life
 
@@ -121,7 +121,7 @@ class CachedStore:
 
     @property
     def connected(self) -> bool:
-        """Whether the cache is being kept up to date, and etcd is there."""
+        """True while the root watch is open and etcd answers."""
         root = self._root
         return self._valid.is_set() and root is not None and root.connected and self._store.etcd.answering
 
@@ -166,7 +166,7 @@ class CachedStore:
         if col is not None:
             col.unload()
 
-    def reseal(self, sealings: Sealings) -> None:
+    def switch_encryption(self, sealings: Sealings) -> None:
         """Use a new encryption configuration; fill each collection again of which it can read other values (RV-019)."""
         self._sealings = sealings
         for col in self._collections.values():
@@ -236,7 +236,7 @@ class CachedStore:
         """Report whether the cache has the state of a revision that etcd still has; waits and raises as at_revision."""
         await self.at_least(revision, col)
         if col.unchanged_since(revision):
-            await self._store.get(self.keys.nobody, revision)  # the cache would not know that it was compacted
+            await self._store.get(self.keys.absent, revision)  # raises Compacted, which the cache does not know
         return col.unchanged_since(revision)
 
     async def at_revision(
@@ -330,7 +330,7 @@ class CachedStore:
         return result.revision
 
     async def _before(self, col: Collection, key: str, revision: int) -> Entry:
-        """Return what a deletion deleted; an empty object if that can no longer be read, since it did happen."""
+        """Return the deleted object; an empty one if it cannot be read any more, since the deletion did happen."""
         try:
             kv = await self._store.get(col.prefix + key, revision - 1)
             if kv is not None:
@@ -528,7 +528,7 @@ class CachedStore:
         try:
             kv = await self._store.get(self.keys.progress)
             result = await self._store.put(self.keys.progress, b"{}\n", kv.mod_revision if kv else 0, None)
-            if result.ok:  # else another server's may be from before what is waited for: the next ask tries again
+            if result.ok:  # after a conflict the key of another server may be too old: the next call tries again
                 self._touched = result.revision
         except StoreError as error:
             log.warning("no progress of the watch: %s", error)

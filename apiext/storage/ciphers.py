@@ -1,6 +1,6 @@
 """Ciphers of encryption at rest, and which of them a resource has (OPS-003).
 
-Stored forms are upstream's to the byte: ``k8s:enc:aescbc:v1:NAME:``, then what the cipher makes. A key of etcd goes
+Stored forms are upstream's to the byte: ``k8s:enc:aescbc:v1:NAME:``, then the output of the cipher. A key of etcd goes
 into what AES-GCM authenticates, so a value that was copied to another key cannot be read.
 """
 
@@ -70,13 +70,13 @@ class _Part(Protocol):
 
     @property
     def secret(self) -> Secret:
-        """What seals values from now on."""
+        """The key that encrypts values from now on."""
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
-        """Return what is stored of a value under a key of etcd; raises Unsealable."""
+        """Return the stored form of a value under a key of etcd; raise Unsealable."""
 
     def open(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
-        """Return the value of what is stored, and by which key it was sealed; raises Unsealable."""
+        """Return the decrypted value and its key; raise Unsealable."""
 
 
 class _Identity:
@@ -101,7 +101,7 @@ class _AesGcm(Gcm):
 
 
 class _AesCbc:
-    """Initialisation vector, then what was encrypted with the padding of PKCS 7; nothing authenticates it."""
+    """Initialisation vector, then ciphertext with the padding of PKCS 7, without authentication."""
 
     def __init__(self, secret: Secret) -> None:
         self.secret = secret
@@ -129,7 +129,7 @@ class _AesCbc:
 
 
 class _Secretbox:
-    """Nonce, tag, and what was encrypted."""
+    """Nonce, tag, and ciphertext."""
 
     def __init__(self, secret: Secret) -> None:
         self.secret = secret
@@ -212,11 +212,11 @@ class _Sealing:
         self._choice = _Choice(label, [_part(label, provider) for provider in providers], _NO_PREFIX)
 
     def seal(self, key: str, plain: bytes) -> bytes:
-        """Return what is to be stored under a key of etcd; raises Unsealable."""
+        """Return the stored form of a value under a key of etcd; raise Unsealable."""
         return self._choice.seal(plain, key.encode())
 
     def open(self, key: str, value: bytes) -> tuple[bytes, Secret]:
-        """Return what a stored value holds and by which key it was sealed; raises Unsealable."""
+        """Return the decrypted value and its key; raise Unsealable."""
         return self._choice.open(value, key.encode())
 
 
@@ -231,7 +231,7 @@ class CipherSealing(_Sealing):
         self.secrets = frozenset(_secrets_of(providers))
 
     async def fetch(self, values: Iterable[bytes]) -> None:
-        """Nobody has to be asked."""
+        """Do nothing: no plug-in has to be called."""
 
     def well(self) -> bool:
         """Return True: all keys are there."""
@@ -239,7 +239,7 @@ class CipherSealing(_Sealing):
 
 
 class ServiceSealing(_Sealing):
-    """How the values of one resource are kept, by keys of plug-ins among others."""
+    """The encryption of the values of one resource, with keys of plug-ins and static keys."""
 
     waits = True
 
@@ -251,7 +251,7 @@ class ServiceSealing(_Sealing):
 
     @property
     def secret(self) -> Secret:
-        """What seals values from now on: a plug-in may change it."""
+        """The key that encrypts values from now on; a plug-in may change it."""
         return self._choice.secret
 
     async def fetch(self, values: Iterable[bytes]) -> None:
@@ -259,7 +259,7 @@ class ServiceSealing(_Sealing):
         await envelopes.fetch(self._enveloped, values)
 
     def well(self) -> bool:
-        """Whether a plug-in answers as it should."""
+        """True if the plug-in is healthy."""
         return not all(part.provider.fault for _, part in self._enveloped)
 
 
@@ -302,7 +302,7 @@ class CipherSealings:
         self._providers = _by_resource(rules)
 
     def of(self, resource: GroupResource) -> Sealing | None:
-        """Return how a resource is kept; None for as it is. What the server keeps for itself is never sealed."""
+        """Return the encryption of a resource, None for plain text. The server's own keys are never encrypted."""
         if resource.group.startswith("."):
             return None
         for rule in (resource, GroupResource(resource.group, "*"), _ANY):

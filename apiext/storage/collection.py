@@ -269,7 +269,7 @@ class Collection:
         return differences(before, entries.index, state.broken, revision) if listeners else []
 
     def announce(self, changes: list[Change]) -> None:
-        """Call listeners with the changes of a load, then apply what the root watch brought meanwhile."""
+        """Call listeners with the changes of a load, then apply the events of the root watch since then."""
         for change in changes:
             self.following.notify(change)
         for key, revision, value in self.arrivals.take_all():

@@ -38,7 +38,9 @@ class Compactor:
             self._head = 0  # the store went back in time
         except errors.AuthError as error:
             log.warning(
-                "etcd was not compacted (%s): let its user write %s, or leave it to others", error, KEY.decode()
+                "etcd was not compacted (%s): allow its user to write %s, or let another program compact it",
+                error,
+                KEY.decode(),
             )
         except errors.EtcdError as error:
             log.warning("etcd was not compacted: %s", error)

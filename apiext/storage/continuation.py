@@ -38,7 +38,7 @@ def encode(start: str, revision: int, *, cached: bool = True) -> str:
 
 
 def decode(token: str) -> Continuation:
-    """Return what a token says; raises BadToken (RV-006)."""
+    """Return the content of a token; raise BadToken (RV-006)."""
     version, revision, start = _fields(token)
     if version != _VERSION:
         raise BadToken(f"continue key is not valid: server does not recognize this encoded version {version}")

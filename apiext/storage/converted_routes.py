@@ -105,7 +105,7 @@ class ConvertedRoutes:
 
     @property
     def busy(self) -> bool:
-        """Whether a change can be routed now."""
+        """True if a change can be routed now."""
         return bool(self._pending) and not self._staging.waiting
 
     def step(self, budget: int) -> int:

@@ -36,7 +36,7 @@ class OfProvider:
 
 
 class Enveloped:
-    """What follows the prefix of a provider."""
+    """The content of a value after the prefix of its provider."""
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider
@@ -48,7 +48,7 @@ class Enveloped:
         return _secret(self.provider.name, SEED, current.key_id if current is not None else "")
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
-        """Return what is stored of a value under a key of etcd; raises Unsealable."""
+        """Return the stored form of a value under a key of etcd; raise Unsealable."""
         try:
             current = self.provider.writing()
         except Unusable as error:
@@ -59,7 +59,7 @@ class Enveloped:
         return packed(info + cipher.seal(plain, key), current.tail)
 
     def open(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
-        """Return the value of what is stored, and by which key it was sealed; raises Unsealable."""
+        """Return the decrypted value and its key; raise Unsealable."""
         try:
             sealed, by = self.provider.opened(data)
         except Unusable as error:

@@ -59,7 +59,7 @@ def translated(error: errors.EtcdError, asked: int = 0, current: int = 0) -> Sto
 
 
 class State:
-    """What lies in a collection at one revision: entries in key order, and the values that cannot be read."""
+    """The content of a collection at one revision: entries in key order, and the values that cannot be read."""
 
     __slots__ = ("broken", "entries", "following", "remaining", "revision")
 
@@ -75,7 +75,7 @@ class EtcdStore:
     """Objects read from and written to etcd, without a cache."""
 
     def __init__(self, etcd: Etcd, room: Room | None = None) -> None:
-        """``room`` is the memory there is for what is read and written; by default that of this process."""
+        """``room`` is the free memory for reads and writes; by default that of this process."""
         self.etcd = etcd
         self._room = room or Room()
         self._leases = Leases(etcd)
@@ -85,8 +85,8 @@ class EtcdStore:
     ) -> WriteResult:
         """Write a value if the key has the revision expected (0: is absent) and both guards hold.
 
-        ``ttl`` is how many seconds it lives at least, 0 for ever. Raises Overloaded for what is new or large and does
-        not fit into memory any more.
+        ``ttl`` is its shortest life in seconds, 0 for no end. Raises Overloaded if a new or large value does not fit
+        into memory.
         """
         if (not expected or len(raw) > server_limits.WORK_INLINE) and not self._room.fits(len(raw)):
             raise Overloaded(_NO_ROOM)
@@ -100,7 +100,7 @@ class EtcdStore:
             except errors.EtcdError as error:
                 if _NO_LEASE not in error.message or isinstance(error, errors.UnknownOutcome):
                     raise
-            self._leases.forget(lease)  # somebody revoked it
+            self._leases.forget(lease)  # another client revoked it
             lease = await self._leases.lease(ttl)
             return await self.etcd.update(key.encode(), raw, expected, guards=guards, lease=lease)
         except errors.EtcdError as error:
@@ -131,7 +131,7 @@ class EtcdStore:
         """Read the keys below a prefix, a collection's or a namespace's, in pages at one revision (0: now).
 
         ``start`` is relative to the prefix; ``limit`` 0 reads all. Raises Compacted, FutureRevision, Unavailable, which
-        Overloaded is: what is still to come would not fit into memory.
+        Overloaded is: the remaining pages would not fit into memory.
         """
         state, began = State(), perf_counter()
         state.revision = revision
@@ -182,7 +182,7 @@ async def _take(col: Collection, page: RangeResult, state: State) -> None:
     try:
         await _take_opened(col, page, state)
     finally:
-        if col.values.ahead:  # who reads may be gone, and not every key is an object's
+        if col.values.ahead:  # the request may be cancelled, and not every key is that of an object
             for kv in page.kvs:
                 col.values.drop_ahead(kv.value)
 
@@ -204,7 +204,7 @@ async def _take_opened(col: Collection, page: RangeResult, state: State) -> None
 
 
 async def refusal(col: Collection, key: str, result: WriteResult, expected: int, *guards: Guard | None) -> StoreError:
-    """Return why a write was refused: a guard changed, or what is there now."""
+    """Return the error of a refused write: GuardChanged, or a conflict with the current object."""
     for guard, revision in zip(filter(None, guards), result.guards, strict=False):
         if revision != guard.revision:
             return GuardChanged(guard.key)
@@ -214,7 +214,7 @@ async def refusal(col: Collection, key: str, result: WriteResult, expected: int,
     try:
         current = await col.entry_prepared(key, kv.mod_revision, kv.value)
     except ValueError as error:
-        if expected:  # nothing can be made of what is there now
+        if expected:  # the current value cannot be read
             return col.state.fault(key, col.values.broken(kv.mod_revision, kv.value, error))
         namespace, _, name = key.rpartition("/")
         current = Entry(namespace, name, kv.mod_revision, b"")

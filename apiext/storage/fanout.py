@@ -63,7 +63,7 @@ class Watcher:
 
     @property
     def beginning(self) -> bool:
-        """Whether initial events are being written."""
+        """True while initial events are written."""
         return self._initial is not None
 
     @property
@@ -72,7 +72,7 @@ class Watcher:
         return self._group.revision_of(self) if self._initial is None else 0
 
     def resume(self) -> None:
-        """The transport drained: write what was missed."""
+        """The transport drained: write the missed events."""
         if not self.synced and not self.queued and not self.ended:
             self._group.want(self)
 
@@ -96,14 +96,14 @@ class Watcher:
     def begin(self, pieces: list[Piece], announce: int, chosen: bool = False) -> None:
         """Send these entries as ADDED first; ``announce`` is the revision of the bookmark behind them, 0: none.
 
-        ``chosen`` pieces hold only what the group selects, and no other watcher has them.
+        ``chosen`` pieces hold only objects that the group selects, and no other watcher has them.
         """
         self._initial = deque(pieces)
         self._chosen = chosen
         self.announce = announce
 
     def step(self) -> bool:
-        """Write the next piece of what was missed; tell whether more is to be done."""
+        """Write the next piece of missed events; report whether more are left."""
         group, sink = self._group, self.sink
         if self._initial is None:
             return group.catch_up(self)
@@ -224,7 +224,7 @@ class Group:
         self._finish(watcher, data)
 
     def flush(self, watcher: Watcher) -> None:
-        """Write what the pass under way still owes a watcher."""
+        """Write the events of the current pass that a watcher has not got yet."""
         place = self._owed(watcher)
         if watcher.synced and place >= 0:
             self._todo[place] = None
@@ -249,7 +249,7 @@ class Group:
 
     @property
     def busy(self) -> bool:
-        """Whether there is something to do now."""
+        """True if there is work now."""
         if self._staging is not None and self._staging.waiting:
             return bool(self._todo)
         if self._todo or self._ready:
@@ -291,7 +291,7 @@ class Group:
         return self.spec.fault(error) if self.spec.fault is not None else b""
 
     def _abort(self, data: bytes) -> None:
-        """End all watches with these bytes after what was made for them."""
+        """End all watches with these bytes, after their frames."""
         for watcher in list(self._synced):
             self.flush(watcher)
         self.end(data)
@@ -501,13 +501,13 @@ class Group:
         return made
 
     def added(self, piece: Piece) -> tuple[int, bytes]:
-        """Return the ADDED frames of a piece of what was selected, and where they end in it."""
+        """Return the ADDED frames of a piece of selected objects, and their end in the piece."""
         return self._added(piece, piece.chunk.entries[piece.start : piece.stop], None)
 
     def _added(
         self, piece: Piece, entries: Sequence[Entry | None], selects: Callable[[Entry], bool] | None
     ) -> tuple[int, bytes]:
-        """Go on as long as the turn lasts; entries stand where they do in the piece, None for what is not shown."""
+        """Continue until the turn ends; entries have their positions of the piece, None for objects not selected."""
         show, frames = self.spec.first or partial(self.spec.frame, "ADDED"), list[bytes]()
         turn = Turn()
         for stop, entry in enumerate(entries, piece.start + 1):
@@ -614,7 +614,7 @@ class Fanout:
 
     @property
     def busy(self) -> bool:
-        """Whether a watcher that can be written to has something coming."""
+        """True if a watcher that can be written to has events left."""
         works: Iterable[Work] = chain(self._converted.values(), self._groups.values())
         return any(work.busy for work in works)
 

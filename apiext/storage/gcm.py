@@ -1,4 +1,4 @@
-"""AES-GCM as upstream stores it: a nonce, then what was encrypted with its tag."""
+"""AES-GCM as upstream stores it: a nonce, then ciphertext with its tag."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ class Gcm:
         self._cipher = AESGCM(value)
 
     def seal(self, plain: bytes, key: bytes) -> bytes:
-        """Return what is stored of a value under a key of etcd, which is authenticated, too."""
+        """Return the stored form of a value; the key of etcd is authenticated, too."""
         nonce = os.urandom(_NONCE)
         if len(plain) <= limits.ENCRYPTED_AT_ONCE:
             return nonce + self._cipher.encrypt(nonce, plain, key)

@@ -15,7 +15,7 @@ _OVERHEAD = 300  # bytes of a change beside its value
 
 
 class Change(NamedTuple):
-    """What one revision did to one object.
+    """The change of one object by one revision.
 
     ``kind`` is ADDED, MODIFIED or DELETED. A DELETED entry is the last state under the deletion's revision (RV-011).
     ``previous`` is the state before, None for ADDED.
@@ -35,7 +35,7 @@ class _All:
         self.bytes = 0
 
     def grew(self, history: "History") -> None:
-        """Shed changes of others while all exceed the bound: those that have been quiet are least likely wanted."""
+        """Drop changes of other histories while all exceed the limit, of the longest unchanged ones first."""
         self._histories[history] = None
         self._histories.move_to_end(history)
         while self.bytes > limits.HISTORIES_BYTES and len(self._histories) > 1:
@@ -50,7 +50,7 @@ ALL = _All()
 
 
 class History:
-    """Changes at positions ``first`` … ``end``; positions count up for ever, so a reader's cursor is one integer.
+    """Changes at positions ``first`` … ``end``; positions only increase, so a reader's cursor is one integer.
 
     Every change after revision ``floor`` is here. While ``held`` nothing is dropped.
     """
@@ -85,7 +85,7 @@ class History:
         self.held = False
 
     def append(self, change: Change) -> None:
-        """Add the newest change and drop what is over the bounds."""
+        """Add the newest change and drop old ones over the limits."""
         self._changes.append(change)
         self._count(change.entry.size + _OVERHEAD)
         self.end += 1
@@ -98,7 +98,7 @@ class History:
         ALL.bytes += size
 
     def shed(self) -> None:
-        """Drop all changes but the last, to make room for those of others."""
+        """Drop all changes but the last, to make room for other histories."""
         if not self.held and self.end > self.first:
             self._extra = self._extra_bytes = 0
             self._drop(self.end - 1)
@@ -126,10 +126,10 @@ class History:
             self._trim()
 
     def age(self, wanted: int) -> None:
-        """Drop what was there two calls ago, before a position, and not among the last few.
+        """Drop changes of two calls ago and earlier, before a position, but not the last few.
 
-        These are limits.EVENTS_KEPT, or as many as have limits.EVENTS_KEPT_BYTES. A client that asks for others is
-        told by etcd, until that has forgotten them, too.
+        These are limits.EVENTS_KEPT, or as many as have limits.EVENTS_KEPT_BYTES. Clients get older
+        changes from etcd until it is compacted.
         """
         old = min(self._older, wanted, self._few())
         self._older, self._old = self._old, self.end

@@ -20,7 +20,7 @@ Reader = Callable[[Entry], str | None]
 
 
 class Dimension(Struct, frozen=True, eq=False):
-    """What objects can be told apart by: one label, or one field of one version. Equal keys mean equal readers.
+    """A property of objects that selectors test: one label, or one field of one version. Equal keys mean equal readers.
 
     ``label`` is the label that is read, if it is one.
     """
@@ -53,7 +53,7 @@ class Term(Struct, frozen=True):
 
 
 class Found:
-    """What an index has found: the keys that meet a condition, or, if ``left`` objects meet it, those that do not."""
+    """The result of an index: keys that meet a condition, or, if ``left`` objects meet it, those that do not."""
 
     __slots__ = ("_parts", "outside", "size", "term")
 
@@ -72,7 +72,7 @@ class Found:
 class Index:
     """The keys of one collection by their value of one dimension.
 
-    A change only marks its key; marked keys are read when somebody asks next, so that writes pay next to nothing.
+    A change only marks its key; the next lookup reads marked keys, so that writes cost next to nothing.
     """
 
     __slots__ = ("_dimension", "_keys", "_values", "idle", "size", "stale", "users")
@@ -91,7 +91,7 @@ class Index:
         self.stale[key] = None
 
     def settle(self, entries: Mapping[str, Entry], until: float) -> bool:
-        """Read marked keys until that time; tell whether none is left. Raises what the reader raises."""
+        """Read marked keys until that time; report whether none is left. Exceptions of the reader are raised."""
         stale, read = self.stale, self._dimension.read
         while stale:
             key, _ = stale.popitem()
@@ -167,7 +167,7 @@ class Indexes:
             self._drop(key)
 
     def tick(self) -> None:
-        """Drop the indexes that no selector asked for since the last limits.INDEX_IDLE ticks; weigh the others."""
+        """Drop indexes that no selector used in the last limits.INDEX_IDLE ticks; measure the rest."""
         size = len(self._entries()) * INDEX_OBJECT
         for key, index in list(self._held.items()):
             Indexes.bytes += size - index.size

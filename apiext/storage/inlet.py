@@ -12,8 +12,8 @@ from apiext.storage.progress import Progress
 class Inlet:
     """Hands changes below a root to the collections; ``spawn`` runs what takes longer than a turn of the loop.
 
-    While values of a batch are being opened in a thread, those behind it wait. What a write of ours showed meanwhile is
-    not shown again.
+    While a thread decrypts the values of a batch, later batches wait. Changes that a write of this server has applied
+    meanwhile are not applied again.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Inlet:
         self.sealed = False  # whether any collection is
 
     def on_batch(self, batch: Batch) -> None:
-        """Take what the watch tells."""
+        """Process a batch of the watch."""
         if self.sealed and (self._late or _is_large(batch)):
             self._late.append(batch)
             if not self._opening:

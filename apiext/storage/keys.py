@@ -26,8 +26,8 @@ class Keys:
         return f"{self.root}.apiext/guards/{definition_name}"
 
     @property
-    def nobody(self) -> str:
-        """A key that nobody has; an etcd user who may read the prefix may ask for it."""
+    def absent(self) -> str:
+        """A key that never exists; an etcd user with access to the prefix may read it."""
         return f"{self.root}\0"
 
     @property

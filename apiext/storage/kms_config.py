@@ -1,4 +1,4 @@
-"""The ``kms`` providers of an EncryptionConfiguration, judged as kube-apiserver judges them, in its words."""
+"""The ``kms`` providers of an EncryptionConfiguration, validated like kube-apiserver, with its texts."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +24,8 @@ _PORT = re.compile(r":[0-9]*")
 _NO_HOST = re.compile(r"[^A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"%\u0080-\U0010ffff]")
 
 
-def judge(found: Mapping[str, Any], path: str, names: Sequence[str]) -> Iterator[FieldError]:
-    """Yield what is wrong with a provider; ``names`` are those of providers before it."""
+def validate(found: Mapping[str, Any], path: str, names: Sequence[str]) -> Iterator[FieldError]:
+    """Yield the validation errors of a provider; ``names`` are those of providers before it."""
     version, name = _version(found), found.get("name") or ""
     place = f"{path}.name"
     if not name:
@@ -108,7 +108,7 @@ def shown(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def provider(found: Mapping[str, Any]) -> Provider:
-    """Return what a provider of a judged configuration is; raises ValueError for one of v1."""
+    """Return the provider of a validated configuration; raise ValueError for one of v1."""
     if _version(found) == V1:
         raise ValueError(f"{NO_V1} ({_REASON})")
     return service(found["name"], found["endpoint"], parse_duration(found.get("timeout") or _TIMEOUT))

@@ -10,7 +10,7 @@ from apiext.storage import limits
 
 
 class Granter(Protocol):
-    """What is needed of the etcd client."""
+    """The part of the etcd client that leases use."""
 
     async def lease_grant(self, ttl: int) -> int:
         """Return the id of a new lease."""
@@ -43,7 +43,7 @@ class Leases:
             now = loop.time()
             when, error = self._failed
             if error is not None and when > asked:
-                raise error.with_traceback(None)  # others waited for an answer before us: we do not wait again
+                raise error.with_traceback(None)  # earlier callers have waited for the response already
             known = self._leases.get(ttl)
             if known is None or known.until <= now or not known.left:
                 shared = min(int(ttl * limits.LEASE_SHARE), limits.LEASE_SHARED)

@@ -122,7 +122,7 @@ def committed(commit: Commit, changes: int) -> None:
 
 
 def show_store(store: Store) -> None:
-    """Show what the store in this process takes."""
+    """Set the metrics of the size of the store in this process."""
     size = store.backend.size
     STORE_SIZE.slot().value = size.total
     STORE_IN_USE.slot().value = size.in_use

@@ -1,4 +1,4 @@
-"""How far the root watch has come, and who waits for it to come further (RV-002, RV-017)."""
+"""The revision of the root watch, and the callers that wait for a later one (RV-002, RV-017)."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,8 +23,8 @@ class Reached(Protocol):
 class Progress:
     """The revision that everything read from the cache is at.
 
-    ``nudge(revision)`` is called when somebody has waited PROGRESS_AFTER seconds for a revision that no event
-    brought: foreign keys moved the store, and the watch must be asked for a sign.
+    ``nudge(revision)`` is called when a caller has waited PROGRESS_AFTER seconds for a revision that no event
+    brought: a write of a key outside of the prefix made it, and only a progress request tells it.
     """
 
     __slots__ = ("_foreign", "_nudge", "_order", "_timer", "_waiters", "revision")
@@ -75,7 +75,7 @@ class Progress:
         return self.revision >= revision
 
     def close(self) -> None:
-        """Let everybody go."""
+        """Wake all waiting callers."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""The turns in which watchers are written to: a bounded slice of work, then the loop is somebody else's."""
+"""Writes to watchers in turns: a bounded slice of work, then it yields to the event loop."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ class Work(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether there is something to do now."""
+        """True if there is work now."""
 
     def step(self, budget: int) -> int:
         """Do one thing, at most ``budget`` writes; returns how many writes it was worth."""
@@ -28,11 +28,11 @@ class Work(Protocol):
         """Nothing is left to do for now."""
 
     def fail(self, error: Exception) -> bool:
-        """A step raised: give up what it was about; returns whether those whom it was for are told why."""
+        """A step raised: drop its work; return whether its watchers got an error."""
 
 
 class Stream(Protocol):
-    """What can be ended."""
+    """An object that can be ended."""
 
     def end(self, data: bytes) -> None:
         """Send the bytes and end the stream."""
@@ -41,12 +41,12 @@ class Stream(Protocol):
 def _end(stream: Stream, data: bytes) -> None:
     try:
         stream.end(data)
-    except Exception:  # outermost: it must not keep the others from their events
+    except Exception:  # outermost: other watchers get their events
         log.exception("a watch could not be ended")
 
 
 class _Endings:
-    """Streams that end soon, as many others end with them."""
+    """Streams that end soon, a few in each turn."""
 
     __slots__ = ("left", "queued")
 
@@ -124,7 +124,7 @@ class Pump:
     def _step(self, work: Work, budget: int) -> int:
         try:
             return work.step(budget)
-        except Exception as error:  # outermost: one watch that cannot be written must not stop the others
+        except Exception as error:  # outermost: other watches go on
             if not work.fail(error):
                 log.exception("a group of watches could not be served and is ended")
             return 1

@@ -27,9 +27,9 @@ class RevisionWithToken(ValueError):
 
 
 class ListAsk(Struct, frozen=True):
-    """What a list request says: resourceVersion, resourceVersionMatch, limit (0: none), continue.
+    """The parameters of a list request: resourceVersion, resourceVersionMatch, limit (0: none), continue.
 
-    What is not ``cached`` upstream has no other state than the newest.
+    A resource that upstream does not cache (``cached``) has no state but the newest.
     """
 
     resource_version: str = ""

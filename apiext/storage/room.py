@@ -1,4 +1,4 @@
-"""How much memory is left where a control group bounds it: the kernel kills who takes more."""
+"""Free memory within the limits of control groups: the kernel kills a process that exceeds them."""
 
 from pathlib import Path
 from time import monotonic
@@ -25,7 +25,7 @@ class Files(Struct, frozen=True):
     prefix: bytes
 
     def left(self) -> tuple[int, int] | None:
-        """Return the bound and how much of it nobody uses, None if there is none."""
+        """Return the limit and its unused part in bytes, None without a limit."""
         try:
             limit = int(self.limit.read_bytes())
             used = int(self.usage.read_bytes())
@@ -71,7 +71,7 @@ class Room:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether there is a bound at all."""
+        """True if there is a limit."""
         return bool(self._groups)
 
     def limit(self) -> int:
@@ -79,7 +79,7 @@ class Room:
         return min((found[0] for files in self._groups if (found := files.left()) is not None), default=_NO_BOUND)
 
     def fits(self, size: int) -> bool:
-        """Tell whether so many bytes may be kept besides what is there."""
+        """Report whether ``size`` more bytes fit into memory."""
         if not self._groups:
             return True
         now = monotonic()

@@ -62,7 +62,7 @@ class _Row:
 
 
 class Routes:
-    """Finds the groups that a change may concern, at a cost that does not depend on the others (decisions/0032)."""
+    """Finds the groups that a change may concern; the cost does not depend on other groups (decisions/0032)."""
 
     __slots__ = ("_everywhere", "_fields", "_inside", "_labels")
 

@@ -1,4 +1,4 @@
-"""What the store knows of encryption at rest: stored values are opened before they are kept, and sealed to be stored.
+"""Encryption at rest: values are decrypted before they are cached, and encrypted before they are stored.
 
 Entries in memory hold plain bytes. Of an entry whose resource is sealed it is remembered by which key it was: a write
 that would change nothing changes that, if it is not the first one any more.
@@ -20,7 +20,7 @@ class Unsealable(ValueError):
     """A stored value that no key opens, or a value that no key seals; the text is upstream's."""
 
     status = "unknown-non-grpc"
-    """What metrics say of it."""
+    """Its ``status`` label in metrics."""
 
 
 class Lacking(Unsealable):
@@ -33,7 +33,7 @@ class Lacking(Unsealable):
 
 
 class Secret(Struct, frozen=True):
-    """A key by its provider and name; what is stored carries both."""
+    """A key with its provider and name, which stored values contain."""
 
     kind: str
     name: str
@@ -44,7 +44,7 @@ class Secret(Struct, frozen=True):
 
 
 PLAIN = Secret("identity", "", b"")
-"""What values were sealed by that were not sealed."""
+"""The key of values that are stored as plain text."""
 
 
 class SealedEntry(Entry, gc=False, kw_only=True):
@@ -58,27 +58,27 @@ class Sealing(Protocol):
 
     @property
     def secret(self) -> Secret:
-        """What seals values from now on."""
+        """The key that encrypts values from now on."""
 
     @property
     def secrets(self) -> Container[Secret]:
-        """What opens values."""
+        """The keys that decrypt values."""
 
     @property
     def waits(self) -> bool:
-        """Whether a plug-in may have to be asked, so that ``open`` may raise Lacking."""
+        """True if a plug-in may have to be called, so that ``open`` may raise Lacking."""
 
     def seal(self, key: str, plain: bytes) -> bytes:
-        """Return what is to be stored under a key of etcd; raises Unsealable."""
+        """Return the stored form of a value under a key of etcd; raise Unsealable."""
 
     def open(self, key: str, value: bytes) -> tuple[bytes, Secret]:
-        """Return what a stored value holds and by which key it was sealed; raises Unsealable."""
+        """Return the decrypted value and its key; raise Unsealable."""
 
     async def fetch(self, values: Iterable[bytes]) -> None:
         """Ask plug-ins for the keys that these values lack, if ``waits``."""
 
     def well(self) -> bool:
-        """Whether a plug-in, if there is any, answers as it should."""
+        """True if the plug-in, if any, is healthy."""
 
 
 class Sealings(Protocol):
@@ -89,7 +89,7 @@ class Sealings(Protocol):
 
 
 class Opened(NamedTuple):
-    """A sealed value, what opened it, and what it holds, or why nobody can tell."""
+    """An encrypted value with its decrypted bytes and key, or with the fault of its decryption."""
 
     value: bytes
     by: Sealing
@@ -101,7 +101,7 @@ class Opened(NamedTuple):
 def opened(
     sealing: Sealing, prefix: str, values: Sequence[tuple[str, bytes]], decode: Callable[[bytes], bytes]
 ) -> list[Opened]:
-    """Return the values of keys below a prefix with what they hold."""
+    """Decrypt the values of keys below a prefix."""
     found = []
     for key, value in values:
         try:

@@ -1,4 +1,4 @@
-"""EncryptionConfiguration files: how resources are sealed, judged as kube-apiserver judges them, in its words."""
+"""EncryptionConfiguration files: the encryption of resources, validated like kube-apiserver, with its texts."""
 
 import base64
 import binascii
@@ -80,7 +80,7 @@ class ConfigurationError(ValueError):
 
 
 class Loaded(Struct, frozen=True):
-    """What a file says, the hash of its content, and the providers that have to be started."""
+    """The configuration in a file, the hash of its content, and the providers that have to be started."""
 
     sealings: Sealings
     hash: str
@@ -88,12 +88,12 @@ class Loaded(Struct, frozen=True):
 
 
 def load(path: str) -> Loaded:
-    """Return what a file says; raises ConfigurationError."""
+    """Return the configuration in a file; raise ConfigurationError."""
     return loaded(read(path), path)
 
 
 def loaded(raw: bytes, path: str) -> Loaded:
-    """Return what the content of a file says; raises ConfigurationError."""
+    """Return the configuration in the bytes of a file; raise ConfigurationError."""
     rules = parse(raw, path)
     try:
         services = [it.service for rule in rules for it in rule.providers if it.service is not None]
@@ -217,7 +217,7 @@ def _int32(value: Any, struct: str, place: str) -> int:
     return value
 
 
-# --- judging ---
+# --- validation ---
 
 
 def _judged(document: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -298,7 +298,7 @@ def _judge_provider(provider: Mapping[str, Any], path: str, names: list[str]) ->
         why = "more than one provider specified in a single element, should split into different list elements"
         yield _odd(provider, path, why)
     if KMS in kinds:
-        yield from kms_config.judge(provider[KMS], f"{path}.kms", names)
+        yield from kms_config.validate(provider[KMS], f"{path}.kms", names)
         names.append(provider[KMS].get("name") or "")
     elif kinds and kinds[0] in _SIZES:
         yield from _judge_keys(provider[kinds[0]], f"{path}.{kinds[0]}.keys", _SIZES[kinds[0]])
@@ -341,7 +341,7 @@ def _judge_keys(provider: Mapping[str, Any], path: str, sizes: Sequence[int]) ->
 
 
 def _secret(text: str) -> bytes:
-    """Return what a secret says, as Go reads base64: line ends count for nothing."""
+    """Return the bytes of a secret, as Go reads base64: line ends are ignored."""
     try:
         return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
     except binascii.Error as error:

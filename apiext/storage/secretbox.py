@@ -1,4 +1,4 @@
-"""XSalsa20 with Poly1305, as NaCl's secretbox has it: what the provider of that name puts into etcd.
+"""XSalsa20 with Poly1305, as in NaCl's secretbox: the encryption of the provider ``secretbox``.
 
 No library here has Salsa20, so it is written out: additions, exclusive ors and rotations of numbers, without a table or
 a branch that depends on a secret. All blocks of a message are computed together, one word of each in a lane of one
@@ -46,7 +46,7 @@ def seal(key: bytes, nonce: bytes, message: bytes) -> bytes:
 
 
 def unseal(key: bytes, nonce: bytes, box: bytes) -> bytes | None:
-    """Return the message of a tag with what was encrypted; None if somebody changed it, or for another key."""
+    """Decrypt a tag with its ciphertext; return None if either was changed or the key is another one."""
     sealed = box[TAG:]
     turned = _turned(key, nonce, sealed)
     tag = Poly1305(next(turned))

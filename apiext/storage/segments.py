@@ -58,7 +58,7 @@ class Segments:
     async def prepare(self, convert: Convert | None = None) -> None:
         """Make all views, giving the loop its turn between slices of half server_limits.LOOP_BUDGET.
 
-        ``convert`` returns what the viewer makes of entries; it is awaited for those that need a view.
+        ``convert`` returns the views of entries; it is awaited for those that need a view.
         """
         while convert is not None and len(self._joined) < len(self._pieces):
             await self._convert(convert)
@@ -206,7 +206,7 @@ def _views(entries: Sequence[Entry], viewer: Viewer, converted: Mapping[Entry, M
 
 
 def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, Made]) -> None:
-    """Join a chunk, taking from its base's bytes what is common at both ends."""
+    """Join a chunk; reuse the bytes of its base that are common at both ends."""
     entries, base, shelf = chunk.entries, chunk.base, chunk.shelf
     if shelf is not None and shelf.viewer is viewer:
         chunk.joined, chunk.ends, chunk.viewer = shelf.text, shelf.ends, viewer

@@ -1,4 +1,4 @@
-"""Where the bytes of listed objects lie: once, joined for lists, and cut out again for who wants a single one."""
+"""Joined bytes of listed objects: one copy for lists, from which single objects are cut out again."""
 
 from array import array
 from bisect import bisect_left
@@ -30,11 +30,11 @@ class Shelf:
 
     @property
     def is_worth_it(self) -> bool:
-        """Whether at least half of the text is still somebody's."""
+        """True if at least half of the views still belong to entries."""
         return 2 * self.left >= len(self.keys)
 
     def view(self, key: str) -> bytes:
-        """Return what the viewer made of the entry with this key."""
+        """Return the view of the entry with this key."""
         start, end = self._place(key)
         return self.text[start:end]
 
@@ -62,6 +62,6 @@ class Shelf:
 
 
 def can_be_shelved(raw: bytes, view: bytes, revision: int) -> bool:
-    """Tell whether the stored bytes are exactly what a shelf cuts out of the view again."""
+    """Report whether a shelf can cut exactly the stored bytes out of the view again."""
     head, found, tail = view.partition(_MEMBER % revision)
     return bool(found) and raw == b"%b%b\n" % (head, tail)

@@ -41,7 +41,7 @@ class Chunk:
     ``lent``: readers may hold it, so its entries stay as they are. Until then changes are made in place, since a copy
     touches every entry.
 
-    ``size`` are the stored bytes, -1 when nobody counted them. ``shelf`` is where the bytes of the entries lie, if so.
+    ``size`` are the stored bytes, -1 if they were not counted. ``shelf`` is where the bytes of the entries lie, if so.
     ``joined`` are the views of ``viewer`` joined by commas, ``ends`` the offset behind each view. ``block`` is
     (joined, deflate block, crc32). ``base`` is the chunk this one came from, as long as its bytes may be of use.
     ``forms`` are the entries in other forms.
@@ -156,7 +156,7 @@ class Snapshot:
 
     @classmethod
     async def made(cls, entries: Iterable[Entry]) -> "Snapshot":
-        """Return the state of entries in key order, which may be many: others have their turns meanwhile."""
+        """Return the state of entries in key order, and yield to the event loop between parts of them."""
         found, turn = cls(), Turn()
         for batch in _cut((relative(entry.namespace, entry.name), entry) for entry in entries):
             found._append(batch)

@@ -21,7 +21,7 @@ class Stage(Protocol):
         """Make entries ready and hand them over in their order; or the bytes that end the watches."""
 
     def rest(self) -> None:
-        """Drop what was made ready: the group has nothing to do for now, and its frames may show ages."""
+        """Drop the frames that were made ready: the group has nothing to do for now, and its frames may show ages."""
 
 
 class Staging:
@@ -52,7 +52,7 @@ class Staging:
         return [next(rest) if entry is not None else None for entry in concerned]
 
     def keep(self, entries: Iterable[Entry], shown: Iterable[Entry | None]) -> None:
-        """Take back what was shown as ready and has to wait for another turn."""
+        """Take back a change that was shown as ready and has to wait for another turn."""
         self._ready.update((entry, ready) for entry, ready in zip(entries, shown, strict=True) if ready is not None)
 
     def change(self, change: Change, selective: bool, following: Iterable[Change]) -> Change | None:

@@ -83,7 +83,7 @@ class Entry(Struct, eq=False, gc=False):
         return view
 
     def remember(self, viewer: Viewer, view: bytes) -> None:
-        """Keep a view that somebody made already (the answer of our own write)."""
+        """Cache a view that is made already, such as the response of a write of this server."""
         # a copy: what orjson writes holds a multiple of its length for as long as it is kept
         self._seen = viewer, b"%b" % view
         _WARM.keep(self, len(view))
@@ -178,7 +178,7 @@ def _spliced(raw: bytes, view: bytes, revision: int) -> bool:
 
 
 class Made(Protocol):
-    """An object that somebody made, for any revision (apiext.catalog.converted.Converted)."""
+    """A view for any revision (apiext.catalog.converted.Converted)."""
 
     def at(self, revision: int) -> bytes:
         """Return the object's JSON with a resourceVersion."""
@@ -281,7 +281,7 @@ class ShownOnce:
 
 
 def held(entries: Sequence[Entry], viewer: Viewer, made: Sequence[Made]) -> list[Entry]:
-    """Return entries with what a viewer made of each held fast."""
+    """Return entries with views that they keep."""
     return [Shown.of(entry, viewer, one) for entry, one in zip(entries, made, strict=True)]
 
 
@@ -330,7 +330,7 @@ class StoreError(Exception):
 
 
 class KeyExists(StoreError):
-    """A create met an object; ``current`` is what is there."""
+    """A create met the object ``current``."""
 
     def __init__(self, current: Entry) -> None:
         super().__init__(current.name)
@@ -338,7 +338,7 @@ class KeyExists(StoreError):
 
 
 class RevisionChanged(StoreError):
-    """A compare failed; ``current`` is what is there now, None when nothing is."""
+    """A compare failed; ``current`` is the present object, None if there is none."""
 
     def __init__(self, current: Entry | None) -> None:
         super().__init__(current.revision if current else None)
@@ -346,7 +346,7 @@ class RevisionChanged(StoreError):
 
 
 class GuardChanged(StoreError):
-    """What the write rests on changed, the definition or the namespace: look again at what has this key."""
+    """The definition or the namespace of the write changed: its guard has this key."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
@@ -442,4 +442,4 @@ class NotReady(Unavailable):
 
 
 class UnknownOutcome(StoreError):
-    """A write was sent and nobody can say whether it happened: answered 504, never guessed."""
+    """A write was sent, and its outcome is unknown: the response is a 504, never a guess."""

@@ -79,7 +79,7 @@ class StoredValues:
         self.ahead |= {id(one.value): one for one in found if sealing is self.sealing}
 
     def drop_ahead(self, value: bytes | None) -> None:
-        """Drop what was decrypted ahead of a value that nothing will read."""
+        """Drop the bytes that were decrypted ahead if their value will not be read."""
         if self.ahead:
             self.ahead.pop(id(value), None)
 

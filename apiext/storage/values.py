@@ -1,4 +1,4 @@
-"""What is made of stored values: entries, what is known of those that cannot be read, and what a fill changed."""
+"""Entries of stored values, unreadable values, and the changes of a fill."""
 
 from sys import intern
 from typing import Any
@@ -74,7 +74,7 @@ def _uid_of(entry: Entry) -> Any:
 def differences(
     before: dict[str, Entry], after: dict[str, Entry], broken: dict[str, Broken], revision: int
 ) -> list[Change]:
-    """Return what became of entries, in the order of revisions; what was made anew went before."""
+    """Return the changes between two states in the order of revisions; a recreated object is deleted first."""
     found = [
         Change("DELETED", entry.with_revision(revision), entry, revision)
         for key, entry in before.items()

@@ -155,7 +155,10 @@ class Waiting:
         if not self._reviving:
             self._reviving = True
             log.warning(
-                "%s %s, and perhaps others, cannot be read for want of a key: %s", self._state.resource, key, reason
+                "%s %s, and perhaps more objects, cannot be read without their key: %s",
+                self._state.resource,
+                key,
+                reason,
             )
             self._home.spawn(self._revive())
 

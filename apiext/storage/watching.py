@@ -26,7 +26,7 @@ class Sink(Protocol):
 
 
 class WatchGroup(Struct, frozen=True):
-    """What watchers with an equal ``key`` share: selection and frames.
+    """A group of watchers with an equal ``key``, which share selection and frames.
 
     ``frame`` makes the bytes of an event on the wire, ``bookmark(revision, end of initial events)`` those of a
     BOOKMARK, ``expired(asked, oldest)`` those of the ERROR 410 that ends a watch which fell behind. ``version`` names
@@ -62,7 +62,7 @@ TRANSITIONS: dict[tuple[bool, bool], str] = {
 
 
 def event_of(group: WatchGroup, change: Change) -> tuple[str, Entry] | None:
-    """Return what the group's watchers see of a change, None when nothing (SEL-002, RV-011)."""
+    """Return the event that watchers of the group get for a change, None for no event (SEL-002, RV-011)."""
     kind, entry, previous, revision = change
     if group.namespace is not None and entry.namespace != group.namespace:
         return None

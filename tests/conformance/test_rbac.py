@@ -245,7 +245,7 @@ def test_default_roles_are_there(admin: Client) -> None:
 
 @pytest.mark.rows("AUT-003")
 def test_aggregated_roles_are_filled(api: Client) -> None:
-    # upstream: all of them, since who selects whom is not known
+    # upstream: all of them, since it does not index their selectors
     key = secrets.token_hex(4)
     rules = [{"apiGroups": [key], "resources": [one], "verbs": ["get"]} for one in "abc"]
 

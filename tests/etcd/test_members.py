@@ -104,13 +104,13 @@ async def test_a_user_of_one_prefix_is_enough(tmp_path: Path, binary: Binary, tr
         post(etcd, "auth/role/grant", name="app", perm=whole)
         post(etcd, "auth/enable")
         keys = Keys("/registry")
-        client = Etcd([etcd.url], transport=transport, user="app", password="secret", probe=keys.nobody.encode())
+        client = Etcd([etcd.url], transport=transport, user="app", password="secret", probe=keys.absent.encode())
         await client.start()
         heard = Listener()
         heard.watch(client, b"/registry/", await client.head_revision() + 1)
         assert (await client.create(b"/registry/a", b"1")).ok
         await heard.until(1)
-        assert await client.get(keys.nobody.encode()) is None
+        assert await client.get(keys.absent.encode()) is None
         assert client.progress_requests_ok is answers_progress(binary.version), "also where it is not told"
         with pytest.raises(errors.AuthError):
             await client.create(b"/another", b"1")

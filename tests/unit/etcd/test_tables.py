@@ -62,30 +62,30 @@ def test_endpoint_texts() -> None:
 
 def test_lineage_takes_answers_in_any_order() -> None:
     lineage = Lineage()
-    assert lineage.judge(1, 2, 10, floor=0, era=0) is None
+    assert lineage.compare(1, 2, 10, floor=0, era=0) is None
     lineage.saw(20)
-    assert lineage.judge(1, 2, 15, floor=10, era=0) is None  # asked before 20 was known
+    assert lineage.compare(1, 2, 15, floor=10, era=0) is None  # asked before 20 was known
     assert lineage.revision == 20
-    assert lineage.judge(1, 3, 21, floor=20, era=0) is None
+    assert lineage.compare(1, 3, 21, floor=20, era=0) is None
     assert (lineage.term, lineage.revision) == (3, 21)
 
 
 def test_lineage_starts_over_in_a_replaced_store() -> None:
     lineage = Lineage()
-    lineage.judge(1, 5, 100, floor=0, era=lineage.era)
-    assert "went back from revision 100 to 99" in str(lineage.judge(1, 5, 99, floor=100, era=lineage.era))
-    assert lineage.judge(1, 5, 99, floor=lineage.revision, era=lineage.era) is None
-    assert "raft term" in str(lineage.judge(1, 4, 500, floor=99, era=lineage.era))
-    assert "another cluster" in str(lineage.judge(2, 9, 1000, floor=500, era=lineage.era))
-    assert lineage.judge(2, 9, 1000, floor=1000, era=lineage.era) is None
+    lineage.compare(1, 5, 100, floor=0, era=lineage.era)
+    assert "went back from revision 100 to 99" in str(lineage.compare(1, 5, 99, floor=100, era=lineage.era))
+    assert lineage.compare(1, 5, 99, floor=lineage.revision, era=lineage.era) is None
+    assert "raft term" in str(lineage.compare(1, 4, 500, floor=99, era=lineage.era))
+    assert "another cluster" in str(lineage.compare(2, 9, 1000, floor=500, era=lineage.era))
+    assert lineage.compare(2, 9, 1000, floor=1000, era=lineage.era) is None
 
 
 def test_lineage_is_told_once_of_a_store_that_went_back() -> None:
     lineage = Lineage()
-    lineage.judge(1, 5, 100, floor=0, era=0)
+    lineage.compare(1, 5, 100, floor=0, era=0)
     assert lineage.wrote(101, floor=100, era=0) is None
     assert "went back from revision 101: a write made 97" in str(lineage.wrote(97, floor=101, era=0))
     assert lineage.wrote(98, floor=101, era=0) is None  # sent before that was known
-    assert lineage.judge(1, 5, 99, floor=101, era=0) is None  # so was this
+    assert lineage.compare(1, 5, 99, floor=101, era=0) is None  # so was this
     assert (lineage.revision, lineage.era) == (99, 1)
     assert "a write made 99" in str(lineage.wrote(99, floor=99, era=1))

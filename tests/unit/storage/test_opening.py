@@ -311,5 +311,5 @@ async def test_what_another_key_has_opened_is_forgotten(world: SealedWorld) -> N
     value = world.theirs.seal(f"{PREFIX}d/a", body(text=LARGE))
     await col.values.decrypt_ahead([("d/a", value)])
     assert col.values.ahead
-    world.store.reseal(Unsealed())
+    world.store.switch_encryption(Unsealed())
     assert not col.values.ahead

@@ -79,7 +79,7 @@ async def test_values_of_older_keys_are_stale_until_they_are_written(world: Seal
     assert other is not None
     assert col.values.stale(other)
     kind = made.secret.kind  # type: ignore[attr-defined]
-    store.reseal(sealings(kind, "c", "b"))
+    store.switch_encryption(sealings(kind, "c", "b"))
     assert col.values.stale(made)
     again = await store.update(col, "d", "a", made.raw, made.revision)
     assert not col.values.stale(again)
@@ -162,11 +162,11 @@ async def test_a_key_that_goes_takes_what_it_sealed_along(world: SealedWorld, id
     kind = made.secret.kind  # type: ignore[attr-defined]
     sink = RecordingSink()
     col.watch(watch_group(), None, sink)
-    store.reseal(sealings(kind, "c", "b", identity=identity))
+    store.switch_encryption(sealings(kind, "c", "b", identity=identity))
     await asyncio.sleep(1)
     assert [entry.raw for entry in col.state.entries()] == [body(n=1)]
     assert not sink.ended
-    store.reseal(sealings(kind, "c", identity=identity))
+    store.switch_encryption(sealings(kind, "c", identity=identity))
     await asyncio.sleep(1)
     with pytest.raises(Sealed):
         col.state.entries()
@@ -181,11 +181,11 @@ async def test_a_key_that_comes_back_opens_what_it_sealed(world: SealedWorld) ->
     made = await store.create(col, "d", "a", body(n=1))
     kind = made.secret.kind  # type: ignore[attr-defined]
     stored = await world.value("d/a")
-    store.reseal(sealings(kind, "c", identity=False))
+    store.switch_encryption(sealings(kind, "c", identity=False))
     await store.at_least(world.etcd.put(f"{PREFIX}d/a", stored))
     with pytest.raises(Sealed):
         col.state.entries()
-    store.reseal(sealings(kind, "c", "b"))
+    store.switch_encryption(sealings(kind, "c", "b"))
     await asyncio.sleep(1)
     assert [entry.raw for entry in col.state.entries()] == [body(n=1)]
 
@@ -200,7 +200,7 @@ async def test_no_bookmark_passes_what_came_while_values_are_read_again(world: S
     sink = RecordingSink()
     watcher = col.watch(watch_group(), None, sink, bookmarks=True)
     world.etcd.down = True
-    store.reseal(sealings(kind, "c"))
+    store.switch_encryption(sealings(kind, "c"))
     unseen = world.etcd.put(f"{PREFIX}d/b", body(n=2))
     await asyncio.sleep(1)
     assert store.revision == unseen
@@ -233,9 +233,9 @@ async def test_keys_that_change_while_a_collection_is_read_count_for_all_of_it(w
     await col.wait_ready()
     made = [await store.create(col, "d", f"a{number}", body(n=1)) for number in range(200)]
     kind = made[0].secret.kind  # type: ignore[attr-defined]
-    store.reseal(sealings(kind, "c", identity=False))
+    store.switch_encryption(sealings(kind, "c", identity=False))
     await reads(world, 2)
-    store.reseal(sealings(kind, "c", "b"))
+    store.switch_encryption(sealings(kind, "c", "b"))
     await asyncio.sleep(10)
     assert len(col.state.entries()) == 200
 
@@ -250,7 +250,7 @@ async def test_keys_that_change_while_everything_is_read_again_cost_no_event(wor
     for watch in list(world.etcd.watches):
         watch.end(StoreReplaced(UNAVAILABLE, "the store was replaced"))
     await reads(world, 2)
-    store.reseal(sealings(made[0].secret.kind, "c", "b"))  # type: ignore[attr-defined]
+    store.switch_encryption(sealings(made[0].secret.kind, "c", "b"))  # type: ignore[attr-defined]
     await reads(world, 3)
     revision = world.etcd.put(f"{PREFIX}d/late", body(n=2))
     await asyncio.sleep(10)

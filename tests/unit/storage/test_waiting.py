@@ -359,7 +359,7 @@ async def test_a_collection_may_go_while_changes_wait(world: KmsWorld) -> None:
 async def test_other_keys_may_come_while_changes_wait(world: KmsWorld) -> None:
     col = await held(world)
     service = await world._service(FakePlugin())
-    world.store.reseal(sealings(service))
+    world.store.switch_encryption(sealings(service))
     await asyncio.sleep(1)
     assert names(col) == ["a000"]
     assert col.arrivals.open
@@ -367,7 +367,7 @@ async def test_other_keys_may_come_while_changes_wait(world: KmsWorld) -> None:
 
 async def test_without_plugins_nothing_waits_any_more(world: KmsWorld) -> None:
     col = await held(world)
-    world.store.reseal(CipherSealings())
+    world.store.switch_encryption(CipherSealings())
     await asyncio.sleep(1)
     with pytest.raises(Sealed, match="identity transformer"):
         col.state.entries()

@@ -56,14 +56,14 @@ Start = Callable[[asyncio.TaskGroup], Awaitable[None]]
 """Starts what reads and writes values."""
 
 
-class Resealing:
+class EncryptionReload:
     """The configuration in use, and its KMS providers.
 
     Reads the file every second, if enabled; an unusable one leaves the last one in use, and is retried.
     """
 
     def __init__(self, path: str, loaded: Loaded, use: Callable[[Sealings], None]) -> None:
-        """``loaded`` is what the file said at the start."""
+        """``loaded`` is the configuration that the file had at the start."""
         tell(loaded)
         self._path = path
         self._loaded = loaded
@@ -118,7 +118,7 @@ class Resealing:
                 await self.look()
 
     async def look(self) -> None:
-        """Use what the file says if that is new."""
+        """Switch to the configuration in the file if it has changed."""
         try:
             raw = await asyncio.to_thread(sealing_config.read, self._path)
             if sealing_config.hash_of(raw) == self._loaded.hash:

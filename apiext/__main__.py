@@ -160,7 +160,7 @@ def check(arguments: Sequence[str]) -> int:
 
 
 def _trust(context: "ssl.SSLContext", cafile: str, parser: "argparse.ArgumentParser") -> None:
-    from apiext.trust import as_go
+    from apiext.system.certificates import as_go
 
     try:
         as_go(context).load_verify_locations(cafile)

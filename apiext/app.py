@@ -21,7 +21,6 @@ from apiext.audit import auditor
 from apiext.auth.authorization import Authorizer, authorizer_of
 from apiext.auth.bonds import Find, Record
 from apiext.auth.roles import Roles
-from apiext.board import Board
 from apiext.catalog.builtin.resources import api_versions, builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
 from apiext.config import (
@@ -55,6 +54,7 @@ from apiext.storage.cached_store import CachedStore
 from apiext.storage.keys import Keys
 from apiext.storage.sealing import Unsealed
 from apiext.storage.store import Entry, StoreError
+from apiext.system.worker_progress import WorkerProgress
 from apiext.telemetry import Telemetry
 from apiext.verbs import admission_plugins
 from apiext.verbs.address_pool import Addresses
@@ -443,10 +443,10 @@ class Application:
         def synced() -> str:
             return "" if control.synced() else "not every stored definition is served yet"
 
-        board = Board(worker.board, worker.of) if (worker := self._config.worker) is not None else None
+        progress = WorkerProgress(worker.progress, worker.of) if (worker := self._config.worker) is not None else None
 
         def together() -> str:
-            return "not every worker serves yet" if board is not None and not board.is_open else synced()
+            return "not every worker serves yet" if progress is not None and not progress.all_serve else synced()
 
         def bootstrapped() -> str:
             return "" if control.has_roles() else "the default cluster roles are not there yet"

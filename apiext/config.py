@@ -202,7 +202,7 @@ class Worker(Struct, frozen=True):
 
     number: int  # from 1
     of: int
-    board: int = -1  # file descriptor of the shared memory of the workers
+    progress: int = -1  # file descriptor of the shared memory of the workers
 
 
 class StoreConfig(Struct, frozen=True):

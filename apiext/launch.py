@@ -17,10 +17,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from apiext import cli, files, logs, sockets
+from apiext import cli, logs
 from apiext.config import ALWAYS_ALLOW, ETCD, Config, ConfigError, Listening
 from apiext.embedded.opening import holder
-from apiext.streams import is_stream
+from apiext.system import files, sockets
+from apiext.system.streams import is_stream
 
 log = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from apiext import cli, launch, limits
-from apiext.board import Board
 from apiext.config import Config, ConfigError, Listening, Worker
 from apiext.etcd.channel import jittered
-from apiext.sockets import hold, is_unspecified
+from apiext.system.sockets import hold, is_unspecified
+from apiext.system.worker_progress import WorkerProgress
 
 # Seconds before a worker that died is started again.
 WORKER_FIRST_PAUSE = 0.1
@@ -60,7 +60,7 @@ class Supervisor:
         self._warn = warn
         self._stop = asyncio.Event()
         self._slots: list[Slot] = []
-        self._board = Board.make(config.workers)
+        self._progress = WorkerProgress.make(config.workers)
         self._served = False  # whether a worker has served
         self._serving = False  # whether all do
         self._code = 0  # of a worker that could not start
@@ -88,10 +88,10 @@ class Supervisor:
 
     async def _work(self, port: int) -> None:
         """Have workers from their start to their end."""
-        config, board = self._config, self._board
+        config, progress = self._config, self._progress
         for number in range(1, config.workers + 1):
-            worker = Worker(number, config.workers, board.descriptor)
-            self._slots.append(Slot(share(config, port, worker), board, self._stop, self._ended))
+            worker = Worker(number, config.workers, progress.descriptor)
+            self._slots.append(Slot(share(config, port, worker), progress, self._stop, self._ended))
         async with asyncio.TaskGroup() as group:
             keepers = [group.create_task(slot.keep()) for slot in self._slots]
             try:
@@ -126,7 +126,7 @@ class Supervisor:
         if self._stop.is_set():
             return
         self._serving = True
-        self._board.open()  # /readyz is true from here on
+        self._progress.set_all_serve()  # /readyz is true from here on
         url, kubeconfig = facts
         launch.announce(self._config, launch.Ready(url, kubeconfig))
 
@@ -169,9 +169,11 @@ class Supervisor:
 class Slot:
     """The place of one worker: who fills it is replaced when it dies. ``ready`` is what the first one told."""
 
-    def __init__(self, config: Config, board: Board, stop: asyncio.Event, ended: Callable[[int], None]) -> None:
+    def __init__(
+        self, config: Config, progress: WorkerProgress, stop: asyncio.Event, ended: Callable[[int], None]
+    ) -> None:
         assert config.worker is not None
-        self._board = board
+        self._progress = progress
         self.turn = asyncio.Event()
         self.ready: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         self._number, self._of = config.worker.number, config.worker.of
@@ -187,7 +189,7 @@ class Slot:
         while not self._stop.is_set():
             since = loop.time()
             code = await self._run()
-            self._board.leave(self._number)
+            self._progress.leave(self._number)
             self._ended(code)
             if self._stop.is_set():
                 return
@@ -245,7 +247,7 @@ class Slot:
         before, missed = 0, 0
         while missed < limits.WORKER_BEATS_MISSED:
             await asyncio.sleep(limits.WORKER_BEAT)
-            beats = self._board.beats(self._number)
+            beats = self._progress.beats(self._number)
             missed = missed + 1 if beats and beats == before else 0
             before = beats
         log.error("worker %d stands still; it is killed", self._number)
@@ -258,7 +260,7 @@ class Slot:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "apiext.worker", told, str(os.getpid())],
             stdin=channel.fileno(),
-            pass_fds=[self._board.descriptor],
+            pass_fds=[self._progress.descriptor],
             env=environment,
             start_new_session=True,  # Ctrl-C is for the supervisor: it asks them once
         )

@@ -17,8 +17,8 @@ from apiext.cel.limit import PER_CALL_LIMIT, Limit
 from apiext.cel.values import Fault
 from apiext.documents.document import View
 from apiext.logs import note
-from apiext.shares import in_thread
-from apiext.turn import Turn
+from apiext.scheduling.loop_budget import LoopBudget
+from apiext.scheduling.shares import in_thread
 
 OVER_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 
@@ -182,9 +182,9 @@ class Conditions:
         raise ConditionError(faults[0] if len(faults) == 1 else f"[{', '.join(dict.fromkeys(faults))}]")
 
     async def _all(self, known: Mapping[str, Any], faults: list[str]) -> bool:
-        budget, turn = Budget(limits.ADMISSION_CONDITIONS), Turn()
+        budget, loop_budget = Budget(limits.ADMISSION_CONDITIONS), LoopBudget()
         for _, text, program in self.programs:
-            await turn.give()
+            await loop_budget.pause()
             if isinstance(program, str):
                 faults.append(f"compilation error: {program}")
                 continue

@@ -11,7 +11,7 @@ from apiext.documents.document import View
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.selectors import EVERYTHING, LabelSelector, SelectorError
-from apiext.turn import in_turns
+from apiext.scheduling.loop_budget import collect
 
 T = TypeVar("T")
 
@@ -138,7 +138,7 @@ class Candidates(Generic[T]):
         found = self._cached.get(key)
         if found is None:
             cached = self._cached  # that of these hooks: a change of the configuration replaces it
-            found = await in_turns(self._numbered, lambda one: self._criteria(one[1]).may_match(attributes))
+            found = await collect(self._numbered, lambda one: self._criteria(one[1]).may_match(attributes))
             if len(cached) >= limits.WRITES_MATCHED:
                 cached.clear()
             cached[key] = found

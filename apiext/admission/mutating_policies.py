@@ -18,9 +18,9 @@ from apiext.admission.versions import Versions, served_in, settled
 from apiext.cel.dynamic import dynamic
 from apiext.documents.document import Document, View
 from apiext.documents.equality import same
-from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.meta.status import StatusError
+from apiext.text.quotes import go_quote
 
 _INVALID = "Invalid"
 
@@ -60,7 +60,7 @@ class _Round:
             await self._case.namespace()
             rounds, again = self._case.attributes.enter(MutatingPolicies.name, self._new)
             for use, param in found:
-                await self._case.turn.give()
+                await self._case.loop_budget.pause()
                 await self._invoke(use, param, rounds, again)
             if self._patched:
                 again.changed()

@@ -19,11 +19,11 @@ from apiext.cel.objects import NO_SLICE, Constructed, applied, json_of, mismatch
 from apiext.cel.values import Value, elements, is_list
 from apiext.documents import json_patch
 from apiext.documents.document import Document, View
-from apiext.documents.quotes import go_quote
 from apiext.managedfields.merging import merge
 from apiext.managedfields.typed import TypeFault, check
 from apiext.managedfields.types import Type
 from apiext.meta import status
+from apiext.text.quotes import go_quote
 
 # Bytes of an object that are as much work as one operation of a policy's JSON patch.
 JSON_PATCH_OPERATION = 64

@@ -9,9 +9,9 @@ from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource, ServedVersion
 from apiext.documents.document import Document, View
 from apiext.meta.selectors import LabelSelector, SelectorError
+from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.store import Entry, StoreError
-from apiext.turn import Turn
 
 
 class ConfigurationError(Exception):
@@ -33,7 +33,7 @@ class Params:
         self._around = around
 
     async def find(
-        self, kind: tuple[str, str] | None, ref: Mapping[str, Any] | None, namespace: str, turn: Turn
+        self, kind: tuple[str, str] | None, ref: Mapping[str, Any] | None, namespace: str, loop_budget: LoopBudget
     ) -> list[View | None]:
         """Return the objects to which a binding refers, one None if to none; raise ConfigurationError.
 
@@ -45,13 +45,13 @@ class Params:
         resource, served = self.served(kind)
         if ref is None:
             return [None]
-        entries = await self._entries(resource, ref, _place(served, ref, namespace), turn)
+        entries = await self._entries(resource, ref, _place(served, ref, namespace), loop_budget)
         if not entries and ref.get("parameterNotFoundAction") == "Deny":
             raise ConfigurationError("no params found for policy binding with `Deny` parameterNotFoundAction")
         found: list[View | None] = []
         for entry in entries[: limits.ADMISSION_PARAMS]:
             found.append(await self._document(resource, served, entry))
-            await turn.give()
+            await loop_budget.pause()
         return found
 
     def served(self, kind: tuple[str, str]) -> tuple[ServedResource, ServedVersion]:
@@ -66,7 +66,7 @@ class Params:
         return found[kind]
 
     async def _entries(
-        self, resource: ServedResource, ref: Mapping[str, Any], namespace: str | None, turn: Turn
+        self, resource: ServedResource, ref: Mapping[str, Any], namespace: str | None, loop_budget: LoopBudget
     ) -> list[Entry]:
         collection = self._store.collection(resource.stored_resource)
         if collection is None:
@@ -83,7 +83,7 @@ class Params:
             selector = LabelSelector.from_document(ref.get("selector") or {})
             found = []
             for entry in collection.state.entries(namespace):
-                await turn.give()
+                await loop_budget.pause()
                 if selector.matches(entry.labels):
                     found.append(entry)
             return found

@@ -21,7 +21,7 @@ from apiext.logs import note
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
-from apiext.turn import Turn
+from apiext.scheduling.loop_budget import LoopBudget
 
 C = TypeVar("C")
 
@@ -108,7 +108,17 @@ class Case(Generic[C]):
     ``bindings`` are those of each policy, by the name of the policy.
     """
 
-    __slots__ = ("_bindings", "_namespace", "_params", "_policies", "around", "attributes", "denials", "new", "turn")
+    __slots__ = (
+        "_bindings",
+        "_namespace",
+        "_params",
+        "_policies",
+        "around",
+        "attributes",
+        "denials",
+        "loop_budget",
+        "new",
+    )
 
     def __init__(
         self,
@@ -123,7 +133,7 @@ class Case(Generic[C]):
         self.attributes = attributes
         self.new = new
         self.denials: list[Denial] = []
-        self.turn = Turn()
+        self.loop_budget = LoopBudget()
         self._params = params
         self._policies = policies
         self._bindings = bindings
@@ -132,7 +142,7 @@ class Case(Generic[C]):
     async def uses(self) -> AsyncIterator[Use[C]]:
         """Yield policies with their bindings, in the order of names; an unusable one denies."""
         for policy in self._policies:
-            await self.turn.give()
+            await self.loop_budget.pause()
             bindings = self._bindings.get(policy.name, ())
             form = await self._form(policy) if bindings else None
             if form is None:
@@ -164,7 +174,7 @@ class Case(Generic[C]):
     async def params(self, use: Use[C]) -> list[View | None]:
         """Return the parameters of a binding, one None if it has none; raise an error of UNUSABLE."""
         namespace = self.attributes.shown_namespace
-        return await self._params.find(use.policy.param_kind, use.binding.param, namespace, self.turn)
+        return await self._params.find(use.policy.param_kind, use.binding.param, namespace, self.loop_budget)
 
     def unusable(self, policy: Policy[C], binding: Binding | None, error: Exception) -> None:
         """Deny the write for an unusable policy or binding."""

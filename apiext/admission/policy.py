@@ -17,7 +17,7 @@ from apiext.cel.escaping import unescape
 from apiext.cel.types import DYN, Type
 from apiext.cel.values import Fault, Value
 from apiext.documents.document import View
-from apiext.turn import Turn
+from apiext.scheduling.loop_budget import LoopBudget
 
 Compiled = Program | str
 """A program, or the error of its expression."""
@@ -117,13 +117,13 @@ class Work:
         self._known = {**known, "variables": Composed(self._values)} if policy.variables else dict(known)
         self._waiting = dict(policy.variables)
         self.budget = Budget(limits.ADMISSION_EXPRESSIONS)
-        self._turn = Turn()
+        self._loop_budget = LoopBudget()
 
     async def run(self, text: str, program: Compiled) -> tuple[Value, str]:
         """Return the value of an expression, or the text of what went wrong."""
         if isinstance(program, str):
             return None, f"compilation error: {program}"
-        await self._turn.give()
+        await self._loop_budget.pause()
         await self._need(program)
         found = await evaluate(program, self._known, self.budget)
         return (found.value, "") if found.error is None else (None, fault_of(text, found))

@@ -11,10 +11,10 @@ from apiext.admission.attributes import Attributes, Form
 from apiext.admission.expressions import request
 from apiext.admission.versions import Shown
 from apiext.documents.document import Document
-from apiext.documents.quotes import go_quote
 from apiext.go_types.typed import Bool, Bytes, Field, List, Map, Text
 from apiext.meta.status import StatusError
 from apiext.meta.uids import Uids
+from apiext.text.quotes import go_quote
 from apiext.webhooks.reviews import STATUS, VERSIONS, decoded, review_types, typed
 
 GROUP = "admission.k8s.io"

@@ -68,7 +68,7 @@ class _Review:
             raise ConfigurationError(f"failed to convert object version: {error}") from error
         known, kind = await case.known(use.form, shown), policy.param_kind
         for param in params:
-            await case.turn.give()
+            await case.loop_budget.pause()
             named = (
                 {"apiVersion": kind[0], "kind": kind[1], **param} if param is not None and kind is not None else param
             )

@@ -9,9 +9,9 @@ from apiext.catalog.served import ServedResource, ServedVersion
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode, json_kind
 from apiext.documents.errors import DecodeError
-from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.schema.budget import DEFAULTS, OverBudget
+from apiext.text.quotes import go_quote
 
 Convert = Callable[[ServedResource, View, str], Awaitable[Document]]
 """(resource, object, apiVersion) → the object in that version; raises StatusError."""

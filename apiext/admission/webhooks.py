@@ -21,11 +21,11 @@ from apiext.documents.document import Document
 from apiext.documents.encoding import decode_json, json_kind
 from apiext.documents.equality import same
 from apiext.documents.errors import DecodeError
-from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
-from apiext.turn import Turn
+from apiext.scheduling.loop_budget import LoopBudget
+from apiext.text.quotes import go_quote
 
 MUTATION = "mutation.webhook.admission.k8s.io/"
 PATCH = "patch.webhook.admission.k8s.io/"
@@ -87,15 +87,15 @@ class _Mutation:
         self._rounds, self._again = attributes.enter(MutatingWebhooks.name, new)
 
     async def run(self) -> Document | None:
-        turn = Turn()
+        loop_budget = LoopBudget()
         for index, hook in self._hooks:
-            if turn.over:
-                await turn.give()
-            await self._turn(index, hook)
+            if loop_budget.exhausted:
+                await loop_budget.pause()
+            await self._loop_budget(index, hook)
         self._again.leave(self._new)
         return self._new
 
-    async def _turn(self, index: int, hook: Hook) -> None:
+    async def _loop_budget(self, index: int, hook: Hook) -> None:
         form = await calls.form_for(self._around, hook, self._attributes, self._versions, "admit", self._new)
         if form is None or (self._rounds.second and hook.owner not in self._again.wanted):
             return
@@ -221,10 +221,10 @@ class ValidatingWebhooks(_Webhooks):
         """Call the webhooks that apply; raise the first denial in their order as StatusError."""
         versions = Versions(attributes, self._around.convert, attributes.new)
         meant: list[tuple[Hook, Form, Shown]] = []
-        turn = Turn()
+        loop_budget = LoopBudget()
         for _, hook in await self._hooks(attributes):
-            if turn.over:
-                await turn.give()
+            if loop_budget.exhausted:
+                await loop_budget.pause()
             form = await calls.form_for(self._around, hook, attributes, versions, "validating", attributes.new)
             if form is not None:
                 shown = versions.at_hand(form) or await calls.shown_as(versions, form, mutating=False)

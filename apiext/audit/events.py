@@ -12,7 +12,7 @@ from apiext.audit.policy import API_VERSION, COMPLETE, LEVELS, RECEIVED, REQUEST
 from apiext.documents.document import View
 from apiext.documents.encoding import DecodeError, decode_json, decode_yaml, encode_in_order
 from apiext.documents.errors import BoundExceeded, OverflowingNumber
-from apiext.documents.quotes import go_quote
+from apiext.text.quotes import go_quote
 
 # Bytes counted for an audit event besides its objects.
 AUDIT_EVENT_BYTES = 1024

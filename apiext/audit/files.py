@@ -16,8 +16,8 @@ from isal import igzip
 from msgspec import Struct
 from msgspec.structs import replace
 
-from apiext import files
-from apiext.streams import is_stream
+from apiext.system import files
+from apiext.system.streams import is_stream
 
 MEGABYTE = 1024 * 1024
 _STAMP = "%Y-%m-%dT%H-%M-%S"

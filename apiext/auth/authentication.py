@@ -13,7 +13,7 @@ from msgspec import Struct
 from apiext.auth.bonds import BadToken, Unbound
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import CREDENTIAL_ID, REFUSED, SUPERUSER, User, authenticated, proven
-from apiext.trust import read_certificate, subject_of
+from apiext.system.certificates import read_certificate, subject_of
 
 UID = "1.3.6.1.4.1.57683.2"
 """Subject attribute of a user's uid in a certificate (upstream: AllowParsingUserUIDFromCertAuth)."""

@@ -7,10 +7,10 @@ from msgspec import Struct
 
 from apiext import config
 from apiext.auth.user import User
-from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
+from apiext.text.quotes import go_quote
 
 PUBLIC_PATHS = ("/healthz", "/livez", "/readyz", "/version")
 """Paths that every client may GET, and everything below them (upstream's public-info rule)."""

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec import Struct
 
-from apiext import files
 from apiext.auth.serving import RENEW_BEFORE, Serving, now
-from apiext.sockets import is_unspecified
+from apiext.system import files
+from apiext.system.sockets import is_unspecified
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from apiext.auth import limits
 from apiext.auth.authorization import Rule
 from apiext.auth.rbac import ANY, Role
-from apiext.documents.quotes import go_quote
+from apiext.text.quotes import go_quote
 
 
 class TooManyPermissions(ValueError):

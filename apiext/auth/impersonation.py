@@ -23,9 +23,9 @@ from apiext.auth.user import (
     readable,
     unescaped,
 )
-from apiext.documents.quotes import go_quote
 from apiext.meta.status import StatusError
 from apiext.meta.syntax import dns1123_label, dns1123_subdomain
+from apiext.text.quotes import go_quote
 
 _EXTRA = "impersonate-extra-"
 _NONE = "\n"  # no header has such a value

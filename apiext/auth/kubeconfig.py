@@ -5,11 +5,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from apiext import files
 from apiext.auth import limits
 from apiext.documents.document import Document
 from apiext.documents.encoding import decode_yaml, encode, pretty
-from apiext.streams import is_stream
+from apiext.system import files
+from apiext.system.streams import is_stream
 
 NAME = "apiext"
 """Name of cluster, context and user."""

@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 from apiext.auth.authentication import Holder, user_of_certificate, verified_chain
 from apiext.auth.user import REFUSED, User, proven, readable, unescaped
 from apiext.config import ProxyConfig
-from apiext.trust import read_certificate, subject_of, unwarned
+from apiext.system.certificates import read_certificate, subject_of, unwarned
 
 OVERLAP = (
     "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; "

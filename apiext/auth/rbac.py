@@ -14,7 +14,7 @@ from apiext.auth import limits
 from apiext.auth.authorization import Attributes, Decision, Rule, Rules
 from apiext.auth.user import ACCOUNT_PREFIX, User
 from apiext.documents.document import View
-from apiext.documents.quotes import go_quote
+from apiext.text.quotes import go_quote
 
 # Bytes counted for each group besides its name.
 GROUP_OVERHEAD = 64

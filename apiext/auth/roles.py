@@ -10,11 +10,11 @@ import orjson
 from apiext.auth import limits
 from apiext.auth.rbac import GROUP, Policy, binding_in, role_in
 from apiext.meta.names import GroupResource
+from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.storage.store import Entry
-from apiext.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Roles:
         self._read = 0
 
     async def _catch_up(self) -> None:
-        turn = Turn()
+        loop_budget = LoopBudget()
         try:
             while self._late:
                 key = next(iter(self._late))
@@ -109,7 +109,7 @@ class Roles:
                     made = followed.made(entry)
                 del self._late[key]
                 followed.put(made, entry)
-                await turn.give()
+                await loop_budget.pause()
         finally:
             self._idle.set()
 

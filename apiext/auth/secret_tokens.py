@@ -7,7 +7,7 @@ from typing import Any
 from apiext.auth.bonds import INVALID_SINCE, Account, BadToken, Find, Record, Unbound
 from apiext.auth.user import ACCOUNT_PREFIX
 from apiext.documents.encoding import json_kind
-from apiext.documents.quotes import go_quote
+from apiext.text.quotes import go_quote
 
 ISSUER = "kubernetes/serviceaccount"
 TYPE = "kubernetes.io/service-account-token"

@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa, utils
 from msgspec import Struct
 
-from apiext import files
 from apiext.auth.base64url import encoded
-from apiext.trust import unwarned
+from apiext.system import files
+from apiext.system.certificates import unwarned
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey

@@ -17,8 +17,8 @@ from apiext.auth import limits, secret_tokens
 from apiext.auth.base64url import decoded, encoded
 from apiext.auth.bonds import Account, BadToken, Bound, Find, Record, Unbound
 from apiext.auth.user import ACCOUNT_PREFIX, CREDENTIAL_ID, User, service_account
-from apiext.documents.quotes import go_quote
 from apiext.meta.time import parse
+from apiext.text.quotes import go_quote
 
 if TYPE_CHECKING:
     from apiext.auth.signing import Signer, Verifier

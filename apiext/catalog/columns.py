@@ -11,8 +11,8 @@ from apiext.documents import limits as documents_limits
 from apiext.documents.document import View
 from apiext.documents.encoding import encode
 from apiext.documents.floats import go_float
-from apiext.documents.quotes import html_escaped
 from apiext.meta.time import ZERO_TIME
+from apiext.text.quotes import html_escaped
 
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _EXACT = 2**53

@@ -10,8 +10,8 @@ from apiext.catalog.viewing import parse, stored_form, with_revision
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode as encode_json
 from apiext.documents.errors import DecodeError
-from apiext.documents.quotes import go_quote
 from apiext.meta import objectmeta
+from apiext.text.quotes import go_quote
 
 Step = Callable[[View], Document]
 

@@ -15,9 +15,9 @@ from apiext.auth.user import service_account
 from apiext.config import AGGREGATION
 from apiext.controllers.loop import Loop, retried_conflicts
 from apiext.meta.selectors import LabelSelector, SelectorError
+from apiext.scheduling.loop_budget import collect
 from apiext.storage.history import Change
 from apiext.storage.store import Entry
-from apiext.turn import in_turns
 from apiext.verbs import api, ownership
 from apiext.verbs.call import Call, Verbs
 
@@ -36,7 +36,7 @@ class _Known(Struct, frozen=True):
 
     async def rules(self) -> tuple[Rule, ...]:
         """Return the rules; yield to the event loop meanwhile."""
-        return tuple(await in_turns(iter_rules(orjson.loads(self.entry.raw))))
+        return tuple(await collect(iter_rules(orjson.loads(self.entry.raw))))
 
 
 def _known(entry: Entry) -> _Known:

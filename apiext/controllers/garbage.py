@@ -33,14 +33,14 @@ from apiext.controllers.references import (
 )
 from apiext.controllers.serving import Serving
 from apiext.documents.encoding import encode
-from apiext.documents.quotes import go_quote
 from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
+from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage.collection import Collection
 from apiext.storage.keys import relative
 from apiext.storage.store import Entry, RevisionChanged, StoreError, Unavailable
 from apiext.storage.values import custom_object
-from apiext.turn import Turn
+from apiext.text.quotes import go_quote
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.commit import Put, Remove, attempt
 from apiext.verbs.delete import delete
@@ -150,9 +150,9 @@ class Garbage:
         """Delete an object whose owners are all absent or wait for it; else drop its references to those."""
         references = references_of(found.metadata)
         owners = await self._owners(references, found.entry.namespace)
-        turn = Turn()
+        loop_budget = LoopBudget()
         for one in references:
-            await turn.give()
+            await loop_budget.pause()
             if owners[one.uid] in (Owner.ABSENT, Owner.UNKNOWN) and self._is_elsewhere(one, found):
                 self._record_event(found, one)
         states = set(owners.values())
@@ -177,9 +177,9 @@ class Garbage:
         """
         states: dict[Reference, Owner] = {}
         doubtful: dict[GroupResource, tuple[ServedResource, list[Reference]]] = {}
-        turn = Turn()
+        loop_budget = LoopBudget()
         for one in references:
-            await turn.give()
+            await loop_budget.pause()
             served = self._kind(one)
             if served is None:
                 if len(self._awaited) < limits.AWAITED_KINDS:
@@ -214,9 +214,9 @@ class Garbage:
         if many:
             await store.fresh(collection)
         states: dict[Reference, Owner] = {}
-        turn = Turn()
+        loop_budget = LoopBudget()
         for one in references:
-            await turn.give()
+            await loop_budget.pause()
             entry = (
                 collection.state.get(within, one.name) if many else await store.current(collection, within, one.name)
             )
@@ -227,7 +227,7 @@ class Garbage:
             await self._serving.refresh(served.group, served.resource)
         looked_up = served.stored_resource, served.uid, served.namespaced
         for one in missing:
-            await turn.give()
+            await loop_budget.pause()
             now = self._kind(one)
             if now is None or (now.stored_resource, now.uid, now.namespaced) != looked_up:
                 states[one] = self._last_seen(one, namespace)
@@ -289,9 +289,9 @@ class Garbage:
         if next(self.dependents.holders(owner.uid, owner.key), None) is None:
             await self._edit(owner, without_finalizer(FOREGROUND))
             return
-        turn = Turn()
+        loop_budget = LoopBudget()
         for key in self.dependents.of(owner.uid):
-            await turn.give()
+            await loop_budget.pause()
             found = self._find(key)
             if found is not None and not found.metadata.get("deletionTimestamp"):
                 self.loop.add(key)

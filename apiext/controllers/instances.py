@@ -10,11 +10,11 @@ from msgspec import Struct
 from apiext.controllers import limits
 from apiext.controllers.references import metadata_of
 from apiext.documents.encoding import encode
+from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.storage.store import Entry, Guard, Malformed, NotReady, RevisionChanged, StoreError
-from apiext.turn import Turn
 from apiext.verbs.commit import Put, Remove, attempt
 from apiext.verbs.metadata import mark_as_deleting
 
@@ -80,9 +80,9 @@ class Sweep:
     async def finalizers(self) -> Counter[str]:
         """Return how many of the remaining objects each finalizer holds; of many objects, in turns."""
         held: Counter[str] = Counter()
-        turn = Turn()
+        loop_budget = LoopBudget()
         for entry in self.collection.state.readable(self._namespace):
-            await turn.give()
+            await loop_budget.pause()
             if b'"finalizers"' in entry.raw:
                 held.update(metadata_of(entry).get("finalizers") or ())
         return held
@@ -91,10 +91,10 @@ class Sweep:
         """Delete or mark whatever is not done yet; return what went wrong, to be tried again by the next run."""
         errors: list[StoreError] = []
         if not self._listed:
-            self._listed, turn = True, Turn()
+            self._listed, loop_budget = True, LoopBudget()
             for entry in self.collection.state.readable(self._namespace):
                 self._todo[entry.namespace, entry.name] = None
-                await turn.give()
+                await loop_budget.pause()
         async with asyncio.TaskGroup() as group:
             for _ in range(min(limits.DELETES_IN_FLIGHT, len(self._todo))):
                 group.create_task(self._drain(errors))

@@ -13,7 +13,6 @@ from apiext import limits as server_limits
 from apiext.admission import configured
 from apiext.admission.attributes import NAMESPACES
 from apiext.auth import roles
-from apiext.board import Board
 from apiext.config import Worker
 from apiext.controllers.definitions import DEFINITIONS
 from apiext.controllers.guards import GUARDS
@@ -22,6 +21,7 @@ from apiext.meta.names import GroupResource
 from apiext.storage import limits as storage_limits
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.history import Change
+from apiext.system.worker_progress import WorkerProgress
 from apiext.verbs.reviews import ACCOUNTS, SECRETS
 
 # Seconds between reads of the other workers' revisions.
@@ -52,7 +52,7 @@ class Peers:
 
     def __init__(self, worker: Worker, store: CachedStore, settled: Callable[[], Awaitable[None]]) -> None:
         """``settled()`` returns once the catalog reflects every definition that the cache has."""
-        self._board = Board(worker.board, worker.of)
+        self._progress = WorkerProgress(worker.progress, worker.of)
         self._number = worker.number
         self._store = store
         self._settled = [settled]
@@ -75,17 +75,17 @@ class Peers:
 
     async def join(self, group: asyncio.TaskGroup) -> None:
         """Join the workers that are waited for; return once this worker has all earlier configuration."""
-        self._board.put(self._number, self._store.revision)
+        self._progress.put(self._number, self._store.revision)
         self._beat()
         self._loop.start(group)
         await self._store.fresh()
         await self._loop.run("")
 
     async def stop(self) -> None:
-        """Tell no more; the supervisor takes this worker off the board."""
+        """Tell no more; the supervisor publishes that this worker left."""
         if self._timer is not None:
             self._timer.cancel()
-        self._board.rest(self._number)
+        self._progress.stop_beats(self._number)
         await self._loop.stop()
 
     async def everywhere(self, written: GroupResource | None = None) -> None:
@@ -102,16 +102,16 @@ class Peers:
                 while self._awaited(wanted):  # noqa: ASYNC110 - other processes set no events
                     await asyncio.sleep(WORKER_LOOK)
         except TimeoutError:
-            self._still |= self._board.behind(wanted)
+            self._still |= self._progress.behind(wanted)
             log.warning("not all workers use the configuration of revision %d yet", wanted)
 
     def _awaited(self, wanted: int) -> bool:
         """Tell whether a worker is behind that does not stand still, as far as is known."""
-        return any(self._still.get(number) != revision for number, revision in self._board.behind(wanted).items())
+        return any(self._still.get(number) != revision for number, revision in self._progress.behind(wanted).items())
 
     def _beat(self) -> None:
         """Show the supervisor that the loop turns."""
-        self._board.beat(self._number)
+        self._progress.beat(self._number)
         self._timer = asyncio.get_running_loop().call_later(server_limits.WORKER_BEAT, self._beat)
 
     def _changed(self, change: Change) -> None:
@@ -122,4 +122,4 @@ class Peers:
         revision = self._store.revision
         for settled in self._settled:
             await settled()
-        self._board.put(self._number, revision)
+        self._progress.put(self._number, revision)

@@ -13,10 +13,10 @@ from apiext.conversion.pieces import Listed
 from apiext.documents import limits as documents_limits
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode, json_kind
-from apiext.documents.quotes import go_quote
 from apiext.go_types.typed import Field, Json, List, Text
 from apiext.meta import objectmeta
 from apiext.meta.fields import aggregate
+from apiext.text.quotes import go_quote
 from apiext.webhooks.reviews import STATUS, VERSIONS, decoded, review_types, typed
 
 GROUP = "apiextensions.k8s.io"

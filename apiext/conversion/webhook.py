@@ -21,8 +21,8 @@ from apiext.conversion import limits, review
 from apiext.conversion.metrics import Metrics
 from apiext.conversion.review import CALL, INVALID_OBJECT, ConversionError
 from apiext.documents.document import View
+from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage.store import Entry, Made, Ready, Viewer, held, stored
-from apiext.turn import Turn
 from apiext.webhooks import limits as webhooks_limits
 from apiext.webhooks.errors import CallError
 from apiext.webhooks.target import Target, target_of
@@ -104,10 +104,10 @@ class Converter:
         found: list[Made] = []
         part: list[Made | NeedsConversion] = []
         needs: list[NeedsConversion] = []
-        start, size, turn = 0, 0, Turn()
+        start, size, loop_budget = 0, 0, LoopBudget()
         asked: Ask = unknown  # the webhook for several objects is not known yet
         while start < len(entries):
-            await turn.give()
+            await loop_budget.pause()
             some = entries[start : start + min(limits.CONVERTED_UNSEEN, _NEEDS_AT_ONCE - len(needs))]
             start += len(some)
             raws = stored(some)
@@ -244,9 +244,9 @@ class Converter:
 
     async def _spread(self, flight: "_Flight", given: review.Answered) -> None:
         """Store the answer or the error of each need: an invalid object does not fail the others."""
-        turn = Turn()
+        loop_budget = LoopBudget()
         for index in range(len(flight.needs)):
-            await turn.give()
+            await loop_budget.pause()
             self._take(flight, given, index, await object_of(given, index))
 
     def _take(self, flight: "_Flight", given: review.Answered, index: int, answer: Any) -> None:

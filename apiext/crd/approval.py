@@ -5,8 +5,8 @@ from collections.abc import Callable
 from apiext.crd.conditions import condition
 from apiext.crd.definition import APPROVAL
 from apiext.documents.document import Document, View
-from apiext.documents.quotes import go_quote
 from apiext.meta.fields import FieldError, invalid, required
+from apiext.text.quotes import go_quote
 
 ANNOTATION = "api-approved.kubernetes.io"
 PATH = f"metadata.annotations[{ANNOTATION}]"

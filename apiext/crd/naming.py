@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from apiext.crd.conditions import condition, find
 from apiext.crd.definition import ESTABLISHED, NAMES_ACCEPTED, CustomResourceDefinition, Names
 from apiext.documents.document import View
-from apiext.documents.quotes import go_quote
 from apiext.meta.fields import aggregate
+from apiext.text.quotes import go_quote
 
 
 class Naming(Struct, frozen=True):

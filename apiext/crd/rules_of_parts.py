@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from apiext.characters import is_print
 from apiext.documents.document import View
 from apiext.documents.go_json import go_json
 from apiext.meta.fields import (
@@ -21,6 +20,7 @@ from apiext.meta.fields import (
 from apiext.meta.syntax import dns1035_label, lower
 from apiext.schema.field_paths import PathError, follow
 from apiext.schema.structural import Structural
+from apiext.text.characters import is_print
 
 MAX_SELECTABLE = 8  # upstream: MaxSelectableFields
 MAX_WARNING = 256  # bytes of a deprecation warning

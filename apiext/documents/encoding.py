@@ -16,7 +16,7 @@ from apiext.documents.floats import json_float
 from apiext.documents.integral import integral
 from apiext.documents.json_errors import check_depth, syntax_error
 from apiext.documents.paths import Path, written
-from apiext.documents.quotes import go_quote
+from apiext.text.quotes import go_quote
 
 __all__ = [
     "DecodeError",

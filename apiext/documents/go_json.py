@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from apiext.documents.encoding import encode_in_order
-from apiext.documents.quotes import html_escaped
+from apiext.text.quotes import html_escaped
 
 Render = Callable[[Any], Any]
 

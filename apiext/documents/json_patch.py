@@ -9,7 +9,7 @@ import orjson
 from apiext.documents import limits
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import json_kind
-from apiext.documents.quotes import go_quote
+from apiext.text.quotes import go_quote
 
 
 class PatchMalformed(ValueError):

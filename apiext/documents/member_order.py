@@ -8,7 +8,7 @@ import orjson
 
 from apiext.documents.json_errors import without_escaped_quotes
 from apiext.documents.paths import short
-from apiext.documents.quotes import go_quote
+from apiext.text.quotes import go_quote
 
 _TOKEN = re.compile(rb'"[^"]*+"|[\[\]{},]')
 

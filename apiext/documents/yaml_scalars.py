@@ -11,7 +11,7 @@ from typing import Any
 from apiext.documents.errors import DecodeError
 from apiext.documents.floats import shortest
 from apiext.documents.integral import Unsupported, integral
-from apiext.documents.quotes import go_quote
+from apiext.text.quotes import go_quote
 
 TAG = "tag:yaml.org,2002:"
 BOOLS = {

@@ -14,7 +14,6 @@ from apiext.documents.document import View, clone
 from apiext.documents.errors import MAX_NOTES, DecodeError
 from apiext.documents.floats import yaml_float
 from apiext.documents.integral import Unsupported
-from apiext.documents.quotes import go_quote
 from apiext.documents.yaml_scalars import (
     TAG,
     as_key,
@@ -25,6 +24,7 @@ from apiext.documents.yaml_scalars import (
     tagged,
     unsupported_key,
 )
+from apiext.text.quotes import go_quote
 
 _Parser: Any = cyaml.CParser  # type: ignore[attr-defined]  # not in the stubs
 _FIRST_DIGITS: Any = re.compile(r"[0-9]*")  # always matches, so callers need not check for None

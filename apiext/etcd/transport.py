@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from apiext.etcd.errors import EtcdError
-from apiext.trust import as_go, load_pair
+from apiext.system.certificates import as_go, load_pair
 
 
 class Stream(Protocol):

@@ -24,13 +24,13 @@ from apiext.http.incoming import Incoming
 from apiext.http.memory import Memory
 from apiext.http.protocol import Request, taken
 from apiext.http.sinks import GzipSink, UnchunkedSink, WatchSink
-from apiext.http.slices import Slices
 from apiext.http.websocket import WebSocketSink
 from apiext.meta import status
 from apiext.meta.status import StatusError
-from apiext.sockets import set_option, shown
+from apiext.scheduling.loop_budget import LoopBudget
+from apiext.scheduling.slices import Slices
 from apiext.storage.heap import HEAP
-from apiext.turn import Turn
+from apiext.system.sockets import set_option, shown
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -229,12 +229,12 @@ class ApiHandler(Incoming):
         request, transport = self.request, self.transport
         if transport is None or request is None or request.message.method == "HEAD":
             return kept
-        turn = Turn()
+        loop_budget = LoopBudget()
         for piece in _pieces(parts):
             transport.writelines(piece)
             if self.writing_paused:
                 await self.drained()
-            await turn.give()
+            await loop_budget.pause()
             if self.transport is None or self.transport.is_closing():
                 return False
         return kept

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from apiext.documents.quotes import go_quote
 from apiext.http.exchange import Query, Reply
 from apiext.http.responses import TEXT
+from apiext.text.quotes import go_quote
 
 ENDPOINTS = ("healthz", "livez", "readyz")
 _SYNCED = "poststarthook/crd-informer-synced"

@@ -10,7 +10,7 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from apiext.http import limits, refusals
 from apiext.http.connection_limits import Unauthenticated
 from apiext.http.protocol import HttpProtocol, Parsed, Request, failure, is_failure
-from apiext.http.slices import Slices
+from apiext.scheduling.slices import Slices
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

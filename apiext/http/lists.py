@@ -30,10 +30,10 @@ from apiext.http.representations import (
     written,
 )
 from apiext.meta.time import Ages
+from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage import limits as storage_limits
 from apiext.storage.segments import Segments
 from apiext.storage.store import Entry
-from apiext.turn import Turn
 from apiext.verbs.call import Page
 
 MakeItem = Callable[[Entry], bytes | Awaitable[bytes]]
@@ -142,10 +142,10 @@ def brackets(served: ServedVersion, page: Page) -> tuple[bytes, bytes]:
 
 
 async def _documents(subject: Subject, entries: Sequence[Entry]) -> AsyncIterator[Document]:
-    turn = Turn()
+    loop_budget = LoopBudget()
     for entry in entries:
         yield orjson.loads(entry.shown(subject.served.codec.view))
-        await turn.give()
+        await loop_budget.pause()
 
 
 # --- the list as it is ---

@@ -25,8 +25,8 @@ from apiext.http.messages import short_messages
 from apiext.http.negotiation import PROTOBUF, YAML
 from apiext.meta import status
 from apiext.meta.status import StatusError
+from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage.room import Room
-from apiext.turn import Turn
 from apiext.verbs.call import Page
 
 APPLY, STRATEGIC = "application/apply-patch+yaml", "application/strategic-merge-patch+json"
@@ -80,7 +80,7 @@ async def weight(raw: bytes, encoding: str, prices: Prices = ITEMS) -> int:
     if encoding == APPLY:  # the manager owns each item
         prices = ITEMS
     need = 0
-    turn = Turn()
+    loop_budget = LoopBudget()
     for at in range(0, len(raw), _STRETCH):
         piece = raw if len(raw) <= _STRETCH else raw[at : at + _STRETCH]
         if encoding in {APPLY, YAML}:
@@ -89,8 +89,8 @@ async def weight(raw: bytes, encoding: str, prices: Prices = ITEMS) -> int:
             need += short_messages(piece) * _SHORT
         else:
             need += _of_json(piece, prices)
-        if turn.over:
-            await turn.give()
+        if loop_budget.exhausted:
+            await loop_budget.pause()
     if encoding in {APPLY, YAML}:
         most = documents_limits.MAX_YAML_NODES * prices.node
         aliased = b"*" in raw and b"&" in raw  # aliases repeat their node

@@ -11,10 +11,10 @@ from apiext.documents import limits as documents_limits
 from apiext.documents.document import Document, View
 from apiext.documents.errors import DecodeError, UndecodableMessage
 from apiext.documents.json_errors import check_depth
-from apiext.documents.quotes import go_quote
 from apiext.http import protobuf_errors
 from apiext.http.messages import descriptor, document, message_class, parse, varint, written
 from apiext.storage.values import json_object
+from apiext.text.quotes import go_quote
 
 PREFIX = b"k8s\x00"
 LENGTH = 4

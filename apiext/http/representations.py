@@ -11,13 +11,13 @@ from apiext.catalog.columns import CREATED_AT
 from apiext.catalog.served import Column, Endpoint, ServedVersion
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode, encode_yaml, pretty
-from apiext.documents.quotes import go_quote
 from apiext.http import limits, negotiation, protobuf
 from apiext.http.exchange import Reply
 from apiext.http.negotiation import Wanted
 from apiext.meta import status
 from apiext.meta.time import Ages
 from apiext.storage.store import Entry
+from apiext.text.quotes import go_quote
 
 INCLUDE = frozenset(("", "None", "Metadata", "Object"))
 PARTIAL = "PartialObjectMetadata"

@@ -16,8 +16,8 @@ from apiext.http.resources import Resources, Target
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.requestinfo import RequestInfo
+from apiext.scheduling.loop_budget import LoopBudget
 from apiext.telemetry import Telemetry
-from apiext.turn import Turn
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ACROSS_NAMESPACES = frozenset(("list", "watch"))
@@ -184,10 +184,10 @@ class Routes:
         if exchange.path != "/metrics":
             return None
         found: list[str] = []
-        turn = Turn()
+        loop_budget = LoopBudget()
         for line in self.telemetry.lines():
             found.append(line)
-            await turn.give()
+            await loop_budget.pause()
         return Reply(200, METRICS_TYPE, ("\n".join((*found, "")).encode(),), compressible=True)
 
     def _slis(self) -> str:

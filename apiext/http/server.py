@@ -27,11 +27,11 @@ from apiext.http.operations import Operations
 from apiext.http.protocol import Listener, has_fast_parser
 from apiext.http.resources import Resources
 from apiext.http.routes import Routes
-from apiext.http.slices import Slices
 from apiext.http.tls import CertificateReload
 from apiext.meta import limits as meta_limits
-from apiext.sockets import everywhere, is_unspecified
+from apiext.scheduling.slices import Slices
 from apiext.storage import limits as storage_limits
+from apiext.system.sockets import everywhere, is_unspecified
 from apiext.telemetry import Telemetry
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from apiext import limits, logs
 from apiext.auth.serving import ServingCertificate
+from apiext.system.certificates import as_go, load_pair
 from apiext.telemetry import Family
-from apiext.trust import as_go, load_pair
 
 # Seconds between checks of the files of the serving certificate.
 CERTIFICATE_CHECK_EVERY = 2.0

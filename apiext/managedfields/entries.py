@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from apiext.documents.document import Document, View
-from apiext.documents.quotes import go_quote
 from apiext.managedfields import fieldsv1
 from apiext.managedfields.fieldset import FieldSet, union_of
+from apiext.text.quotes import go_quote
 
 APPLY, UPDATE = "Apply", "Update"
 MAX_UPDATERS = 10  # upstream: DefaultMaxUpdateManagers

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, decode_json, encode
-from apiext.documents.quotes import html_escaped
 from apiext.managedfields import entries, limits, typed, updater
 from apiext.managedfields.comparison import SIMPLE, Comparison, compare
 from apiext.managedfields.entries import APPLY, UPDATE, EntryError, Manager, Managers, Owned, manager_of
@@ -19,6 +18,7 @@ from apiext.managedfields.updater import Conflicts, Losses, MissingVersion, Vers
 from apiext.meta import limits as meta_limits
 from apiext.meta import objectmeta
 from apiext.schema import limits as schema_limits
+from apiext.text.quotes import html_escaped
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _KUBECTL = "kubectl"

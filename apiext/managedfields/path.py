@@ -13,7 +13,7 @@ import orjson
 from apiext.documents.encoding import encode
 from apiext.documents.floats import go_float
 from apiext.documents.paths import short
-from apiext.documents.quotes import go_quote, html_escaped
+from apiext.text.quotes import go_quote, html_escaped
 
 SELF = "."
 

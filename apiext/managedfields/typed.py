@@ -5,7 +5,6 @@ from functools import lru_cache
 from typing import Any
 
 from apiext.documents.paths import short
-from apiext.documents.quotes import go_quote
 from apiext.managedfields import limits, path
 from apiext.managedfields.fieldset import FieldSet, is_member
 from apiext.managedfields.path import SELF
@@ -26,6 +25,7 @@ from apiext.managedfields.types import (
 )
 from apiext.meta import limits as meta_limits
 from apiext.meta.fields import go_print, has_room
+from apiext.text.quotes import go_quote
 
 _PLAIN = frozenset((str, int, float, bool))
 _NOTHING_SIMPLE: frozenset[type] = frozenset()

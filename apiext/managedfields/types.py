@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 from msgspec import Struct, field
 
-from apiext.documents.quotes import go_quote
 from apiext.managedfields import path
+from apiext.text.quotes import go_quote
 
 STRING, NUMERIC, BOOLEAN, UNTYPED = "string", "numeric", "boolean", "untyped"
 MISSING: Any = object()

@@ -11,8 +11,8 @@ from msgspec import Struct
 from apiext.documents.encoding import encode
 from apiext.documents.floats import go_float
 from apiext.documents.paths import Path, short, steps
-from apiext.documents.quotes import go_quote, html_escaped
 from apiext.meta import limits
+from apiext.text.quotes import go_quote, html_escaped
 
 REQUIRED = "FieldValueRequired"
 INVALID = "FieldValueInvalid"

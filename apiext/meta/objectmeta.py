@@ -9,7 +9,6 @@ import orjson
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, encode, json_kind
 from apiext.documents.integral import integral
-from apiext.documents.quotes import go_quote
 from apiext.meta import limits, time
 from apiext.meta.fields import INVALID, Errors, FieldError, Named, forbidden, invalid, not_supported, required, too_long
 from apiext.meta.names import parse_group_version
@@ -23,6 +22,7 @@ from apiext.meta.syntax import (
     path_segment,
     qualified_name,
 )
+from apiext.text.quotes import go_quote
 
 NameValidator = Callable[[str], list[str]]
 # how a kind validates the metadata of an update: its changes only, or all, as on create

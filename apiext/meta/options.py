@@ -6,9 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from apiext.characters import all_print, is_print
 from apiext.documents.encoding import json_kind
-from apiext.documents.quotes import go_quote
 from apiext.meta import limits
 from apiext.meta.fields import (
     INVALID,
@@ -22,6 +20,8 @@ from apiext.meta.fields import (
 )
 from apiext.meta.names import GroupKind
 from apiext.meta.requestinfo import truth
+from apiext.text.characters import all_print, is_print
+from apiext.text.quotes import go_quote
 
 Query = Mapping[str, Sequence[str]]
 GROUP = "meta.k8s.io"

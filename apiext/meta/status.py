@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
-from apiext.documents.quotes import go_quote
 from apiext.meta import limits
 from apiext.meta.fields import FieldError, aggregate
 from apiext.meta.names import GroupKind, GroupResource
+from apiext.text.quotes import go_quote
 
 
 class StatusError(Exception):

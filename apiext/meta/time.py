@@ -7,8 +7,8 @@ from math import inf
 from time import time
 from typing import NoReturn
 
-from apiext.documents.quotes import time_quote
 from apiext.meta import limits
+from apiext.text.quotes import time_quote
 
 ZERO_TIME = "0001-01-01T00:00:00Z"
 """Go's zero time, which means no time."""

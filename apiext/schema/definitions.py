@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from apiext.cel.literals import string_literals
 from apiext.documents.document import View
-from apiext.documents.quotes import go_quote
 from apiext.meta.fields import FieldError, first_shown, forbidden, invalid
 from apiext.schema import defaults_check, formats, limits, patterns, rules_of_schema, rules_of_structure
 from apiext.schema.default import Default, default_of
@@ -14,6 +13,7 @@ from apiext.schema.recursion import deep_recursion
 from apiext.schema.rules_check import Check
 from apiext.schema.structural import Structural
 from apiext.schema.traverse import subschemas, too_deep
+from apiext.text.quotes import go_quote
 
 _RULES = "x-kubernetes-validations"
 

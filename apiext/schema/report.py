@@ -9,7 +9,6 @@ from typing import Any
 
 from apiext.documents.floats import json_float
 from apiext.documents.paths import short
-from apiext.documents.quotes import go_quote
 from apiext.meta import limits as meta_limits
 from apiext.meta.fields import (
     INVALID,
@@ -29,6 +28,7 @@ from apiext.schema.formats import string_check
 from apiext.schema.ratchet import Link
 from apiext.schema.structural import Structural
 from apiext.schema.values import enum_of, type_fault
+from apiext.text.quotes import go_quote
 
 _TYPE_META = frozenset(("apiVersion", "kind"))
 

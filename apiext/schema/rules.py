@@ -14,7 +14,6 @@ from apiext.cel.escaping import escape
 from apiext.cel.types import Type
 from apiext.documents.document import View
 from apiext.documents.paths import Key, Path, steps
-from apiext.documents.quotes import go_quote
 from apiext.meta import fields
 from apiext.meta import limits as meta_limits
 from apiext.meta.fields import FieldError, child, field_path, has_room, invalid
@@ -26,6 +25,7 @@ from apiext.schema.structural import Rule, Structural, anywhere
 from apiext.schema.timing import compilations, evaluations
 from apiext.schema.transitions import fitted
 from apiext.schema.work_budget import VISITING, WorkBudget, compiling, current, grow
+from apiext.text.quotes import go_quote
 
 MAX_MESSAGE = 5 * 1024  # bytes of a computed message (upstream: MaxEvaluatedMessageExpressionSizeBytes)
 MAX_FAILED_MESSAGES = 100  # logged for one object

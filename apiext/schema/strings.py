@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from apiext.documents.quotes import go_quote
 from apiext.meta.fields import FieldError, invalid, too_long, type_invalid
 from apiext.schema.budget import MATCHING
 from apiext.schema.formats import string_check
 from apiext.schema.patterns import refusal, searcher
 from apiext.schema.structural import Structural
+from apiext.text.quotes import go_quote
 
 
 def errors(node: Structural, value: str, path: str, field: str) -> list[FieldError]:

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import chain, islice
 from time import perf_counter
 
+from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage import limits
 from apiext.storage.beginnings import Beginnings
 from apiext.storage.converted_routes import ConvertedRoutes
@@ -20,7 +21,6 @@ from apiext.storage.staging import Staging
 from apiext.storage.store import Entry
 from apiext.storage.watching import Sink, WatchGroup, event_of
 from apiext.telemetry import Distribution, Slot
-from apiext.turn import Turn
 
 # Age in seconds from which a watch gets its first bookmark.
 BOOKMARK_FIRST = 30.0
@@ -441,9 +441,9 @@ class Group:
         frames: list[bytes] = []
         size = 0
         position = start
-        turn = Turn()
+        loop_budget = LoopBudget()
         for number, at in enumerate(islice(positions, limits.BLOCK_EVENTS)):
-            if size >= limits.PUMP_BLOCK or (number and turn.over):
+            if size >= limits.PUMP_BLOCK or (number and loop_budget.exhausted):
                 break
             change = self._change(at, islice(positions, number, limits.BLOCK_EVENTS))
             if change is None:
@@ -509,11 +509,11 @@ class Group:
     ) -> tuple[int, bytes]:
         """Continue until the turn ends; entries have their positions of the piece, None for objects not selected."""
         show, frames = self.spec.first or partial(self.spec.frame, "ADDED"), list[bytes]()
-        turn = Turn()
+        loop_budget = LoopBudget()
         for stop, entry in enumerate(entries, piece.start + 1):
             if entry is not None and (selects is None or selects(entry)):
                 frames.append(show(entry))
-            if turn.over:
+            if loop_budget.exhausted:
                 return stop, b"".join(frames)
         return piece.stop, b"".join(frames)
 

@@ -8,9 +8,9 @@ from time import perf_counter
 from msgspec import Struct
 
 from apiext import limits as server_limits
+from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage import limits
 from apiext.storage.store import Entry
-from apiext.turn import Turn
 
 # Bytes counted for one object in an index.
 INDEX_OBJECT = 200
@@ -251,12 +251,12 @@ def _worth_indexing(terms: Sequence[Term]) -> Sequence[Term]:
 
 async def chosen_of(entries: Iterable[Entry], selects: Callable[[Entry], bool]) -> list[Entry]:
     """Return the entries that are selected; the loop gets its turns."""
-    turn, found = Turn(), list[Entry]()
+    loop_budget, found = LoopBudget(), list[Entry]()
     for entry in entries:
         if selects(entry):
             found.append(entry)
-        if turn.over:
-            await turn.give()
+        if loop_budget.exhausted:
+            await loop_budget.pause()
     return found
 
 
@@ -274,7 +274,7 @@ async def pick(
     gets its turns. ``keys`` may change then.
     """
 
-    async def turn() -> float:
+    async def loop_budget() -> float:
         nonlocal keys
         if keys is not None and keys.__class__ is not frozenset:
             keys = frozenset(keys)
@@ -298,10 +298,10 @@ async def pick(
                     if len(found) + len(chosen) == limit:
                         break
                 if perf_counter() > until:
-                    until = await turn()
+                    until = await loop_budget()
         found += chosen
         if limit and len(found) >= limit:
             return found[:limit]
         if perf_counter() > until:
-            until = await turn()
+            until = await loop_budget()
     return found

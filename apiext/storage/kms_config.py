@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from apiext.documents.quotes import go_quote
 from apiext.kms.provider import Provider, service
 from apiext.meta import fields
 from apiext.meta.fields import FieldError
 from apiext.meta.time import parse_duration
+from apiext.text.quotes import go_quote
 
 V1, V2 = "v1", "v2"
 NO_V1 = (

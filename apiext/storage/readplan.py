@@ -5,9 +5,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from apiext.documents.quotes import go_quote
 from apiext.storage import continuation, limits
 from apiext.storage.store import Entry, bytes_of
+from apiext.text.quotes import go_quote
 
 Source = Literal["cache", "fresh", "at_least", "exact"]
 

@@ -9,13 +9,13 @@ from isal import isal_zlib
 
 from apiext import limits as server_limits
 from apiext.meta.time import Ages
+from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage import limits
 from apiext.storage.dated import Formed, Marks, ends_of
 from apiext.storage.heap import HEAP
 from apiext.storage.shelf import Shelf
 from apiext.storage.snapshot import Chunk, Piece, size_of
 from apiext.storage.store import Entry, Made, Viewer, bytes_of, shelve
-from apiext.turn import Turn
 
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _GZIP_END = b"\x03\x00"
@@ -82,12 +82,12 @@ class Segments:
             pieces.append(piece)
             wanted += lacking
         made = dict(zip(wanted, await convert(wanted), strict=True)) if wanted else {}
-        turn = Turn()
+        loop_budget = LoopBudget()
         for piece in pieces:
             if not made.keys() >= set(_lacking(piece, self._viewer)):
                 return  # another list took the chunk's bytes away meanwhile
             self._joined.append(_join(piece, self._viewer, made))
-            await turn.give()
+            await loop_budget.pause()
 
     async def formed(self, form: Hashable, maker: Callable[[Ages], Make], now: float) -> list[bytes]:
         """Return the entries as the maker's function writes them, joined by commas, yielding to the event loop.
@@ -95,12 +95,12 @@ class Segments:
         Chunks cache them by ``form``, with the ages of ``now``, in seconds of the epoch.
         """
         found: list[bytes] = []
-        turn = Turn()
+        loop_budget = LoopBudget()
         for chunk, start, stop in self._pieces:
             known = chunk.forms.get(form)
             if known is not None:
                 found.append(known.at(now).part(start, stop))
-                await turn.give()
+                await loop_budget.pause()
                 continue
             whole = 2 * (stop - start) >= len(chunk.keys)
             marks = Marks()
@@ -110,7 +110,7 @@ class Segments:
                 made = make(entry)
                 items.append(made if isinstance(made, bytes) else await made)
                 counts.append(len(marks.stamps))
-                await turn.give()
+                await loop_budget.pause()
             known = Formed(items, counts, marks.stamps)
             if not whole:
                 found.append(known.at(now).joined)

@@ -7,12 +7,12 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
+from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage import limits
 from apiext.storage.dated import Formed
 from apiext.storage.keys import relative
 from apiext.storage.shelf import Shelf
 from apiext.storage.store import Entry, Viewer
-from apiext.turn import Turn
 
 _SPLIT = 2 * limits.SEGMENT
 _MERGE = limits.SEGMENT // 4
@@ -157,10 +157,10 @@ class Snapshot:
     @classmethod
     async def made(cls, entries: Iterable[Entry]) -> "Snapshot":
         """Return the state of entries in key order, and yield to the event loop between parts of them."""
-        found, turn = cls(), Turn()
+        found, loop_budget = cls(), LoopBudget()
         for batch in _cut((relative(entry.namespace, entry.name), entry) for entry in entries):
             found._append(batch)
-            await turn.give()
+            await loop_budget.pause()
         return found
 
     def _append(self, batch: list[tuple[str, Entry]]) -> None:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from apiext.documents.encoding import decode_yaml
 from apiext.documents.errors import DecodeError
-from apiext.trust import as_go, show
+from apiext.system.certificates import as_go, show
 
 # the address of a server with --insecure, and kubectl's default without a kubeconfig
 INSECURE = "http://127.0.0.1:8080"

@@ -9,12 +9,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from apiext import files
 from apiext.auth import certificates
 from apiext.auth import kubeconfig as own
 from apiext.config import default_data_dir
 from apiext.documents.encoding import decode_yaml, encode_yaml
 from apiext.meta.time import parse_duration
+from apiext.system import files
 from apiext.tools import limits
 from apiext.tools.manifests import parts
 

@@ -15,10 +15,10 @@ from apiext.catalog.served import ServedVersion
 from apiext.crd.definition import GROUP, KIND
 from apiext.documents.document import Document
 from apiext.documents.errors import DecodeError
-from apiext.documents.quotes import go_quote
 from apiext.meta import objectmeta
 from apiext.meta.fields import FieldError
 from apiext.schema.budget import DEFAULTS
+from apiext.text.quotes import go_quote
 from apiext.tools import manifests
 from apiext.tools.manifests import decode, parts
 from apiext.tools.places import Places

@@ -12,8 +12,8 @@ import orjson
 from apiext.catalog.builtin.ips import address_of
 from apiext.config import ServiceRanges
 from apiext.documents.document import View
-from apiext.documents.quotes import go_quote
 from apiext.meta import status
+from apiext.text.quotes import go_quote
 from apiext.verbs import limits
 
 _TAKEN_ADDRESS, TAKEN_PORT = "provided IP is already allocated", "provided port is already allocated"

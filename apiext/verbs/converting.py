@@ -17,11 +17,11 @@ from apiext.conversion import limits as conversion_limits
 from apiext.conversion.review import ConversionError
 from apiext.documents.document import Document, View
 from apiext.meta import status
+from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage import limits as storage_limits
 from apiext.storage.converted_routes import ConvertedRoute
 from apiext.storage.indexes import Term, chosen_of
 from apiext.storage.store import Entry, Fault, Made, ShownOnce, held
-from apiext.turn import Turn
 from apiext.verbs import errors, threads
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.selection import Selection, by_name
@@ -100,9 +100,9 @@ def _identity(document: View) -> tuple[Any, Any, Any]:
 
 async def undecodable_list(verbs: Verbs, call: Call, entries: Sequence[Entry], error: Unreadable) -> Exception:
     """Return the error of a list with objects that its version cannot show; it names all of them."""
-    found, turn = list[Fault](), Turn()
+    found, loop_budget = list[Fault](), LoopBudget()
     for entry in entries:
-        await turn.give()
+        await loop_budget.pause()
         try:
             entry.shown(call.served.codec.view)
         except Unreadable as fault:

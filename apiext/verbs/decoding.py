@@ -9,10 +9,10 @@ from apiext.documents.errors import MAX_NOTES, DecodeError
 from apiext.documents.go_json import in_order
 from apiext.documents.json_errors import as_written
 from apiext.documents.member_order import in_order_of_members
-from apiext.documents.quotes import go_quote
 from apiext.meta import fields, status
 from apiext.meta.options import WriteOptions
 from apiext.schema.budget import DEFAULTS
+from apiext.text.quotes import go_quote
 from apiext.verbs import identity, threads
 from apiext.verbs.call import Body, Call
 

@@ -11,12 +11,12 @@ from apiext.auth.authorization import Attributes
 from apiext.catalog.stored import Unreadable
 from apiext.crd import conditions
 from apiext.documents.document import Document, View
-from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.options import DeleteOptions
+from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage.store import Entry, Guard, GuardChanged, Malformed, RevisionChanged
-from apiext.turn import Turn
+from apiext.text.quotes import go_quote
 from apiext.verbs import converting, identity, metadata, threads
 from apiext.verbs.call import Call, Outcome, Verbs
 from apiext.verbs.commit import Decide, Decision, Put, Remove, Unconfirmed, cached_state, commit, no_state
@@ -359,9 +359,9 @@ MARKERS: Mapping[GroupResource, Marker] = {DEFINITIONS: _mark_definition, NAMESP
 
 async def delete_each(verbs: Verbs, call: Call, names: Sequence[tuple[str, str]], options: DeleteOptions) -> None:
     """Delete objects by namespace and name, one by one; skip those deleted in the meantime (WRI-021)."""
-    turn = Turn()
+    loop_budget = LoopBudget()
     for namespace, name in names:
-        await turn.give()  # a dry run may never wait otherwise
+        await loop_budget.pause()  # a dry run may never wait otherwise
         one = Call(
             "deletecollection", call.served, call.resource, call.endpoint, namespace or None, name,
             call.query, call.user, call.manager, call.deadline, call.warnings, call.trail,

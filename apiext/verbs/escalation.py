@@ -9,10 +9,10 @@ from apiext.auth.authorization import EVERYTHING, Attributes, Rule, denial
 from apiext.auth.coverage import TooManyPermissions, described, quoted, uncovered, uncovering
 from apiext.auth.rbac import GROUP, KINDS, Policy, iter_rules, reference_in
 from apiext.documents.document import View
-from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.meta.names import GroupResource
-from apiext.turn import Turn, in_turns
+from apiext.scheduling.loop_budget import LoopBudget, collect
+from apiext.text.quotes import go_quote
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.errors import translated
 
@@ -48,7 +48,7 @@ async def _role(verbs: Verbs, policy: Policy, call: Call, new: View, old: View |
     if old is not None and _only_marks(new, old):
         return
     await _settle(verbs, policy)
-    await _confirm(policy, call, new, await in_turns(iter_rules(new)))
+    await _confirm(policy, call, new, await collect(iter_rules(new)))
     if _gathers(new) or (old is not None and _gathers(old)):
         held = policy.grants(call.user, "")
         if uncovered(held.roles, EVERYTHING.rules):
@@ -90,12 +90,12 @@ async def _confirm(policy: Policy, call: Call, new: View, rules: Sequence[Rule])
     """Raise a 403 unless the user has all permissions of the rules."""
     user = call.user
     held = policy.grants(user, call.namespace or "")
-    turn, missing = Turn(), list[Rule]()
+    loop_budget, missing = LoopBudget(), list[Rule]()
     try:
         for piece in uncovering(held.roles, rules):
             if piece is not None:
                 missing.append(piece)
-            await turn.give()
+            await loop_budget.pause()
     except TooManyPermissions as error:
         raise status.forbidden(call.served.names.group_resource, _name(new), f"{error} cannot be granted") from error
     if not missing:

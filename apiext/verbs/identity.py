@@ -9,10 +9,10 @@ from apiext.crd.definition import GROUP
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import DecodeError, decode_yaml, json_kind, root_members
 from apiext.documents.errors import UndecodableMessage
-from apiext.documents.quotes import go_quote
 from apiext.meta import fields, objectmeta, options, status
 from apiext.meta.names import GroupKind, parse_group_version
 from apiext.meta.syntax import path_segment
+from apiext.text.quotes import go_quote
 from apiext.verbs.call import Body, Call
 
 YAML = "application/yaml"

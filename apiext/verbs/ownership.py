@@ -6,7 +6,6 @@ import orjson
 
 from apiext.catalog.endpoints import with_replicas
 from apiext.catalog.served import Endpoint, ServedResource, ServedVersion
-from apiext.characters import is_print
 from apiext.conversion.review import is_empty
 from apiext.documents.document import Document, View, clone
 from apiext.documents.encoding import DecodeError, decode_yaml, json_kind
@@ -20,6 +19,7 @@ from apiext.managedfields.updater import Conflicts, MissingVersion
 from apiext.meta import status
 from apiext.meta.fields import FieldError, first_shown
 from apiext.meta.options import WriteOptions
+from apiext.text.characters import is_print
 from apiext.verbs import decoding, identity
 from apiext.verbs.call import Call
 from apiext.verbs.converting import Needed

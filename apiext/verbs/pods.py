@@ -19,8 +19,8 @@ from apiext.meta.options import DeleteOptions, OptionsError, WriteOptions
 from apiext.meta.selectors import LabelSelector, SelectorError
 from apiext.meta.status import StatusError
 from apiext.meta.syntax import dns1123_subdomain
+from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage.store import Entry, GuardChanged, RevisionChanged
-from apiext.turn import Turn
 from apiext.verbs import delete as deletes
 from apiext.verbs import identity, read, threads, write
 from apiext.verbs.call import Call, Outcome, Verbs
@@ -196,7 +196,7 @@ async def _budgets(verbs: Verbs, call: Call, pod: View) -> list[View]:
     await verbs.store.fresh(collection)
     labels = pod["metadata"].get("labels") or {}
     found: list[View] = []
-    turn = Turn()
+    loop_budget = LoopBudget()
     for entry in collection.state.entries(call.namespace or ""):
         budget = call.served.codec.decode(entry.raw, entry.revision)
         try:
@@ -205,7 +205,7 @@ async def _budgets(verbs: Verbs, call: Call, pod: View) -> list[View]:
             continue  # an invalid selector selects nothing
         if (budget.get("spec") or {}).get("selector") is not None and selector.matches(labels):
             found.append(budget)
-        await turn.give()
+        await loop_budget.pause()
     return found
 
 

@@ -5,7 +5,6 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from apiext.documents.quotes import go_quote
 from apiext.meta import status
 from apiext.meta.options import ListOptions
 from apiext.storage import continuation, readplan
@@ -14,6 +13,7 @@ from apiext.storage.keys import relative
 from apiext.storage.readplan import ListAsk, ReadPlan
 from apiext.storage.snapshot import Slice
 from apiext.storage.store import Compacted, Entry, FutureRevision
+from apiext.text.quotes import go_quote
 from apiext.verbs import converting, identity, threads
 from apiext.verbs.call import Call, Page, Verbs
 from apiext.verbs.errors import translated

@@ -24,7 +24,7 @@ from apiext.meta.names import GroupKind, GroupResource
 from apiext.meta.options import WriteOptions
 from apiext.meta.selectors import FieldSelector, LabelSelector, SelectorError
 from apiext.meta.time import render
-from apiext.turn import Turn, in_turns
+from apiext.scheduling.loop_budget import LoopBudget, collect
 from apiext.verbs import decoding, identity, limits, ownership, pods, read
 from apiext.verbs.call import Body, Call, Outcome, Verbs
 from apiext.verbs.objects import attributes_of, warn_of_owners
@@ -154,12 +154,12 @@ async def _user(verbs: Verbs, spec: View) -> User:
     groups: Sequence[str] = spec.get("groups") or ()
     if len(groups) > limits.REVIEWED_GROUPS:
         namespace = (spec.get("resourceAttributes") or {}).get("namespace", "")
-        policy, turn, given, groups = verbs.policy, Turn(), groups, []
+        policy, loop_budget, given, groups = verbs.policy, LoopBudget(), groups, []
         for group in given:
             if group == MASTERS or (policy is not None and policy.names_group(group, namespace)):
                 groups.append(group)
-            if turn.over:
-                await turn.give()
+            if loop_budget.exhausted:
+                await loop_budget.pause()
     return User(spec.get("user", ""), tuple(groups), spec.get("uid", ""))
 
 
@@ -231,8 +231,8 @@ async def _self_rules(verbs: Verbs, call: Call, document: Document, permit: Perm
     await permit(document)
     found = rules_of(verbs.authorizer, call.user, namespace)
     shown: Document = {
-        "resourceRules": await in_turns(map(document_of, found.rules), lambda rule: "resources" in rule),
-        "nonResourceRules": await in_turns(map(document_of, found.rules), lambda rule: "nonResourceURLs" in rule),
+        "resourceRules": await collect(map(document_of, found.rules), lambda rule: "resources" in rule),
+        "nonResourceRules": await collect(map(document_of, found.rules), lambda rule: "nonResourceURLs" in rule),
         "incomplete": False,
     }
     if found.fault:

@@ -9,13 +9,13 @@ from msgspec import Struct
 
 from apiext.catalog.served import ServedVersion
 from apiext.documents.document import Document, View
-from apiext.documents.quotes import go_quote
 from apiext.meta import limits as meta_limits
 from apiext.meta import status
 from apiext.meta.options import ListOptions
 from apiext.meta.selectors import FieldSelector, LabelSelector, Requirement, SelectorError
 from apiext.storage.indexes import Dimension, Term
 from apiext.storage.store import Entry
+from apiext.text.quotes import go_quote
 from apiext.verbs import limits
 
 Predicate = Callable[[Entry], bool]

@@ -8,8 +8,8 @@ from apiext import limits as server_limits
 from apiext.catalog.converted import NeedsConversion
 from apiext.documents.document import Document
 from apiext.meta import status
+from apiext.scheduling.shares import in_thread
 from apiext.schema.work_budget import BudgetExhausted, WorkBudget, within_budget, within_loop_budget
-from apiext.shares import in_thread
 from apiext.verbs import limits
 from apiext.verbs.call import Call
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from apiext.trust import read_certificate, subject_of
+from apiext.system.certificates import read_certificate, subject_of
 from apiext.webhooks import limits
 
 _MANY = 100  # more names are only counted in the error (upstream: maxNamesIncluded)

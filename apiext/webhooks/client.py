@@ -13,7 +13,7 @@ from functools import lru_cache
 from msgspec import Struct, field
 
 from apiext.documents.encoding import DecodeError, decode_json
-from apiext.documents.quotes import go_quote
+from apiext.text.quotes import go_quote
 from apiext.webhooks import limits
 from apiext.webhooks.breaker import Breakers, Cut
 from apiext.webhooks.credentials import ANONYMOUS, Credentials, Users

@@ -5,7 +5,7 @@ import stringprep
 import unicodedata
 from urllib.parse import quote
 
-from apiext.documents.quotes import go_quote
+from apiext.text.quotes import go_quote
 from apiext.webhooks.errors import BadTarget
 
 _CONTROL = re.compile(r"[\0-\x1f\x7f]")

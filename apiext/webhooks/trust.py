@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from collections import OrderedDict
 
-from apiext.trust import as_go, show
+from apiext.system.certificates import as_go, show
 from apiext.webhooks import limits
 from apiext.webhooks.errors import Unreachable, Untrusted
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from apiext import cli, launch
 from apiext.app import Application, EtcdUnreachableError
-from apiext.board import Board
 from apiext.config import Config, Worker
+from apiext.system.worker_progress import WorkerProgress
 
 
 async def ended_before_etcd_answered(config: Config) -> None:
@@ -28,6 +28,6 @@ def test_later_workers_do_not_say_that_etcd_is_missing(tmp_path: Path, number: i
         etcd = f"--etcd-servers=http://127.0.0.1:{silent.getsockname()[1]}"
         flags = ["--insecure", "--port=0", "--workers=3", f"--data-dir={tmp_path}", etcd]
         config = cli.parse_serve(flags, {}, lambda line: None)
-        worker = Worker(number, 3, board=Board.make(3).descriptor)
+        worker = Worker(number, 3, progress=WorkerProgress.make(3).descriptor)
         with pytest.raises(error):
             asyncio.run(ended_before_etcd_answered(replace(config, worker=worker)))

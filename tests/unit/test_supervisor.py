@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from apiext import cli, files, launch, limits, logs, supervisor
+from apiext import cli, launch, limits, logs, supervisor
 from apiext.auth import kubeconfig
-from apiext.board import GONE, Board
 from apiext.config import Config, ConfigError, EtcdConfig, Worker
+from apiext.system import files
+from apiext.system.worker_progress import GONE, WorkerProgress
 from tests.support.configs import config_of
 from tests.support.shared import ROOT
 from tests.unit.test_cli import parse
@@ -126,16 +127,18 @@ def test_no_limit_stays_no_limit() -> None:
 
 
 def test_workers_share_a_board() -> None:
-    board = Board.make(3)
-    assert not board.behind(GONE)
-    board.put(1, 70)
-    code = f"from apiext.board import Board; Board({board.descriptor}, 3).put(3, 50)"
-    subprocess.run([sys.executable, "-c", code], pass_fds=[board.descriptor], cwd=ROOT, check=True, timeout=30)
-    assert board.behind(71) == {1: 70, 3: 50}
-    assert board.behind(51) == {3: 50}
-    board.put(3, GONE)
-    assert board.behind(71) == {1: 70}
-    assert not board.behind(70)
+    progress = WorkerProgress.make(3)
+    assert not progress.behind(GONE)
+    progress.put(1, 70)
+    code = (
+        f"from apiext.system.worker_progress import WorkerProgress; WorkerProgress({progress.descriptor}, 3).put(3, 50)"
+    )
+    subprocess.run([sys.executable, "-c", code], pass_fds=[progress.descriptor], cwd=ROOT, check=True, timeout=30)
+    assert progress.behind(71) == {1: 70, 3: 50}
+    assert progress.behind(51) == {3: 50}
+    progress.put(3, GONE)
+    assert progress.behind(71) == {1: 70}
+    assert not progress.behind(70)
 
 
 @pytest.mark.parametrize(
@@ -152,15 +155,15 @@ async def test_a_worker_that_stands_still_is_killed(
 ) -> None:
     monkeypatch.setattr(limits, "WORKER_BEATS_MISSED", 4)
     monkeypatch.setattr(limits, "WORKER_BEAT", 0.0)
-    board, seen, over = Board.make(1), iter(beats), asyncio.Event()
+    progress, seen, over = WorkerProgress.make(1), iter(beats), asyncio.Event()
 
     def look(_: int) -> int:
         if (found := next(seen, None)) is None:
             over.set()
         return found or 0
 
-    monkeypatch.setattr(board, "beats", look)
-    slot = supervisor.Slot(config(worker=Worker(1, 1, board.descriptor)), board, asyncio.Event(), lambda _: None)
+    monkeypatch.setattr(progress, "beats", look)
+    slot = supervisor.Slot(config(worker=Worker(1, 1, progress.descriptor)), progress, asyncio.Event(), lambda _: None)
     process = await asyncio.create_subprocess_exec("sleep", "60")
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(slot._watch(process)), group.create_task(over.wait())]  # type: ignore[arg-type]
@@ -319,4 +322,4 @@ async def test_a_worker_that_cannot_start_ends_all_though_another_one_serves(
     boss = supervisor.Supervisor(config(tmp_path, etcd=EtcdConfig(("http://127.0.0.1:1",))), print)
     async with asyncio.timeout(10):
         assert await boss.serve() == 2
-    assert not boss._board.is_open
+    assert not boss._progress.all_serve

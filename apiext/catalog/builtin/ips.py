@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-from apiext.documents.quotes import go_quote
 from apiext.meta.fields import FieldError, invalid
+from apiext.text.quotes import go_quote
 
 _NO_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _NO_NETWORK = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"

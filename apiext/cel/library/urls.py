@@ -8,9 +8,9 @@ from apiext.cel.effort import spend_copy, spend_text, take_time
 from apiext.cel.library.addresses import Refused
 from apiext.cel.library.addresses import parse as parse_address
 from apiext.cel.overloads import Library, row
-from apiext.cel.quotes import quoted
 from apiext.cel.types import URL
 from apiext.cel.values import Fault, Map, Special, Value, no_overload
+from apiext.text.quotes import go_quote
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
@@ -84,7 +84,7 @@ def parse(text: str, request: bool = True) -> Url:
         _check_escapes(fragment)
         return found
     except _Refused as wrong:
-        raise _Refused(f"parse {quoted(body)}: {wrong}") from None
+        raise _Refused(f"parse {go_quote(body)}: {wrong}") from None
 
 
 def _parsed(text: str, body: str, request: bool) -> Url:
@@ -123,7 +123,7 @@ def _quoted_bytes(text: str) -> str:
     cut = text.encode("utf-8", "surrogatepass")[:3].decode("utf-8", "surrogateescape")
     kept = cut.rstrip(_CUT)
     shown = "".join(f"\\x{ord(char) - 0xDC00:02x}" for char in cut[len(kept) :])
-    return f'{quoted(kept)[:-1]}{shown}"'
+    return f'{go_quote(kept)[:-1]}{shown}"'
 
 
 def _authority(scheme: str, text: str) -> tuple[str | None, str]:
@@ -145,7 +145,7 @@ def _parsed_host(scheme: str, host: str) -> str:
         return _literal(host)
     colon = host.find(":") if scheme in ("http", "https") else host.rfind(":")
     if colon >= 0 and not _PORT.match(host[colon:]):
-        raise _Refused(f"invalid port {quoted(host[colon:])} after host")
+        raise _Refused(f"invalid port {go_quote(host[colon:])} after host")
     return _unescaped(host)
 
 
@@ -155,7 +155,7 @@ def _literal(host: str) -> str:
     if end < 0:
         raise _Refused("missing ']' in host")
     if not _PORT.match(host[end + 1 :]):
-        raise _Refused(f"invalid port {quoted(host[end + 1 :])} after host")
+        raise _Refused(f"invalid port {go_quote(host[end + 1 :])} after host")
     address, percent, zone = host[1:end].partition("%25")
     name = _unescaped(address) + (_unescaped(percent + zone, zone=True) if percent else "")
     try:
@@ -181,11 +181,11 @@ def _unescaped(host: str, zone: bool = False) -> str:
             code = int(written[1:], 16)
             allowed = chr(code) == " " or _HOST.match(chr(code)) if zone and code < 0x80 else code >= 0x80
             if written != "%25" and not allowed:
-                raise _Refused(f"invalid URL escape {quoted(written)}")
+                raise _Refused(f"invalid URL escape {go_quote(written)}")
             at += 3
             continue
         if not _HOST.match(char):
-            raise _Refused(f"invalid character {quoted(char)} in host name")
+            raise _Refused(f"invalid character {go_quote(char)} in host name")
         at += 1
     return unquote_to_bytes(host).decode("utf-8", "replace")
 

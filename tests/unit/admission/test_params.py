@@ -9,7 +9,7 @@ import pytest
 from apiext.admission.metrics import Metrics
 from apiext.admission.params import ConfigurationError, Params
 from apiext.admission.surroundings import Surroundings
-from apiext.turn import Turn
+from apiext.scheduling.loop_budget import LoopBudget
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import PREFIX, Server, server, until
 
@@ -38,7 +38,7 @@ async def test_what_another_worker_wrote_is_judged_by(ref: dict[str, Any], worke
         etcd.put(KEY, limits("2"))
         async with asyncio.TaskGroup() as group:
             etcd.calls.clear()
-            finding = group.create_task(params(one, workers=workers).find(("v1", "ConfigMap"), ref, "d", Turn()))
+            finding = group.create_task(params(one, workers=workers).find(("v1", "ConfigMap"), ref, "d", LoopBudget()))
             await until(lambda: etcd.calls or finding.done())
             assert finding.done() is not workers
             etcd.release()
@@ -49,7 +49,7 @@ async def test_what_another_worker_wrote_is_judged_by(ref: dict[str, Any], worke
         if workers:
             etcd.down = True
             with pytest.raises(ConfigurationError):
-                await params(one, workers=workers).find(("v1", "ConfigMap"), ref, "d", Turn())
+                await params(one, workers=workers).find(("v1", "ConfigMap"), ref, "d", LoopBudget())
             etcd.down = False
 
 
@@ -62,9 +62,9 @@ async def test_a_parameter_that_is_not_cached_yet_is_read() -> None:
         await one.store.fresh()
         etcd.hold()  # events of the watch
         etcd.put(KEY, limits("1"))
-        (found,) = await params(one, workers=False).find(("v1", "ConfigMap"), ref, "d", Turn())
+        (found,) = await params(one, workers=False).find(("v1", "ConfigMap"), ref, "d", LoopBudget())
         assert found is not None
         assert found["data"]["most"] == "1"
         with pytest.raises(ConfigurationError, match="no params found"):
-            await params(one, workers=False).find(("v1", "ConfigMap"), {**ref, "name": "other"}, "d", Turn())
+            await params(one, workers=False).find(("v1", "ConfigMap"), {**ref, "name": "other"}, "d", LoopBudget())
         etcd.release()

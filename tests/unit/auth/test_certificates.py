@@ -11,12 +11,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import verification
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from apiext import files
 from apiext.auth import certificates, kubeconfig
 from apiext.auth.authentication import user_of_certificate
 from apiext.auth.proxies import Proxies
 from apiext.auth.serving import ServingCertificate
 from apiext.config import ProxyConfig
+from apiext.system import files
 
 NAMES = certificates.serving_names("127.0.0.1", ["api.example.com"])
 

@@ -6,12 +6,12 @@ import pytest
 
 from apiext import limits as server_limits
 from apiext.admission.chain import Chain
-from apiext.board import GONE, Board
 from apiext.config import Worker
 from apiext.controllers.peers import Peers
 from apiext.controllers.serving import Serving
 from apiext.meta.names import GroupResource
 from apiext.storage import limits as storage_limits
+from apiext.system.worker_progress import GONE, WorkerProgress
 from apiext.verbs import api
 from apiext.verbs.call import Verbs
 from apiext.verbs.reviews import ACCOUNTS
@@ -26,9 +26,9 @@ NAME = "widgets.example.com"
 class Two:
     """Two workers of one server."""
 
-    def __init__(self, etcd: FakeEtcd, board: Board, one: Server, two: Server) -> None:
+    def __init__(self, etcd: FakeEtcd, progress: WorkerProgress, one: Server, two: Server) -> None:
         self.etcd = etcd
-        self.board = board
+        self.progress = progress
         self.one = one
         self.two = two
 
@@ -39,26 +39,26 @@ class Two:
 
 @pytest.fixture
 async def workers() -> AsyncIterator[Two]:
-    etcd, board = FakeEtcd(), Board.make(3)  # the third is told of by the tests
+    etcd, progress = FakeEtcd(), WorkerProgress.make(3)  # the third is told of by the tests
     async with AsyncExitStack() as stack:
         found = []
         for number in (1, 2):
             one = await stack.enter_async_context(server(etcd))
-            peers = Peers(Worker(number, 3, board.descriptor), one.store, one.controllers.serving.settled)
+            peers = Peers(Worker(number, 3, progress.descriptor), one.store, one.controllers.serving.settled)
             one.controllers.serving.peers = peers
             peers.follow()
             group = await stack.enter_async_context(asyncio.TaskGroup())
             await peers.join(group)
             found.append(one)
-        yield Two(etcd, board, *found)
+        yield Two(etcd, progress, *found)
 
 
 async def test_who_has_joined_is_waited_for(workers: Two) -> None:
-    assert {1, 2} == workers.board.behind(GONE).keys()
+    assert {1, 2} == workers.progress.behind(GONE).keys()
     await workers.one.store.create(workers.one.collection(ACCOUNTS), "d", "a", b"{}")
     await workers.one.controllers.serving.everywhere()
     assert workers.revision_of(workers.two) == workers.revision_of(workers.one) > 0
-    assert not workers.board.behind(workers.revision_of(workers.one))
+    assert not workers.progress.behind(workers.revision_of(workers.one))
 
 
 async def test_a_definition_is_established_when_all_serve_it(workers: Two, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,11 +145,11 @@ async def test_nobody_waits_for_ever_nor_for_who_is_gone(
         await workers.one.store.create(workers.one.collection(ACCOUNTS), "d", "b", b"{}")
         await workers.one.controllers.serving.everywhere()  # nor again for one that stands still
     monkeypatch.setattr(storage_limits, "FRESH_WAIT", 0.05)
-    workers.board.put(2, workers.board.behind(GONE)[2] + 1)
+    workers.progress.put(2, workers.progress.behind(GONE)[2] + 1)
     await workers.one.controllers.serving.everywhere()
     assert "not all workers use the configuration" in caplog.text, "for one that moves again"
     caplog.clear()
-    workers.board.put(2, GONE)  # as the supervisor does
+    workers.progress.put(2, GONE)  # as the supervisor does
     await workers.one.controllers.serving.everywhere()
     assert not caplog.text
 
@@ -157,28 +157,28 @@ async def test_nobody_waits_for_ever_nor_for_who_is_gone(
 async def test_who_moves_is_waited_for_beside_one_that_stands_still(
     workers: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    board, one, looks = workers.board, workers.one, list[int]()
+    progress, one, looks = workers.progress, workers.one, list[int]()
     latest = await stand_still(workers, monkeypatch, 3)
-    board.put(2, latest)
+    progress.put(2, latest)
     made = await one.store.create(one.collection(ACCOUNTS), "d", "b", b"{}")
-    behind = Board.behind
+    behind = WorkerProgress.behind
 
-    def looking(self: Board, revision: int) -> dict[int, int]:
+    def looking(self: WorkerProgress, revision: int) -> dict[int, int]:
         looks.append(revision)
         return behind(self, revision)
 
-    monkeypatch.setattr(Board, "behind", looking)
+    monkeypatch.setattr(WorkerProgress, "behind", looking)
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(one.controllers.serving.everywhere())
         await until(lambda: len(looks) >= 5 or waiting.done())
         assert not waiting.done()
-        board.put(2, made.revision)
+        progress.put(2, made.revision)
 
 
 async def test_two_that_stand_still_are_not_waited_for_again_when_one_moves(
     workers: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workers.board.put(3, await stand_still(workers, monkeypatch, 2, 3))
+    workers.progress.put(3, await stand_still(workers, monkeypatch, 2, 3))
     async with asyncio.timeout(20):
         await workers.one.controllers.serving.everywhere()
 
@@ -190,7 +190,7 @@ async def stand_still(workers: Two, monkeypatch: pytest.MonkeyPatch, *numbers: i
     await late.stop()
     made = await one.store.create(one.collection(ACCOUNTS), "d", "a", b"{}")
     for number in (2, 3):
-        workers.board.put(number, 5 - number if number in numbers else made.revision)
+        workers.progress.put(number, 5 - number if number in numbers else made.revision)
     monkeypatch.setattr(storage_limits, "FRESH_WAIT", 0.05)
     await one.controllers.serving.everywhere()
     monkeypatch.setattr(storage_limits, "FRESH_WAIT", 60.0)
@@ -198,18 +198,18 @@ async def stand_still(workers: Two, monkeypatch: pytest.MonkeyPatch, *numbers: i
 
 
 async def test_a_worker_gives_signs_of_life_until_it_ends(workers: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    board, peers = workers.board, workers.two.controllers.serving.peers
+    progress, peers = workers.progress, workers.two.controllers.serving.peers
     assert peers is not None
-    before = board.beats(2)
+    before = progress.beats(2)
     assert before > 0
     monkeypatch.setattr(server_limits, "WORKER_BEAT", 0.0)
     peers._beat()
-    await until(lambda: board.beats(2) > before + 3)
+    await until(lambda: progress.beats(2) > before + 3)
     await peers.stop()
-    assert board.beats(1) == before
+    assert progress.beats(1) == before
     for _ in range(3):
         await asyncio.sleep(0)
-        assert board.beats(2) == 0, "who ends is not expected to give any"
+        assert progress.beats(2) == 0, "who ends is not expected to give any"
 
 
 async def test_a_server_without_workers_waits_for_nobody() -> None:

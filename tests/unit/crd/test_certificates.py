@@ -14,7 +14,7 @@ from apiext.auth.authentication import user_of_certificate
 from apiext.conformance.support import tls
 from apiext.crd.bundles import bundle_fault
 from apiext.crd.certificates import Malformed, check_certificate
-from apiext.trust import read_certificate
+from apiext.system.certificates import read_certificate
 
 GOOD = tls.numbered(1)
 VERSION, SERIAL = bytes.fromhex("a003020102"), bytes.fromhex("a003020102020101")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from apiext.conformance.support.waiting import prompt
 from apiext.documents.member_order import in_order_of_members
 from apiext.documents.paths import short
-from apiext.documents.quotes import go_quote
+from apiext.text.quotes import go_quote
 
 Members = list[tuple[str, Any]]
 """An object's members in order, a name as often as it is written."""

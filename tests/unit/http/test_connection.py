@@ -12,7 +12,7 @@ from apiext import limits as server_limits
 from apiext.config import HeaderConfig
 from apiext.http import limits as http_limits
 from apiext.http.connection import ApiHandler
-from apiext.http.slices import Slices
+from apiext.scheduling.slices import Slices
 from apiext.storage import heap as heap_module
 from apiext.storage import limits as storage_limits
 from apiext.storage.heap import Heap

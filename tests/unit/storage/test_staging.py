@@ -140,7 +140,7 @@ async def test_only_what_may_be_selected_is_asked_for(feed: Feed) -> None:
 async def test_initial_objects_come_once_however_many_turns_they_take(
     feed: Feed, monkeypatch: pytest.MonkeyPatch, *, over: bool
 ) -> None:
-    monkeypatch.setattr("apiext.storage.fanout.Turn", lambda: SimpleNamespace(over=over))
+    monkeypatch.setattr("apiext.storage.fanout.LoopBudget", lambda: SimpleNamespace(exhausted=over))
     feed.put(*(f"n/o{number:03}{'x' if number % 7 == 5 else ''}" for number in range(100)))
     slow = Slow()
     monkeypatch.setattr(slow, "concerns", lambda entry: entry.name.endswith("x"))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from apiext import characters
 from apiext.cel import quotes as cel_quotes
-from apiext.documents import quotes
+from apiext.text import characters, quotes
 
 PRINT = ["a", " ", "~", "\u00e9", "\u0377", "\u037a", "\u6f22", "\U0001f600"]
 SINCE_15_0 = ["\u0cf3", "\U0001fa77", "\U0001fae8", "\U00011f02", "\U00031350", "\U0001e4d0"]

@@ -1,20 +1,20 @@
-"""Paths that name no file to be made anew, such as /dev/null and /dev/stdout: what is written there goes into it."""
+"""Paths of devices, pipes and open descriptors, such as /dev/stdout: they are written to, never replaced."""
 
 import os
 import re
 from pathlib import Path
 
 _DESCRIPTOR = re.compile(r"/proc/([0-9]+)(?:/task/[0-9]+)?/fd/([0-9]+)")
-_LINKS = 40  # followed at most, as Linux has it
+_LINKS = 40  # limit of followed links, as in Linux
 
 
 def is_stream(path: Path) -> bool:
-    """Tell whether a path is a device, a pipe or something that a process has open, whatever that leads to."""
+    """Report whether a path is a device, a pipe or an open descriptor of a process."""
     return path.is_char_device() or path.is_fifo() or _descriptor(path) is not None
 
 
 def write_stream(path: Path, content: bytes) -> None:
-    """Write to a stream, to an open one of ours as it is: its file is others' too; raises OSError."""
+    """Write to a stream; an own descriptor is used as it is, since processes may share its file. Raises OSError."""
     process, number = _descriptor(path) or (0, -1)
     own = process == os.getpid()
     descriptor = number if own else os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -28,7 +28,7 @@ def write_stream(path: Path, content: bytes) -> None:
 
 
 def is_descriptor(path: Path) -> bool:
-    """Tell whether a path itself, with no link followed for its name, is something that a process has open."""
+    """Report whether a path itself, without following a link, is an open descriptor of a process."""
     return _DESCRIPTOR.fullmatch(os.path.join(os.path.realpath(path.parent), path.name)) is not None
 
 

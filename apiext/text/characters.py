@@ -1,9 +1,9 @@
-"""Which characters print, as Go has it (unicode.IsPrint): those of Unicode 15.0, whatever Python's version knows."""
+"""Printable characters as in Go (unicode.IsPrint): those of Unicode 15.0, in every version of Python."""
 
 import unicodedata
 from bisect import bisect
 
-# The code points that 15.0 gives to nobody, and the format characters that it was first to have, in hexadecimal.
+# The code points that Unicode 15.0 does not assign, and the format characters that it added, in hexadecimal.
 _SILENT = """
     378-379 380-383 38b 38d 3a2 530 557-558 58b-58c 590 5c8-5cf 5eb-5ee 5f5-5ff 70e 74b-74c 7b2-7bf 7fb-7fc 82e-82f
     83f 85c-85d 85f 86b-86f 88f 892-897 984 98d-98e 991-992 9a9 9b1 9b3-9b5 9ba-9bb 9c5-9c6 9c9-9ca 9cf-9d6 9d8-9db
@@ -71,14 +71,14 @@ _LAST = [int(last, 16) for _, last in _RANGES]
 
 
 def is_print(char: str) -> bool:
-    """Tell whether a character prints: a letter, mark, number, punctuation, symbol, or the space of ASCII."""
+    """Report whether a character is a letter, mark, number, punctuation, symbol, or the space of ASCII."""
     code = ord(char)
     at = bisect(_FIRST, code) - 1
     if at >= 0 and code <= _LAST[at]:
         return False
-    return char.isprintable() or unicodedata.category(char) == "Cn"  # an older Python does not know it yet
+    return char.isprintable() or unicodedata.category(char) == "Cn"  # unassigned in the Unicode of an older Python
 
 
 def all_print(text: str) -> bool:
-    """Tell whether all characters of a text print."""
+    """Report whether all characters of a string are printable."""
     return text.isprintable() if text.isascii() else all(map(is_print, set(text)))

@@ -1,4 +1,4 @@
-"""Shares of the threads: how many of them one user, definition or kind of work may hold at a time."""
+"""Shares of the threads: how many threads one user, definition or kind of work may hold at a time."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,33 +25,33 @@ _shares: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Share]] = WeakK
 
 
 async def in_thread(work: Callable[[], T], *holders: str) -> T:
-    """Return what the work returns in a thread, once each holder has fewer than THREADS_SHARE threads.
+    """Run ``work`` in a thread once each holder has fewer than THREADS_SHARE threads; return its result.
 
-    All callers name their holders in the same order: the user, then the definition. So a user who waits for a
-    definition keeps no other user waiting for it. A thread is held until its work ends, also when nobody awaits it.
+    All callers name their holders in the same order: the user, then the definition. So a user that waits for a
+    definition does not block other users of it. A thread is held until its work ends, even if the caller is cancelled.
     """
     loop = asyncio.get_running_loop()
     known = _shares.setdefault(loop, {})
     taken: list[str] = []
     try:
         for holder in holders:
-            await _take(known, holder)
+            await _acquire(known, holder)
             taken.append(holder)
         working = loop.run_in_executor(None, copy_context().run, work)
     except BaseException:
-        _give_back(known, taken)
+        _release(known, taken)
         raise
 
     def ended(done: asyncio.Future[T]) -> None:
-        _give_back(known, taken)
+        _release(known, taken)
         if not done.cancelled():
-            done.exception()  # which is raised below, unless nobody waits any more
+            done.exception()  # marks it as retrieved; the caller raises it, unless it is cancelled
 
     working.add_done_callback(ended)
     return await asyncio.shield(working)
 
 
-async def _take(known: dict[str, _Share], holder: str) -> None:
+async def _acquire(known: dict[str, _Share], holder: str) -> None:
     share = known.get(holder)
     if share is None:
         share = known[holder] = _Share()
@@ -63,7 +63,7 @@ async def _take(known: dict[str, _Share], holder: str) -> None:
         raise
 
 
-def _give_back(known: dict[str, _Share], holders: list[str]) -> None:
+def _release(known: dict[str, _Share], holders: list[str]) -> None:
     for holder in holders:
         share = known[holder]
         share.free.release()

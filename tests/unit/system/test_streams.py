@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from apiext import files, launch
-from apiext.streams import is_stream
+from apiext import launch
+from apiext.system import files
+from apiext.system.streams import is_stream
 from tests.support.configs import config_of
 
 
@@ -47,9 +48,8 @@ def test_an_open_file_is_written_to_as_it_is(log: tuple[Path, int], tmp_path: Pa
 def test_the_open_file_of_another_process_is_only_added_to(log: tuple[Path, int]) -> None:
     file, descriptor = log
     path = f"/proc/{os.getpid()}/fd/{descriptor}"
-    code = (
-        "import sys, pathlib; from apiext import streams; streams.write_stream(pathlib.Path(sys.argv[1]), b'more\\n')"
-    )
+    imports = "import sys, pathlib; from apiext.system import streams"
+    code = f"{imports}; streams.write_stream(pathlib.Path(sys.argv[1]), b'more\\n')"
     subprocess.run([sys.executable, "-c", code, path], check=True)
     assert file.read_bytes() == b"before\nmore\n"
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from apiext import files, launch
+from apiext import launch
 from apiext.audit.files import LogFile, Rotation
 from apiext.auth import kubeconfig
 from apiext.config import Config, ConfigError, EtcdConfig
+from apiext.system import files
 from tests.support.configs import config_of
 
 OTHER = 12_345

@@ -1,6 +1,6 @@
 """Quote strings as Go does."""
 
-from apiext.characters import all_print, is_print
+from apiext.text.characters import all_print, is_print
 
 _ESCAPES = {
     '"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"

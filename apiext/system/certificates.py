@@ -1,4 +1,4 @@
-"""Which certificates are good enough: those that Go takes, whatever this version of Python refuses by itself."""
+"""TLS certificates that Go accepts, also if this version of Python refuses or warns about them."""
 
 import contextlib
 import os
@@ -15,9 +15,9 @@ _OPEN_FILES = "/proc/self/fd"
 
 
 def as_go(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Return the context; it takes certificates that lack extensions of RFC 5280, and an intermediate as a root.
+    """Let a context accept certificates without extensions of RFC 5280, and an intermediate as a root; return it.
 
-    From 3.13 on Python's default contexts refuse the former, which many an authority made by hand has.
+    Since 3.13 Python's default contexts refuse the former, which are frequent among self-made authorities.
     """
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -26,13 +26,13 @@ def as_go(context: ssl.SSLContext) -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def unwarned() -> Iterator[None]:
-    """Keep Python's library for certificates from warning of what Go takes: a serial number of 0, a name too long."""
+    """Suppress warnings of ``cryptography`` about certificates that Go accepts: serial number 0, a long name."""
     with warnings.catch_warnings(category=UserWarning, action="ignore"):
         yield
 
 
 def read_certificate(der: bytes) -> "x509.Certificate":
-    """Return a certificate that TLS has verified (DER); raise ValueError for one that Python's library cannot read."""
+    """Parse a certificate that TLS has verified (DER); raise ValueError if ``cryptography`` cannot."""
     from cryptography import x509
 
     with unwarned():
@@ -40,28 +40,28 @@ def read_certificate(der: bytes) -> "x509.Certificate":
 
 
 def subject_of(certificate: "x509.Certificate") -> "x509.Name":
-    """Return whom a certificate names, which may take more than 64 characters."""
+    """Return the subject of a certificate, whose parts may exceed 64 characters."""
     with unwarned():
         return certificate.subject
 
 
 def load_pair(context: ssl.SSLContext, certificate: str, key: str | None = None) -> None:
-    """Have the context show a certificate (PEM files; without a key it is in the same one).
+    """Load a certificate and its key (PEM files; without ``key``, one file has both) into a context.
 
-    Raises OSError, and ValueError for a key that wants a pass phrase.
+    Raises OSError, and ValueError for a key with a pass phrase.
     """
     context.load_cert_chain(certificate, key, password=_nobody)
 
 
 def show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Have the context show a certificate (both PEM); Python reads it from a file only. Raises as ``load_pair``."""
+    """Load a certificate and its key (PEM) into a context, which reads files only. Raises as ``load_pair``."""
     with _lent(certificate + b"\n" + key) as name:
         load_pair(context, name)
 
 
 @contextlib.contextmanager
 def _lent(content: bytes) -> Iterator[str]:
-    """Lend a file by its name: one in memory where the system has such, as there may be no place to write to."""
+    """Yield the name of a temporary file; it is in memory if possible, since no directory may be writable."""
     in_memory = hasattr(os, "memfd_create") and os.path.isdir(_OPEN_FILES)
     with os.fdopen(os.memfd_create("certificate"), "wb") if in_memory else tempfile.NamedTemporaryFile() as file:
         file.write(content)
@@ -70,4 +70,4 @@ def _lent(content: bytes) -> Iterator[str]:
 
 
 def _nobody() -> str:
-    raise ValueError("its key wants a pass phrase, which nobody is there to type")  # OpenSSL would wait for one
+    raise ValueError("its key wants a pass phrase, which nobody is there to type")  # OpenSSL would wait for input

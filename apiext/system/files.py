@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from apiext.streams import is_descriptor, is_stream, write_stream
+from apiext.system.streams import is_descriptor, is_stream, write_stream
 
 _LINKS = 40  # followed at most, as Linux has it
 

@@ -1,4 +1,4 @@
-"""Sockets that listen at all addresses of a machine: clients of IPv4 and of IPv6 come to the same one, as with Go."""
+"""Listening sockets; one socket serves IPv4 and IPv6 for all addresses of a machine, as with Go."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ _MAPPED = "::ffff:"
 
 
 def is_unspecified(address: str) -> bool:
-    """Tell whether an address means all those of the machine: upstream takes ``0.0.0.0`` and ``::`` for the same."""
+    """Report whether an address means all addresses of the machine: ``0.0.0.0`` or ``::``, which are equal upstream."""
     try:
         return ipaddress.ip_address(address).is_unspecified
     except ValueError:
@@ -19,7 +19,7 @@ def is_unspecified(address: str) -> bool:
 
 
 def everywhere(port: int, *, reuse_port: bool = False) -> socket.socket:
-    """Return a socket that is bound at all addresses, those of IPv4 alone where there is no IPv6; raises OSError."""
+    """Return a socket bound to all addresses, to those of IPv4 only without IPv6; raises OSError."""
     try:
         return _bound(socket.AF_INET6, "::", port, reuse_port)
     except OSError as error:
@@ -29,7 +29,7 @@ def everywhere(port: int, *, reuse_port: bool = False) -> socket.socket:
 
 
 def hold(stack: contextlib.ExitStack, host: str, port: int) -> int:
-    """Bind sockets at all addresses of a name, all at one port, which is returned; raises OSError."""
+    """Bind sockets to all addresses of a host name, with the same port; return the port. Raises OSError."""
     if is_unspecified(host):
         return int(stack.enter_context(everywhere(port)).getsockname()[1])
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -44,7 +44,7 @@ def hold(stack: contextlib.ExitStack, host: str, port: int) -> int:
 
 
 def is_taken(host: str, port: int) -> bool:
-    """Tell whether somebody listens where a server of this name and port would."""
+    """Report whether another process listens at an address of this host name and port."""
     try:
         with contextlib.ExitStack() as stack:
             hold(stack, host, port)
@@ -54,7 +54,7 @@ def is_taken(host: str, port: int) -> bool:
 
 
 def shown(address: str) -> str:
-    """Return a client's address as it is told: one of IPv4 is no other because it came by such a socket."""
+    """Return a client's address for logs: an IPv4 address without the prefix that such a socket adds."""
     return address.removeprefix(_MAPPED) if "." in address else address
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from apiext import launch, logs, sockets, supervisor
+from apiext import launch, logs, supervisor
 from apiext.auth.certificates import serving_names
 from apiext.http.access_log import AccessLog
-from apiext.sockets import everywhere, is_unspecified
+from apiext.system import sockets
+from apiext.system.sockets import everywhere, is_unspecified
 from tests.support.configs import config_of
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving
 from tests.unit.http.test_access_log import lines_of, read_all

@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from apiext import limits
-from apiext import shares as shares_module
-from apiext.shares import in_thread
+from apiext.scheduling import shares as shares_module
+from apiext.scheduling.shares import in_thread
 
 
 def _left() -> int:

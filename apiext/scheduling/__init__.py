@@ -1,0 +1,1 @@
+"""The event loop: budgets of its iterations, work in slices, and shares of the threads."""

@@ -1,0 +1,1 @@
+"""The operating system: files, sockets, TLS certificates, and memory that workers share."""

@@ -203,7 +203,7 @@ SCALE_MODEL = Model(
 
 
 def scale_errors(settings: View, document: View, *, spec: bool = True) -> list[FieldError]:
-    """Return what is wrong with the values that the scale endpoint reads (SRV-009)."""
+    """Return the validation errors of the values that the scale endpoint reads (SRV-009)."""
     errors: list[FieldError] = []
     for path in ((settings["specReplicasPath"],) if spec else ()) + (settings["statusReplicasPath"],):
         errors += _replica_errors(path, document)

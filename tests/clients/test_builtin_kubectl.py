@@ -135,3 +135,44 @@ def test_events_of_an_object(kubectl_of: Kubectl, server: Server, place: str) ->
     assert re.search(r"^\S+ +Normal +Made +configmap/c +it was made$", kubectl("get", "events", here), re.M)
     if kubectl.version >= EVENTS:
         assert "it was made" in kubectl("events", here)
+
+
+@pytest.mark.rows("KUB-004")
+def test_workloads(kubectl_of: Kubectl, place: str) -> None:
+    """Create, change, show and evict workloads; a second apply changes nothing."""
+    kubectl, here = kubectl_of, f"--namespace={place}"
+    if kubectl.version < EVENTS:
+        pytest.skip("kubectl before 1.27 makes beta versions of workloads, which are not served")
+    node = f"n-{place}"
+    for command, said in (
+        (("create", "deployment", "web", "--image=nginx", "--replicas=2"), "deployment.apps/web created"),
+        (("create", "job", "j", "--image=x"), "job.batch/j created"),
+        (("create", "cronjob", "cj", "--image=x", "--schedule=* * * * *"), "cronjob.batch/cj created"),
+        (("create", "job", "j2", "--from=cronjob/cj"), "job.batch/j2 created"),
+        (("create", "ingress", "ing", "--rule=a.b/x=svc:80"), "ingress.networking.k8s.io/ing created"),
+        (("create", "quota", "q", "--hard=pods=3"), "resourcequota/q created"),
+        (("create", "pdb", "p", "--selector=app=web", "--min-available=1"), "poddisruptionbudget.policy/p created"),
+        (("run", "p", "--image=nginx"), "pod/p created"),
+        (("set", "image", "deploy/web", "nginx=nginx:2"), "deployment.apps/web image updated"),
+        (("scale", "deploy/web", "--replicas=3"), "deployment.apps/web scaled"),
+        (
+            ("autoscale", "deploy/web", "--max=4", "--cpu-percent=50"),
+            "horizontalpodautoscaler.autoscaling/web autoscaled",
+        ),
+    ):
+        assert said in kubectl(*command, here)
+    for shown in ("deploy/web", "job/j", "cronjob/cj", "ing/ing", "quota/q", "pdb/p", "pod/p", "hpa/web"):
+        assert shown.partition("/")[2] in kubectl("describe", shown, here)
+    assert kubectl("logs", "p", here) == ""
+    file = kubectl.home / "node.yaml"
+    file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}))
+    try:
+        kubectl("apply", "-f", str(file))
+        assert "unchanged" in kubectl("apply", "-f", str(file))
+        kubectl("cordon", node)
+        overrides = f'{{"spec":{{"nodeName":"{node}"}}}}'
+        kubectl("run", "q", "--image=x", f"--overrides={overrides}", here)
+        kubectl("delete", "pod", "q", "--force", "--grace-period=0", here)
+        assert f"node/{node} drained" in kubectl("drain", node, "--force", "--timeout=20s")
+    finally:
+        kubectl("delete", "node", node)

@@ -276,7 +276,8 @@ PLAIN = (
 """Packages whose docstrings and comments are in plain words; those of other packages follow."""
 VAGUE = re.compile(
     r"\b(?:somebody|nobody|anybody|everybody|for ever|have a say|has a say|something to say|judg(?:e|es|ed|ing)|let go|"
-    r"short road|closer look|brief look|met before|(?:is|are|be) (?:told|asked|meant))\b"
+    r"short road|closer look|brief look|met before|look(?:s|ed)? closer|at a glance|reckon(?:s|ed)? with|byte rows?|"
+    r"tells whether|(?:is|are|be) (?:told|asked|meant))\b"
 )
 SUBJECT = re.compile(r"^(?:Who|Whom|What|Whether) ")
 GENERATED_PAGES = {"docs/FLAGS.md", "docs/LIMITS.md", "docs/METRICS.md"}

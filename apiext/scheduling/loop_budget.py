@@ -20,7 +20,7 @@ class LoopBudget:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the work must yield; hot loops ask this first, which saves a coroutine."""
+        """True if the work must yield; a hot loop reads this before ``pause``, which saves a coroutine."""
         return perf_counter() > self._until
 
     async def pause(self) -> None:

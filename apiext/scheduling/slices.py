@@ -1,4 +1,4 @@
-"""Slices of work that many connections need at once: the first pieces now, the others in later loop iterations."""
+"""Slices of work that many connections need at once: the first pieces now, the rest in later loop iterations."""
 
 import asyncio
 from collections import deque

@@ -24,7 +24,7 @@ class Unsealable(ValueError):
 
 
 class Lacking(Unsealable):
-    """A stored value whose key a plug-in has; ``tried`` tells whether that was asked in vain, lately."""
+    """A stored value whose key a plug-in has; ``tried`` is true if the plug-in was recently called in vain."""
 
     def __init__(self, text: str, status: str, tried: bool) -> None:
         super().__init__(text)

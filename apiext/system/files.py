@@ -16,7 +16,7 @@ _LINKS = 40  # followed at most, as Linux has it
 
 
 def target(path: Path) -> Path:
-    """Return the file that a path means: links of this user and of root are followed, those of others never.
+    """Return the file that a path means: links of this user and of root are followed, those of other users never.
 
     Raises PermissionError for a link or pipe of another user. The directories before the name stay as they are:
     /proc/1/root/x is not /x.
@@ -76,9 +76,8 @@ def remove(path: Path) -> None:
 def check_private(root: Path, names: Iterable[str]) -> None:
     """Raise PermissionError if another user owns a directory or one of the names in it, or may write to them.
 
-    A mounted volume is what whoever mounted it made of it: containers get volumes of a user of the machine, who is
-    trusted then, or volumes that all users may write to. Groups may write where this process is a member, as volumes
-    of a pod are.
+    The owner of a mounted volume is trusted, and the volume itself may be writable for all users: containers get both
+    from the machine. A group may write if this process is a member, as with the volumes of a pod.
     """
     volume = root.is_mount()
     trusted = [root.stat().st_uid] if volume else []

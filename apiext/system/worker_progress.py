@@ -54,7 +54,7 @@ class WorkerProgress:
 
     @property
     def all_serve(self) -> bool:
-        """Whether all workers have served."""
+        """True once all workers have served."""
         return bool(self._opened[0])
 
     def behind(self, revision: int) -> dict[int, int]:

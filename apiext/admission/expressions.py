@@ -9,7 +9,7 @@ from apiext.admission import limits
 from apiext.admission.attributes import Attributes, Form, Requester
 from apiext.admission.metrics import Metrics
 from apiext.catalog.admission_cel import REQUEST_RESOURCE
-from apiext.cel import effort
+from apiext.cel import limits as cel_limits
 from apiext.cel.dynamic import DynamicMap, dynamic
 from apiext.cel.environment import Evaluation, Program
 from apiext.cel.library.authorization import Authorize, Question, authorizer, resource_check
@@ -100,8 +100,8 @@ class Budget:
 
     def __init__(self, units: int) -> None:
         self.left = units
-        self.effort = effort.MOST
-        self.longest = effort.MOST_TIME
+        self.effort = cel_limits.MOST
+        self.longest = cel_limits.MOST_TIME
 
     def spend(self, cost: int) -> None:
         """Take the cost of an expression; raises OutOfBudget."""

@@ -14,6 +14,7 @@ from apiext.admission.versions import check_kind, check_type
 from apiext.catalog.admission_cel import PATCH_TYPES, compiled
 from apiext.catalog.served import ServedVersion
 from apiext.cel import effort
+from apiext.cel import limits as cel_limits
 from apiext.cel.go_values import go_type
 from apiext.cel.objects import NO_SLICE, Constructed, applied, json_of, mismatches
 from apiext.cel.values import Value, elements, is_list
@@ -86,7 +87,7 @@ class Mutation(Struct, frozen=True):
 
     def made(self, kind: Kind, shown: View, value: Value) -> Document:
         """Return the object with the value put into it; raises Refused and StatusError."""
-        effort.rest(effort.MADE)
+        effort.rest(cel_limits.MADE)
         try:
             return self.patch(kind, shown, value)
         except effort.Cancelled as error:

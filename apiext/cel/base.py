@@ -6,7 +6,7 @@ from functools import cache
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from apiext.cel import types, well_known
+from apiext.cel import limits, types, well_known
 from apiext.cel.builder import Macros
 from apiext.cel.constructed import Resolve, Shape, join
 from apiext.cel.costs import Charge, one
@@ -33,7 +33,6 @@ _DEFINED = (types.TIMESTAMP.name, types.DURATION.name)
 UNDEFINED = frozenset((*_SHORT, *well_known.TYPES)) - {*_DEFINED}
 """Names of types that the checker has, but not the planner."""
 SCALARS = ("bool", "bytes", "double", "int", "string", "uint")
-MAX_RESOLVED = 20_000  # calls whose overloads are cached
 
 LIBRARIES: tuple[Library, ...] = (
     standard.LIBRARY, urls.LIBRARY, patterns.LIBRARY, lists.KUBERNETES, authorization.LIBRARY, optionals.LIBRARY,
@@ -83,7 +82,7 @@ class Base(Struct):
 
     def remember(self, key: object, found: Resolved) -> None:
         """Cache the overloads of a call by the types of its arguments."""
-        if len(self.resolved) >= MAX_RESOLVED:
+        if len(self.resolved) >= limits.MAX_RESOLVED:
             self.resolved.clear()
         self.resolved[key] = found
 

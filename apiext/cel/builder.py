@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
+from apiext.cel import limits
 from apiext.cel.ast import (
     NO_ELEMENTS,
     Broken,
@@ -22,9 +23,7 @@ from apiext.cel.source import Issues, TooLarge, UnescapeError, unescape_literal
 from apiext.cel.values import Scalar, Uint
 
 ACCUMULATOR = "@result"
-MAX_NESTING = 250  # of nested expressions, and of nodes (upstream: maxRecursionDepth)
-MAX_COPIED = 20_000  # nodes that macros repeat in one expression; each link of a chain of optMap doubles them; 0.6 s
-TOO_NESTED = f"expression recursion limit exceeded: {MAX_NESTING}"
+TOO_NESTED = f"expression recursion limit exceeded: {limits.MAX_NESTING}"
 
 RESERVED = frozenset(
     (
@@ -153,8 +152,8 @@ class Builder:
     def copy(self, call: int, node: Node) -> Node:
         """Return a copy of a node whose parts have new ids. Raise TooLarge."""
         self.copied += 1
-        if self.copied > MAX_COPIED:
-            raise TooLarge(f"expression size exceeds limit: macros repeat more than {MAX_COPIED} nodes")
+        if self.copied > limits.MAX_COPIED:
+            raise TooLarge(f"expression size exceeds limit: macros repeat more than {limits.MAX_COPIED} nodes")
         if self.weigh is not None:
             self.weigh(1)
         id = self.id(self.offsets[node.id])

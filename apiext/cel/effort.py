@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Protocol
 
+from apiext.cel import limits
+
 CANCELLED = "operation cancelled: actual cost limit exceeded"
 INTERRUPTED = "operation interrupted"
-MOST = 5_000_000  # elements touched or made by one evaluation: about two seconds, and 50 MB if they are kept
-MADE = 500_000  # elements of the values that one mutation constructs: as JSON each may take 200 bytes
-MOST_TIME = 2_500_000  # elements of work without allocation, for all evaluations under a limit: about a second
 _CHARACTERS = 10  # characters that count as one element, as in costs
 _WIDE = 4  # bytes of a character in a string that is not ASCII
 _FEW = 1_000  # characters that are not counted
@@ -50,7 +49,7 @@ class _Never:
 class _Effort(threading.local):
     """The work that the evaluation of this thread may still do."""
 
-    left = MOST
+    left = limits.MOST
     limit: _Limit = _Never()
 
 
@@ -63,7 +62,7 @@ def begin(most: int, limit: _Limit) -> None:
     _effort.limit = limit
 
 
-def rest(most: int = MOST) -> None:
+def rest(most: int = limits.MOST) -> None:
     """Reset the budget of this thread after an evaluation, so that a compilation has the full budget."""
     begin(most, _Effort.limit)
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Protocol
 
+from apiext.cel import limits
 from apiext.cel.conversions import to_string
 from apiext.cel.effort import spend, spend_text
 from apiext.cel.quotes import go_quote
@@ -26,8 +27,6 @@ from apiext.cel.values import (
 )
 
 DEFAULT_PRECISION = 6
-MAX_PRECISION = 10_000  # digits after the point; more would only fill memory
-MAX_TEXT = 1_000_000  # characters of one formatted string at which formatting stops
 _DIGITS = re.compile(r"[0-9]+\Z")
 
 REFUSALS = {
@@ -84,7 +83,7 @@ def read_clauses(text: str, arguments: Arguments) -> str:
         made = arguments.clause(kind, precision, index)
         length += len(made)
         spend_text(len(made), wide=not made.isascii())
-        if length > MAX_TEXT:
+        if length > limits.MAX_TEXT:
             raise FormatError("error during formatting: text too long")
         out.append(made)
         index += 1
@@ -108,10 +107,10 @@ def _clause(text: str, at: int) -> tuple[str, int, int]:
                 f'strconv.Atoi: parsing "{digits}": {why}'
             )
         precision = int(digits)
-        if precision > MAX_PRECISION:
+        if precision > limits.MAX_PRECISION:
             raise FormatError(
                 f"{head}error while parsing precision: precision {precision} exceeds maximum allowed precision "
-                f"{MAX_PRECISION}"
+                f"{limits.MAX_PRECISION}"
             )
         at = end
     if text[at] not in REFUSALS:

@@ -7,6 +7,7 @@ This keeps faults, their texts and partial costs out of the generated code.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from apiext.cel import limits
 from apiext.cel.attributes import (
     Access,
     Attribute,
@@ -27,9 +28,6 @@ from apiext.cel.plan import CallStep, Logic, Loop, MakeList, MakeObject, Members
 from apiext.cel.ranges import LIST_COST, OBJECT_COST
 from apiext.cel.writer import CHECKS, KINDS, LITERAL_KINDS, Unsupported, Val, Writer
 
-MAX_SOURCE = 131_072  # characters of code, about 2,000 nodes: Python compiles them in 30 ms, while all threads wait
-MAX_LOOPS = 18  # nested loops; CPython nests 20 blocks
-
 
 def generate(
     checked: Checked, step: Step, declared: Mapping[str, Declared], optional: frozenset[str]
@@ -43,7 +41,7 @@ def generate(
     generator = Generator(checked, declared, optional)
     try:
         source = generator.whole(step)
-        if len(source) > MAX_SOURCE:
+        if len(source) > limits.MAX_SOURCE:
             return None
         namespace = generator.namespace
         exec(compile(source, "<expression>", "exec"), namespace)
@@ -308,7 +306,7 @@ class Generator(Writer):
     # Loops
 
     def loop(self, step: Loop) -> Val:
-        if not isinstance(step.init, Constant) or self.loops >= MAX_LOOPS:
+        if not isinstance(step.init, Constant) or self.loops >= limits.MAX_LOOPS:
             raise Unsupported
         over = self.emit(step.over)
         self.flush()

@@ -1,6 +1,6 @@
 """The limit of an evaluation: its maximal cost, and the maximal number of elements that it touches."""
 
-from apiext.cel import effort
+from apiext.cel import effort, limits
 from apiext.cel.effort import CANCELLED, INTERRUPTED, Cancelled
 
 PER_CALL_LIMIT = 1_000_000  # cost units of one evaluation (CEL-011)
@@ -19,7 +19,7 @@ class Limit:
     __slots__ = ("brief", "cancelled", "effort", "longest", "most", "time")
 
     def __init__(
-        self, most: int, *, brief: bool = False, effort: int = effort.MOST, longest: int = effort.MOST_TIME
+        self, most: int, *, brief: bool = False, effort: int = limits.MOST, longest: int = limits.MOST_TIME
     ) -> None:
         self.longest = longest
         self.most = most

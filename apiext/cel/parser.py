@@ -1,12 +1,12 @@
 """Parse a text to nodes in one pass; ``recovery`` reports the errors of a text that does not parse."""
 
 from apiext.cel import lexer as t
+from apiext.cel import limits
 from apiext.cel.ast import Entry, Ident, ListOf, Literal, MapOf, Node, ObjectOf, Parsed, Select
-from apiext.cel.builder import MAX_NESTING, RESERVED, TOO_NESTED, Builder, Macros, Weigh
+from apiext.cel.builder import RESERVED, TOO_NESTED, Builder, Macros, Weigh
 from apiext.cel.lexer import Tokens, tokenize
 from apiext.cel.source import Issues
 
-MAX_CHARACTERS = 100_000  # of an expression (upstream: expressionSizeCodePointLimit)
 TOO_DEEP = "max recursion depth exceeded"
 
 _OPERATORS = {
@@ -32,9 +32,9 @@ def parse(text: str, macros: Macros, issues: Issues, weigh: Weigh | None = None)
 
     Raise TooLarge and the errors of ``weigh``.
     """
-    if len(text) > MAX_CHARACTERS:
+    if len(text) > limits.MAX_CHARACTERS:
         size = len(text)
-        issues.at(-1, f"expression code point size exceeds limit: size: {size}, limit {MAX_CHARACTERS}")
+        issues.at(-1, f"expression code point size exceeds limit: size: {size}, limit {limits.MAX_CHARACTERS}")
         return None
     tokens = tokenize(text, issues)
     if not issues:
@@ -94,14 +94,14 @@ class _Parser:
 
     def raised(self, *heights: int) -> None:
         self.height = height = max(heights) + 1
-        if height > MAX_NESTING:
+        if height > limits.MAX_NESTING:
             self.too_deep = True
 
     def expression(self, level: int) -> Node:
         """Return an expression of operators that bind tighter than ``level``; 0 allows all."""
         if level == 0:
             self.nesting += 1
-            if self.nesting > MAX_NESTING:
+            if self.nesting > limits.MAX_NESTING:
                 raise _TooNested
         build = self.build
         left = self.operand()

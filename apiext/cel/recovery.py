@@ -5,16 +5,12 @@ from functools import cache
 from typing import Any
 
 from apiext.cel import lexer as t
+from apiext.cel import limits
 from apiext.cel.broken_tree import Visitor
-from apiext.cel.builder import MAX_NESTING, TOO_NESTED, Builder, Macros
+from apiext.cel.builder import TOO_NESTED, Builder, Macros
 from apiext.cel.grammar import EPSILON, Choice, Context, Missing, Network, Placed, Rule, State, Tok
 from apiext.cel.lexer import NAMES, Tokens
 from apiext.cel.source import Issues
-
-MAX_SKIPPED = 256  # tokens skipped in one recovery (upstream: errorRecoveryTokenLookaheadLimit)
-MAX_RECOVERIES = 30  # upstream: errorRecoveryLimit
-MAX_LOOKAHEAD = 100_000  # configurations tried for one decision
-MAX_STACK = 40  # nested rules that one decision follows
 
 network = cache(Network)
 
@@ -87,7 +83,7 @@ class _Parser:
                 continue
             if name == "expr":
                 self.nesting += 1
-                if self.nesting > MAX_NESTING:
+                if self.nesting > limits.MAX_NESTING:
                     self.issues.at(-1, TOO_NESTED)
                     raise _Stop
             child = Context(name, self.context, state, self.at, precedence)
@@ -212,8 +208,8 @@ class _Parser:
             self.at += 1
 
     def attempt(self) -> None:
-        if self.recoveries == MAX_RECOVERIES:
-            self.syntax(self.at, f"error recovery attempt limit exceeded: {MAX_RECOVERIES}")
+        if self.recoveries == limits.MAX_RECOVERIES:
+            self.syntax(self.at, f"error recovery attempt limit exceeded: {limits.MAX_RECOVERIES}")
             raise _Stop
         self.recoveries += 1
 
@@ -289,8 +285,8 @@ class _Parser:
     def skip_until(self, wanted: set[int]) -> None:
         skipped = 0
         while self.kinds[self.at] != t.EOF and self.kinds[self.at] not in wanted:
-            if skipped >= MAX_SKIPPED:
-                self.issues.at(-1, f"error recovery token lookahead limit exceeded: {MAX_SKIPPED}")
+            if skipped >= limits.MAX_SKIPPED:
+                self.issues.at(-1, f"error recovery token lookahead limit exceeded: {limits.MAX_SKIPPED}")
                 raise _Stop
             skipped += 1
             self.consume()
@@ -385,7 +381,7 @@ class _Parser:
             config = waiting.pop()
             state, number, stack, out = config
             key = (state, number, stack)
-            if key in found or len(found) > MAX_LOOKAHEAD:
+            if key in found or len(found) > limits.MAX_LOOKAHEAD:
                 continue
             found[key] = config
             if state.kind == "stop":
@@ -393,7 +389,7 @@ class _Parser:
                     waiting.append((stack[-1], number, stack[:-1], out))
                 else:
                     waiting.extend((caller.next, number, (), True) for caller in self.net.callers[state.rule])
-            elif state.calls and len(stack) < MAX_STACK:
+            elif state.calls and len(stack) < limits.MAX_STACK:
                 waiting.append((self.net.starts[state.calls], number, (*stack, state.next), out))
             for way, least in state.ways:
                 if least and not stack and not out and state.rule == decision.rule and least < precedence:

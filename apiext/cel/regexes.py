@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from apiext.cel import re2_programs, unicode_classes
+from apiext.cel import limits, re2_programs, unicode_classes
 from apiext.cel.effort import spend, take_time
 from apiext.cel.unicode_classes import Reading
 
@@ -14,7 +14,6 @@ _FEW_INSTRUCTIONS = 200  # instructions of a program for which the smallest size
 _TINY, _SMALL, _LARGE = 128 * 1024, 1024 * 1024, 4 * 1024 * 1024
 _REMEMBERED = 32 * 1024 * 1024  # bytes of the programs that the cache of rules keeps
 _REFUSED = 1024  # bytes that an invalid pattern counts for
-LONGEST = 10_000  # characters of a pattern, which is compiled without other threads: [[: takes their square, 20 ms here
 _MOST_OPTIONAL = 5_000  # optional parts, of a? one and of a{2,5} three: compiling takes their square, 80 ms here
 _OPTIONAL = 3  # characters that such a part counts for
 _MOST_CLASSES = 1_000  # \p and \P in a pattern: RE2 needs 26 KB for each
@@ -68,7 +67,7 @@ class PatternError(ValueError):
 
 def program(pattern: str) -> Pattern:
     """Return a compiled pattern. Raise PatternError."""
-    if len(pattern) > LONGEST:
+    if len(pattern) > limits.MAX_PATTERN:
         raise PatternError(_TOO_LARGE)
     found = _known.find(pattern)
     if isinstance(found, str):
@@ -156,7 +155,7 @@ def _optional(pattern: str) -> int:
 
 
 def _is_too_large(pattern: str) -> bool:
-    if len(pattern) > LONGEST or _optional(pattern) > _MOST_OPTIONAL:
+    if len(pattern) > limits.MAX_PATTERN or _optional(pattern) > _MOST_OPTIONAL:
         return True
     return unicode_classes.weight(pattern) > _MOST_CLASSES
 

@@ -3,8 +3,8 @@
 import re
 from bisect import bisect_right
 
-MAX_SNIPPET = 16_384  # bytes of a source line shown below an error (upstream: maxSnippetLength)
-MAX_REPORTED = 100  # errors shown for one expression (upstream: maxErrorsToReport)
+from apiext.cel import limits
+
 NOWHERE = (-1, -1)  # the position of errors of the whole expression
 UNKNOWN = -2  # offset of a node without a position: before the first character
 
@@ -65,7 +65,7 @@ class Source:
         """Return one error as upstream prints it: position, text, the line and a mark below it."""
         head = f"ERROR: <input>:{issue.line}:{issue.column + 1}: {issue.message}"
         line = self.line(issue.line)
-        if line is None or len(line.encode("utf-8", "replace")) > MAX_SNIPPET:
+        if line is None or len(line.encode("utf-8", "replace")) > limits.MAX_SNIPPET:
             return head
         line = line.replace("\t", " ")
         before = "".join("．" if ord(char) > 127 else "." for char in line[: max(issue.column, 0)])
@@ -93,11 +93,11 @@ class Issues:
 
     def text(self) -> str:
         """Return all errors as upstream prints them, at most 100."""
-        first = self.found[:MAX_REPORTED]
+        first = self.found[: limits.MAX_REPORTED]
         first.sort(key=lambda issue: (issue.line, issue.column))
         shown = [self.source.show(issue) for issue in first]
-        if len(self.found) > MAX_REPORTED:
-            shown.append(f"{len(self.found) - MAX_REPORTED} more errors were truncated")
+        if len(self.found) > limits.MAX_REPORTED:
+            shown.append(f"{len(self.found) - limits.MAX_REPORTED} more errors were truncated")
         return "\n".join(shown)
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 
+from apiext.cel import limits
 from apiext.cel.source import TooLarge
 
 _KNOWN: "dict[tuple[str, str, tuple[Type, ...]], Type]" = {}
 _MAX_KNOWN = 50_000  # types that are kept as the one object of their kind
-MAX_PARTS = 20_000  # types inside a type; each link of a chain of .map(a, {a: a}) doubles them
 
 
 class Type:
@@ -60,8 +60,8 @@ def make(kind: str, name: str, *params: Type) -> Type:
         known.kind, known.name, known.params = kind, name, params
         known._hash = hash(key)
         known.parts = 1 + sum(param.parts for param in params)
-        if known.parts > MAX_PARTS:
-            raise TooLarge(f"expression size exceeds limit: a type names more than {MAX_PARTS} others")
+        if known.parts > limits.MAX_PARTS:
+            raise TooLarge(f"expression size exceeds limit: a type names more than {limits.MAX_PARTS} others")
         known.ground = kind != "parameter" and all(param.ground for param in params)
         _KNOWN[key] = known
     return known

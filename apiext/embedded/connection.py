@@ -6,14 +6,13 @@ from collections.abc import Callable
 from math import inf
 from weakref import ref
 
-from apiext.embedded import faults
+from apiext.embedded import faults, limits
 from apiext.embedded.store import Store
 from apiext.embedded.watches import WatchStream
 from apiext.etcd import messages
 from apiext.etcd.errors import DEADLINE_EXCEEDED, UNIMPLEMENTED, EtcdError
 from apiext.etcd.transport import TLS, Dial, Endpoint, Spawn, Transport
 
-HUNG = 10.0  # seconds until a call on a disk that does not answer fails; a slow disk may take as long as that
 SWEEP = 1.0  # seconds between two looks for such calls
 
 
@@ -32,13 +31,13 @@ class Connection:
         self.gone: asyncio.Future[None] = self._loop.create_future()
 
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
-        """Return the future of the answer, which fails after ``timeout`` or HUNG seconds, whatever is longer.
+        """Return the future of the answer, which fails after ``timeout`` or limits.HUNG seconds, whatever is longer.
 
         A write on a slow disk waits for its sync, so that its outcome is known.
         """
         if self.live:
             answer = self._store.call(path, message)
-            self._open.append((self._loop.time() + max(timeout, HUNG), ref(answer)))
+            self._open.append((self._loop.time() + max(timeout, limits.HUNG), ref(answer)))
             if not self._sweeping:
                 self._sweeping = True
                 self._loop.call_later(SWEEP, self._sweep)

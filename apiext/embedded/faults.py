@@ -1,5 +1,6 @@
 """etcd's refusals: the gRPC status and text of each, as clients of etcd know them."""
 
+from apiext.embedded import limits
 from apiext.etcd.errors import (
     FAILED_PRECONDITION,
     INVALID_ARGUMENT,
@@ -11,8 +12,7 @@ from apiext.etcd.errors import (
     EtcdError,
 )
 
-MAX_REQUEST = 3 << 19  # bytes of a request: etcd's default
-MAX_MESSAGE = MAX_REQUEST + (512 << 10)  # bytes that etcd's gRPC server reads
+MAX_MESSAGE = limits.MAX_REQUEST + (512 << 10)  # bytes that etcd's gRPC server reads
 
 
 class StoreFault(Exception):
@@ -39,7 +39,7 @@ def empty_key() -> EtcdError:
 
 
 def too_large() -> EtcdError:
-    """Return the refusal of a request over MAX_REQUEST."""
+    """Return the refusal of a request over limits.MAX_REQUEST."""
     return EtcdError(INVALID_ARGUMENT, "etcdserver: request is too large")
 
 

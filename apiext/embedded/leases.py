@@ -6,9 +6,6 @@ from heapq import heappop, heappush
 
 from apiext.embedded.wire import Record
 
-SHORTEST = 1  # seconds: etcd's least time to live, with an election timeout below two thirds of a second
-LONGEST = 9_000_000_000  # seconds
-
 
 class Lease:
     """One lease and the keys that it holds."""

@@ -5,12 +5,12 @@ import fcntl
 from collections.abc import Callable
 from pathlib import Path
 
+from apiext.embedded import limits
 from apiext.embedded.faults import StoreInUse
 from apiext.embedded.memory import MemoryBackend
 from apiext.embedded.sqlite import SqliteBackend, lock_of
 from apiext.embedded.store import Measured, Store
 
-LOCK_PATIENCE = 10.0  # seconds for another server to leave the file
 POLL = 0.02  # seconds between two looks at it
 
 
@@ -18,7 +18,7 @@ async def open_store(
     path: Path | None, quota: int, measured: Measured, warn: Callable[[str], None], give_up: Callable[[], bool]
 ) -> Store:
     """Open a store in a file, or in memory (None); StoreFault. ``give_up`` ends the wait for another server."""
-    until = asyncio.get_running_loop().time() + LOCK_PATIENCE
+    until = asyncio.get_running_loop().time() + limits.LOCK_PATIENCE
     warned = False
     while True:
         store = Store(MemoryBackend() if path is None else SqliteBackend(path), quota, measured)
@@ -29,7 +29,7 @@ async def open_store(
                 raise
             if not warned:
                 warned = True
-                warn(f"{used}; waiting {LOCK_PATIENCE:g}s for it")
+                warn(f"{used}; waiting {limits.LOCK_PATIENCE:g}s for it")
             await asyncio.sleep(POLL)
         else:
             return store

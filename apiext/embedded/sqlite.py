@@ -19,6 +19,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from apiext.embedded import limits
 from apiext.embedded.backend import (
     SUBS,
     Batch,
@@ -40,7 +41,6 @@ from apiext.embedded.worker import Worker
 
 FORMAT = 1  # of the file: user_version
 APPLICATION = 0x61706578  # "apex": application_id
-RESERVE = 8 << 20  # bytes of the file that is released when the disk is full
 INSERTED = 64  # changes of one INSERT
 SELECTED = 250  # rows of one SELECT or DELETE
 HISTORY = 200  # changes that are read at a time ...
@@ -65,7 +65,7 @@ _DAMAGED = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
 class SqliteBackend:
     """A store in a file. ``load`` locks the file; ``close`` or the end of the process unlocks it."""
 
-    def __init__(self, path: Path, reserve: int = RESERVE) -> None:
+    def __init__(self, path: Path, reserve: int = limits.RESERVE) -> None:
         self.path = path.absolute()
         self._reserve_file, self._lock_file = self.path.with_suffix(".reserve"), lock_of(path)
         self._reserve = reserve

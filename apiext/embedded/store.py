@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from apiext.embedded import faults, wire
+from apiext.embedded import faults, limits, wire
 from apiext.embedded.backend import Backend, Batch, Commit, NoRoom, row_of
 from apiext.embedded.index import Index, Span
-from apiext.embedded.leases import LONGEST, SHORTEST, Leases
+from apiext.embedded.leases import Leases
 from apiext.embedded.watches import Hub
 from apiext.embedded.wire import Change, Record, Txn
 from apiext.etcd import messages
@@ -28,17 +28,12 @@ from apiext.etcd.errors import INTERNAL, UNIMPLEMENTED, EtcdError
 log = logging.getLogger("apiext.embedded")
 
 VERSION = "3.6.6"  # whose answers these are
-QUOTA = 8 << 30  # bytes: etcd's largest recommended size
 SLICE = 0.002  # seconds of work on the loop at a stretch
 RAFT_BYTES = 18  # that etcd adds to a request before it compares its size with the limit
 ROW_BYTES = 128  # that a put takes besides its key and value
 WRITTEN = 256  # keys of an answer that are written at a time
 FORGOTTEN = 500  # rows that a transaction of a compaction drops
-ROOMY = 0.95  # of the quota, below which the store counts as no longer full
-RELIEF = 10.0  # seconds between two tries to make room
-COUNTS_KEPT = 256  # counts of lists that are read in pages
 FIRST_REVISION = 1  # that of an empty store, as etcd has it
-STUCK = 5.0  # seconds of one batch, after which the disk counts as hung
 
 Answer = asyncio.Future[bytes]
 Measured = Callable[[Commit, int], None]
@@ -58,7 +53,9 @@ class RangeQuery(NamedTuple):
 class Store:
     """One store; ``dial`` of connection.py makes connections to it. Everything is called on the loop that opened it."""
 
-    def __init__(self, backend: Backend, quota: int = QUOTA, measured: Measured = lambda commit, count: None) -> None:
+    def __init__(
+        self, backend: Backend, quota: int = limits.QUOTA, measured: Measured = lambda commit, count: None
+    ) -> None:
         self.durable = FIRST_REVISION
         self.compacted = -1  # nothing was
         self.quota = quota
@@ -132,8 +129,8 @@ class Store:
 
     @property
     def stuck(self) -> bool:
-        """True if a batch has waited STUCK seconds for the disk: reads are answered, writes are not."""
-        return self._writing and self._loop.time() - self._began > STUCK
+        """True if a batch has waited limits.STUCK seconds for the disk: reads are answered, writes are not."""
+        return self._writing and self._loop.time() - self._began > limits.STUCK
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
@@ -162,10 +159,10 @@ class Store:
 
     def _txn(self, message: bytes, answer: Answer) -> None:
         txn = wire.read_txn(message)
-        if len(message) > faults.MAX_REQUEST - RAFT_BYTES:
+        if len(message) > limits.MAX_REQUEST - RAFT_BYTES:
             # guards are left out: an object that fits here must fit into etcd when it is restored there
             guards = sum(2 * len(key) for key, _ in txn.compares[1:])
-            if len(message) - guards > faults.MAX_REQUEST - RAFT_BYTES:
+            if len(message) - guards > limits.MAX_REQUEST - RAFT_BYTES:
                 raise faults.too_large()
         self._decide(txn, answer)
 
@@ -326,7 +323,9 @@ class Store:
         again.compacted = max(batch.compacted, late.compacted)
         again.forgotten = batch.forgotten + late.forgotten
         for lease in batch.revoked + late.revoked:
-            self._leases.add(lease, SHORTEST, [k for k, r in self.index.now.items() if r.version and r.lease == lease])
+            self._leases.add(
+                lease, limits.SHORTEST, [k for k, r in self.index.now.items() if r.version and r.lease == lease]
+            )
         self._batch = again
         for answer, _ in calls:
             _fail(answer, faults.no_space())
@@ -392,7 +391,7 @@ class Store:
         more = bool(limit) and count > limit and not query.count_only
         if more:
             self._counts[found[-1][0] + b"\0", end, at] = count - len(found)
-            if len(self._counts) > COUNTS_KEPT:
+            if len(self._counts) > limits.COUNTS_KEPT:
                 self._counts.popitem(last=False)
         tail = (b"\x18\x01" if more else b"") + (b"\x20" + wire.number(count) if count else b"")
         if query.keys_only or not found:
@@ -516,7 +515,7 @@ class Store:
         return full
 
     def _relieve(self) -> None:
-        """Forget all history and give its room back, now and every RELIEF seconds as long as puts are refused."""
+        """Drop all history and free its room, now and every ``limits.RELIEF`` seconds while puts are refused."""
         if self._relieving or self.failed.done():
             return
         self._relieving = True
@@ -526,7 +525,7 @@ class Store:
             self._sweep()
         if not self._batch.plain:
             self._schedule()
-        self._loop.call_later(RELIEF, self._relieved)
+        self._loop.call_later(limits.RELIEF, self._relieved)
 
     def _relieved(self) -> None:
         self._relieving = False
@@ -535,7 +534,7 @@ class Store:
 
     def _roomy(self) -> None:
         """Look whether puts are taken again."""
-        if self._refused and not self.backend.short and self.backend.size.in_use < ROOMY * self.quota:
+        if self._refused and not self.backend.short and self.backend.size.in_use < limits.ROOMY * self.quota:
             self._refused = False
             log.warning("the store was full; it was compacted and takes writes again")
 
@@ -543,8 +542,8 @@ class Store:
 
     def _grant(self, message: bytes, answer: Answer) -> None:
         request = messages.LeaseGrantRequest.FromString(message)
-        lease, ttl = request.ID, max(request.TTL, SHORTEST)
-        if ttl > LONGEST:
+        lease, ttl = request.ID, max(request.TTL, limits.SHORTEST)
+        if ttl > limits.LONGEST:
             raise faults.lease_too_long()
         if lease in self._leases.known:
             raise faults.lease_exists()
@@ -598,7 +597,7 @@ class Store:
         raise faults.no_auth()
 
 
-@lru_cache(COUNTS_KEPT)
+@lru_cache(limits.COUNTS_KEPT)
 def _read_range(message: bytes) -> RangeQuery:
     """Read a RangeRequest; the same ones come again and again."""
     found = messages.RangeRequest.FromString(message)

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from apiext.embedded import faults, wire
+from apiext.embedded import faults, limits, wire
 from apiext.embedded.backend import History, row_of
 from apiext.embedded.index import covers
 from apiext.embedded.wire import Change
@@ -15,7 +15,6 @@ from apiext.etcd.errors import EtcdError
 if TYPE_CHECKING:
     from apiext.embedded.store import Store
 
-PROGRESS = 5.0  # seconds after which an idle watch that asked for it hears of progress
 TURN = 128  # changes that watches are sent in a turn of the loop
 
 
@@ -62,7 +61,7 @@ class Hub:
     def start(self) -> None:
         """Begin at the revision that the store is at."""
         self._told = self._store.durable
-        self._timer = self._loop.call_later(PROGRESS, self._tick)
+        self._timer = self._loop.call_later(limits.PROGRESS, self._tick)
 
     def stop(self) -> None:
         """Send nothing by time any more."""
@@ -221,7 +220,7 @@ class Hub:
             stream.progress(-1, head)
 
     def _tick(self) -> None:
-        self._timer = self._loop.call_later(PROGRESS, self._tick)
+        self._timer = self._loop.call_later(limits.PROGRESS, self._tick)
         head = self._store.durable
         for stream in list(self._streams):
             for watcher in list(stream.watchers.values()):

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from apiext.embedded import limits
 from apiext.embedded.faults import unimplemented
 from apiext.etcd.errors import INTERNAL, EtcdError
 
 TERM = 2  # raft term of every answer: that of a new etcd of one member
-COMPARES_KEPT = 256  # parsed compares that are cached: guards are the same for a long time
 
 
 class Record(Struct, frozen=True, gc=False):
@@ -168,7 +168,7 @@ def read_reads(otherwise: list[bytes]) -> list[tuple[bytes, bool]]:
     return found
 
 
-@lru_cache(COMPARES_KEPT)
+@lru_cache(limits.COMPARES_KEPT)
 def _compare(raw: bytes) -> tuple[bytes, int]:
     fields = dict(_fields(raw))
     # only target (a mod_revision), key and the revision: result is 0, EQUAL, and there is no range_end

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from apiext.etcd import messages
-from apiext.etcd.channel import FIRST_PAUSE, Channel, jittered
+from apiext.etcd import limits, messages
+from apiext.etcd.channel import Channel, jittered
 from apiext.etcd.errors import (
     DEADLINE_EXCEEDED,
     FAILED_PRECONDITION,
@@ -17,10 +17,6 @@ from apiext.etcd.errors import (
     stale_token,
 )
 from apiext.etcd.transport import Transport
-
-TRY = 3.0  # seconds of one try; etcd's own patience with a lost leader is 7
-LONG_TRY = 10.0  # seconds of one try of a range or a compaction
-MAINTENANCE_TRY = 60.0  # seconds of a defragmentation
 
 
 def now() -> float:
@@ -43,7 +39,7 @@ class Login:
             return
         request = messages.AuthenticateRequest(name=self.user, password=self._password).SerializeToString()
         try:
-            raw = await transport.unary(messages.AUTHENTICATE, request, TRY)
+            raw = await transport.unary(messages.AUTHENTICATE, request, limits.TRY)
         except EtcdError as error:
             if error.code == FAILED_PRECONDITION and "not enabled" in error.message:
                 return
@@ -68,11 +64,11 @@ class Caller:
         self.patience = patience
         self._login = login
 
-    async def read(self, path: str, message: bytes, timeout: float = TRY, since: float = 0.0) -> bytes:
+    async def read(self, path: str, message: bytes, timeout: float = limits.TRY, since: float = 0.0) -> bytes:
         """Return the answer of a call that may be repeated, wanted since then or now; the errors of errors.py."""
         began = now()
         deadline = (since or began) + self.patience
-        pause = FIRST_PAUSE
+        pause = limits.FIRST_PAUSE
         while True:
             transport = self.channel.live or await self.channel.connection(deadline)
             try:

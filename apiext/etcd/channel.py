@@ -4,13 +4,10 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
+from apiext.etcd import limits
 from apiext.etcd.errors import UNAVAILABLE, AuthError, EtcdError, Unavailable, classify
 from apiext.etcd.scope import Scope, log
 from apiext.etcd.transport import TLS, Dial, Endpoint, Transport
-
-FIRST_PAUSE = 0.02  # seconds after the first round of endpoints that failed
-LAST_PAUSE = 2.0  # seconds after many
-SHORT_LIFE = 1.0  # seconds of life below which a connection counts as a failure
 
 Greet = Callable[[Transport], Awaitable[None]]
 
@@ -76,7 +73,7 @@ class Channel:
 
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
-        pause = FIRST_PAUSE
+        pause = limits.FIRST_PAUSE
         while True:
             transport = await self._connect()
             if transport is not None:
@@ -85,11 +82,11 @@ class Channel:
                 await asyncio.wait([transport.lost])  # not awaited itself: our own end must not cancel it
                 self.live = None
                 self._next = (self._next + 1) % len(self.endpoints)
-                if loop.time() - since > SHORT_LIFE:
-                    pause = FIRST_PAUSE
+                if loop.time() - since > limits.SHORT_LIFE:
+                    pause = limits.FIRST_PAUSE
                     continue
             await asyncio.sleep(jittered(pause))
-            pause = min(pause * 2, LAST_PAUSE)
+            pause = min(pause * 2, limits.LAST_PAUSE)
 
     async def _connect(self) -> Transport | None:
         count = len(self.endpoints)

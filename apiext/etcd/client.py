@@ -6,8 +6,8 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
-from apiext.etcd import messages, requests
-from apiext.etcd.calls import LONG_TRY, MAINTENANCE_TRY, TRY, Caller, Login, now
+from apiext.etcd import limits, messages, requests
+from apiext.etcd.calls import Caller, Login, now
 from apiext.etcd.channel import Channel
 from apiext.etcd.errors import (
     DEADLINE_EXCEEDED,
@@ -44,11 +44,6 @@ __all__ = [
 Guards = Sequence[tuple[bytes, int]]
 Waiter = tuple[asyncio.Future[int], float]  # and the loop time at which it came
 Outcome = Coroutine[Any, Any, WriteResult]
-PATIENCE = 10.0  # seconds until a call that finds no working endpoint gives up
-CLOSE_PATIENCE = 2.0  # seconds for connections to close in order
-PULSE = 2.0  # seconds after which the client requests the head revision, if it has not done so for a caller
-SILENCE = 2.0  # seconds that this question may go unanswered until etcd counts as away
-LAST_TRY = 1.0  # seconds without a new request for the head; as long as the last pause between two tries
 PROBE = b"\x00"  # its range answers with nothing but the head revision
 
 
@@ -81,7 +76,7 @@ class Etcd:
         tls: TLS | None = None,
         user: str = "",
         password: str = "",
-        patience: float = PATIENCE,
+        patience: float = limits.PATIENCE,
         probe: bytes = PROBE,
     ) -> None:
         """Use ``transport`` to connect, by default over HTTP/2.
@@ -137,8 +132,8 @@ class Etcd:
         for watch in list(self._watches):
             watch.end(Closed())
         await self._scope.close()
-        await self._calls.close(CLOSE_PATIENCE)
-        await self._streams.close(CLOSE_PATIENCE)
+        await self._calls.close(limits.CLOSE_PATIENCE)
+        await self._streams.close(limits.CLOSE_PATIENCE)
 
     async def over(self) -> None:
         """Return when the client is closed; raises what ended it before its time, which is a fault of ours."""
@@ -151,14 +146,14 @@ class Etcd:
 
     @property
     def answering(self) -> bool:
-        """True if etcd has answered any request within the last seconds (PULSE and SILENCE)."""
-        asked_late = self._asking is not None and self._loop.time() - self._asked >= SILENCE
+        """True if etcd has answered any request within the last seconds (limits.PULSE and limits.SILENCE)."""
+        asked_late = self._asking is not None and self._loop.time() - self._asked >= limits.SILENCE
         return not (self._failed or asked_late or self.stuck())
 
     async def _pulse(self) -> None:
         while True:
-            await asyncio.sleep(max(self._answered + PULSE - self._loop.time(), PULSE / 4))
-            if self._loop.time() - self._answered >= PULSE:
+            await asyncio.sleep(max(self._answered + limits.PULSE - self._loop.time(), limits.PULSE / 4))
+            if self._loop.time() - self._answered >= limits.PULSE:
                 with suppress(EtcdError):
                     await self.head_revision()
 
@@ -166,12 +161,12 @@ class Etcd:
         """Leave a connection for watches whose member is silent, though it need only answer from its own memory."""
         question = requests.get(self._nobody, 0, serializable=True)
         while True:
-            await asyncio.sleep(PULSE)
+            await asyncio.sleep(limits.PULSE)
             transport, began = self._streams.live, self._loop.time()
-            if transport is None or transport.heard > began - PULSE:
+            if transport is None or transport.heard > began - limits.PULSE:
                 continue
             try:
-                await transport.unary(messages.RANGE, question, TRY)
+                await transport.unary(messages.RANGE, question, limits.TRY)
             except EtcdError as error:
                 if error.code == DEADLINE_EXCEEDED and transport.heard <= began:
                     self._streams.retire(transport, "no byte on the connection for watches")
@@ -183,7 +178,7 @@ class Etcd:
         """Log in and return the status response, None if only administrators get it; fail if it is no etcd."""
         await self._login.greet(transport)
         try:
-            return await transport.unary(messages.STATUS, b"", TRY)
+            return await transport.unary(messages.STATUS, b"", limits.TRY)
         except EtcdError as error:
             if not of_etcd(error):
                 raise EtcdError(UNAVAILABLE, error.message, sent=False) from error
@@ -220,7 +215,7 @@ class Etcd:
             revision=revision,
             keys_only=keys_only,
         ).SerializeToString()
-        answer = messages.RangeResponse.FromString(await self._caller.read(messages.RANGE, request, LONG_TRY))
+        answer = messages.RangeResponse.FromString(await self._caller.read(messages.RANGE, request, limits.LONG_TRY))
         return RangeResult([key_value(kv) for kv in answer.kvs], answer.more, answer.count, answer.header.revision)
 
     async def head_revision(self) -> int:
@@ -264,9 +259,9 @@ class Etcd:
                 watch.end(fault)
 
     def _head_failed(self, asking: list[Waiter], error: EtcdError) -> None:
-        """Tell those of it whose own patience is at its end, within LAST_TRY; all when there is no use in waiting."""
+        """Fail the callers whose patience ends within ``limits.LAST_TRY``, or all of them if waiting is of no use."""
         self._failed = True
-        wait = self._caller.patience - LAST_TRY if isinstance(error, Unavailable) else 0.0
+        wait = self._caller.patience - limits.LAST_TRY if isinstance(error, Unavailable) else 0.0
         late = self._loop.time() - wait
         for waiter, came in asking:
             if not waiter.done() and came <= late:
@@ -301,7 +296,7 @@ class Etcd:
         floor, era = lineage.revision, lineage.era
         if transport is not None:
             try:
-                result = read_result(await transport.unary(messages.TXN, request, TRY))
+                result = read_result(await transport.unary(messages.TXN, request, limits.TRY))
             except EtcdError as caught:
                 error = caught
         if result is None:
@@ -367,7 +362,7 @@ class Etcd:
     async def compact(self, revision: int) -> None:
         """Forget everything before a revision; Compacted when that was done already."""
         request = messages.CompactionRequest(revision=revision).SerializeToString()
-        await self._caller.read(messages.COMPACT, request, LONG_TRY)
+        await self._caller.read(messages.COMPACT, request, limits.LONG_TRY)
 
     async def lease_grant(self, ttl: int) -> int:
         """Return the id of a new lease of ``ttl`` seconds; a repeated grant leaves one lease to run out."""
@@ -387,4 +382,4 @@ class Etcd:
 
     async def defragment(self) -> None:
         """Give the space of compacted revisions back; the member answers nothing else meanwhile."""
-        await self._caller.read(messages.DEFRAGMENT, b"", MAINTENANCE_TRY)
+        await self._caller.read(messages.DEFRAGMENT, b"", limits.MAINTENANCE_TRY)

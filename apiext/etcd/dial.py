@@ -9,16 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from apiext.etcd import limits
 from apiext.etcd.errors import UNAVAILABLE, EtcdError
 from apiext.etcd.h2 import Connection
-from apiext.etcd.h2call import MAX_MESSAGE
 from apiext.etcd.transport import TLS, Endpoint, Spawn, Transport
 
-CONNECT_TIMEOUT = 3.0  # seconds until the server's first frame
 SUN_PATH = 100  # bytes that surely fit into a socket address: 104 to 108 on the systems there are
 
 
-async def dial(endpoint: Endpoint, tls: TLS, _spawn: Spawn, *, largest: int = MAX_MESSAGE) -> Transport:
+async def dial(endpoint: Endpoint, tls: TLS, _spawn: Spawn, *, largest: int = limits.MAX_MESSAGE) -> Transport:
     """Connect to an endpoint over HTTP/2; EtcdError with ``sent=False`` when it does not work out.
 
     ``largest`` is how many bytes an answer may have.
@@ -26,13 +25,13 @@ async def dial(endpoint: Endpoint, tls: TLS, _spawn: Spawn, *, largest: int = MA
     loop = asyncio.get_running_loop()
     connection = Connection(endpoint.authority, endpoint.scheme, loop, largest)
     try:
-        async with asyncio.timeout(CONNECT_TIMEOUT):
+        async with asyncio.timeout(limits.CONNECT_TIMEOUT):
             await _connect(loop, connection, endpoint, tls)
             await connection.ready
     except EtcdError as error:
         raise EtcdError(error.code, f"{endpoint}: {error.message}", sent=False) from error
     except TimeoutError as error:
-        raise EtcdError(UNAVAILABLE, f"{endpoint}: no answer within {CONNECT_TIMEOUT:g}s", sent=False) from error
+        raise EtcdError(UNAVAILABLE, f"{endpoint}: no answer within {limits.CONNECT_TIMEOUT:g}s", sent=False) from error
     except (OSError, ValueError) as error:  # ValueError: certificates that do not parse
         raise EtcdError(UNAVAILABLE, f"{endpoint}: {_reason(error, endpoint)}", sent=False) from error
     finally:
@@ -79,7 +78,7 @@ async def _connect(loop: asyncio.AbstractEventLoop, connection: Connection, endp
 async def _reach(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> socket.socket:
     """Return a connection to the first address of the endpoint's name that answers; each has its share of the time."""
     found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-    late = loop.time() + CONNECT_TIMEOUT
+    late = loop.time() + limits.CONNECT_TIMEOUT
     failed: OSError = OSError(f"{endpoint.host} has no address")
     for left, (family, kind, protocol, _, address) in zip(range(len(found), 0, -1), found, strict=True):
         reached = socket.socket(family, kind, protocol)

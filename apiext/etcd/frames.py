@@ -5,6 +5,7 @@ from urllib.parse import unquote
 
 import hpack
 
+from apiext.etcd import limits
 from apiext.etcd.errors import INTERNAL, PERMISSION_DENIED, UNAUTHENTICATED, UNAVAILABLE, UNKNOWN
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -19,8 +20,6 @@ MESSAGE_HEAD = struct.Struct(">IBIBI")  # a FRAME_HEAD and a PREFIX
 SETTING = struct.Struct(">HI")
 MAX_WINDOW = (1 << 31) - 1
 MAX_STREAM_ID = (1 << 31) - 1
-MAX_FRAME = 16_384  # bytes of a payload we take: we announce no other
-MAX_HEADERS = 1 << 18  # bytes of one header block with its continuations
 
 
 class ProtocolFault(Exception):
@@ -103,7 +102,7 @@ class HeaderReader:
     """Reads response header blocks; equal blocks are read once, as long as the peer keeps no header table."""
 
     def __init__(self) -> None:
-        self._hpack = hpack.Decoder(max_header_list_size=MAX_HEADERS)
+        self._hpack = hpack.Decoder(max_header_list_size=limits.MAX_HEADERS)
         self.known: dict[bytes, Head] = {}
         self._stateless = True
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from apiext.etcd import frames
+from apiext.etcd import frames, limits
 from apiext.etcd.errors import (
     CANCELLED,
     DEADLINE_EXCEEDED,
@@ -16,15 +16,10 @@ from apiext.etcd.errors import (
     EtcdError,
 )
 from apiext.etcd.frames import FRAME_HEAD, MESSAGE_HEAD, ProtocolFault, frame, window_update
-from apiext.etcd.h2call import MAX_MESSAGE, Call, OnEnd, OnMessage, unacknowledged
+from apiext.etcd.h2call import Call, OnEnd, OnMessage, unacknowledged
 
-RECEIVE_WINDOW = 1 << 24  # bytes in flight to us, per stream and per connection
-GIVE_BACK = RECEIVE_WINDOW >> 2  # received bytes after which the window is opened again for the peer
+GIVE_BACK = limits.RECEIVE_WINDOW >> 2  # received bytes after which the window is opened again for the peer
 SWEEP = 0.25  # seconds between two looks at deadlines
-GRACE = 2.0  # seconds that a call has at least, once, after this process stood still
-STALL = 5.0  # seconds that a large call past its deadline may go without progress: TCP waits so long after three losses
-PING_EVERY = 10.0  # seconds of silence while calls are open; etcd punishes less than 5
-PING_WAIT = 5.0  # seconds without any byte after a PING: the peer is gone
 
 _UNUSUAL = frames.PADDED | frames.PRIORITISED | frames.END_HEADERS  # flags of headers that are not just a whole block
 
@@ -52,7 +47,7 @@ class Connection(asyncio.Protocol):
     """One HTTP/2 connection (the Transport port)."""
 
     def __init__(
-        self, authority: str, scheme: str, loop: asyncio.AbstractEventLoop, largest: int = MAX_MESSAGE
+        self, authority: str, scheme: str, loop: asyncio.AbstractEventLoop, largest: int = limits.MAX_MESSAGE
     ) -> None:
         self.loop = loop
         self._largest = largest
@@ -219,8 +214,8 @@ class Connection(asyncio.Protocol):
         sock = stream.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        ours = {frames.HEADER_TABLE_SIZE: 0, frames.ENABLE_PUSH: 0, frames.INITIAL_WINDOW_SIZE: RECEIVE_WINDOW}
-        stream.write(frames.PREFACE + frames.settings(ours) + window_update(0, RECEIVE_WINDOW - 65_535))
+        ours = {frames.HEADER_TABLE_SIZE: 0, frames.ENABLE_PUSH: 0, frames.INITIAL_WINDOW_SIZE: limits.RECEIVE_WINDOW}
+        stream.write(frames.PREFACE + frames.settings(ours) + window_update(0, limits.RECEIVE_WINDOW - 65_535))
         self._sweep_later()
 
     def data_received(self, data: bytes) -> None:
@@ -233,7 +228,7 @@ class Connection(asyncio.Protocol):
             while size - at >= 9:
                 word, flags, stream = read(data, at)
                 length, kind = word >> 8, word & 0xFF
-                if length > frames.MAX_FRAME:
+                if length > limits.MAX_FRAME:
                     raise ProtocolFault(frames.FRAME_SIZE_ERROR, "frame too large, or not HTTP/2")
                 end = at + 9 + length
                 if end > size:
@@ -309,7 +304,7 @@ class Connection(asyncio.Protocol):
         if not stream or stream != self._fragment_of:
             raise ProtocolFault(frames.PROTOCOL_ERROR, "CONTINUATION of nothing")
         self._fragment += payload
-        if len(self._fragment) > frames.MAX_HEADERS:
+        if len(self._fragment) > limits.MAX_HEADERS:
             raise ProtocolFault(frames.PROTOCOL_ERROR, "response headers are too large")
         if flags & frames.END_HEADERS:
             self._fragment_of = 0
@@ -465,13 +460,13 @@ class Connection(asyncio.Protocol):
         self._sweep_later()
         if stood:  # uvloop's timers come before its sockets, and its time stands, too: answers may lie there
             for call in self._calls.values():
-                call.grace(now + GRACE)
+                call.grace(now + limits.GRACE)
         for call in list(self._calls.values()):
             if call.answer is not None and call.answer.done():  # its caller was cancelled
                 self.reset(call, EtcdError(CANCELLED, "cancelled"))
             elif call.deadline and call.deadline < now:
                 if call.moves(unacknowledged(self._transport)):
-                    call.deadline = now + STALL
+                    call.deadline = now + limits.STALL
                 else:
                     self.reset(call, EtcdError(DEADLINE_EXCEEDED, "deadline exceeded"))
         self._sweep_queue(now)
@@ -493,8 +488,8 @@ class Connection(asyncio.Protocol):
         self._queued = kept
 
     def _keep_alive(self, now: float) -> None:
-        if self.heard < self._pinged < now - PING_WAIT:
+        if self.heard < self._pinged < now - limits.PING_WAIT:
             self.abort()
-        elif now - max(self.heard, self._pinged) > PING_EVERY:
+        elif now - max(self.heard, self._pinged) > limits.PING_EVERY:
             self._pinged = now
             self._put(frame(frames.PING, 0, 0, bytes(8)))

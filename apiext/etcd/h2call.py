@@ -8,10 +8,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from operator import gt
 
+from apiext.etcd import limits
 from apiext.etcd.errors import INTERNAL, EtcdError
 from apiext.etcd.frames import PREFIX
-
-MAX_MESSAGE = 1 << 29  # bytes of one answer
 
 OnMessage = Callable[[bytes], None]
 OnEnd = Callable[[EtcdError], None]
@@ -121,7 +120,7 @@ class Call:
         while size - at >= 5 and self.on_message is not None:
             compressed, length = PREFIX.unpack_from(data, at)
             end = at + 5 + length
-            if compressed or end - at > MAX_MESSAGE:
+            if compressed or end - at > limits.MAX_MESSAGE:
                 return EtcdError(INTERNAL, "a message of the stream is compressed or too large")
             if end > size:
                 break

@@ -6,11 +6,10 @@ A protobuf message that is filled again and again keeps all that it ever held, a
 from collections.abc import Sequence
 from functools import lru_cache
 
+from apiext.etcd import limits
+
 Guards = Sequence[tuple[bytes, int]]
 
-GUARDS_KEPT = 256  # pairs of guards whose part of a Txn is remembered
-SIZES_KEPT = 256  # sizes of keys and revisions for which that is remembered, too
-NUMBERS_KEPT = 4_096  # numbers, mostly sizes, that were written last
 
 # tags: field number << 3 | 0 for a number, 2 for bytes and messages
 _COMPARE, _SUCCESS, _FAILURE = b"\x0a", b"\x12", b"\x1a"  # of TxnRequest
@@ -59,7 +58,7 @@ def _txn(key: bytes, expected: int, guards: Guards, write: tuple[bytes, bytes, b
     )  # fmt: skip
 
 
-@lru_cache(SIZES_KEPT)
+@lru_cache(limits.SIZES_KEPT)
 def _before_key(key: int, revision: int) -> tuple[bytes, bytes, bytes]:
     """Return what stands before a key of so many bytes where it is compared, written and read: sizes are few."""
     name = _KEY + _number(key)
@@ -72,7 +71,7 @@ def _before_key(key: int, revision: int) -> tuple[bytes, bytes, bytes]:
     )
 
 
-@lru_cache(GUARDS_KEPT)
+@lru_cache(limits.GUARDS_KEPT)
 def _guarded(guards: Guards) -> tuple[bytes, bytes]:
     """Return how guards are compared, and read; all writes of a kind have the same for a long time."""
     compares = [_compare(guard, revision) for guard, revision in guards]
@@ -91,7 +90,7 @@ def _field(tag: bytes, content: bytes) -> bytes:
     return tag + _number(len(content)) + content
 
 
-@lru_cache(NUMBERS_KEPT)
+@lru_cache(limits.NUMBERS_KEPT)
 def _number(value: int) -> bytes:
     """Return a varint; negative numbers are those of int64."""
     value &= 0xFFFF_FFFF_FFFF_FFFF

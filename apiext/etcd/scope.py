@@ -5,9 +5,9 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-log = logging.getLogger("apiext.etcd")
+from apiext.etcd import limits
 
-TOLD_EVERY = 10.0  # seconds between two lines of the log about one kind of trouble
+log = logging.getLogger("apiext.etcd")
 
 
 class Seldom:
@@ -18,13 +18,13 @@ class Seldom:
         self._left_out = 0
 
     def warning(self, text: str, *arguments: object) -> None:
-        """Log what TOLD_EVERY allows."""
+        """Log what limits.LOG_EVERY allows."""
         now = asyncio.get_running_loop().time()
         if now < self._due:
             self._left_out += 1
             return
         more = f" ({self._left_out} more were not told)" if self._left_out else ""
-        self._due, self._left_out = now + TOLD_EVERY, 0
+        self._due, self._left_out = now + limits.LOG_EVERY, 0
         log.warning(text + more, *arguments)
 
 

@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from apiext.etcd import messages
-from apiext.etcd.calls import TRY, is_cut_off, is_hollow
-from apiext.etcd.channel import FIRST_PAUSE, LAST_PAUSE, SHORT_LIFE, Channel, jittered
+from apiext.etcd import limits, messages
+from apiext.etcd.calls import is_cut_off, is_hollow
+from apiext.etcd.channel import Channel, jittered
 from apiext.etcd.errors import (
     DEADLINE_EXCEEDED,
     PERMISSION_DENIED,
@@ -24,8 +24,6 @@ from apiext.etcd.errors import (
 from apiext.etcd.scope import Seldom
 from apiext.etcd.transport import Stream, Transport
 from apiext.etcd.values import DELETE, Batch, KeyValue, WatchEvent, key_value
-
-RELIST_GAP = 10_000  # revisions; etcd replays about as many in a second, and never catches up with more
 
 _read_answer = messages.WatchResponse.FromString  # the lookup of the method takes half as long as the call
 
@@ -154,13 +152,13 @@ class Watch:
     async def run(self) -> None:
         """Open the watch, and again whenever its stream ends."""
         loop = asyncio.get_running_loop()
-        pause = FIRST_PAUSE
+        pause = limits.FIRST_PAUSE
         resuming = False
         while True:
             try:
                 transport = await self._channel.connection(float("inf"))
             except EtcdError:  # our password is wrong, and may be put right: the channel has said so
-                await asyncio.sleep(jittered(LAST_PAUSE))
+                await asyncio.sleep(jittered(limits.LAST_PAUSE))
                 continue
             began, self._created = loop.time(), None
             try:
@@ -172,19 +170,19 @@ class Watch:
             if self.ended:
                 return
             resuming = True
-            if loop.time() - began > SHORT_LIFE:
-                pause = FIRST_PAUSE
-            if pause >= LAST_PAUSE:
+            if loop.time() - began > limits.SHORT_LIFE:
+                pause = limits.FIRST_PAUSE
+            if pause >= limits.LAST_PAUSE:
                 where = self.spec.start.decode(errors="replace")
                 self._owner.closed_watches.warning("a watch of %s in etcd does not stay open: %s", where, error.message)
             await self._recover(transport, error, began)
             await asyncio.sleep(jittered(pause))
-            pause = min(pause * 2, LAST_PAUSE)
+            pause = min(pause * 2, limits.LAST_PAUSE)
 
     async def _may_resume(self) -> bool:
         """Look whether the store is the same and near enough; the client ends the watch when it is not the same."""
         head = await self._owner.head_revision()
-        if not self.ended and self.watermark and head - self.watermark > RELIST_GAP:
+        if not self.ended and self.watermark and head - self.watermark > limits.RELIST_GAP:
             self.end(FarBehind(f"the watch is {head - self.watermark} revisions behind"))
         elif not self.ended and self._last is not None:
             await self._look_back(*self._last)
@@ -208,7 +206,7 @@ class Watch:
         self._stream = transport.stream(messages.WATCH, self._on_message, self._on_over)
         try:
             self._stream.send(self._request())
-            await asyncio.wait((over, created), timeout=TRY, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((over, created), timeout=limits.TRY, return_when=asyncio.FIRST_COMPLETED)
             if not over.done() and not created.done():
                 return EtcdError(DEADLINE_EXCEEDED, "the watch was not opened in time")
             error: EtcdError = await over

@@ -4,10 +4,10 @@ import asyncio
 
 from msgspec import Struct
 
-from apiext.etcd import messages, requests
+from apiext.etcd import limits, messages, requests
 from apiext.etcd.answers import revision_written
-from apiext.etcd.calls import TRY, Caller, now
-from apiext.etcd.channel import FIRST_PAUSE, jittered
+from apiext.etcd.calls import Caller, now
+from apiext.etcd.channel import jittered
 from apiext.etcd.errors import (
     FAILED_PRECONDITION,
     INVALID_ARGUMENT,
@@ -104,7 +104,7 @@ class Writer:
         self, attempt: Attempt, transport: Transport | None, error: EtcdError | None
     ) -> WriteResult:
         deadline = now() + self._caller.patience
-        pause = FIRST_PAUSE
+        pause = limits.FIRST_PAUSE
         while True:
             if error is not None and transport is not None:
                 settled = await self._after(attempt, transport, error)
@@ -120,7 +120,7 @@ class Writer:
                 raise self._gave_up(attempt, gone) from gone
             attempt.began = now()
             try:
-                raw = await transport.unary(messages.TXN, attempt.request, TRY)
+                raw = await transport.unary(messages.TXN, attempt.request, limits.TRY)
             except EtcdError as caught:
                 error = caught
             else:

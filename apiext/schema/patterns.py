@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from apiext.cel import limits as cel_limits
 from apiext.cel import regexes
 from apiext.schema import limits
 from apiext.schema.budget import STEPS, Budget
@@ -23,7 +24,7 @@ _cache = regexes.Programs(limits.PATTERN_BYTES, _charge)
 
 def _program(pattern: str) -> regexes.Pattern:
     """Return a compiled pattern. Raise PatternError with Go's text if it is invalid."""
-    if len(pattern) > regexes.LONGEST:
+    if len(pattern) > cel_limits.MAX_PATTERN:
         return regexes.compiled(pattern)  # raises at once; long patterns are not cached
     found = _cache.find(pattern)
     if isinstance(found, str):

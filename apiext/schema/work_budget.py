@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from apiext.cel import effort
+from apiext.cel import limits as cel_limits
 from apiext.cel.limit import ELEMENT, PER_CALL_LIMIT, Limit
 from apiext.schema import limits
 
@@ -136,7 +137,7 @@ def within_loop_budget(work: Callable[[*Ts], T], *args: *Ts) -> T:
     before, brief = mine.budget, mine.brief
     brief.left = limits.LOOP_UNITS
     brief.limit.time = 0
-    brief.limit.effort = effort.MOST
+    brief.limit.effort = cel_limits.MOST
     mine.budget = brief
     try:
         return work(*args)

@@ -6,8 +6,8 @@ from time import perf_counter
 
 from apiext import limits as server_limits
 from apiext.etcd import errors
+from apiext.etcd import limits as etcd_limits
 from apiext.etcd.client import Etcd, prefix_end
-from apiext.etcd.requests import GUARDS_KEPT
 from apiext.etcd.values import KeyValue, RangeResult, WriteResult
 from apiext.storage import limits, metrics
 from apiext.storage.collection import Collection
@@ -169,7 +169,7 @@ class EtcdStore:
             raise translated(error, revision) from error
 
 
-@lru_cache(GUARDS_KEPT)
+@lru_cache(etcd_limits.GUARDS_KEPT)
 def _guards(*held: Guard | None) -> tuple[tuple[bytes, int], ...]:
     """Return guards in etcd's words; all writes of a kind have the same for a long time."""
     return tuple((guard.key.encode(), guard.revision) for guard in held if guard is not None)

@@ -7,17 +7,15 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from apiext.etcd.dial import CONNECT_TIMEOUT
+from apiext.etcd import limits as etcd_limits
 from apiext.etcd.errors import CANCELLED, UNAVAILABLE, EtcdError
-from apiext.etcd.h2 import PING_EVERY, PING_WAIT
-from apiext.etcd.h2call import MAX_MESSAGE
 from apiext.etcd.transport import TLS, Endpoint, Spawn, Transport
 
 _OPTIONS = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE),
-    ("grpc.max_send_message_length", MAX_MESSAGE),
-    ("grpc.keepalive_time_ms", int(PING_EVERY * 1000)),
-    ("grpc.keepalive_timeout_ms", int(PING_WAIT * 1000)),
+    ("grpc.max_receive_message_length", etcd_limits.MAX_MESSAGE),
+    ("grpc.max_send_message_length", etcd_limits.MAX_MESSAGE),
+    ("grpc.keepalive_time_ms", int(etcd_limits.PING_EVERY * 1000)),
+    ("grpc.keepalive_timeout_ms", int(etcd_limits.PING_WAIT * 1000)),
     ("grpc.enable_retries", 0),  # a repeated Txn must be our decision
     ("grpc.use_local_subchannel_pool", 1),  # else two channels share one connection
 )
@@ -187,7 +185,7 @@ async def dial(endpoint: Endpoint, tls: TLS, spawn: Spawn) -> Transport:
     except OSError as error:
         raise EtcdError(UNAVAILABLE, f"{endpoint}: {error}", sent=False) from error
     try:
-        async with asyncio.timeout(CONNECT_TIMEOUT):
+        async with asyncio.timeout(etcd_limits.CONNECT_TIMEOUT):
             await _ready(channel)
     except (TimeoutError, ConnectionError) as error:
         raise EtcdError(UNAVAILABLE, f"{endpoint}: {error or 'no answer in time'}", sent=False) from error

@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from apiext.etcd import errors
+from apiext.etcd import limits as etcd_limits
 from apiext.etcd.client import TLS, Etcd, prefix_end
 from apiext.etcd.transport import Dial
-from apiext.etcd.watch import RELIST_GAP
 from tests.etcd.conftest import BINARIES, TRANSPORTS, Binary, RealEtcd, running
 from tests.etcd.test_calls import Listener, until
 
@@ -45,7 +45,7 @@ async def restarted(etcd: RealEtcd, transport: Dial, how: signal.Signals) -> Non
     stop = asyncio.Event()
 
     async def writer(lane: int) -> None:
-        for n in range(RELIST_GAP // 32):  # one more, and the watch could be told to list again
+        for n in range(etcd_limits.RELIST_GAP // 32):  # one more, and the watch could be told to list again
             if stop.is_set():
                 return
             key = b"/%d/%d" % (lane, n)

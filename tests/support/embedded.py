@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from apiext.embedded import limits as embedded_limits
 from apiext.embedded.connection import dialer
 from apiext.embedded.memory import MemoryBackend
 from apiext.embedded.sqlite import SqliteBackend
-from apiext.embedded.store import QUOTA, Store
+from apiext.embedded.store import Store
 from apiext.etcd.client import Etcd
 
 KINDS = ("memory", "sqlite")
@@ -17,7 +18,9 @@ SMALL_RESERVE = 64 << 10  # bytes: tests write little
 
 
 @asynccontextmanager
-async def opened(path: Path | None = None, quota: int = QUOTA, reserve: int = SMALL_RESERVE) -> AsyncIterator[Store]:
+async def opened(
+    path: Path | None = None, quota: int = embedded_limits.QUOTA, reserve: int = SMALL_RESERVE
+) -> AsyncIterator[Store]:
     """Open a store in a file, or in memory."""
     store = Store(SqliteBackend(path, reserve) if path is not None else MemoryBackend(), quota)
     await store.open()

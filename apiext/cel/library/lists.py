@@ -2,6 +2,7 @@
 
 from functools import cmp_to_key
 
+from apiext.cel import limits
 from apiext.cel.arithmetic import add
 from apiext.cel.costs import TRAVERSE, TRAVERSE_ANY, Cost, list_made, list_made_estimated
 from apiext.cel.effort import spend, take_elements
@@ -32,7 +33,6 @@ from apiext.cel.values import (
 _COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 _ZEROS = {"int": 0, "uint": Uint(0), "double": 0.0, "duration": Duration(0)}
 _TYPE_NAMES = {"duration": "google.protobuf.Duration", "timestamp": "google.protobuf.Timestamp"}
-MAX_RANGE = 1_000_000  # elements that lists.range makes at most (upstream: defaultMaxRangeSize)
 _EXAMPLES = {
     "isSorted": ("[1, 2, 2].isSorted()", "!['b', 'a'].isSorted()"),
     "min": ("[3, 1, 2].min() == 1",),
@@ -168,8 +168,8 @@ def _sort_by(values: Value, keys: Value) -> Value:
 def _range(count: int) -> Value:
     if count < 0:
         return Fault(f"lists.range: size must be non-negative, got {count}")
-    if count > MAX_RANGE:
-        return Fault(f"lists.range: size {count} exceeds maximum allowed ({MAX_RANGE})")
+    if count > limits.MAX_RANGE:
+        return Fault(f"lists.range: size {count} exceeds maximum allowed ({limits.MAX_RANGE})")
     spend(count * 4)  # new numbers take more memory than existing elements
     return list(range(count))
 

@@ -2,6 +2,7 @@
 
 import re
 
+from apiext.cel import limits
 from apiext.cel.costs import READ
 from apiext.cel.overloads import Library, row
 from apiext.cel.types import QUANTITY
@@ -12,8 +13,6 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)\Z")
 _POWERS = (-323, 308)  # exponents of ten in the range of doubles
-MAX_EXPONENT = 1_000  # of a decimal suffix; larger ones would only fill memory
-MAX_DIGITS = 4_000  # of a quantity; more would only fill memory
 _WRONG_FORM = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _WRONG_NUMBER = "unable to parse numeric part of quantity"
 _WRONG_SUFFIX = "unable to parse quantity's suffix"
@@ -66,14 +65,14 @@ def _fits(number: int) -> bool:
 def parse(text: str) -> Quantity | Fault:
     """Return the quantity of a text, or upstream's fault."""
     found = _FORM.match(text)
-    if found is None or not text or len(text) > MAX_DIGITS:
+    if found is None or not text or len(text) > limits.MAX_DIGITS:
         return Fault(_WRONG_FORM)
     sign, zeros, whole, _, part, suffix = found.groups()
     whole, binary = whole or "0", _BINARY.get(suffix)
     exponent = _DECIMAL.get(suffix, 0)
     if binary is None and suffix not in _DECIMAL:
         written = _EXPONENT.match(suffix)
-        if written is None or len(written[1]) > 6 or abs(int(written[1])) > MAX_EXPONENT:
+        if written is None or len(written[1]) > 6 or abs(int(written[1])) > limits.MAX_EXPONENT:
             return Fault(_WRONG_SUFFIX)
         exponent = int(written[1])
     number = int(whole + part)

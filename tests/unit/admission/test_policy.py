@@ -127,7 +127,7 @@ async def test_variables_share_what_they_may_touch(
     elements: int, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What variables hold stays until the write ends, so that each may not touch as much as one expression alone."""
-    monkeypatch.setattr("apiext.cel.effort.MOST", elements)
+    monkeypatch.setattr("apiext.cel.limits.MOST", elements)
     variables = [{"name": "v", "expression": "[[1]]" + ".map(a, a + a)" * 9}]  # 512 elements, for a few units
     variables += [{"name": f"v{n}", "expression": "variables.v[0] + variables.v[0]"} for n in range(20)]
     spec = [{"expression": " && ".join(f"variables.v{n}.size() == 1024" for n in range(20))}]

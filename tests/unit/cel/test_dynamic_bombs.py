@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from apiext.cel import effort, types
+from apiext.cel import limits as cel_limits
 from apiext.cel.base import base
 from apiext.cel.dynamic import dynamic
 from apiext.cel.environment import Environment, Evaluation, Program
@@ -105,8 +106,12 @@ def measured(program: Program) -> tuple[float, float]:
     began = time.thread_time()
     found = program.evaluate(VARIABLES, limit)
     took = time.thread_time() - began
-    touched = effort.MOST - effort.left()
-    room = PER_CALL_LIMIT / max(found.cost, 1), effort.MOST / max(touched, 1), effort.MOST_TIME / max(limit.time, 1)
+    touched = cel_limits.MOST - effort.left()
+    room = (
+        PER_CALL_LIMIT / max(found.cost, 1),
+        cel_limits.MOST / max(touched, 1),
+        cel_limits.MOST_TIME / max(limit.time, 1),
+    )
     times = min(*room, LOOPS / CALLS)
     kept = {id(value): sys.getsizeof(value) for value in (found.value if type(found.value) is list else ())}
     return (took * times if took > CALLS * QUICK else 0.0), (sum(kept.values()) * times if len(kept) == CALLS else 0)

@@ -9,6 +9,7 @@ from types import CodeType
 import pytest
 
 from apiext.cel import generate
+from apiext.cel import limits as cel_limits
 from apiext.cel.declared import Declared
 from apiext.cel.environment import Environment, Evaluation, Program, Rejected
 from apiext.cel.limit import Limit
@@ -68,7 +69,7 @@ def test_long_code_is_not_compiled_while_others_wait(
     program, data = compiled(terms(count)), {"self": {"numbers": list(range(count))}}
     found, steps = program.evaluate(data), program.interpret(data)
     assert bool(sizes) is compiles
-    assert all(size <= generate.MAX_SOURCE for size in sizes)
+    assert all(size <= cel_limits.MAX_SOURCE for size in sizes)
     assert (found.value, found.error, found.cost) == (steps.value, steps.error, steps.cost)
     assert found.value is True
 
@@ -100,7 +101,7 @@ def test_a_hundred_faults_are_told() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apiext.cel.base.MAX_RESOLVED", 1)
+    monkeypatch.setattr("apiext.cel.limits.MAX_RESOLVED", 1)
     monkeypatch.setattr("apiext.cel.types._MAX_KNOWN", 0)
     program = compiled("[[1.5]] != [[0.5]] && [{'a': [b'a']}] == [{'a': [b'a']}] && optional.of([1u]).hasValue()")
     assert program.evaluate({}).value is True

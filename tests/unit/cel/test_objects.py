@@ -164,7 +164,7 @@ def test_deep_and_wide_objects_end() -> None:
 @pytest.mark.slow
 def test_what_is_made_of_a_value_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values that share their parts are walked as often as they are named, as long as an evaluation may take."""
-    monkeypatch.setattr("apiext.cel.effort.MOST", 10_000)
+    monkeypatch.setattr("apiext.cel.limits.MOST", 10_000)
     inner: Value = Open("Object.a", {})
     for _ in range(40):
         inner = Open("Object.a", {"a": inner, "b": inner})

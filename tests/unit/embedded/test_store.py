@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from apiext.embedded import backend, faults, wire
+from apiext.embedded import backend, wire
 from apiext.embedded import connection as connections
+from apiext.embedded import limits as embedded_limits
 from apiext.embedded import store as stores
 from apiext.embedded.connection import Connection, dialer
 from apiext.embedded.memory import MemoryBackend
 from apiext.embedded.store import Store
-from apiext.etcd import client, errors, messages, requests, writes
+from apiext.etcd import errors, messages, requests
+from apiext.etcd import limits as etcd_limits
 from apiext.etcd.client import Batch, Etcd, prefix_end
 from apiext.etcd.errors import EtcdError
 from tests.support.embedded import KINDS, client_of, file_of, opened
@@ -118,16 +120,15 @@ async def test_nothing_is_shown_before_it_is_kept() -> None:
 async def test_calls_on_a_disk_that_hangs_fail_and_what_was_written_is_there_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "HUNG", 0.2)
+    monkeypatch.setattr(embedded_limits, "HUNG", 0.2)
     monkeypatch.setattr(connections, "SWEEP", 0.02)
-    monkeypatch.setattr(stores, "STUCK", 0.1)
+    monkeypatch.setattr(embedded_limits, "STUCK", 0.1)
     held = HeldBackend()
     store = Store(held)
     await store.open()
     etcd = Etcd(["unix:///embedded"], transport=dialer(store), patience=0.2)
     etcd.stuck = lambda: store.stuck
-    monkeypatch.setattr(writes, "TRY", 0.2)
-    monkeypatch.setattr(client, "TRY", 0.2)
+    monkeypatch.setattr(etcd_limits, "TRY", 0.2)
     await etcd.start()
     outcomes = await asyncio.gather(etcd.create(b"a", b"1"), etcd.create(b"a", b"2"), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [errors.UnknownOutcome, errors.UnknownOutcome]
@@ -360,7 +361,7 @@ async def test_refusals(store: Store, path: str, message: bytes, code: int, text
 
 
 async def test_guards_do_not_make_a_request_too_large(store: Store) -> None:
-    size = faults.MAX_REQUEST - 120
+    size = embedded_limits.MAX_REQUEST - 120
     guards = ((b"g" * 100, 0),)
     answer = await Connection(store).unary(messages.TXN, requests.put(b"a", bytes(size), 0, guards, 0), 1)
     assert messages.TxnResponse.FromString(answer).succeeded

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from apiext.etcd import errors, messages, requests
-from apiext.etcd.channel import FIRST_PAUSE
+from apiext.etcd import limits as etcd_limits
 from apiext.etcd.client import Etcd, KeyValue, WriteResult, prefix_end
 from apiext.etcd.errors import EtcdError, UnknownOutcome
 from apiext.etcd.transport import TLS, Endpoint, Spawn
@@ -287,7 +287,7 @@ async def test_silence_to_a_second_try_is_its_own() -> None:
         mini.faults.append(Fault(messages.TXN, UNSENT))
         writing = asyncio.gather(etcd.update(b"/k", b"new", revision))
         began = loop.time()
-        await asyncio.sleep(FIRST_PAUSE / 4)
+        await asyncio.sleep(etcd_limits.FIRST_PAUSE / 4)
         await etcd.get(b"/other")
         for link in mini.links:
             link.frozen = True

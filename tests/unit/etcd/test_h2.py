@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from apiext.etcd import errors, frames, h2
+from apiext.etcd import errors, frames
+from apiext.etcd import limits as etcd_limits
 from apiext.etcd.errors import EtcdError
 from apiext.etcd.frames import frame, settings, window_update
 from apiext.etcd.h2 import Connection
@@ -34,7 +35,7 @@ async def test_greeting() -> None:
     assert values == {
         frames.HEADER_TABLE_SIZE: 0,
         frames.ENABLE_PUSH: 0,
-        frames.INITIAL_WINDOW_SIZE: h2.RECEIVE_WINDOW,
+        frames.INITIAL_WINDOW_SIZE: etcd_limits.RECEIVE_WINDOW,
     }
     assert window.kind == frames.WINDOW_UPDATE
     assert not peer.connection.ready.done()
@@ -106,7 +107,7 @@ async def test_message_over_many_frames_gives_the_window_back() -> None:
     heard = await peer.heard()
     given = {stream: sum(int.from_bytes(f.payload, "big") for f in heard if f.stream == stream) for stream in (0, 1)}
     assert set(kinds(heard)) == {frames.WINDOW_UPDATE}
-    assert all(len(data) - h2.RECEIVE_WINDOW // 4 - 16_384 <= amount <= len(data) for amount in given.values())
+    assert all(len(data) - etcd_limits.RECEIVE_WINDOW // 4 - 16_384 <= amount <= len(data) for amount in given.values())
     peer.say(peer.trailers(1))
     assert await answer == body
 
@@ -114,7 +115,7 @@ async def test_message_over_many_frames_gives_the_window_back() -> None:
 async def test_data_of_a_forgotten_stream_counts_for_the_connection() -> None:
     peer = await connected()
     chunk = frame(frames.DATA, 0, 7, bytes(16_384))
-    peer.say(*([chunk] * (h2.RECEIVE_WINDOW // 4 // 16_384 + 1)))
+    peer.say(*([chunk] * (etcd_limits.RECEIVE_WINDOW // 4 // 16_384 + 1)))
     (update,) = await peer.heard()
     assert (update.kind, update.stream) == (frames.WINDOW_UPDATE, 0)
 

@@ -8,6 +8,7 @@ import hpack
 import pytest
 
 from apiext.etcd import errors, frames, h2
+from apiext.etcd import limits as etcd_limits
 from apiext.etcd.errors import EtcdError
 from apiext.etcd.frames import frame, settings, window_update
 from apiext.etcd.h2 import Connection
@@ -202,13 +203,13 @@ async def test_silent_server_is_pinged_and_given_up() -> None:
     ended: list[EtcdError] = []
     peer.connection.stream(PATH, lambda _: None, ended.append)
     await peer.heard()
-    await asyncio.sleep(h2.PING_EVERY + 1)
+    await asyncio.sleep(etcd_limits.PING_EVERY + 1)
     assert kinds(await peer.heard()) == [frames.PING]
     peer.say(frame(frames.PING, frames.ACK, 0, bytes(8)))
-    await asyncio.sleep(h2.PING_EVERY + 1)
+    await asyncio.sleep(etcd_limits.PING_EVERY + 1)
     assert kinds(await peer.heard()) == [frames.PING]
     assert not ended
-    await asyncio.sleep(h2.PING_WAIT + 1)
+    await asyncio.sleep(etcd_limits.PING_WAIT + 1)
     assert peer.aborted
     assert len(ended) == 1
 
@@ -282,7 +283,7 @@ async def test_stream_gives_its_window_back() -> None:
     peer.say(*([chunk] * 1100))
     assert len(got) == 1100
     given = sum(int.from_bytes(f.payload, "big") for f in await peer.heard() if f.stream == 1)
-    assert given >= 1100 * 16_000 - h2.RECEIVE_WINDOW // 4 - 16_384
+    assert given >= 1100 * 16_000 - etcd_limits.RECEIVE_WINDOW // 4 - 16_384
 
 
 # -- a process that stood still
@@ -337,7 +338,7 @@ async def test_a_call_made_with_the_time_of_before_the_stop_has_time() -> None:
     peer, loop = await standing()
     answer = peer.connection.unary(PATH, b"q", 3.0)
     loop.after(60.0)
-    for _ in range(int(h2.GRACE / h2.SWEEP)):
+    for _ in range(int(etcd_limits.GRACE / h2.SWEEP)):
         loop.after(h2.SWEEP)
         assert not answer.done()
     loop.after(2 * h2.SWEEP)

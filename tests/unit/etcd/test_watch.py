@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext.etcd import errors, messages
+from apiext.etcd import limits as etcd_limits
 from apiext.etcd.client import Batch
-from apiext.etcd.watch import RELIST_GAP, Watch
+from apiext.etcd.watch import Watch
 from tests.unit.etcd.listening import A, B, Listener, client, until
 from tests.unit.etcd.mini import Mini
 
@@ -207,7 +208,7 @@ async def test_too_far_behind() -> None:
         heard.watch(etcd, 0)
         await asyncio.sleep(1)
         mini.cut()
-        mini.revision += RELIST_GAP + 1
+        mini.revision += etcd_limits.RELIST_GAP + 1
         await asyncio.sleep(5)
         assert [type(error) for error in heard.ends] == [errors.FarBehind]
 

@@ -28,7 +28,7 @@ class Place(Protocol):
         """Write lines with their newlines; raises OSError."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the destination."""
 
 
 class Log:
@@ -69,7 +69,7 @@ class Log:
         return self._add(event, wait=self.strict or event.stage != RECEIVED)
 
     async def stop(self) -> None:
-        """Write what is left, as far as that is possible within AUDIT_FLUSH; count the rest."""
+        """Write the remaining events within AUDIT_FLUSH seconds; count those that are lost."""
         if self._batches is not None:
             await self._batches.stop()
         try:

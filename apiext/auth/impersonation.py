@@ -56,7 +56,7 @@ class Wanted(Struct, frozen=True):
         return not (self.groups or self.uid or self.extra)
 
     def as_user(self) -> User:
-        """Return the user, with the groups that go without saying (upstream: WithImpersonation)."""
+        """Return the user, with the groups that upstream adds implicitly (upstream: WithImpersonation)."""
         account = account_of(self.user)
         groups = list(self.groups)
         if account is not None and not groups:
@@ -168,7 +168,7 @@ MODES = (
     Mode("serviceaccount", lambda wanted: wanted.only_named and account_of(wanted.user) is not None),
     Mode("user-info", lambda wanted: not _node_of(wanted.user) and account_of(wanted.user) is None),
 )
-"""The modes before the oldest one; no service account here is bound to a node, so that one may act as its own node."""
+"""All modes except the oldest. No service account here is bound to a node, so none may act as its own node."""
 
 
 def acting(
@@ -238,7 +238,7 @@ def parse(headers: Iterable[tuple[str, str]]) -> Wanted:
 
 
 def _in_go(wanted: Wanted) -> str:
-    """Return what is wanted as upstream prints its own type."""
+    """Return the impersonated user as upstream prints its type."""
     extra = ", ".join(f"{go_quote(key)}:{_texts_in_go(values)}" for key, values in wanted.extra)
     return (
         f'&user.DefaultInfo{{Name:"", UID:{go_quote(wanted.uid)}, Groups:{_texts_in_go(wanted.groups)}, '

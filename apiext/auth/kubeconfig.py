@@ -1,4 +1,4 @@
-"""The kubeconfig of the administrator: written once per start, whole or not at all."""
+"""The kubeconfig of the administrator, written atomically at each start."""
 
 import base64
 from pathlib import Path

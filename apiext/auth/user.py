@@ -22,7 +22,7 @@ class User(Struct, frozen=True):
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
-    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # what else the authenticator says, by name
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # further attributes from the authenticator, by name
 
     @property
     def is_master(self) -> bool:
@@ -62,17 +62,17 @@ def account_groups(namespace: str) -> tuple[str, str]:
 
 
 def service_account(namespace: str, name: str, uid: str = "") -> User:
-    """Return the user that a service account is."""
+    """Return the user of a service account."""
     return authenticated(f"{ACCOUNT_PREFIX}{namespace}:{name}", account_groups(namespace), uid)
 
 
 def readable(value: str) -> str:
-    """Return what a header says of a user, with a mark for what is no UTF-8: it goes into answers and objects."""
+    """Return a header's value as text, with U+FFFD for invalid UTF-8, since answers and objects contain it."""
     return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def unescaped(key: str) -> str:
-    """Return the key of an extra as the name of a header has it; one with an escape that is none stays as it is."""
+    """Return the key of an extra from the name of a header; an invalid escape stays unchanged."""
     return key if _NO_ESCAPE.search(key) else unquote(key)
 
 

@@ -1,4 +1,4 @@
-"""Expressions about a write: the variables they see, and what is wrong with one (ADM-006, plugin/cel/compile.go)."""
+"""Expressions about a write: their variables and their errors (ADM-006, plugin/cel/compile.go)."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -16,10 +16,10 @@ from apiext.schema.work_budget import compiling, current, grow
 BOOL = (types.BOOL,)
 TEXT = (types.STRING,)
 TEXT_OR_NULL = (types.STRING, types.NULL)
-PATCHES = (types.list_of(types.object_named("JSONPatch")),)  # what the expression of a JSON patch gives
-APPLY = (types.object_named("Object"),)  # what the expression of an apply configuration gives
+PATCHES = (types.list_of(types.object_named("JSONPatch")),)  # result type of a JSON patch
+APPLY = (types.object_named("Object"),)  # result type of an apply configuration
 PATCH_TYPES = {"ApplyConfiguration": ("applyConfiguration", APPLY), "JSONPatch": ("jsonPatch", PATCHES)}
-"""patchType of a mutation → the member with its expression, and what that gives."""
+"""patchType of a mutation → the field with its expression, and the result type."""
 REQUEST_RESOURCE = "authorizer.requestResource"
 
 _SCALARS = frozenset((
@@ -105,7 +105,7 @@ def environment(
     variables: Mapping[str, Type] | None = None,
     patches: bool = False,
 ) -> Environment:
-    """Return where expressions about a write are compiled.
+    """Return the environment of expressions about a write.
 
     ``variables`` are the composed ones by name, None where there can be none. ``version`` is as for Environment.
     ``patches``: for the expressions of a policy's mutations, which construct objects and patches; those of its
@@ -121,9 +121,9 @@ def environment(
 def typed_environment(
     shown: Declared | Type, params: Declared | Type | None, variables: Mapping[str, Type]
 ) -> Environment:
-    """Return where the types of expressions are checked: objects are of the type ``shown``, there may be ``params``.
+    """Return the environment that checks the types of expressions; ``shown`` is the type of objects.
 
-    As upstream has it, authorizer.requestResource is not known there.
+    As upstream, it does not know authorizer.requestResource.
     """
     known: dict[str, Declared | Type] = {"object": shown, "oldObject": shown, "authorizer": AUTHORIZER}
     known |= {"namespaceObject": NAMESPACE.type(), "request": REQUEST.type()}
@@ -144,7 +144,7 @@ def _whole(variables: Mapping[str, Type]) -> Declared:
 
 
 def _kept(kind: Type) -> Type:
-    """Return what is known of the type of a variable: little but of scalars (upstream: convertCelTypeToDeclType)."""
+    """Return the declared type of a variable: dyn, except for scalars (upstream: convertCelTypeToDeclType)."""
     if kind in _SCALARS:
         return kind
     return types.make(kind.kind, kind.name, *map(_kept, kind.params)) if kind.kind in ("list", "map") else types.DYN

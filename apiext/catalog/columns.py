@@ -56,7 +56,7 @@ CREATED_AT = Column("Created At", "date", description=CREATED_DESCRIPTION, cell=
 
 
 class Searching:
-    """A cell that takes the longer the larger the object is, since its path does more than to name fields."""
+    """A cell whose cost grows with the object, since its path does more than name fields."""
 
     __slots__ = ("_cell",)
 

@@ -47,7 +47,7 @@ def _size(value: str) -> int:
 
 
 def _frozen(new: View, old: View | None, parts: Iterable[str]) -> list[FieldError]:
-    """Return the faults of changing what is immutable."""
+    """Return the errors of changes to immutable fields."""
     if old is None or not old.get("immutable"):
         return []
     errors = [] if new.get("immutable") else [forbidden("immutable", IMMUTABLE)]
@@ -110,7 +110,7 @@ def _json(key: str) -> Callable[[View, Mapping[str, str]], list[FieldError]]:
 
 
 def _no_object(raw: bytes) -> str | None:
-    """Return why Go reads no map from a text, None when it does; nothing is built, however deep it is."""
+    """Return the reason why Go decodes no map from a text, or None; takes little memory for deep texts, too."""
     try:
         check_depth(raw, limits.MAX_TEXT_DEPTH)
     except DecodeError as error:
@@ -147,7 +147,7 @@ _SECRETS: Mapping[str, Callable[[View, Mapping[str, str]], list[FieldError]]] = 
     "kubernetes.io/ssh-auth": _all_of("ssh-privatekey", filled=True),
     "kubernetes.io/tls": _all_of("tls.crt", "tls.key"),
 }
-"""Type of a secret → what it must hold."""
+"""Type of a secret → its required keys."""
 
 
 # --- configurations ---
@@ -175,7 +175,7 @@ def validate_config_map(new: View, old: View | None) -> list[FieldError]:
 
 
 def prepare_service_account(new: Document, old: View | None) -> Document:
-    """Keep nothing but the names of secrets, which are in the same namespace anyway."""
+    """Keep only the names of secrets: they are in the namespace of the account."""
     if new.get("secrets"):
         new["secrets"] = [{"name": secret["name"]} if secret.get("name") else {} for secret in new["secrets"]]
     return new

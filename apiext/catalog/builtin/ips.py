@@ -15,7 +15,7 @@ _NO_NETWORK = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 
 
 def address_of(text: str) -> IPv4Address | IPv6Address | None:
-    """Return the address that a text is, None if it is none; upstream: zeros may lead its numbers."""
+    """Return the address of a text, or None; as upstream, leading zeros are accepted."""
     if "%" in text:
         return None
     try:
@@ -25,7 +25,7 @@ def address_of(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def address_errors(path: str, text: str, kept: Collection[str]) -> Iterator[FieldError]:
-    """Yield the fault of a text that is no address; ``kept`` are those that the object has had."""
+    """Yield the error of a text that is no address; ``kept`` are values of the stored object, which stay valid."""
     address = None if text in kept else address_of(text)
     if text not in kept and address is None:
         yield invalid(path, text, _NO_ADDRESS)
@@ -67,7 +67,7 @@ def address_warnings(path: str, text: str) -> Iterator[str]:
 
 
 def network_errors(path: str, text: str, kept: Collection[str]) -> Iterator[FieldError]:
-    """Yield the fault of a text that is no network; ``kept`` are those that the object has had."""
+    """Yield the error of a text that is no network; ``kept`` are values of the stored object, which stay valid."""
     if text in kept:
         return
     network = _network_of(text)

@@ -1,4 +1,4 @@
-"""The scale of workloads: replicas that are wanted and there, and the selector of their pods."""
+"""Scales of workloads: requested and actual replicas, and the selector of the pods."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What a storage version migration must be (named by a row of types/*.yaml)."""
+"""Validation of storage version migrations (named by a row of types/*.yaml)."""
 
 import re
 from collections.abc import Iterator, Sequence

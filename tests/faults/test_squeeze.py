@@ -38,10 +38,10 @@ def limited(directory: Path, prefix: Sequence[str]) -> Iterator[tuple[Server, Cl
 
 
 @contextlib.contextmanager
-def squeezed(etcd: Etcd, directory: Path, prefix: Sequence[str] = ()) -> Iterator[Server]:
-    """Run such a server over an etcd that is there."""
+def squeezed(etcd: Etcd, directory: Path, prefix: Sequence[str] = (), *more: str) -> Iterator[Server]:
+    """Run such a server over an etcd that is there, with more flags."""
     command = [*prefix, *SERVE]
-    flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}"]
+    flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}", *more]
     with running_server(flags, directory / "server", command=command) as server:
         yield server
 
@@ -241,7 +241,9 @@ def test_a_store_larger_than_memory(tmp_path: Path) -> None:
             api = Client(server.url)
             widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
             copies(etcd, widgets, 230, text="x" * MIB)
-        with little_memory(256) as group, squeezed(etcd, tmp_path, group.prefix) as server:
+        # the caches never fill, so readiness waits for them in vain
+        soon = "--storage-initialization-timeout=5s"
+        with little_memory(256) as group, squeezed(etcd, tmp_path, group.prefix, soon) as server:
             api = Client(server.url)
             for _ in range(2):
                 sizes, _ = _read_at_once(server, widgets.path(), 10, 0.0)

@@ -242,3 +242,71 @@ def test_conditions_of_a_certificate_request_have_times(api: Client) -> None:
         found = api.patch(at(REQUESTS, made, "approval"), both).expect(200)
         assert found["spec"]["signerName"] == "example.com/s"
         assert found["status"]["conditions"][1]["lastUpdateTime"]
+
+
+AUTOSCALERS = "/apis/autoscaling/{}/namespaces/default/horizontalpodautoscalers"
+SCALED = {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}
+ALPHA = "autoscaling.alpha.kubernetes.io/"
+CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
+METRICS = [
+    {
+        "type": "Pods",
+        "pods": {
+            "metric": {"name": "m", "selector": {"matchLabels": {"a": "b"}}},
+            "target": {"type": "AverageValue", "averageValue": "5"},
+        },
+    },
+    {
+        "type": "Object",
+        "object": {
+            "describedObject": {"apiVersion": "v1", "kind": "Service", "name": "s"},
+            "metric": {"name": "m"},
+            "target": {"type": "Value", "value": "10"},
+        },
+    },
+    {
+        "type": "External",
+        "external": {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "7"}},
+    },
+]
+
+
+def test_metrics_and_behavior_survive_a_write_in_autoscaling_v1(api: Client) -> None:
+    behavior = {"scaleDown": {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 60}]}}
+    v1, v2 = AUTOSCALERS.format("v1"), AUTOSCALERS.format("v2")
+    with one(api, v2, {"spec": {**SCALED, "metrics": METRICS, "behavior": behavior}}) as made:
+        old = api.get(at(v1, made)).expect(200)
+        assert {f"{ALPHA}metrics", f"{ALPHA}behavior"} <= old["metadata"]["annotations"].keys()
+        api.put(at(v1, made), {**old, "spec": {**old["spec"], "maxReplicas": 5}}).expect(200)
+        assert api.get(at(v2, made)).expect(200)["spec"] == {**made["spec"], "maxReplicas": 5}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text"),
+    [
+        ("metrics", '[{"type":"Pods","pods":5}]'),
+        ("metrics", '[{"type":"Pods","pods":"targetAverageValue"}]'),
+        ("metrics", '[{"type":5,"pods":{"metricName":{"a":1}}}]'),
+        ("metrics", '[{"type":"Pods","pods":{"metricName":"m","targetAverageValue":"zz"}}]'),
+        ("metrics", "[1,2]"),
+        ("metrics", "{}"),
+        ("metrics", "["),
+        ("current-metrics", '[{"type":"Object","object":[1]}]'),
+        ("conditions", '[{"type":5}]'),
+        ("behavior", '{"ScaleUp":5}'),
+        ("behavior", '{"ScaleUp":{"Policies":[{"Type":1}]}}'),
+        ("behavior", '{"a":' * 900 + "1" + "}" * 900),
+    ],
+)
+def test_annotations_of_autoscaling_v1_that_do_not_fit_are_ignored(api: Client, annotation: str, text: str) -> None:
+    """Such an object must not make the lists of all autoscalers fail."""
+    v1, v2 = AUTOSCALERS.format("v1"), AUTOSCALERS.format("v2")
+    with one(api, v1, {"metadata": {"annotations": {ALPHA + annotation: text}}, "spec": SCALED}) as made:
+        found = api.get(at(v2, made)).expect(200)
+        assert found["spec"]["metrics"] == [CPU]
+        assert "behavior" not in found["spec"]
+        assert not any(found["status"].get(field) for field in ("currentMetrics", "conditions"))
+        assert ALPHA + annotation not in (found["metadata"].get("annotations") or {})
+        for path in (v1, v2):
+            api.get(path).expect(200)
+            api.get(path, {"Accept": TABLE}).expect(200)

@@ -5,13 +5,16 @@ autoscaling/v1 has the target of the CPU only; other metrics, conditions and the
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from apiext.documents.document import Document, View
+from apiext.documents.errors import DecodeError
 from apiext.documents.go_json import go_json
+from apiext.go_types.tables import types_of
+from apiext.go_types.typed import decode
 
 _ANNOTATION = "autoscaling.alpha.kubernetes.io/"
 _METRICS, _CURRENT, _CONDITIONS, _BEHAVIOR = (
@@ -122,19 +125,20 @@ def to_v2(document: View) -> Document:
     annotations = (document.get("metadata") or {}).get("annotations") or {}
     spec = {name: given[name] for name in _SCALED if name in given}
     target = given.get("targetCPUUtilizationPercentage")
-    metrics = [_new_metric(one, _SOURCES, "target") for one in _list(annotations, _METRICS)]
+    metrics = _typed("Spec", "metrics", _new_metrics(_parsed(annotations, _METRICS), _SOURCES, "target")) or []
     metrics += [] if target is None else [_of_cpu(target)]
     spec["metrics"] = metrics or [_of_cpu(_DEFAULT_UTILIZATION)]
-    if behavior := _external(_parsed(annotations, _BEHAVIOR)):
+    if behavior := _typed("Spec", "behavior", _external(_parsed(annotations, _BEHAVIOR))):
         spec["behavior"] = behavior
     counted = {name: status[name] for name in _COUNTED if name in status}
-    if current := [_new_metric(one, _STATUSES, "current") for one in _list(annotations, _CURRENT)]:
+    found = _new_metrics(_parsed(annotations, _CURRENT), _STATUSES, "current")
+    if current := _typed("Status", "currentMetrics", found):
         counted["currentMetrics"] = current
     elif (utilization := status.get("currentCPUUtilizationPercentage")) is not None:
         counted["currentMetrics"] = [
             {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": utilization}}}
         ]
-    if conditions := _list(annotations, _CONDITIONS):
+    if conditions := _typed("Status", "conditions", _parsed(annotations, _CONDITIONS)):
         counted["conditions"] = conditions
     return {
         **_with_annotations(document, {}),
@@ -189,6 +193,17 @@ def _at(value: Any, path: str) -> Any:
     return value
 
 
+def _new_metrics(old: Any, sources: Mapping[str, Sequence[Part]], valued: str) -> list[Document] | None:
+    """Return the metrics of an annotation, None if its JSON has another form."""
+    if not isinstance(old, list) or not all(_is_metric(one, sources) for one in old):
+        return None
+    return [_new_metric(one, sources, valued) for one in old]
+
+
+def _is_metric(old: Any, sources: Iterable[str]) -> bool:
+    return isinstance(old, dict) and all(isinstance(old.get(name), dict | None) for name in sources)
+
+
 def _new_metric(metric: View, sources: Mapping[str, Sequence[Part]], valued: str) -> Document:
     found: Document = {"type": metric.get("type") or ""}
     for name, parts in sources.items():
@@ -225,22 +240,32 @@ def _target_type(target: View) -> str:
 
 
 def _parsed(annotations: Mapping[str, str], name: str) -> Any:
-    """Return the JSON of an annotation, None if it has none or an invalid one."""
+    """Return the JSON value of an annotation, None if it is missing or invalid."""
     try:
         return orjson.loads(annotations[name])
     except (KeyError, orjson.JSONDecodeError):
         return None
 
 
-def _list(annotations: Mapping[str, str], name: str) -> list[Document]:
-    found = _parsed(annotations, name)
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+def _typed(part: str, field: str, value: Any) -> Any:
+    """Return the value of a field of an autoscaler's Spec or Status; None if the field has another type.
+
+    As upstream, a conversion ignores an annotation whose JSON does not fit.
+    """
+    try:
+        found, _ = decode(types_of("autoscaling").struct(f"HorizontalPodAutoscaler{part}"), {field: value})
+    except DecodeError:
+        return None
+    return found.get(field)
 
 
-def _renamed(value: Any, rename: Callable[[str], str]) -> Any:
+def _renamed(value: Any, rename: Callable[[str], str], depth: int = 4) -> Any:
+    """Return a value with renamed fields, down to the depth of a policy's fields."""
+    if not depth:
+        return value
     if isinstance(value, Mapping):
-        return {rename(name): _renamed(one, rename) for name, one in value.items() if one is not None}
-    return [_renamed(one, rename) for one in value] if isinstance(value, list | tuple) else value
+        return {rename(name): _renamed(one, rename, depth - 1) for name, one in value.items() if one is not None}
+    return [_renamed(one, rename, depth - 1) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _internal(behavior: View) -> Document:

@@ -15,6 +15,7 @@ from apiext.documents.equality import same
 from apiext.go_types.quantities import value_of
 from apiext.meta import status
 from apiext.meta.names import GroupResource
+from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage.cached_store import CachedStore
 
 PODS, NODES = GroupResource("", "pods"), GroupResource("", "nodes")
@@ -60,8 +61,12 @@ class Stored:
         if collection is None or served is None:
             return []
         await collection.wait_ready()
-        decode = served.versions["v1"].codec.decode
-        return [decode(entry.raw, entry.revision) for entry in collection.state.entries()]
+        decode, loop_budget = served.versions["v1"].codec.decode, LoopBudget()
+        found: list[View] = []
+        for entry in collection.state.entries():
+            found.append(decode(entry.raw, entry.revision))
+            await loop_budget.pause()
+        return found
 
 
 Step = Callable[[Attributes, Document, Stored], Awaitable[None]]
@@ -131,25 +136,19 @@ async def _priority(attributes: Attributes, new: Document, stored: Stored) -> No
         raise _forbidden(attributes, f"no PriorityClass with name {name} was found")
     if not name and found.get("metadata"):
         spec["priorityClassName"] = found["metadata"]["name"]
-    priority, policy = found.get("value") or 0, found.get("preemptionPolicy")
-    given = spec.get("priority")
-    if given is not None and given != priority:
-        raise _forbidden(
-            attributes,
-            f"the integer value of priority ({given}) must not be provided in pod spec; priority admission controller"
-            f" computed {priority} from the given PriorityClass name",
-        )
-    spec["priority"] = priority
-    if policy is None:
-        return
-    given = spec.get("preemptionPolicy")
-    if given is not None and given != policy:
-        raise _forbidden(
-            attributes,
-            f"the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission"
-            f" controller computed {policy} from the given PriorityClass name",
-        )
-    spec["preemptionPolicy"] = policy
+    for field, value, called in (
+        ("priority", found.get("value") or 0, "integer value of priority"),
+        ("preemptionPolicy", found.get("preemptionPolicy"), "string value of PreemptionPolicy"),
+    ):
+        given = spec.get(field)
+        if value is not None and given is not None and given != value:
+            text = (
+                f"the {called} ({given}) must not be provided in pod spec; priority admission controller"
+                f" computed {value} from the given PriorityClass name"
+            )
+            raise _forbidden(attributes, text)
+        if value is not None:
+            spec[field] = value
 
 
 async def _priority_class(stored: Stored, name: str) -> View | None:

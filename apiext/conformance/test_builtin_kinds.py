@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from apiext.conformance.support.cases import at
 from apiext.conformance.support.cases import read as read_yaml
 from apiext.conformance.support.http_client import APPLY, DEFINITIONS, JSON_PATCH, MERGE, TABLE, Client
 from apiext.conformance.support.target import Target
@@ -35,15 +36,6 @@ def api_version(kind: dict[str, Any]) -> str:
 
 def example(kind: dict[str, Any], name: str) -> dict[str, Any]:
     return {"apiVersion": api_version(kind), "kind": kind["kind"], "metadata": {"name": name}, **kind["body"]}
-
-
-def at(document: Any, path: str) -> Any:
-    for step in path.split("."):
-        if isinstance(document, list):
-            document = document[int(step)] if int(step) < len(document) else None
-        else:
-            document = (document or {}).get(step)
-    return document
 
 
 def check(document: Any, expected: dict[str, Any]) -> None:

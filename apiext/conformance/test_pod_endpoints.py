@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from apiext.conformance.support.cases import at
 from apiext.conformance.support.http_client import MERGE, Client
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -18,15 +19,6 @@ SCALERS = "/apis/autoscaling/{}/namespaces/default/horizontalpodautoscalers"
 STRATEGIC = "application/strategic-merge-patch+json"
 CASES: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("pod_endpoints.yaml").read_text())
 PLAIN = {"containers": [{"name": "c", "image": "x"}]}
-
-
-def at(document: Any, path: str) -> Any:
-    for step in path.split("."):
-        if isinstance(document, list):
-            document = document[int(step)] if int(step) < len(document) else None
-        else:
-            document = (document or {}).get(step)
-    return document
 
 
 def filled(value: Any, name: str) -> Any:

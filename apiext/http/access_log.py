@@ -70,7 +70,7 @@ class AccessLog:
         logs.write_to(self._descriptor, lines)
 
     def _written(self, done: asyncio.Future[None]) -> None:
-        done.exception()  # a closed standard error: nobody is there to be told
+        done.exception()  # standard error is closed, so this failure cannot be logged
         self._writing = None
         self._held = sum(map(len, self._lines))
         if self._lines:

@@ -48,9 +48,9 @@ def subject_of(certificate: "x509.Certificate") -> "x509.Name":
 def load_pair(context: ssl.SSLContext, certificate: str, key: str | None = None) -> None:
     """Load a certificate and its key (PEM files; without ``key``, one file has both) into a context.
 
-    Raises OSError, and ValueError for a key with a pass phrase.
+    Raises OSError, and ValueError for a key with a passphrase.
     """
-    context.load_cert_chain(certificate, key, password=_nobody)
+    context.load_cert_chain(certificate, key, password=_no_passphrase)
 
 
 def show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
@@ -69,5 +69,7 @@ def _lent(content: bytes) -> Iterator[str]:
         yield f"{_OPEN_FILES}/{file.fileno()}" if in_memory else file.name
 
 
-def _nobody() -> str:
-    raise ValueError("its key wants a pass phrase, which nobody is there to type")  # OpenSSL would wait for input
+def _no_passphrase() -> str:
+    raise ValueError(
+        "its key is encrypted with a passphrase, which the server cannot ask for"
+    )  # OpenSSL would wait for input

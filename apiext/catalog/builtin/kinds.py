@@ -248,7 +248,7 @@ def _validation(row: Row) -> Validation:
         "validate_status": row.validate_status and function(row.validate_status),
         "warnings": row.warnings and function(row.warnings),
         "warnings_status": row.warnings_status and function(row.warnings_status),
-        "metadata": row.judges_finalizers and function("core.finalizer_errors"),
+        "metadata": row.validates_finalizers and function("core.finalizer_errors"),
     }
     return Validation(names=getattr(syntax, row.names), **{name: hook for name, hook in hooks.items() if hook})
 

@@ -41,6 +41,16 @@ def load(test_file: str, name: str) -> list[Case]:
     return rows
 
 
+def at(document: Any, path: str) -> Any:
+    """Return the value at a path of names and indices, joined by dots; None if it is missing."""
+    for step in path.split("."):
+        if isinstance(document, list):
+            document = document[int(step)] if int(step) < len(document) else None
+        else:
+            document = (document or {}).get(step)
+    return document
+
+
 def case_name(case: Mapping[str, Any]) -> str:
     """Return pytest's name of a case."""
     return str(case["name"])

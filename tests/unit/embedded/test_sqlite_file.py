@@ -70,8 +70,9 @@ async def test_free_pages_are_given_back_many_at_a_time(tmp_path: Path, monkeypa
             made = await etcd.update(b"k", bytes(1_000_000), made.revision)
         removed = await etcd.delete(b"k", made.revision)
         await etcd.compact(removed.revision)
-        while store._sweeping:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
+        async with asyncio.timeout(10):
+            while store._sweeping:  # noqa: ASYNC110 - a thread ends it
+                await asyncio.sleep(0.001)
         await etcd.defragment()
     steps = [before - after for before, after in pairwise(pages) if before != after]
     assert len(steps) > 5

@@ -74,7 +74,7 @@ def test_a_key_under_a_pass_phrase_is_refused_and_nobody_asked(tmp_path: Path) -
     (tmp_path / "sealed.key").write_bytes(pem)
     files = str(tmp_path / "ca.crt"), str(tmp_path / "sealed.key")
     for make in (tls_context, lambda *pair: TLS("", *pair).context()):
-        with pytest.raises(ValueError, match="its key wants a pass phrase"):
+        with pytest.raises(ValueError, match="its key is encrypted with a passphrase"):
             make(*files)
     with pytest.raises(Untrusted):
         context_of(b"", ((tmp_path / "ca.crt").read_bytes(), pem))

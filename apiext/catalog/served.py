@@ -125,8 +125,8 @@ class Endpoint(Struct, frozen=True):
     - ``reset``: paths that no writer of this endpoint owns (SSA-013). ``replicas``: names that lead to the field which
       a scale endpoint writes.
     - ``review``: the question that a create asks here; empty where objects are stored.
-    - ``judges``: how the kind validates the metadata of a change (see ``objectmeta.validate_update``). If it is empty,
-      the metadata of a new object is validated after its values.
+    - ``metadata_checks``: how the metadata of an update is validated (see ``objectmeta.validate_update``). If it is
+      empty, the metadata of a new object is validated after its values.
     - ``sign(document, name, uid, groups, extra)`` writes into a new object which user has made it.
     - ``stamp(new, old, now)`` sets times in an update.
     - ``validate(new, old)`` replaces the validation of the kind.
@@ -144,7 +144,7 @@ class Endpoint(Struct, frozen=True):
     reset: FieldSet = field(default_factory=lambda: EMPTY)
     replicas: tuple[str, ...] = ()
     review: str = ""
-    judges: tuple[str, ...] = (CHANGE,)
+    metadata_checks: tuple[str, ...] = (CHANGE,)
     preview: Callable[[Document, View | None], Document] | None = None
     sign: Callable[[Document, str, str, Sequence[str], View], None] | None = None
     stamp: Callable[[Document, View, str], None] | None = None

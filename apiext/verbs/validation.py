@@ -40,7 +40,7 @@ def _metadata_and_values(call: Call, new: View, old: View | None) -> list[fields
     validation, namespaced, endpoint = call.served.validation, call.served.names.namespaced, call.endpoint
     metadata, names = new["metadata"], validation.names
     # upstream: they are validated for all resources if the kind finds no errors
-    if old is None and not endpoint.judges:
+    if old is None and not endpoint.metadata_checks:
         return validation.validate(new, None) or objectmeta.validate(metadata, namespaced, names)
     if old is None:
         errors = objectmeta.validate(metadata, namespaced, names)
@@ -48,7 +48,7 @@ def _metadata_and_values(call: Call, new: View, old: View | None) -> list[fields
             errors += validation.metadata(metadata)
     else:
         errors = objectmeta.validate_update(
-            metadata, old["metadata"], namespaced, endpoint.judges, names, validation.metadata
+            metadata, old["metadata"], namespaced, endpoint.metadata_checks, names, validation.metadata
         )
     values = endpoint.validate or (validation.validate_status if endpoint.name == "status" else validation.validate)
     return [*errors, *values(new, old)]

@@ -314,15 +314,19 @@ def _endpoints(kind: _Kind, model: Model, verbs: tuple[str, ...]) -> Mapping[str
     prepare = _main(kind, main.prepare)
     preview = _main(kind, main.prepare, dry_run=True) if row.addressed else None
     sign = function(row.signed) if row.signed else None
-    judges = tuple(row.judges)
-    found = {"": replace(main, prepare=prepare, preview=preview, review=row.review, judges=judges, sign=sign)}
+    metadata_checks = tuple(row.metadata_checks)
+    found = {
+        "": replace(
+            main, prepare=prepare, preview=preview, review=row.review, metadata_checks=metadata_checks, sign=sign
+        )
+    }
     if row.status:
         status = endpoints.status(model)
         found["status"] = replace(
             status,
             prepare=_status(row, status.prepare),
             reset={"f:spec": EMPTY} if row.status_metadata else status.reset,
-            judges=tuple(row.judges_status),
+            metadata_checks=tuple(row.metadata_checks_status),
             stamp=function(row.stamp_status) if row.stamp_status else None,
         )
     if row.scale:
@@ -371,7 +375,7 @@ def _part(row: Row, model: Model, below: Mapping[str, Any]) -> Endpoint:
         name=below["name"],
         prepare=prepare,
         reset={f"f:{part}": EMPTY for part in below.get("resets", ())},
-        judges=tuple(row.judges),
+        metadata_checks=tuple(row.metadata_checks),
         validate=function(below["validate"]),
         stamp=function(below["stamp"]) if "stamp" in below else None,
     )

@@ -85,7 +85,7 @@ def _endpoints(model: Model) -> dict[str, Endpoint]:
     show, take = shown_as_stored, taken_whole
     of_spec, of_status = {"f:spec": EMPTY}, {"f:status": EMPTY}
     return {
-        "": Endpoint("", VERBS, model, show, take, _prepare, reset=of_status, judges=(WHOLE, CHANGE)),
+        "": Endpoint("", VERBS, model, show, take, _prepare, reset=of_status, metadata_checks=(WHOLE, CHANGE)),
         "status": Endpoint("status", SUBRESOURCE_VERBS, model, show, take, _keeping("spec"), reset=of_spec),
         "finalize": Endpoint("finalize", ("update",), model, show, take, _keeping("status"), reset=of_status),
     }

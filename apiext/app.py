@@ -58,7 +58,7 @@ from apiext.system.worker_progress import WorkerProgress
 from apiext.telemetry import Telemetry
 from apiext.verbs import admission_plugins
 from apiext.verbs.address_pool import Addresses
-from apiext.verbs.addresses import give
+from apiext.verbs.addresses import allocate
 from apiext.verbs.call import Verbs
 from apiext.verbs.reviews import ACCOUNTS, SECRETS
 from apiext.webhooks import proxy
@@ -429,7 +429,7 @@ class Application:
             v1beta1=config.apis.enabled(V1BETA1, default=True),
             enabled=config.apis.enabled,
             event_ttl=round(config.store.event_ttl),
-            give=lambda new, old, dry_run: give(new, old, addresses, dry_run=dry_run),
+            allocate=lambda new, old, dry_run: allocate(new, old, addresses, dry_run=dry_run),
         )
 
     def _checks(

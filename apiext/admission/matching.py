@@ -91,7 +91,7 @@ class Criteria(Struct, frozen=True):
         """Report whether some write of the same operation on the same resource may match; exclusions do not count."""
         if self.any_resource and not self.rules:
             return True
-        if self.equivalent and attributes.definition is not None and attributes.definition.equals:
+        if self.equivalent and attributes.definition is not None and attributes.definition.equivalents:
             return True
         resource, subresource = attributes.resource, attributes.subresource
         return any(rule.may_match(attributes.operation, resource, subresource) for rule in self.rules)
@@ -133,7 +133,7 @@ class Candidates(Generic[T]):
         if hooks is not self._hooks:
             self._hooks, self._numbered, self._cached = hooks, tuple(enumerate(hooks)), {}
         definition = attributes.definition
-        equals = definition is not None and bool(definition.equals)
+        equals = definition is not None and bool(definition.equivalents)
         key = (attributes.operation, attributes.resource, attributes.subresource, equals)
         found = self._cached.get(key)
         if found is None:
@@ -174,11 +174,11 @@ def _form(rules: Sequence[Rule], attributes: Attributes, equivalent: bool) -> Fo
     if not equivalent or definition is None:
         return None
     versions = definition.all_versions or definition.versions  # upstream: those that are not served, too
-    if len(versions) == 1 and not definition.equals:
+    if len(versions) == 1 and not definition.equivalents:
         return None
     others = [served for name, served in versions.items() if name != version]
     for rule in rules:
-        for served in (*others, *definition.equals):
+        for served in (*others, *definition.equivalents):
             if rule.matches(attributes, served.names.group, served.names.version):
                 found = form_of(served, attributes.subresource)
                 if found is not None:

@@ -64,7 +64,7 @@ class OwnerPermissions:
         """Yield the permission that a user needs for each resource of the kind: to update its finalizers."""
         api_version, kind = owner.get("apiVersion") or "", owner.get("kind") or ""
         group, _, version = api_version.rpartition("/")
-        known = self._catalog.current.remember("resources of kinds", _resources_of_kinds)
+        known = self._catalog.current.compute_once("resources of kinds", _resources_of_kinds)
         found = known.get((group, version, kind), ())
         if not found:
             raise _forbidden(

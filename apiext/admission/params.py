@@ -56,7 +56,7 @@ class Params:
 
     def served(self, kind: tuple[str, str]) -> tuple[ServedResource, ServedVersion]:
         """Return the resource and version of a kind; raises UnknownKind."""
-        found: dict[tuple[str, str], tuple[ServedResource, ServedVersion]] = self._catalog.current.remember(
+        found: dict[tuple[str, str], tuple[ServedResource, ServedVersion]] = self._catalog.current.compute_once(
             "resources by apiVersion and kind", _by_kind
         )
         if kind not in found:

@@ -43,7 +43,7 @@ def _served_in(definition: ServedResource, api_version: str) -> ServedVersion:
 
 def _version(definition: ServedResource, group: str, version: str) -> ServedVersion:
     if group != definition.group:
-        for served in definition.equals:
+        for served in definition.equivalents:
             if (served.names.group, served.names.version) == (group, version):
                 return served
     return (definition.all_versions or definition.versions)[version]

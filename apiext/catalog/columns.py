@@ -48,9 +48,9 @@ def created_at(document: View) -> Any:
 OF_METADATA = (name_cell, created, created_at)
 """The cells that need no more of an object than its metadata."""
 NAME = Column("Name", "string", format="name", description=NAME_DESCRIPTION, cell=name_cell)
-AGE = Column("Age", "date", description=CREATED_DESCRIPTION, cell=created, tells_age=True)
+AGE = Column("Age", "date", description=CREATED_DESCRIPTION, cell=created, shows_age=True)
 """The age of a custom object: null for a bookmark."""
-BUILTIN_AGE = Column("Age", "string", description=CREATED_DESCRIPTION, cell=created_at, tells_age=True)
+BUILTIN_AGE = Column("Age", "string", description=CREATED_DESCRIPTION, cell=created_at, shows_age=True)
 """The age of an object of a built-in kind: ``<unknown>`` for a bookmark."""
 CREATED_AT = Column("Created At", "date", description=CREATED_DESCRIPTION, cell=created_at)
 
@@ -98,7 +98,7 @@ def _column(definition: View, work: int) -> Column | None:
         description=definition.get("description") or f"Custom resource definition column (in JSONPath format): {path}",
         priority=definition.get("priority") or 0,
         cell=_cell(path, find, kind),
-        tells_age=kind == "date",
+        shows_age=kind == "date",
     )
 
 

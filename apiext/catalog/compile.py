@@ -157,7 +157,7 @@ def _version(
     accepted = definition.accepted if definition.accepted.kind else definition.names
     group, plural, kind = definition.group, definition.names.plural, accepted.kind
     codec = custom_codec(storage, version.name, exact=not (version.status and _defaults_status(version.schema)))
-    is_read_back = codec.exact
+    is_read_back = codec.is_normalized
     model = Model(
         f"{group}/{version.name}",
         kind,
@@ -171,7 +171,7 @@ def _version(
     return ServedVersion(
         Names(group, version.name, plural, kind, accepted.list_kind or f"{kind}List", definition.namespaced),
         model,
-        replace(codec, exact=lambda raw: is_read_back(raw) and not schema().coerces),
+        replace(codec, is_normalized=lambda raw: is_read_back(raw) and not schema().coerces),
         _endpoints(version, model),
         Shaping(
             accept=accepting(storage, version.name),
@@ -198,7 +198,7 @@ def _version(
             cold=lambda: any(one.cold for one in read),
             prepare=lambda: prepare_all(*read, quickly=len(storage.shapes) > 1),
             slow=schema.slow,
-            tell=schema.tell,
+            report=schema.report,
         ),
     )
 

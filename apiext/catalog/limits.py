@@ -6,8 +6,8 @@ MAX_STORED_DEPTH = 254
 MAX_TEXT_DEPTH = 10_000
 # Stored values of a version known to need only a resourceVersion, 8 MB. Beyond: the oldest is evicted.
 SPLICES = 65_536
-# Those of them that no stored object has any more. Beyond: they are evicted.
-SPLICES_OUTDATED = 1_024
+# Those of them that a write has replaced. Beyond: the oldest is evicted.
+SPLICES_REPLACED = 1_024
 # Bytes of converted objects in a cache, of all definitions. Beyond: the oldest is evicted.
 CONVERTED_BYTES = 64 * 1024 * 1024
 # Names of groups, resources and kinds in a cache. Beyond: the oldest is evicted.

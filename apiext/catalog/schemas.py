@@ -53,7 +53,7 @@ class LazySchema:
             return True
         return made.growth * size > server_limits.WORK_INLINE * 8
 
-    def tell(self, size: int, long: bool) -> None:
+    def report(self, size: int, long: bool) -> None:
         """Learn from an object whether its rules took long; what was long once may be short for others."""
         known = self._long_from
         self._long_from = min(known, size) if long else min(max(known, size + 1), server_limits.WORK_INLINE)

@@ -40,7 +40,7 @@ _group_kind = lru_cache(limits.NAMES_SEEN)(GroupKind)
 class Column(Struct, frozen=True, eq=False):
     """A Table column: its definition, and the cell of a document (TAB-002, TAB-003).
 
-    If it ``tells_age``, ``cell`` returns the RFC 3339 time since which the age counts, or None; or a pair of a text
+    If it ``shows_age``, ``cell`` returns the RFC 3339 time since which the age counts, or None; or a pair of a text
     with ``{}`` for the age and the time, None for a text without an age. The shown cell changes with the clock:
     ``shown`` makes it, and a cache of cells asks ``Ages`` how long they hold.
     """
@@ -51,12 +51,12 @@ class Column(Struct, frozen=True, eq=False):
     description: str = ""
     priority: int = 0
     cell: Callable[[View], Any] = lambda _: None
-    tells_age: bool = False
+    shows_age: bool = False
 
     def shown(self, ages: Ages) -> Callable[[View], Any]:
         """Return the function that makes the cell of a document, with the ages of one moment."""
         find, of = self.cell, ages.of
-        if not self.tells_age:
+        if not self.shows_age:
             return find
 
         def cell(document: View) -> Any:
@@ -193,19 +193,20 @@ class Codec(Struct, frozen=True):
       ``decode`` and ``normalize`` leave them.
     - ``converts``: these four may raise NeedsConversion. ``encode_as_is(document)`` never does: it stores a document in
       this version whatever the storage version is (None: as ``encode``).
-    - ``glance(raw, revision)`` is what ``decode`` makes of the metadata, without managedFields; None: decode instead.
-    - ``exact(raw)``: reading these bytes is known to give what ``normalize`` gives, in each part.
-    - ``outdated(raw)``: these bytes are stored no more.
+    - ``decode_metadata(raw, revision)`` is the metadata that ``decode`` returns, without managedFields. It returns None
+      if it cannot find them in the bytes; then ``decode`` is needed.
+    - ``is_normalized(raw)``: reading these bytes is known to give what ``normalize`` gives, in each part.
+    - ``evict(raw)``: these bytes are stored no more.
     """
 
     view: Callable[[bytes, int], bytes]
     decode: Callable[[bytes, int], Document]
     encode: Callable[[Document], bytes]
     to_store: Callable[[Document], bytes]
-    outdated: Callable[[bytes], None] = lambda raw: None
+    evict: Callable[[bytes], None] = lambda raw: None
     encode_as_is: Callable[[Document], bytes] | None = None
-    glance: Callable[[bytes, int], Document | None] = lambda raw, revision: None
-    exact: Callable[[bytes], bool] = lambda raw: False
+    decode_metadata: Callable[[bytes, int], Document | None] = lambda raw, revision: None
+    is_normalized: Callable[[bytes], bool] = lambda raw: False
     converts: bool = False
 
     def as_is(self) -> "Codec":
@@ -285,13 +286,13 @@ class Work(Struct, frozen=True):
     """How long work on objects of a version takes.
 
     ``cold()``: reading an object takes long, since its schema is compiled then, or before in ``prepare()``.
-    ``slow(size)``: work on an object of so many bytes may take long, as ``tell(size, long)`` has reported before.
+    ``slow(size)``: work on an object of so many bytes may take long, as ``report(size, long)`` has reported before.
     """
 
     cold: Callable[[], bool] = lambda: False
     prepare: Callable[[], object] = lambda: None
     slow: Callable[[int], bool] = lambda size: False
-    tell: Callable[[int, bool], None] = lambda size, long: None
+    report: Callable[[int, bool], None] = lambda size, long: None
 
 
 class ServedVersion(Struct, frozen=True, eq=False, weakref=True):
@@ -323,7 +324,7 @@ class ServedResource(Struct, frozen=True, eq=False):
     ``identity`` changes with the definition's uid and shape. ``all_versions`` holds the unserved
     ones too, to read and write what is stored. ``conversion`` is the webhook's settings in v1 form, None without one.
     ``content`` changes with all of the definition's spec, prose too, with the names accepted and the uid; empty when
-    nobody knows it. ``stored_as`` is the resource whose objects are shown, None for its own; ``equals`` are the
+    nobody knows it. ``stored_as`` is the resource whose objects are shown, None for its own; ``equivalents`` are the
     versions of other groups that show the same objects. ``review`` tells that nothing is stored at all. ``ttl`` are the
     seconds after its last write when an object goes by itself, 0 for never. ``cached`` tells that reads may be of a
     while ago, and wait for a revision to come, as those of upstream's cache. ``unusable``: each request of it is a 500,
@@ -347,7 +348,7 @@ class ServedResource(Struct, frozen=True, eq=False):
     conversion: View | None = None
     content: str = ""
     stored_as: GroupResource | None = None
-    equals: tuple[ServedVersion, ...] = ()
+    equivalents: tuple[ServedVersion, ...] = ()
     review: bool = False
     ttl: int = 0
     cached: bool = True
@@ -359,7 +360,7 @@ class ServedResource(Struct, frozen=True, eq=False):
         return self.stored_as or self.group_resource
 
     @property
-    def keeps(self) -> bool:
+    def stores_objects(self) -> bool:
         """Whether objects are stored under its own name: neither a second view nor questions that are answered."""
         return self.stored_as is None and not self.review
 
@@ -368,10 +369,10 @@ class ServedResource(Struct, frozen=True, eq=False):
         """The resource as keys and error texts name it."""
         return _group_resource(self.group, self.resource)
 
-    def outdated(self, raw: bytes) -> None:
+    def evict(self, raw: bytes) -> None:
         """Let every version drop what it has cached of bytes that are stored no more."""
         for version in (self.all_versions or self.versions).values():
-            version.codec.outdated(raw)
+            version.codec.evict(raw)
 
     @property
     def storage(self) -> ServedVersion | None:
@@ -424,11 +425,11 @@ class Catalog(Struct, frozen=True, eq=False):
                 found.setdefault(group, set()).update(served.versions)
         return {group: sort_versions(list(found[group])) for group in sorted(found) if found[group]}
 
-    def known(self, key: str) -> Any | None:
+    def cached(self, key: str) -> Any | None:
         """Return what was computed under a key before, None when nothing was."""
         return self._cache.get(key)
 
-    def remember(self, key: str, make: Callable[["Catalog"], T]) -> T:
+    def compute_once(self, key: str, make: Callable[["Catalog"], T]) -> T:
         """Return what ``make`` computes from this value, computed once."""
         if key not in self._cache:
             self._cache[key] = make(self)

@@ -17,12 +17,12 @@ class Splices:
     What is no object any more is forgotten a little later: watchers that are behind ask for it still.
     """
 
-    __slots__ = ("_order", "_outdated", "_places")
+    __slots__ = ("_order", "_places", "_replaced")
 
     def __init__(self) -> None:
         self._places: dict[int, int] = {}
         self._order: deque[int] = deque()  # to look for a dict's first key takes longer with each that was removed
-        self._outdated: deque[int] = deque()
+        self._replaced: deque[int] = deque()
 
     def note(self, raw: bytes, uid: Any, *, floats: bool = True) -> None:
         """Remember bytes whose object has this uid, if its place is certain: ``"uid":"…"}`` ends metadata.
@@ -39,15 +39,15 @@ class Splices:
                 self._places.pop(self._order.popleft(), None)  # a thread may have been faster
         self._places[key] = place
 
-    def outdated(self, raw: bytes) -> None:
+    def evict(self, raw: bytes) -> None:
         """Take note that the object with these bytes was written anew or deleted."""
         key = hash(raw)
         if key not in self._places:
             return
-        self._outdated.append(key)
-        if len(self._outdated) > limits.SPLICES_OUTDATED:
-            self._places.pop(self._outdated.popleft(), None)
-            if len(self._order) > 2 * (len(self._places) + limits.SPLICES_OUTDATED):
+        self._replaced.append(key)
+        if len(self._replaced) > limits.SPLICES_REPLACED:
+            self._places.pop(self._replaced.popleft(), None)
+            if len(self._order) > 2 * (len(self._places) + limits.SPLICES_REPLACED):
                 self._order = deque(filter(self._places.__contains__, self._order))
 
     def view(self, raw: bytes, revision: int) -> bytes | None:
@@ -63,7 +63,7 @@ class Splices:
         """Return that of each of several bytes."""
         return [*map(self._places.get, hashes)]
 
-    def knows(self, raw: bytes) -> bool:
+    def has(self, raw: bytes) -> bool:
         """Return whether these bytes are known to need only a resourceVersion."""
         return hash(raw) in self._places
 

@@ -32,7 +32,7 @@ def typed_codec(api_version: str, kind: str, *, read: Step, own: Step, write: St
     def decode(raw: bytes, revision: int) -> Document:
         stored = parse(raw)
         try:
-            document = own(stored) if splices.knows(raw) else read(_checked(stored, kind))
+            document = own(stored) if splices.has(raw) else read(_checked(stored, kind))
         except DecodeError as error:
             raise Unreadable(str(error), stored) from error
         metadata = objectmeta.repair(document.get("metadata") or {})
@@ -56,7 +56,7 @@ def typed_codec(api_version: str, kind: str, *, read: Step, own: Step, write: St
         splices.note(raw, stored["metadata"].get("uid"))
         return raw
 
-    return Codec(view, decode, encode, encode, splices.outdated)
+    return Codec(view, decode, encode, encode, splices.evict)
 
 
 def _checked(stored: View, kind: str) -> View:

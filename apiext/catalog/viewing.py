@@ -74,7 +74,7 @@ def _encode_as_is(document: Document) -> bytes:
     return encode_json(stored_form(document)) + b"\n"
 
 
-def _glance(splices: Splices, raw: bytes, revision: int) -> Document | None:
+def _decode_metadata(splices: Splices, raw: bytes, revision: int) -> Document | None:
     """Return the metadata without managedFields of an object whose bytes are known to need nothing; None: look closer.
 
     The uid ends them, and the name follows managedFields, in which no other list stands, since keys are sorted. Neither
@@ -112,7 +112,7 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
     def read(raw: bytes, revision: int) -> Document:
         nonlocal exact
         document = parse(raw)
-        if splices.knows(raw):
+        if splices.has(raw):
             return with_revision(document, revision)
         stored = storage.version_of(document)
         document["metadata"] = _repaired(document.get("metadata"))
@@ -155,10 +155,10 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
         decode,
         encode=lambda document: written(stored_form(document)),
         to_store=lambda document: written(_formed(document)),
-        outdated=splices.outdated,
+        evict=splices.evict,
         encode_as_is=_encode_as_is,
-        glance=partial(_glance, splices),
-        exact=splices.knows,
+        decode_metadata=partial(_decode_metadata, splices),
+        is_normalized=splices.has,
         converts=answers is not None,
     )
     return codec if answers is None else _remembered_first(codec, answers)
@@ -209,7 +209,9 @@ def _remembered_first(codec: Codec, answers: Answers) -> Codec:
         answers.ask_quickly(raw, revision)
         return then_decode(raw, revision)
 
-    return replace(codec, view=view, decode=decode, glance=lambda raw, revision: None, exact=lambda raw: False)
+    return replace(
+        codec, view=view, decode=decode, decode_metadata=lambda raw, revision: None, is_normalized=lambda raw: False
+    )
 
 
 def _shown_without_revision(

@@ -93,7 +93,7 @@ class Garbage:
         """Follow everything served now or later."""
         self._serving.listen(self._served)
         for served in self._verbs.catalog.current.resources.values():
-            if served.keeps:
+            if served.stores_objects:
                 self._follow(served.group_resource)
         self._events.start(group)
         self.loop.start(group, self.dependents.everything)
@@ -273,7 +273,7 @@ class Garbage:
 
     def _kind(self, reference: Reference) -> ServedResource | None:
         catalog = self._verbs.catalog.current
-        kinds: dict[tuple[str, str], tuple[str, str]] = catalog.remember("owner kinds", _kinds)
+        kinds: dict[tuple[str, str], tuple[str, str]] = catalog.compute_once("owner kinds", _kinds)
         place = kinds.get((reference.api_version, reference.kind))
         return catalog.resource(*place) if place is not None else None
 

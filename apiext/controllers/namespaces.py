@@ -148,7 +148,7 @@ class Namespaces:
         wanted = {
             served.group_resource: served
             for served in self._live.current.resources.values()
-            if served.namespaced and served.keeps
+            if served.namespaced and served.stores_objects
         }
         for resource in [resource for resource in sweeps if resource not in wanted]:
             sweeps.pop(resource).close()

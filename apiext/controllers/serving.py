@@ -343,7 +343,7 @@ class Serving:
                 facts.name,
             )
         if before is None or not _looks_the_same(before, after):
-            self._store.add(after.group_resource, after.namespaced, custom_object).following.outdated = [after.outdated]
+            self._store.add(after.group_resource, after.namespaced, custom_object).following.on_replaced = [after.evict]
             self._live.current = self._live.current.with_resource(after)
         elif before.guard_revision != after.guard_revision or before.generation != after.generation:
             self._live.current = self._live.current.with_state(after)  # no effect on discovery

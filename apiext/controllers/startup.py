@@ -266,7 +266,7 @@ def add_collections(store: CachedStore, builtin: Sequence[ServedResource], decod
             continue
         collection = store.add(served.stored_resource, served.namespaced, decoder)
         collection.ttl = collection.ttl or served.ttl
-        collection.following.outdated.append(served.outdated)
+        collection.following.on_replaced.append(served.evict)
 
 
 async def follow_services(store: CachedStore, addresses: Addresses) -> None:

@@ -27,7 +27,7 @@ def document(catalog: Catalog, *, core: bool, encoding: str = JSON) -> Tagged:
 
     ``encoding`` is JSON, YAML or protobuf; the ETag is that of the JSON form, as upstream (DIS-107).
     """
-    listed, tag = catalog.remember(f"discovery.aggregated.{core}", _core if core else _others)
+    listed, tag = catalog.compute_once(f"discovery.aggregated.{core}", _core if core else _others)
     return Tagged((_ENCODERS[encoding](listed),), tag)
 
 

@@ -49,7 +49,7 @@ def published(catalog: Catalog) -> ByVersion:
     Groups and versions are in their order, resources sorted by name. The server's own groups come first (DIS-107); the
     core group is the empty name.
     """
-    return catalog.remember("discovery.published", _published)
+    return catalog.compute_once("discovery.published", _published)
 
 
 def _published(catalog: Catalog) -> ByVersion:

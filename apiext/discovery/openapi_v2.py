@@ -35,17 +35,19 @@ _PARTS: WeakKeyDictionary[ServedVersion, _Part] = WeakKeyDictionary()
 
 def document(catalog: Catalog, version: str) -> Tagged:
     """Return the JSON document of ``/openapi/v2``; ``version`` is the server's, as ``1.37``."""
-    return catalog.remember("discovery.v2", lambda now: Tagged(tuple(_json(now, version)), tag(now, version)))
+    return catalog.compute_once("discovery.v2", lambda now: Tagged(tuple(_json(now, version)), tag(now, version)))
 
 
 def protobuf(catalog: Catalog, version: str) -> Tagged:
     """Return the same document as protobuf; it has the same ETag."""
-    return catalog.remember("discovery.v2.proto", lambda now: Tagged(tuple(_protobuf(now, version)), tag(now, version)))
+    return catalog.compute_once(
+        "discovery.v2.proto", lambda now: Tagged(tuple(_protobuf(now, version)), tag(now, version))
+    )
 
 
 def tag(catalog: Catalog, version: str) -> str:
     """Return the ETag of the document without building it."""
-    return catalog.remember(
+    return catalog.compute_once(
         "discovery.v2.tag", lambda now: etag((common(), version.encode(), *map(fingerprint, _everything(now))))
     )
 

@@ -46,7 +46,7 @@ _PARTS: WeakKeyDictionary[ServedVersion, _Part] = WeakKeyDictionary()
 
 def index(catalog: Catalog, version: str) -> Tagged:
     """Return the document of ``/openapi/v3``: a relative URL with the hash of each document."""
-    return catalog.remember("discovery.v3", lambda now: _index(now, version))
+    return catalog.compute_once("discovery.v3", lambda now: _index(now, version))
 
 
 def document(catalog: Catalog, path: str, version: str) -> Tagged | None:
@@ -57,7 +57,7 @@ def document(catalog: Catalog, path: str, version: str) -> Tagged | None:
     page = _pages(catalog, version).get(path)
     if page is None:
         return None
-    return catalog.remember(f"discovery.v3/{path}", lambda _: Tagged(tuple(_json(page)), _tag(path, page)))
+    return catalog.compute_once(f"discovery.v3/{path}", lambda _: Tagged(tuple(_json(page)), _tag(path, page)))
 
 
 def protobuf(catalog: Catalog, path: str, version: str) -> Tagged | None:
@@ -65,7 +65,9 @@ def protobuf(catalog: Catalog, path: str, version: str) -> Tagged | None:
     page = _pages(catalog, version).get(path)
     if page is None:
         return None
-    return catalog.remember(f"discovery.v3.proto/{path}", lambda _: Tagged(tuple(_protobuf(page)), _tag(path, page)))
+    return catalog.compute_once(
+        f"discovery.v3.proto/{path}", lambda _: Tagged(tuple(_protobuf(page)), _tag(path, page))
+    )
 
 
 def document_tag(catalog: Catalog, path: str, version: str) -> str | None:
@@ -73,7 +75,7 @@ def document_tag(catalog: Catalog, path: str, version: str) -> str | None:
     page = _pages(catalog, version).get(path)
     if page is None:
         return None
-    return catalog.remember(f"discovery.v3.tag/{path}", lambda _: _tag(path, page))
+    return catalog.compute_once(f"discovery.v3.tag/{path}", lambda _: _tag(path, page))
 
 
 def definitions(catalog: Catalog, path: str, version: str) -> dict[str, bytes]:
@@ -83,7 +85,7 @@ def definitions(catalog: Catalog, path: str, version: str) -> dict[str, bytes]:
 
 
 def _pages(catalog: Catalog, version: str) -> Mapping[str, _Page]:
-    return catalog.remember("discovery.v3.pages", lambda now: _make_pages(now, version))
+    return catalog.compute_once("discovery.v3.pages", lambda now: _make_pages(now, version))
 
 
 def _make_pages(catalog: Catalog, version: str) -> Mapping[str, _Page]:

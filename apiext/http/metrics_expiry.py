@@ -57,7 +57,7 @@ class MetricsExpiry:
         return gone
 
     def _groups(self) -> frozenset[str]:
-        found: frozenset[str] = self._live.current.remember("http.groups served", _groups_of)
+        found: frozenset[str] = self._live.current.compute_once("http.groups served", _groups_of)
         return found
 
     def _step(self, check: Iterator[None]) -> None:

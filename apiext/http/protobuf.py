@@ -35,14 +35,14 @@ _LIST = "List"
 @cache
 def messages() -> Mapping[tuple[str, str], str]:
     """Return the message of each apiVersion and kind."""
-    asked = {
-        (f"{below['asks']['group']}/v1", below["asks"]["kind"]): below["asks"]["kind"]
+    actions = {
+        (f"{below['accepts']['group']}/v1", below["accepts"]["kind"]): below["accepts"]["kind"]
         for row in rows()
         for below in row.subresources
-        if "asks" in below
+        if "accepts" in below
     }
     own = {(one.api_version, one.kind): one.message or one.kind for row in rows() for one in row.every()}
-    return {**KINDS, **asked, **own}
+    return {**KINDS, **actions, **own}
 
 
 def knows(api_version: str, kind: str) -> bool:

@@ -42,16 +42,16 @@ class Builder:
 
         ``slow``: takes long even for a few definitions. ``large``: takes long, and is about all definitions.
         """
-        known: T | None = catalog.known(key)
+        known: T | None = catalog.cached(key)
         if known is not None:
             return known
         if len(catalog.resources) <= limits.BUILD_INLINE and not (slow or large):
-            made: T = catalog.remember(key, make)
+            made: T = catalog.compute_once(key, make)
             return made
         name = (catalog.number, key)
         pending = self._pending.get(name)
         if pending is None:
-            pending = asyncio.get_running_loop().run_in_executor(self._pool(large), catalog.remember, key, make)
+            pending = asyncio.get_running_loop().run_in_executor(self._pool(large), catalog.compute_once, key, make)
             self._pending[name] = pending
             pending.add_done_callback(lambda done: self._done(name, done))
         built: T = await asyncio.shield(pending)  # a client that disconnects does not cancel the work for others
@@ -389,7 +389,7 @@ def _core_versions(exchange: Exchange, catalog: Catalog) -> Reply:
 
 def paths(catalog: Catalog) -> list[str]:
     """Return the discovery paths that ``/`` lists."""
-    found: list[str] = catalog.remember("http.paths", _paths)
+    found: list[str] = catalog.compute_once("http.paths", _paths)
     return found
 
 

@@ -44,9 +44,9 @@ class Subject(Struct, frozen=True):
         return self.endpoint.model.columns
 
     @property
-    def tells_ages(self) -> bool:
+    def shows_ages(self) -> bool:
         """Whether what is shown changes with the clock."""
-        return self.wanted.kind == "Table" and any(column.tells_age for column in self.columns)
+        return self.wanted.kind == "Table" and any(column.shows_age for column in self.columns)
 
     def ages(self) -> Ages:
         """Return the ages of now: one answer to a read, and one event of a watch, asks once."""

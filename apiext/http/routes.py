@@ -136,7 +136,7 @@ class Routes:
 
     def root_document(self, catalog: Catalog) -> Reply:
         """Return the list of all paths, indented as upstream prints it."""
-        return Reply(200, JSON, (catalog.remember("http.root", self._paths),), compressible=True)
+        return Reply(200, JSON, (catalog.compute_once("http.root", self._paths),), compressible=True)
 
     def _paths(self, catalog: Catalog) -> bytes:
         fixed = {"/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"}

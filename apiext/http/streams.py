@@ -154,7 +154,7 @@ def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | Non
         return error_frame(subject, error, form)
 
     key = (wanted.kind, wanted.version, wanted.encoding, subject.include, form.key if form is not None else "")
-    second = (lambda: int(subject.clock())) if subject.tells_ages else None
+    second = (lambda: int(subject.clock())) if subject.shows_ages else None
     return Frames(key, frame, bookmark, expired, failed, initial if form is not None else None, ahead, second)
 
 

@@ -20,7 +20,7 @@ class Following:
     """The recent changes of one resource, its watches, and its listeners in this server.
 
     ``floor`` is the revision of the last load, ``undelivered`` that of the last change whose value cannot be read: no
-    watcher gets it. ``outdated`` are called with the stored bytes of each state that a change replaced.
+    watcher gets it. Each function in ``on_replaced`` is called with the stored bytes that a change replaced.
     """
 
     def __init__(self, resource: GroupResource, progress: Reached, pump: Pump) -> None:
@@ -30,7 +30,7 @@ class Following:
         self.backfilling = asyncio.Lock()
         self.floor = 0
         self.undelivered = 0
-        self.outdated: list[Callable[[bytes], None]] = []
+        self.on_replaced: list[Callable[[bytes], None]] = []
         self.listeners: list[Listener] = []
         self._resource = resource
 
@@ -55,8 +55,8 @@ class Following:
         """Append a change to the history and deliver it to watches and listeners."""
         self.fanout.publish(change)
         if change.previous is not None:
-            for forget in self.outdated:
-                forget(change.previous.raw)
+            for evict in self.on_replaced:
+                evict(change.previous.raw)
         if self.listeners:
             self.notify(change)
 

@@ -30,7 +30,7 @@ class _Request(NamedTuple):
     policy: str
 
 
-def give(new: Document, old: View | None, free: Addresses, *, dry_run: bool = False) -> Document:
+def allocate(new: Document, old: View | None, free: Addresses, *, dry_run: bool = False) -> Document:
     """Allocate the missing addresses and ports of a service, in place; ``old`` is None on create.
 
     Raise a 422 for an address that it cannot have, and a 500 if none is free. A dry run does not report ports outside

@@ -129,7 +129,7 @@ class Deletion:
             return None
         if self._grace is not None:
             return None
-        found = served.codec.glance(entry.raw, entry.revision)
+        found = served.codec.decode_metadata(entry.raw, entry.revision)
         return None if found is None or _new_finalizers(self._call, found, self._options) else found
 
     def _removal(self, entry: Entry, old: View) -> Decision:

@@ -21,7 +21,7 @@ class Lens:
 
     def show(self, call: Call, stored: View, raw: bytes) -> View:
         """Return the part of a stored object that the client changes."""
-        call.exact = call.served.codec.exact(raw)
+        call.exact = call.served.codec.is_normalized(raw)
         return identity.projected(call.endpoint, stored)
 
     def settle(self, call: Call, shown: Document) -> None:

@@ -39,7 +39,7 @@ async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
                 try:
                     return within_loop_budget(work, *args)
                 except BudgetExhausted:
-                    call.served.work.tell(call.size, True)
+                    call.served.work.report(call.size, True)
             return await _in_thread(call, work, *args)
         except NeedsConversion as need:
             if call.convert is None:
@@ -73,5 +73,5 @@ async def _in_thread(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
     finally:
         budget.stop()
     if budget.short:
-        call.served.work.tell(call.size, False)
+        call.served.work.report(call.size, False)
     return found

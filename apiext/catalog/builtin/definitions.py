@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from apiext.catalog.builtin.open_api import definition_schema
-from apiext.catalog.builtin.rows import until_imported
+from apiext.catalog.builtin.rows import slow_until_imported
 from apiext.catalog.columns import CREATED_AT, NAME
 from apiext.catalog.endpoints import SUBRESOURCE_VERBS, shown_as_stored, taken_whole
 from apiext.catalog.merge_types import go_merge_type
@@ -256,5 +256,5 @@ def _version(
             deprecation_warning=deprecation,
             selectable=selectable_fields((), namespaced=True),
         ),
-        work=Work(slow=until_imported("apiext.crd.validation")),
+        work=Work(slow=slow_until_imported("apiext.crd.validation")),
     )

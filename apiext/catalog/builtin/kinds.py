@@ -13,9 +13,9 @@ from apiext.catalog.builtin.rows import (
     columns_of,
     function,
     labels_of,
-    quick,
+    never_slow,
     rows,
-    until_imported,
+    slow_until_imported,
 )
 from apiext.catalog.builtin.rules import Validate, compile_rules
 from apiext.catalog.builtin.scales import builtin_scale
@@ -53,7 +53,7 @@ EVENT_TTL = 3600
 FIRST, LATER = "first", "later"
 """Values of ``generation`` in rows: ``first`` keeps 1 in every update, ``later`` leaves it out of a new object."""
 Prepare = Callable[[Document, View | None], Document]
-Give = Callable[[Document, View | None, bool], Document]
+Allocate = Callable[[Document, View | None, bool], Document]
 """Gives a service the addresses and ports that it lacks; the last argument is true for a dry run."""
 
 
@@ -84,12 +84,12 @@ class LazyMapping(Mapping[str, Any]):
 class _Kind:
     """What a row's types say, read at the first use."""
 
-    __slots__ = ("_root", "give", "read", "row")
+    __slots__ = ("_root", "allocate", "read", "row")
 
-    def __init__(self, row: Row, read: Callable[[str], Types], give: Give) -> None:
+    def __init__(self, row: Row, read: Callable[[str], Types], allocate: Allocate) -> None:
         self.row = row
         self.read = read
-        self.give = give
+        self.allocate = allocate
         self._root: Struct | None = None
 
     @property
@@ -130,23 +130,23 @@ class _Kind:
 def kinds(
     enabled: Callable[[str, bool], bool] = lambda _, default: default,
     event_ttl: int = EVENT_TTL,
-    give: Give = lambda new, old, dry_run: new,
+    allocate: Allocate = lambda new, old, dry_run: new,
 ) -> list[ServedResource]:
     """Return the resources of all rows whose group-version (core's is ``v1``) is enabled.
 
     ``enabled(group_version, default)`` knows better than the row. ``event_ttl`` is the life of events in
-    seconds. ``give(new, old, dry_run)`` allocates the missing addresses and ports of a service.
+    seconds. ``allocate(new, old, dry_run)`` allocates the missing addresses and ports of a service.
     """
     found = [
-        resource(row, event_ttl=event_ttl, give=give, served=served)
+        resource(row, event_ttl=event_ttl, allocate=allocate, served=served)
         for row in rows()
         if (served := [one for one in row.every() if enabled(one.api_version, not one.on_request)])
     ]
-    return _with_equals(found)
+    return _with_equivalents(found)
 
 
-def _with_equals(found: list[ServedResource]) -> list[ServedResource]:
-    """Return resources that have the versions of other groups which show the same objects (``equals``)."""
+def _with_equivalents(found: list[ServedResource]) -> list[ServedResource]:
+    """Return resources that have the versions of other groups which show the same objects (``equivalents``)."""
     sharing: dict[GroupResource, list[ServedResource]] = {}
     for one in found:
         sharing.setdefault(one.stored_resource, []).append(one)
@@ -157,21 +157,21 @@ def _with_versions_of(one: ServedResource, sharing: list[ServedResource]) -> Ser
     if len(sharing) == 1:
         return one
     others = [other for other in sharing if other is not one]
-    return replace(one, equals=tuple(version for other in others for version in other.versions.values()))
+    return replace(one, equivalents=tuple(version for other in others for version in other.versions.values()))
 
 
 def resource(
     row: Row,
     read: Callable[[str], Types] = types_of,
     event_ttl: int = EVENT_TTL,
-    give: Give = lambda new, old, dry_run: new,
+    allocate: Allocate = lambda new, old, dry_run: new,
     served: Sequence[Row] = (),
 ) -> ServedResource:
     """Return the resource of a row; ``read(file)`` gives its types when they are first needed.
 
     ``served`` are those of its versions (``Row.every``) that are served, all of them when it is empty.
     """
-    every = {one.version: _version(_Kind(one, read, give)) for one in row.every()}
+    every = {one.version: _version(_Kind(one, read, allocate)) for one in row.every()}
     versions = {one.version: every[one.version] for one in served or row.every()}
     return ServedResource(
         row.group,
@@ -216,7 +216,7 @@ def _version(kind: _Kind) -> ServedVersion:
             returns_deleted=row.returns_deleted,
             uncollected=row.expires or row.stored_as is not None,
         ),
-        Work(slow=until_imported(_ADMISSION_RULES) if row.group == _ADMISSION else quick),
+        Work(slow=slow_until_imported(_ADMISSION_RULES) if row.group == _ADMISSION else never_slow),
     )
 
 
@@ -338,15 +338,15 @@ def _endpoints(kind: _Kind, model: Model, verbs: tuple[str, ...]) -> Mapping[str
         if "prepare" in below:
             found[below["name"]] = _part(row, model, below)
             continue
-        asks = Row(version="v1", resource=below["name"], namespaced=row.namespaced, **below["asks"])
-        asked = _Kind(asks, kind.read, kind.give)
+        accepted = Row(version="v1", resource=below["name"], namespaced=row.namespaced, **below["accepts"])
+        shown = _Kind(accepted, kind.read, kind.allocate)
         found[below["name"]] = replace(
             main,
             name=below["name"],
             verbs=REVIEW_VERBS,
-            model=_model(asked),
+            model=_model(shown),
             partial=True,
-            review=asked.row.review,
+            review=accepted.review,
         )
     return found
 
@@ -400,7 +400,7 @@ def _main(kind: _Kind, inner: Prepare, *, dry_run: bool = False) -> Prepare:
         if row.prepare:
             new = function(row.prepare)(new, old)
         if row.addressed:
-            new = kind.give(new, old, dry_run)
+            new = kind.allocate(new, old, dry_run)
         if row.status:
             new.setdefault("status", kind.empty()["status"])  # Go always shows it
         return new

@@ -60,7 +60,7 @@ class Row(Struct, frozen=True):
     warnings: str = ""
     warnings_status: str = ""
     stored_version: str = ""
-    others: Sequence[Mapping[str, Any]] = ()
+    other_versions: Sequence[Mapping[str, Any]] = ()
     shown: str = ""
     restored: str = ""
     deprecation: str = ""
@@ -75,7 +75,10 @@ class Row(Struct, frozen=True):
     def every(self) -> list["Row"]:
         """Return the rows of all versions, this one first."""
         stored = self.stored_version or self.version
-        return [self, *(replace(self, **other, stored_version=stored, others=()) for other in self.others)]
+        return [
+            self,
+            *(replace(self, **other, stored_version=stored, other_versions=()) for other in self.other_versions),
+        ]
 
     @property
     def api_version(self) -> str:
@@ -103,12 +106,12 @@ def function(name: str) -> Callable[..., Any]:
     return call
 
 
-def quick(size: int) -> bool:
+def never_slow(size: int) -> bool:
     """Report that no object of a kind is slow to validate."""
     return False
 
 
-def until_imported(module: str) -> Callable[[int], bool]:
+def slow_until_imported(module: str) -> Callable[[int], bool]:
     """Return a function that reports writes as slow until a module is imported, so that a thread imports it."""
     return lambda size: module not in sys.modules
 
@@ -139,7 +142,7 @@ def _column(given: Mapping[str, Any]) -> Column:
         description=given.get("description", ""),
         priority=1 if given.get("wide") else 0,
         cell=_cell(given),
-        tells_age=given.get("age", False),
+        shows_age=given.get("age", False),
     )
 
 

@@ -17,7 +17,7 @@ from tests.unit.catalog import samples
 ALICE = User("alice", ("devs",), "u1")
 WIDGETS = samples.resource(samples.version("v1", {"type": "object"}), samples.version("v2", {"type": "object"}))
 OTHERS = samples.resource(samples.version("v1", {"type": "object"}), group="other.example.com")
-EQUAL = replace(WIDGETS, equals=(OTHERS.versions["v1"],))
+EQUAL = replace(WIDGETS, equivalents=(OTHERS.versions["v1"],))
 
 NAMES = st.frozensets(st.sampled_from(["*", "x", "y"]), max_size=2)
 RULES = st.builds(

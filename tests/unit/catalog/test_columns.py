@@ -89,12 +89,12 @@ def test_each_column_that_tells_an_age_says_so() -> None:
         for served in resource.versions.values()
         for column in served.model.columns
     ]
-    named = {column.name for column in columns if column.tells_age}
+    named = {column.name for column in columns if column.shows_age}
     assert named == {"Age", "Duration", "First Seen", "Last Schedule", "Last Seen", "Restarts", "TimeAdded"}
-    assert not [column.name for column in columns if column.name in named and not column.tells_age]
+    assert not [column.name for column in columns if column.name in named and not column.shows_age]
     (*_, custom) = custom_columns([{"name": "X", "type": "date", "jsonPath": ".spec.d"}])
-    assert custom.tells_age
-    assert [column.name for column in SCALE_COLUMNS if column.tells_age] == ["Age"]
+    assert custom.shows_age
+    assert [column.name for column in SCALE_COLUMNS if column.shows_age] == ["Age"]
 
 
 def test_definitions_of_columns() -> None:

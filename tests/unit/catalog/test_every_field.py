@@ -236,10 +236,10 @@ def test_every_field_can_be_applied(kind: Kind, variant: int) -> None:
 @pytest.mark.rows("NEG-003")
 def test_every_field_of_a_question_about_an_object_survives(resource: ServedResource, name: str) -> None:
     endpoint = resource.versions[resource.storage_version].endpoints[name]
-    asked = next(below["asks"] for row in rows() for below in row.subresources if below["name"] == name)
+    accepted = next(below["accepts"] for row in rows() for below in row.subresources if below["name"] == name)
     model = endpoint.model
     body = {
-        **value_of(types_of(asked["types"]).root(asked["kind"]), 0),
+        **value_of(types_of(accepted["types"]).root(accepted["kind"]), 0),
         "apiVersion": model.api_version,
         "kind": model.kind,
     }

@@ -113,13 +113,13 @@ def test_what_is_in_form_is_stored_and_seen_at_a_glance(
     document, _ = served.model.normalize(body)
     raw = served.codec.to_store(document)
     assert raw == fresh.codec.encode(document)
-    found, whole = served.codec.glance(raw, revision), served.codec.decode(raw, revision)
+    found, whole = served.codec.decode_metadata(raw, revision), served.codec.decode(raw, revision)
     if found is not None:
         whole["metadata"].pop("managedFields", None)
         assert found == {"metadata": whole["metadata"]}
     else:
-        assert uid != UID or not served.codec.exact(raw)
-    assert _one().codec.glance(raw, revision) is None
+        assert uid != UID or not served.codec.is_normalized(raw)
+    assert _one().codec.decode_metadata(raw, revision) is None
 
 
 @given(widgets(), st.integers(1, 9))
@@ -127,9 +127,9 @@ def test_what_is_known_to_be_exact_is_as_normalizing_leaves_it(body: dict[str, A
     served = _one()
     raw = served.codec.encode(served.endpoints[""].prepare(served.model.normalize(body)[0], None))
     found = served.codec.decode(raw, revision)
-    if served.codec.exact(raw):
+    if served.codec.is_normalized(raw):
         assert served.model.normalize(clone(found)) == (found, [])
-    assert not _one().codec.exact(raw)
+    assert not _one().codec.is_normalized(raw)
 
 
 def test_what_a_webhook_or_an_embedded_resource_has_a_say_in_is_never_exact() -> None:
@@ -137,8 +137,8 @@ def test_what_a_webhook_or_an_embedded_resource_has_a_say_in_is_never_exact() ->
     hooked = resource(version("v1", CLOSED), version("v2", OPEN), conversion=HOOK).versions["v1"]
     for served in (resource(version("v1", embedded)).versions["v1"], hooked):
         raw = served.codec.encode(widget(UID))
-        assert not served.codec.exact(raw)
-    assert hooked.codec.glance(raw, 1) is None
+        assert not served.codec.is_normalized(raw)
+    assert hooked.codec.decode_metadata(raw, 1) is None
 
 
 def _two(schema: dict[str, Any]) -> Any:
@@ -216,19 +216,19 @@ def test_splices_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     raws = [b'{"metadata":{"name":"%d","uid":"u"}}' % number for number in range(3)]
     for raw in raws:
         splices.note(raw, "u")
-    assert [splices.knows(raw) for raw in raws] == [False, True, True]
+    assert [splices.has(raw) for raw in raws] == [False, True, True]
     assert splices.view(raws[1], 4) == b'{"metadata":{"name":"1","resourceVersion":"4","uid":"u"}}'
     assert splices.view(raws[0], 4) is None
 
 
 def test_splices_of_what_was_overwritten_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apiext.catalog.limits.SPLICES_OUTDATED", 2)
+    monkeypatch.setattr("apiext.catalog.limits.SPLICES_REPLACED", 2)
     splices = Splices()
     raws = [b'{"metadata":{"name":"%d","uid":"u"}}' % number for number in range(100)]
     for before, raw in pairwise(raws):
         splices.note(raw, "u")
-        splices.outdated(before)
-    assert [number for number, raw in enumerate(raws) if splices.knows(raw)] == [97, 98, 99]
+        splices.evict(before)
+    assert [number for number, raw in enumerate(raws) if splices.has(raw)] == [97, 98, 99]
     assert len(splices._order) < 10
-    splices.outdated(b"never seen")
-    assert splices.knows(raws[97])
+    splices.evict(b"never seen")
+    assert splices.has(raws[97])

@@ -54,7 +54,7 @@ def entries_of(sizes: Sequence[int]) -> list[Entry]:
 
 
 def shown_by(cell: Any, include: str, columns: int = 1, *, dated: bool = False, now: float = MOMENT) -> Subject:
-    shown = (NAME, *[Column("X", "string", cell=Searching(cell), tells_age=dated)] * columns)
+    shown = (NAME, *[Column("X", "string", cell=Searching(cell), shows_age=dated)] * columns)
     wanted = Wanted(JSON, "Table", "v1")
     return Subject(version(), endpoint(model=replace(MODEL, columns=shown)), wanted, include, lambda: now)
 

@@ -14,7 +14,7 @@ from apiext.config import ConfigError, ServiceRanges
 from apiext.meta.status import StatusError
 from apiext.verbs import limits
 from apiext.verbs.address_pool import Addresses
-from apiext.verbs.addresses import give
+from apiext.verbs.addresses import allocate
 
 pytestmark = pytest.mark.rows("DEC-002")
 
@@ -131,10 +131,10 @@ def test_a_service_that_takes_what_there_is_gets_no_second_family_unasked(clock:
     spec = {"type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4"]}
     old = {"metadata": {"name": "s"}, "spec": {**spec, "clusterIP": ALL[0], "clusterIPs": ALL[:1]}}
     free = Addresses(SMALL, clock)
-    given = give({"metadata": {"name": "s"}, "spec": {**old["spec"], "selector": {"a": "b"}}}, old, free)
+    given = allocate({"metadata": {"name": "s"}, "spec": {**old["spec"], "selector": {"a": "b"}}}, old, free)
     assert (given["spec"]["clusterIPs"], given["spec"]["ipFamilies"]) == (ALL[:1], ["IPv4"])
     asked = {"metadata": {"name": "s"}, "spec": {**old["spec"], "ipFamilyPolicy": "RequireDualStack"}}
-    assert give(asked, old, free)["spec"]["ipFamilies"] == ["IPv4", "IPv6"]
+    assert allocate(asked, old, free)["spec"]["ipFamilies"] == ["IPv4", "IPv6"]
 
 
 def test_what_cannot_be_named(clock: Clock) -> None:

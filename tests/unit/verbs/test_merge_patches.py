@@ -63,7 +63,9 @@ def test_what_a_patch_leaves_alone_needs_no_look(body: dict[str, Any], patch: di
     raw = served.codec.encode(document)
     shown = served.codec.decode(raw, 5)
     before = clone(shown)
-    assert _patched(found, shown, patch, exact=served.codec.exact(raw)) == _patched(found, shown, patch, exact=False)
+    assert _patched(found, shown, patch, exact=served.codec.is_normalized(raw)) == _patched(
+        found, shown, patch, exact=False
+    )
     assert shown == before
 
 

@@ -80,7 +80,7 @@ def test_rules_over_the_budget_of_the_loop_are_evaluated_in_a_thread() -> None:
         assert await judged(call, [1] * 300) == ([], [False]), "known to be long"
         assert await judged(call, [1] * 5) == ([], [True]), "smaller objects stay"
         assert not call.served.work.slow(4 * 299)
-        call.served.work.tell(limits.WORK_INLINE * 9, False)
+        call.served.work.report(limits.WORK_INLINE * 9, False)
         assert call.served.work.slow(limits.WORK_INLINE), "large objects never stay"
 
     run(work)
@@ -90,7 +90,7 @@ def test_what_was_long_once_comes_back_when_it_is_short() -> None:
     async def work() -> None:
         call = a_call(PAIRS)
         await judged(call, [1])
-        call.served.work.tell(40, True)
+        call.served.work.report(40, True)
         assert await judged(call, [1] * 10) == ([], [False])
         assert await judged(call, [1] * 10) == ([], [True])
 

@@ -263,6 +263,7 @@ PLAIN = (
     "documents",
     "embedded",
     "etcd",
+    "go_types",
     "kms",
     "managedfields",
     "meta",
@@ -621,7 +622,7 @@ NOT_PLAIN = {
         f"apiext/{name}"
         for name in (
             "audit", "auth", "catalog", "conversion",
-            "go_types", "http",
+            "http",
             "webhooks",
         )
     ),

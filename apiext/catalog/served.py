@@ -75,7 +75,8 @@ class Model(Struct, frozen=True, eq=False):
     - ``typed``: a Go type upstream, so a body is completed from the URL, may be protobuf, and takes a strategic merge.
     - ``normalize(document)`` prunes, coerces and defaults a body in place of decoding it; it returns the document and
       the paths of unknown fields, and raises ValueError with Go's text for a body that cannot be this kind.
-    - ``read_apart(document)``: paths of the values of a body in which duplicate fields are not looked for.
+    - ``custom_decoded(document)``: paths of the values in a body that have their own decoder in Go; upstream does not
+      look for duplicate fields there.
     - ``merge_type()`` tells how its fields are owned; ``empty`` is an object that has no fields.
     - ``owns_items()``: whether the items of its lists may have an owner each.
     - ``merge_keys``: the lists that a strategic merge patch merges by key, as path → key.
@@ -92,7 +93,7 @@ class Model(Struct, frozen=True, eq=False):
     empty: View = {}
     owns_items: Callable[[], bool] = lambda: True
     merge_keys: Mapping[str, str] = {}
-    read_apart: Callable[[View], Sequence[str]] = lambda document: ()
+    custom_decoded: Callable[[View], Sequence[str]] = lambda document: ()
 
     @property
     def group(self) -> str:

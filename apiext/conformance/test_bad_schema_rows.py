@@ -127,7 +127,7 @@ def test_an_empty_list_that_was_none_is_not_written(api: Client) -> None:
     ],
 )
 def test_a_strategic_merge_patch_that_makes_an_odd_schema(api: Client, properties: Any, told: str) -> None:
-    # upstream: the error of the special type itself, without the path to it
+    # upstream: the path begins at the type with its own decoder
     wanted = definition(fresh_group())
     path = f"{DEFINITIONS}/{establish(api, wanted)['metadata']['name']}"
     (version,) = wanted["spec"]["versions"]

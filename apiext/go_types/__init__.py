@@ -1,1 +1,1 @@
-"""The Go types of built-in kinds and of definitions: a data file for each group, and decoders made from it."""
+"""Go types of built-in kinds and of definitions: one data file for each API group, and decoders built from these."""

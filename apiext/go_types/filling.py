@@ -1,6 +1,7 @@
-"""Defaults that depend on other fields; rows of types name these functions with ``fill`` (upstream: defaults.go).
+"""Defaults that depend on other fields (upstream: defaults.go). Types name these functions with the key ``fill``.
 
-Each changes a decoded struct in place, before the defaults of the structs within it. Plain defaults are rows.
+Each function changes a decoded struct in place, before the defaults of nested structs are set. Constant defaults are
+in the data files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -51,7 +52,7 @@ def pod_spec(document: Document) -> None:
 
 
 def pod(document: Document) -> None:
-    """Set the defaults of pods that pod templates do not have."""
+    """Set defaults that only pods have, not pod templates."""
     spec = document["spec"]
     if (spec.get("terminationGracePeriodSeconds") or 0) < 0:
         spec["terminationGracePeriodSeconds"] = 1
@@ -70,14 +71,14 @@ def _containers(spec: Document, fields: Iterable[str]) -> list[Document]:
 
 
 def _request_limits(resources: Document) -> None:
-    """Default the requested resources to their limits."""
+    """Default the requests of resources to their limits."""
     limits: Mapping[str, str] = resources.get("limits") or {}
     if limits:
         resources["requests"] = {**limits, **(resources.get("requests") or {})}
 
 
 def pod_status(document: Document) -> None:
-    """Copy the address of a pod between its field and its list; the field wins if they differ."""
+    """Make ``podIP`` and ``podIPs`` agree; ``podIP`` wins if they differ."""
     address, listed = document.get("podIP"), document.get("podIPs") or []
     if address and (not listed or listed[0].get("ip") != address):
         document["podIPs"] = [{"ip": address}]
@@ -111,7 +112,7 @@ def node_status(document: Document) -> None:
 
 
 def limit_range_item(document: Document) -> None:
-    """Default the limits and requests of containers by each other."""
+    """Default the limits of containers from their maximum, and their requests from limits and minimum."""
     if document.get("type") != "Container":
         return
     limits = {**(document.get("max") or {}), **(document.get("default") or {})}
@@ -137,7 +138,7 @@ def daemon_set_strategy(document: Document) -> None:
 
 
 def stateful_set_strategy(document: Document) -> None:
-    """Default the settings of a rolling update, which a strategy with an explicit type may leave out."""
+    """Default the settings of a rolling update; with an explicit type, ``rollingUpdate`` may stay absent."""
     if not document.get("type"):
         document["type"] = "RollingUpdate"
         if document.get("rollingUpdate") is None:
@@ -220,7 +221,7 @@ def network_policy(document: Document) -> None:
 
 
 def device_request(document: Document) -> None:
-    """Default the allocation mode of a request for devices, and the count of those that it allocates."""
+    """Default the allocation mode of a request for devices, and the number of devices."""
     document["allocationMode"] = document.get("allocationMode") or "ExactCount"
     if document["allocationMode"] == "ExactCount" and not document.get("count"):
         document["count"] = 1

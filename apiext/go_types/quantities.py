@@ -1,4 +1,4 @@
-"""Quantities of resources: ``0.5`` is ``500m``, ``1024Mi`` is ``1Gi`` (upstream: apimachinery's resource.Quantity)."""
+"""Canonical form of quantities: ``0.5`` is ``500m``, ``1024Mi`` is ``1Gi`` (upstream: resource.Quantity)."""
 
 import re
 from fractions import Fraction
@@ -15,7 +15,7 @@ _MAX_CACHED = 40  # characters of a quantity in the cache
 
 
 def canonical(text: str, places: int = _NANO) -> str:
-    """Return a well-formed quantity as Go prints it; digits after so many decimal places are rounded up."""
+    """Return a well-formed quantity as Go prints it, rounded up to this number of decimal places."""
     return _cached(text, places) if len(text) <= _MAX_CACHED else _canonical(text, places)
 
 
@@ -40,7 +40,7 @@ def value_of(text: str) -> Fraction:
 def _parsed(text: str) -> tuple[Fraction, str]:
     """Return value and form: ``Ki`` for powers of 1024, ``e`` for exponents, else empty."""
     found = _PARTS.fullmatch(text)
-    assert found is not None, "the text is checked before"
+    assert found is not None, "the caller has validated the text"
     sign, suffix = found[1], found[4]
     mantissa, power = _number(found[2], found[3] or "")
     if suffix in _BINARY:
@@ -49,7 +49,7 @@ def _parsed(text: str) -> tuple[Fraction, str]:
         power, form = power + _DECIMAL[suffix], ""
     else:
         power, form = power + int(suffix[1:]), "e"
-    value = mantissa * Fraction(10) ** max(-400, min(power, 400))  # a larger or smaller one is capped or rounded anyway
+    value = mantissa * Fraction(10) ** max(-400, min(power, 400))  # beyond ±400 the value is capped or rounded anyway
     value = min(_rounded(value, _NANO), Fraction(_MAX))
     if form == "Ki" and 0 < value < 1:
         form = ""
@@ -57,14 +57,14 @@ def _parsed(text: str) -> tuple[Fraction, str]:
 
 
 def _number(whole: str, digits: str) -> tuple[int, int]:
-    """Return a number as a mantissa and a power of ten; a long mantissa is cut, and rounded up."""
+    """Return a number as mantissa and power of ten; a mantissa of more than _DIGITS digits is rounded up."""
     text, power = (whole + digits).lstrip("0"), -len(digits)
     rest = text[_DIGITS:]
     return int(text[:_DIGITS] or 0) + (rest.strip("0") != ""), power + len(rest)
 
 
 def _rounded(value: Fraction, places: int) -> Fraction:
-    """Return the value with so many decimal places, rounded away from zero."""
+    """Round a value away from zero to this number of decimal places."""
     scaled = abs(value) * 10**places
     up = -(-scaled.numerator // scaled.denominator)
     return Fraction(up if value >= 0 else -up, 10**places)

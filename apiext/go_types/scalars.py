@@ -1,4 +1,4 @@
-"""Go's types with decoders of their own: quantities, numbers that may be texts, metadata, unions of schemas."""
+"""Go types with their own UnmarshalJSON: quantities, IntOrString, metadata, unions of schemas."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ class IntOrText(Struct, frozen=True):
     zero: Any = 0
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the number or the text; raises DecodeError, as a type that reads itself stops at its fault."""
+        """Return the number or the string; raises DecodeError, since Go's UnmarshalJSON stops at the first error."""
         if value.__class__ is str:
             return value
         own = Decoding(into.owner, into.fields)
@@ -36,14 +36,14 @@ class IntOrText(Struct, frozen=True):
 
 
 class Quantity(Struct, frozen=True):
-    """A resource.Quantity in its canonical form; a number becomes its text. Digits after ``places`` are rounded up."""
+    """A resource.Quantity: strings and numbers become its canonical string, rounded up to ``places`` decimal places."""
 
     go: str = "resource.Quantity"
     zero: Any = "0"
     places: int = 9
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the text; raises DecodeError with Go's text."""
+        """Return the canonical string; raises DecodeError with Go's message."""
         if value is None:
             return "0"
         text = value.strip() if value.__class__ is str else str(value) if value.__class__ in (int, float) else ""
@@ -59,11 +59,11 @@ class _Metadata:
 
     @property
     def zero(self) -> Any:
-        """Metadata without anything, for its owner to change."""
+        """Empty metadata, a new dict each time, since callers change it."""
         return {}
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the metadata; its fault counts like any other, its unknown fields are noted in their path."""
+        """Return the metadata; record its first error and its unknown fields in ``into``."""
         if value.__class__ is not dict:
             if value is not None:
                 into.mismatch(value, self.go, "struct")
@@ -75,7 +75,7 @@ class _Metadata:
             return {}
         for name in unknown:
             into.note((None, name))
-        if value.get("managedFields") == []:  # upstream: typed objects keep it until managers are looked at
+        if value.get("managedFields") == []:  # upstream: typed objects keep an empty list until managers are updated
             found["managedFields"] = []
         return found
 
@@ -83,7 +83,7 @@ class _Metadata:
 METADATA = _Metadata()
 
 
-# --- unions: a value that is one of several types ---
+# --- unions: a value of one of several types ---
 
 SCHEMA = "JSONSchemaProps"
 

@@ -1,7 +1,8 @@
-"""The data files of built-in kinds: types/*.yaml, which are written by hand, and compiled/*.json, which are loaded.
+"""Data files of built-in kinds: types/*.yaml are written by hand; the server loads compiled/*.json.
 
-``scripts/gen-proto`` compiles them. ``rows.json`` has the rows of all kinds, which every start reads; ``<file>.json``
-has the types of one file, read at their first use. Parsing the YAML would cost a start 10 ms, and a first use up to 30.
+``scripts/gen-proto`` compiles the YAML files. ``rows.json`` has the rows of all kinds; each start of the server reads
+it. ``<file>.json`` has the types of one YAML file; the server reads it at the first use of one of them. Parsing YAML
+instead would cost 10 ms at a start and up to 30 ms at a first use.
 """
 
 import hashlib
@@ -15,10 +16,10 @@ import orjson
 
 ROWS = "rows"
 KIND = "kind"
-"""The entry of a type with its row; empty for a kind without a resource of its own, as one of a subresource."""
+"""Key of a type whose value is the row of its kind; ``{}`` for a kind of subresources, which has no resource."""
 USES, PACKAGE, MODELS = "uses", "package", "models"
 MODEL_FILES = "models"
-"""The compiled file that maps each published model to the file of its type."""
+"""Name of the compiled file that maps each published OpenAPI model to the file of its type."""
 
 _HERE = Path(__file__).parent
 
@@ -26,21 +27,21 @@ Table = Mapping[str, Any]
 
 
 def load(name: str) -> Any:
-    """Return a compiled file."""
+    """Return the content of a compiled file."""
     return orjson.loads((_HERE / "compiled" / f"{name}.json").read_bytes())
 
 
 def read_yaml(file: Path) -> Any:
     """Return the content of a YAML file."""
-    import yaml  # a start without roles reads none
+    import yaml  # late: a start without default roles reads no YAML
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times faster; wheels have it
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times faster; PyYAML's wheels contain it
     return yaml.load(file.read_text(encoding="utf-8"), loader)
 
 
 @cache
 def digest() -> str:
-    """Return a text that changes with the types and rows of built-in kinds; nothing is parsed for it."""
+    """Return a hash of all compiled files."""
     found = hashlib.blake2b(digest_size=16)
     for file in sorted((_HERE / "compiled").iterdir()):
         found.update(file.read_bytes())
@@ -56,7 +57,7 @@ def type_files() -> list[str]:
 
 
 def compiled() -> dict[str, bytes]:
-    """Return the compiled files: name → bytes."""
+    """Compile types/*.yaml; return name of the compiled file → its bytes."""
     tables = {file: read_yaml(_HERE / "types" / f"{file}.yaml") for file in type_files()}
     rows = [row for file, table in tables.items() for row in rows_of(file, table)]
     found = {ROWS: _lines("[", [_text(_with_columns(row, rows)) for row in rows], "]")}
@@ -68,7 +69,7 @@ def compiled() -> dict[str, bytes]:
 
 
 def rows_of(file: str, table: Table) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the kinds in a file, with what the file says of them elsewhere."""
+    """Yield the rows of the kinds in a file, each with its kind, file and protobuf message."""
     for name, entry in table.items():
         if isinstance(entry, dict) and entry.get(KIND):
             message = {"message": entry["message"]} if "message" in entry else {}
@@ -76,7 +77,7 @@ def rows_of(file: str, table: Table) -> Iterator[dict[str, Any]]:
 
 
 def _models(tables: Mapping[str, Table]) -> Iterator[tuple[str, str]]:
-    """Yield the name of each published model, and the file of its type."""
+    """Yield (published OpenAPI model, file of its type)."""
     for file, table in tables.items():
         for name, entry in table.items():
             if MODELS in table and isinstance(entry, dict):
@@ -84,7 +85,7 @@ def _models(tables: Mapping[str, Table]) -> Iterator[tuple[str, str]]:
 
 
 def types_in(table: Table) -> dict[str, Any]:
-    """Return the types of a file without the rows of their kinds."""
+    """Return the types of a file; the row of a kind is replaced by True."""
     return {
         name: {**entry, KIND: True} if isinstance(entry, dict) and KIND in entry else entry
         for name, entry in table.items()
@@ -92,7 +93,7 @@ def types_in(table: Table) -> dict[str, Any]:
 
 
 def _with_columns(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a row with the columns of the kind whose objects it shows, if it has none of its own."""
+    """Return a row with the columns of the kind in ``stored_as``, if it has no columns of its own."""
     if "stored_as" not in row or "columns" in row:
         return row
     stored = row["stored_as"]
@@ -105,5 +106,5 @@ def _text(value: Any) -> str:
 
 
 def _lines(begin: str, parts: list[str], end: str) -> bytes:
-    """Return a JSON text with a line for each part, so that changes are readable."""
+    """Return JSON with one line for each part, so that diffs are readable."""
     return "".join([begin, "\n", ",\n".join(parts), "\n", end, "\n"]).encode()

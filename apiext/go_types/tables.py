@@ -1,12 +1,17 @@
-"""Types of built-in kinds, from the files under types/: Go types, OpenAPI schemas, defaults and merge keys of each.
+"""Types of built-in kinds, from types/*.yaml: the Go type, OpenAPI schema, defaults and merge keys of each.
 
-A field is ``<type> = <number> | <description>``, with the field's protobuf number. A type is a scalar (SCALARS) or
-another type of the file, of meta.yaml or of the files under ``uses``, then ``[]`` for a list, ``{}`` for a map by text,
-and last ``?`` for a pointer (shown when given), ``!`` for one that is always shown or ``?!`` for both (null when not
-given); all others are shown unless empty. ``&`` is a struct whose fields are the type's own in JSON (embedded in Go); a
-field after it that has no number describes one of them in other words. A type that is itself a text names a scalar, or
-a list or map, with a Go name of its own, and after it the values that clients are told of, if it is an enumeration
-(``''`` is the empty one).
+The text of a field is ``<type><flags> = <number> | <description>``:
+
+- ``<type>`` is a scalar (SCALARS) or a type of this file, of meta.yaml or of the files in ``uses``; ``[]`` after it
+  makes it a list, ``{}`` a map with string keys.
+- ``<flags>``: ``?`` is a pointer (printed if it is set), ``!`` is always printed, ``?!`` is a pointer that is printed
+  as null if it is not set. Without a flag the field is printed unless it is empty (``omitempty``). ``&`` is an embedded
+  struct: in JSON its fields are fields of the outer type. A field without a number, after an embedded struct, gives one
+  of its fields another description.
+- ``<number>`` is the protobuf number.
+
+A type whose entry is a string, such as ``PreemptionPolicy: string``, is a Go name for a scalar, list or map. The words
+after the scalar are the values of an enumeration (``''`` is the empty string); OpenAPI publishes them.
 """
 
 import re
@@ -26,7 +31,7 @@ from apiext.meta import time
 REFERENCE = "#/components/schemas/"
 _SHARED = "meta"
 INLINE = "&"
-"""The flag of an embedded struct."""
+"""Flag of an embedded struct."""
 _FIELD = re.compile(r"(?P<type>[^ ?!&]+)(?P<flags>[?!&]*)(?: = (?P<number>\d+))?(?: \| (?P<description>.*))?")
 
 SCALARS: Mapping[str, GoType] = {
@@ -39,13 +44,13 @@ SCALARS: Mapping[str, GoType] = {
     "json": Json(go="runtime.RawExtension"),
     "JSON": Json(),
     "Time": Time(),
-    "MicroTime": Time("v1.MicroTime", read=time.normalize_micros),  # with exactly six digits of a second
+    "MicroTime": Time("v1.MicroTime", read=time.normalize_micros),  # six decimal places of a second
     "IntOrString": IntOrText(),
     "Quantity": Quantity(),
-    "MilliQuantity": Quantity(places=3),  # of resources, which are counted in thousandths
+    "MilliQuantity": Quantity(places=3),  # cpu, memory…: upstream rounds them up to thousandths
     "ObjectMeta": METADATA,
 }
-_PACKAGES = {"UID": "types"}  # of texts with names of their own, where it is not v1
+_PACKAGES = {"UID": "types"}  # named string → its Go package, if it is not the package of the file
 _QUANTITY = {"type": "string"}
 _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "string": {"type": "string"},
@@ -58,7 +63,7 @@ _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "Time": {"type": "string", "format": "date-time"},
     "MicroTime": {"type": "string", "format": "date-time"},
     "IntOrString": {
-        "x-kubernetes-int-or-string": True,  # for expressions; documents refer to the type
+        "x-kubernetes-int-or-string": True,  # for CEL; OpenAPI documents use the $ref
         "allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.util.intstr.IntOrString"}],
     },
     "Quantity": _QUANTITY,
@@ -69,7 +74,7 @@ _SCHEMAS: Mapping[str, Mapping[str, Any]] = {
 
 @cache
 def types_of(file: str) -> "Types":
-    """Return the types of a file, read when first asked for."""
+    """Return the types of a file; the first call reads it."""
     own = load(file)
     table = dict(load(_SHARED))
     package, models = own.pop(PACKAGE, "v1"), own.pop(MODELS, "")
@@ -77,7 +82,7 @@ def types_of(file: str) -> "Types":
     for used in own.pop(USES, ()):
         types = types_of(used)
         table |= types.table
-        if models:  # these types have models of their own: reuse them
+        if models:  # the used types are OpenAPI models of their own: share the built types
             others |= {**types.others, **dict.fromkeys(types.own, types)}
     others = {name: types for name, types in others.items() if name not in own}
     return Types(table | own, tuple(own), package, models, others)
@@ -85,18 +90,18 @@ def types_of(file: str) -> "Types":
 
 @cache
 def model_files() -> Mapping[str, str]:
-    """Return the file of each type that is a published model of its own, by the model's name."""
+    """Return published OpenAPI model → file of its type."""
     found: dict[str, str] = load(MODEL_FILES)
     return found
 
 
 def model(name: str) -> Document:
-    """Return the OpenAPI schema of a published model; it refers to those that it is made of."""
+    """Return the OpenAPI schema of a published model; it refers to other models with ``$ref``."""
     return types_of(model_files()[name]).schema(name.rpartition(".")[2])
 
 
 class FieldText(NamedTuple):
-    """A field of a type as it is written: the flags are ``?``, ``!``, ``?!``, ``&`` or empty, no number is 0."""
+    """The parsed text of a field: ``flags`` are ``?``, ``!``, ``?!``, ``&`` or empty; ``number`` is 0 if absent."""
 
     type: str
     flags: str
@@ -106,7 +111,7 @@ class FieldText(NamedTuple):
 
 @cache
 def split(text: str) -> FieldText:
-    """Return the parts of a field; raises ValueError for other text."""
+    """Parse the text of a field; raises ValueError if it has another form."""
     found = _FIELD.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no field: <type><flags> = <number> | <description>")
@@ -114,7 +119,7 @@ def split(text: str) -> FieldText:
 
 
 class Types:
-    """The types of one file; each is built when it is first asked for."""
+    """The types of one file; each is built at its first use."""
 
     def __init__(
         self,
@@ -125,17 +130,17 @@ class Types:
         others: "Mapping[str, Types] | None" = None,
     ) -> None:
         self.table = table
-        self.package = package  # of Go, in texts of errors
-        self.own = own  # names of the types that are not from another file
-        self.models = models  # prefix of the names of OpenAPI models; empty: schemas hold all that they are made of
-        self.others: Mapping[str, Types] = others or {}  # types of other files, by name
+        self.package = package  # Go package, shown in error messages
+        self.own = own  # names of the types that this file defines
+        self.models = models  # prefix of the names of OpenAPI models; empty: schemas are inlined, without $ref
+        self.others: Mapping[str, Types] = others or {}  # type of another file → the types of that file
         self._flat: dict[str, Mapping[str, Any]] = {}
-        self.merge_types: dict[str, Any] = {}  # how fields are owned, kept for catalog.merge_types
+        self.merge_types: dict[str, Any] = {}  # cache of catalog.merge_types: type → its merge type
         self._structs: dict[str, Struct] = {}
         self._defaults: dict[str, Callable[[Document], None] | None] = {}
 
     def row(self, name: str) -> Mapping[str, Any]:
-        """Return the entry of a struct, with the fields and defaults of embedded structs among its own."""
+        """Return the entry of a struct; the fields and defaults of embedded structs are merged into it."""
         found = self._flat.get(name)
         if found is None:
             found = self._flat[name] = self._with_embedded(self.table[name])
@@ -165,7 +170,7 @@ class Types:
         }
 
     def is_struct(self, name: str) -> bool:
-        """Report whether a type is a struct of this table."""
+        """Report whether a name is that of a struct in this table."""
         return isinstance(self.table.get(name), Mapping)
 
     # --- Go types ---
@@ -183,7 +188,7 @@ class Types:
         return found
 
     def root(self, kind: str) -> Struct:
-        """Return the Go struct of a kind: its type with kind, apiVersion and metadata."""
+        """Return the Go struct of a kind: the fields of its type, and kind, apiVersion and metadata."""
         own = self.struct(kind).fields
         text = Field(SCALARS["string"])
         fields = {"kind": text, "apiVersion": text, "metadata": Field(METADATA, always=True), **own}
@@ -219,7 +224,7 @@ class Types:
     # --- OpenAPI ---
 
     def schema(self, name: str) -> Document:
-        """Return the OpenAPI schema of a type, with those that it is made of inside."""
+        """Return the OpenAPI schema of a type."""
         row = self.row(name)
         fields: Mapping[str, str] = row["fields"]
         lists = row.get("lists") or {}
@@ -240,7 +245,7 @@ class Types:
             found["description"] = description
         if found.get("type") == "array":
             found |= _list_type(semantics or {})
-            if "properties" in found["items"]:  # others are models of their own
+            if "properties" in found["items"]:  # without properties, items are a $ref to a model
                 for key, value in self.key_defaults(name[:-2], found.get("x-kubernetes-list-map-keys", ())).items():
                     found["items"]["properties"][key].setdefault("default", value)
         elif (semantics or {}).get("atomic"):
@@ -248,7 +253,7 @@ class Types:
         return found
 
     def shape(self, name: str) -> Document:
-        """Return the OpenAPI schema of a field's type, without the attributes of the field itself."""
+        """Return the OpenAPI schema of a field's type, without description and list type of the field."""
         if name.endswith("[]"):
             return {"type": "array", "items": self.shape(name[:-2])}
         if name.endswith("{}"):
@@ -260,11 +265,11 @@ class Types:
             model = row.get("model") or self._model(name)
             return {"allOf": [{"$ref": REFERENCE + model}]} if model else self.schema(name)
         scalar, *values = row.split()
-        told = ["" if value == "''" else value for value in values]
-        return {**self.shape(scalar), "enum": told} if told else self.shape(scalar)
+        enum = ["" if value == "''" else value for value in values]
+        return {**self.shape(scalar), "enum": enum} if enum else self.shape(scalar)
 
     def key_defaults(self, item: str, keys: Iterable[str]) -> dict[str, Any]:
-        """Return the values of a list's keys in items that leave them out: defaults, or zeros that Go always shows."""
+        """Return key of a list → its value in items that omit it: the default, or the zero value of a required key."""
         found: dict[str, Any] = {}
         for key in keys:
             row = self.row(item)
@@ -276,14 +281,14 @@ class Types:
         return found
 
     def _model(self, name: str) -> str:
-        """Return the published model of a type, empty if it is none of its own."""
+        """Return the name of the OpenAPI model that is published for a type, empty if there is none."""
         home = self.others.get(name, self)
         return f"{home.models}.{name}" if home.models and name in home.own else ""
 
     # --- strategic merge ---
 
     def merge_keys(self, name: str, path: str = "") -> dict[str, str]:
-        """Return the lists of a type that strategic merge patch merges: dotted path → key, empty for a set."""
+        """Return the lists that a strategic merge patch merges: dotted path → merge key, which is empty for a set."""
         found: dict[str, str] = {}
         row = self.row(name)
         lists = row.get("lists") or {}
@@ -299,7 +304,7 @@ class Types:
     # --- defaults ---
 
     def default(self, name: str, document: Document) -> None:
-        """Fill in the defaults of absent fields, in place."""
+        """Set the defaults of absent fields, in place."""
         fill = self._filler(name)
         if fill is not None:
             fill(document)
@@ -340,7 +345,7 @@ class Types:
 
 
 def _list_type(semantics: Mapping[str, Any]) -> Document:
-    """Return the keywords about merging of a list; kubectl makes its patches by them."""
+    """Return the OpenAPI extensions for list types and patch strategies, which kubectl uses to compute patches."""
     if semantics.get("keys"):
         found: Document = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(semantics["keys"])}
     else:

@@ -1,7 +1,9 @@
-"""Go types as tables: decodes JSON the way Go's decoder fills structs, and gives it back the way Go prints them.
+"""Decode JSON as Go's decoder fills structs, and return it as Go prints them.
 
-A field that Go does not know is dropped and its path noted; a value of the wrong type is remembered and decoding goes
-on, so that the first fault is told (``json: cannot unmarshal …``); a type with its own decoder stops at its fault.
+- An unknown field is dropped; its path is recorded.
+- A value of a wrong type does not end the decoding. The first such error is reported, as in Go
+  (``json: cannot unmarshal …``).
+- A type with its own decoder (Go's UnmarshalJSON) ends the decoding at its first error.
 """
 
 import base64
@@ -19,16 +21,17 @@ from apiext.documents.paths import Key, Path, written
 from apiext.go_types import limits
 from apiext.meta import time
 
-_EXACT = 2**53  # integers up to here are floats without loss
-_TO_URL = str.maketrans("+/-_", "-_!!")  # from the usual alphabet of base64 to that of URLs
+_EXACT = 2**53  # a float64 represents integers up to this one exactly
+_TO_URL = str.maketrans("+/-_", "-_!!")  # from the standard base64 alphabet to the URL alphabet
 ABSENT: Any = object()
-"""What a decoder returns for a value that it ignores."""
+"""Returned by a decoder for a value that it ignores."""
 
 
 class Unknown(str):
-    """The path of a field that Go does not know.
+    """The path of an unknown field.
 
-    ``restored`` is the path where Go fills its types from a document instead of a text: keys of maps are left out.
+    ``restored`` is the path that Go prints if it decodes from an unstructured object instead of JSON: it has no map
+    keys.
     """
 
     __slots__ = ("restored",)
@@ -54,39 +57,39 @@ class Mismatch(DecodeError):
 
 
 class Decoding(msgspec.Struct):
-    """One body on its way into a Go type: where we are, what was unknown, the first fault."""
+    """State of the decoding of one body: the current field, the unknown fields, the first error."""
 
-    owner: str = ""  # the struct whose field is being filled
-    fields: tuple[str, ...] = ()  # the fields on the way, as Go names them: no indices, no map keys
+    owner: str = ""  # the struct whose field is decoded now
+    fields: tuple[str, ...] = ()  # path of that field as in Go's errors: no indices, no map keys
     unknown: list[str] = msgspec.field(default_factory=list)
     fault: DecodeError | None = None
-    silent: bool = False  # inside a type with its own decoder, which knows no strict mode
-    apart: list[Path] = msgspec.field(default_factory=list)  # of values whose types have such decoders
+    silent: bool = False  # inside a type with its own decoder: upstream records no unknown fields there
+    custom_decoded: list[Path] = msgspec.field(default_factory=list)  # values whose types have their own decoders
 
     def mismatch(self, value: Any, go: str, form: str, *, shown: str = "") -> None:
-        """Remember a value of the wrong type, if it is the first fault; ``form`` as in DecodeError.misfit."""
+        """Record a value of a wrong type, if it is the first error; ``form`` as in DecodeError.misfit."""
         if self.fault is None:
             self.fault = Mismatch(shown or json_kind(value), go, self.owner, self.fields).misfit(value, go, form)
 
     def note(self, path: Path) -> None:
-        """Note a field that Go does not know; of very many only the first."""
+        """Record an unknown field, up to limits.MAX_UNKNOWN of them."""
         if not self.silent and len(self.unknown) < limits.MAX_UNKNOWN:
             self.unknown.append(Unknown.at(path))
 
 
 class GoType(Protocol):
-    """A type of the tables."""
+    """A Go type that decodes JSON values."""
 
     @property
     def go(self) -> str:
-        """The type's name in errors."""
+        """The type's name in Go's errors."""
 
     @property
     def zero(self) -> Any:
-        """What an absent field prints as."""
+        """The printed value of an absent field."""
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the value as Go holds it; faults and unknown fields go into the decoding."""
+        """Return the value as Go prints it; record errors and unknown fields in ``into``."""
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -128,7 +131,7 @@ class Integer(msgspec.Struct, frozen=True):
     zero: Any = 0
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the integer; a fraction or a larger one is named in the fault."""
+        """Return the integer; the error for a fraction or an integer out of bounds contains the number."""
         if value.__class__ is int and self.low <= value <= self.high:
             return value
         if value is not None:
@@ -143,7 +146,7 @@ _BYTE = Integer("uint8", 0, 255)
 
 
 class Float(msgspec.Struct, frozen=True):
-    """A 64-bit float; those that print as an integer are kept as that, which is how they are read again."""
+    """A 64-bit float. One that Go prints as an integer becomes an int, as it does when its JSON is read again."""
 
     go: str = "float64"
     zero: Any = 0
@@ -166,7 +169,7 @@ class Float(msgspec.Struct, frozen=True):
 
 
 def _as_printed(value: float) -> int | float:
-    """Return a whole number as the integer that it prints as, unless that is beyond int64 and read as a float again."""
+    """Return a whole float as the int that Go prints; beyond int64 it stays a float."""
     if abs(value) > -_INT64.low:
         return value
     printed = int(json_float(value))
@@ -198,26 +201,26 @@ class Bytes(msgspec.Struct, frozen=True):
 
 
 class Json(msgspec.Struct, frozen=True):
-    """Any JSON value, kept as it is; null is nothing."""
+    """Any JSON value, unchanged; null is the same as absent."""
 
     go: str = "v1.JSON"
     zero: Any = None
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
         """Return the value."""
-        into.apart.append(path)
+        into.custom_decoded.append(path)
         return value
 
 
 class Time(msgspec.Struct, frozen=True):
-    """A metav1.Time: RFC 3339 in UTC and seconds, null when unset; ``read`` is another layout's way."""
+    """A metav1.Time: RFC 3339 in UTC with whole seconds, null if unset; ``read`` normalizes another layout."""
 
     go: str = "v1.Time"
     zero: Any = None
     read: Callable[[str], str] = time.normalize
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return the time in UTC; raises DecodeError with Go's text."""
+        """Return the time in UTC; raises DecodeError with Go's message."""
         if value is None:
             return None
         if value.__class__ is not str:
@@ -248,7 +251,7 @@ class List(msgspec.Struct, frozen=True):
                 into.mismatch(value, self.go, "slice")
             return None
         if self.item.__class__ is Json:
-            into.apart.append(path)
+            into.custom_decoded.append(path)
             return value.copy()
         decode = self.item.decode
         return [decode(item, (path, index), into) for index, item in enumerate(value)]
@@ -273,23 +276,23 @@ class Map(msgspec.Struct, frozen=True):
             return None
         decode = self.item.decode
         found = {key: decode(item, (path, Key(key)), into) for key, item in _without_nulled(value)}
-        if self.item.__class__ is Bytes:  # upstream: an empty text once it is stored
+        if self.item.__class__ is Bytes:  # upstream: a null value is stored as an empty string
             found = {key: item or "" for key, item in found.items()}
         return found
 
 
 def _without_nulled(value: Document) -> Iterable[tuple[str, Any]]:
-    """Return the members of a map: upstream, each is read for itself, so a null is one."""
+    """Return the entries of a map, null for each ``Nulled``: upstream does not merge an entry with a previous one."""
     if not any(item.__class__ is Nulled for item in value.values()):
         return value.items()
     return [(key, None if item.__class__ is Nulled else item) for key, item in value.items()]
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A struct's field: printed when it is not zero (omitempty), when given (pointer), or always (a pointer as null).
+    """A struct's field: printed if it is not zero (omitempty), if it is set (``pointer``), or ``always``.
 
-    ``within`` names the embedded structs that the field is in, which errors tell of. ``keys`` are those of a list whose
-    items are owned one by one; they are texts and never left out.
+    ``within`` are the names of the embedded structs around the field, outermost first; Go's errors contain them.
+    ``keys`` are the keys of a list map (x-kubernetes-list-map-keys): required strings of its items.
     """
 
     type: GoType
@@ -300,20 +303,21 @@ class Field(msgspec.Struct, frozen=True):
 
 
 def _left_by_null(known: Field, before: Any) -> Any:
-    """Return what a later null leaves of a field: upstream, it changes nothing that cannot be null."""
+    """Return the value of a duplicate field whose last value is null: upstream, null does not change a non-pointer."""
     return None if known.pointer or known.type.zero is None else before
 
 
 def _plain_class(known: Field) -> type[Any] | None:
-    """Return the class of values that the field takes as they are."""
+    """Return the class of JSON values that the field takes unchanged, None if there is none."""
     classes: dict[type[Any], type[Any]] = {Text: str, Bool: bool}
     return classes.get(known.type.__class__)
 
 
 class Struct:
-    """A struct with its fields in Go's order; ``define`` is called later where types refer to themselves.
+    """A struct with its fields in Go's order. For recursive types, call ``define`` later.
 
-    ``holds_empty`` keeps empty lists and maps that were given: Go tells them from absent ones until it prints them.
+    ``holds_empty`` keeps empty lists and maps that a body contains: Go distinguishes them from absent ones until it
+    prints the struct.
     """
 
     __slots__ = ("_always", "_holds_empty", "_order", "_plain", "fields", "go", "name")
@@ -335,7 +339,7 @@ class Struct:
 
     @property
     def zero(self) -> Any:
-        """The struct without anything: what is always printed."""
+        """The empty struct: only the fields that are always printed."""
         return self.finish({})
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
@@ -367,15 +371,15 @@ class Struct:
         return self.finish(found)
 
     def finish(self, found: Document) -> Document:
-        """Return the fields in Go's order, zero ones as their tags say."""
+        """Return the fields in Go's order; drop zero values unless the field is a pointer or always printed."""
         for name in self._always:
             if name not in found:
                 found[name] = None if self.fields[name].pointer else self.fields[name].type.zero
         shown: Document = {}
         for name in sorted(found, key=self._order):
             known, value = self.fields[name], found[name]
-            held = self._holds_empty and value.__class__ in (list, dict)
-            if held or known.pointer or known.always or not _is_empty(value):
+            kept = self._holds_empty and value.__class__ in (list, dict)
+            if kept or known.pointer or known.always or not _is_empty(value):
                 shown[name] = value
         return shown
 
@@ -385,24 +389,24 @@ def _is_empty(value: Any) -> bool:
 
 
 class Special(msgspec.Struct, frozen=True):
-    """A type with its own decoder: called with the value, it returns what Go holds or raises DecodeError."""
+    """A type with its own decoder ``read``, which returns the value as Go prints it or raises DecodeError."""
 
     go: str
     read: Callable[[Any, Decoding], Any]
     zero: Any = None
 
     def decode(self, value: Any, path: Path, into: Decoding) -> Any:
-        """Return what the type's own decoder makes of the value."""
+        """Return the result of the type's own decoder."""
         if value is None:
             return None
-        into.apart.append(path)
+        into.custom_decoded.append(path)
         return self.read(value, into)
 
 
 def nested(type_: GoType, value: Any, into: Decoding) -> Any:
-    """Decode a value as a document of its own within a special type: unknown fields are dropped silently there.
+    """Decode a value inside a type with its own decoder; unknown fields are dropped without a record.
 
-    Raises DecodeError with the first fault, whose path Go completes by the way that led here.
+    Raises DecodeError with the first error; its path begins at the body, as in Go.
     """
     inner = Decoding(silent=True)
     try:
@@ -411,28 +415,28 @@ def nested(type_: GoType, value: Any, into: Decoding) -> Any:
             raise inner.fault
     except Mismatch as fault:
         whole = Mismatch(fault.found, fault.go, into.owner, (*into.fields, *fault.fields))
-        whole.restored = str(fault)  # upstream: the error of the special type itself, without the path to it
+        whole.restored = str(fault)  # upstream: the path begins at the type with its own decoder
         raise whole from fault
     return decoded
 
 
 def decode(type_: GoType, value: Any) -> tuple[Any, list[str]]:
-    """Return a body as the Go type holds it, and the paths of unknown fields in the order of the body.
+    """Return a body as Go prints the type, and the paths of unknown fields in the order of the body.
 
-    Raises DecodeError with the text of Go's first fault.
+    Raises DecodeError with the message of Go's first error.
     """
     into = Decoding()
     try:
         decoded = type_.decode(value, None, into)
-    except RecursionError as error:  # nested deeper than any schema may be (schema_limits.MAX_SCHEMA_NESTING)
+    except RecursionError as error:  # nested deeper than a schema may be (schema/limits.py: MAX_SCHEMA_NESTING)
         raise DecodeError("exceeded max depth") from error
     if into.fault is not None:
         raise into.fault
     return decoded, into.unknown
 
 
-def read_apart(type_: GoType, value: Any) -> list[str]:
-    """Return the paths of a body's values whose types have their own decoders, which see no field twice."""
+def custom_decoded(type_: GoType, value: Any) -> list[str]:
+    """Return the paths of the values in a body that types with their own decoders have read."""
     into = Decoding()
     type_.decode(value, None, into)
-    return list(map(written, into.apart))
+    return list(map(written, into.custom_decoded))

@@ -52,7 +52,7 @@ def _with_duplicates(call: Call, body: Body, unknown: Sequence[str], notes: list
         return [*body.duplicates, *notes]
     # upstream: Go types do not search unknown fields, nor fields with a decoder of their own
     places = [(path, '".[') for path in unknown]
-    places += [(path, ".[") for path in call.served.model.read_apart(body.document)]
+    places += [(path, ".[") for path in call.served.model.custom_decoded(body.document)]
     lost = tuple(f"duplicate field {go_quote(path)[:-1]}{end}" for path, ends in places for end in ends)
     found = [*(note for note in body.duplicates if not note.startswith(lost)), *notes]
     return in_order_of_members(body.raw, found) if body.media_type != identity.YAML and notes else found

@@ -239,7 +239,7 @@ def _version(
         schema=lambda: definition_schema(version),
         merge_type=lazily(lambda: go_merge_type(go)),
         empty={**typed.decode(go, {})[0], "apiVersion": api_version, "kind": KIND},
-        read_apart=lambda document: typed.read_apart(go, document),
+        custom_decoded=lambda document: typed.custom_decoded(go, document),
     )
     return ServedVersion(
         Names(GROUP, version, PLURAL, KIND, f"{KIND}List", namespaced=False),

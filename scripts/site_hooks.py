@@ -1,0 +1,57 @@
+"""Hooks of MkDocs for the site of docs/: drawings are pictures, and no page loads anything from another host."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+FENCE = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Draw each Mermaid fence of a page into an SVG file beside the page."""
+    import mermaidx
+    from mkdocs.structure.files import File
+
+    def drawn(found: re.Match[str]) -> str:
+        path = f"{page.file.src_uri.removesuffix('.md')}-{found.start()}.svg"
+        files.append(File.generated(config, path, content=mermaidx.render(found[1]).svg()))
+        return f'![Drawing]({Path(path).name}){{ style="background: white; padding: 1em" }}'
+
+    return FENCE.sub(drawn, markdown)
+
+
+def on_post_build(config: Any) -> None:
+    """Refuse a site that needs another host, also for a drawing that the theme would load Mermaid for."""
+    from mkdocs.exceptions import PluginError
+
+    pages = sorted(Path(config.site_dir).rglob("*.html"))
+    if faults := [f"{page}: {it}" for page in pages for it in elsewhere(page.read_text(encoding="utf-8"))]:
+        raise PluginError("\n".join(["these pages need another host:", *faults]))
+
+
+def elsewhere(text: str) -> list[str]:
+    """Return the addresses on other hosts that a page loads when it is shown, and the drawings left to Mermaid."""
+    reader = Loads()
+    reader.feed(text)
+    return reader.found
+
+
+class Loads(HTMLParser):
+    """Collects the addresses on other hosts that a page loads by itself, which links do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Look at one element."""
+        values = {name: value or "" for name, value in attrs}
+        addresses = [values.get("src", ""), values.get("data", ""), values.get("poster", ""), values.get("srcset", "")]
+        loaded = {"stylesheet", "icon", "preload", "modulepreload", "preconnect", "dns-prefetch", "manifest"}
+        if tag == "link" and loaded & set(values.get("rel", "").split()):
+            addresses.append(values.get("href", ""))
+        self.found += [it for it in addresses if re.match(r"(https?:)?//", it)]
+        self.found += ["a drawing by Mermaid"] * ("mermaid" in values.get("class", "").split())

@@ -359,11 +359,15 @@ _SCALARS: Mapping[int, Callable[[Any], Put]] = {
 }
 
 
-def _time(value: str) -> Document:
+def _time(value: str | None) -> Document:
+    if value is None:  # a value of a map: Go's zero time
+        return {}
     return {"seconds": int(datetime.fromisoformat(value).timestamp())}
 
 
-def _micro_time(value: str) -> Document:
+def _micro_time(value: str | None) -> Document:
+    if value is None:
+        return {}
     moment = datetime.fromisoformat(value)
     return {"seconds": int(moment.replace(microsecond=0).timestamp()), "nanos": moment.microsecond * 1000}
 

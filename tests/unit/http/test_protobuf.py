@@ -182,6 +182,8 @@ def test_metadata_survives(labels: dict[str, str], finalizers: list[str], genera
         ("ExtraValue", ["a", "b"], b"\x0a\x01a\x0a\x01b"),
         ("Time", "1970-01-01T00:00:05Z", b"\x08\x05"),
         ("MicroTime", "1970-01-01T00:00:05.000001Z", b"\x08\x05\x10\xe8\x07"),
+        ("Time", None, b""),  # in status.disruptedPods of a PodDisruptionBudget
+        ("MicroTime", None, b""),
     ],
 )
 def test_values_that_are_messages(message: str, value: Any, raw: bytes) -> None:

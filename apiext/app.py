@@ -1,4 +1,4 @@
-"""The composition root: the one place where parts meet, and the order in which they start and stop."""
+"""The composition root: it connects all parts, and starts and stops them in order."""
 
 import asyncio
 import contextlib
@@ -90,7 +90,7 @@ HOOKS = (
     "poststarthook/start-apiextensions-controllers",
     "poststarthook/crd-informer-synced",
 )
-"""Checks that upstream has and that here are one fact: every stored definition is served."""
+"""Upstream's checks that all mean here: every stored definition is served."""
 
 RELOAD_CHECK, KMS_CHECK = "poststarthook/start-encryption-provider-config-automatic-reload", "kms-providers"
 """Checks that upstream has when the encryption configuration is read again, the second one also for ``kms`` in it.
@@ -115,7 +115,7 @@ YAML = "apiext.documents.yaml_text"
 """Imported by a thread as soon as the server is ready: requests may have YAML, the start has none (decision 36)."""
 
 Tell = Callable[[Config, launch.Ready], None]
-"""Told once the server serves."""
+"""Called once the server serves."""
 
 
 def run(config: Config, warn: cli.Warn, tell: Tell = launch.announce) -> int:
@@ -128,7 +128,7 @@ def run(config: Config, warn: cli.Warn, tell: Tell = launch.announce) -> int:
         try:
             runner.run(Application(config, warn, tell).serve())
         except launch.StoppedError as stopped:
-            # the supervisor says so for all workers
+            # the supervisor logs it for all workers
             return _end(cli.EXIT_FAILURE if config.worker is not None else launch.explain(stopped, EXITS))
         except Exception as error:  # outermost: every failure becomes one line and an exit code
             return _end(launch.explain(error, EXITS))
@@ -136,7 +136,7 @@ def run(config: Config, warn: cli.Warn, tell: Tell = launch.announce) -> int:
 
 
 def _end(code: int) -> int:
-    """Return the exit code; the process ends soon, whatever threads compute for requests that had their time."""
+    """Return the exit code; end the process soon, even if threads still compute for requests that timed out."""
     last = threading.Timer(limits.THREADS_END, os._exit, (code,))
     last.daemon = True
     last.start()
@@ -172,7 +172,7 @@ class Application:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(limits.THREADS, "work"))
         async with contextlib.AsyncExitStack() as stack:
             await self._open_store(stack)
-            launch.forget_earlier(self._config)  # the directory is ours now
+            launch.forget_earlier(self._config)  # this server holds the directory now
             etcd = await (self._connect() if self._store is None else self._reach(self._store))
             stack.push_async_callback(etcd.close)
             starting = self._starting = asyncio.timeout(0 if self._stop.is_set() else None)
@@ -201,12 +201,12 @@ class Application:
 
     def _on_signal(self) -> None:
         if self._stop.is_set():
-            if self._config.worker is None:  # the second one means now
+            if self._config.worker is None:  # the second signal ends at once
                 os._exit(cli.EXIT_FAILURE)
-            return  # it is the supervisor that has no patience, and its end is ours
+            return  # the supervisor ends at once, which kills its workers
         self._stop.set()
         if self._starting is not None:
-            with contextlib.suppress(RuntimeError):  # it has answered
+            with contextlib.suppress(RuntimeError):  # the attempt has ended
                 self._starting.reschedule(asyncio.get_running_loop().time())
 
     async def _open_store(self, stack: contextlib.AsyncExitStack) -> None:
@@ -227,7 +227,7 @@ class Application:
         return etcd
 
     async def _connect(self) -> Etcd:
-        """Connect to etcd, saying every few seconds that it does not answer, until --etcd-wait is over."""
+        """Connect to etcd within --etcd-wait; warn every few seconds that it does not answer."""
         settings = self._config.store.etcd
         endpoints, where = settings.servers, ", ".join(settings.servers)
         tls = edge.etcd_tls(settings)
@@ -263,9 +263,9 @@ class Application:
                 return etcd
 
     async def _look_around(self, etcd: Etcd) -> None:
-        """Warn of a prefix under which nothing lies although etcd has data: it may be the wrong one."""
+        """Warn of a prefix without keys in an etcd that has other keys: it may be the wrong prefix."""
         root = Keys(self._config.store.etcd.prefix).root.encode()
-        with contextlib.suppress(EtcdError):  # a user may be allowed to read the own prefix only
+        with contextlib.suppress(EtcdError):  # the user may have access to the prefix only
             if (await etcd.range(root, prefix_end(root), limit=1, keys_only=True)).kvs:
                 return
             others = (await etcd.range(b"\0", b"\0", limit=1, keys_only=True)).kvs
@@ -349,7 +349,7 @@ class Application:
             await store.stop()
 
     async def _last(self, etcd: Etcd) -> None:
-        """Fail when the server has lost its store for good."""
+        """Raise once the store is lost for good."""
         if self._store is None:
             await etcd.over()
         else:
@@ -366,7 +366,7 @@ class Application:
             work.cancel()
 
     def _run(self, control: startup.Controllers, group: asyncio.TaskGroup, verbs: Verbs, known: edge.Identity) -> None:
-        """Start the controllers that do as clients do, unless they are turned off or another worker's."""
+        """Start the controllers that write as clients do, if they are enabled and belong to this worker."""
         config = self._config
         control.note_uses(group, verbs, known.accounts)
         control.keep_roles(group, verbs, needed=config.auth.rbac)
@@ -395,7 +395,7 @@ class Application:
         return await edge.listen(self._config, verbs, known, checks, telemetry, self._auditor)
 
     async def _roles(self, store: CachedStore) -> Roles:
-        """Return the roles there are, followed if requests are judged by them."""
+        """Return the roles, which follow the store if they authorize requests."""
         roles = Roles()
         if self._config.auth.rbac:
             roles.follow(store)
@@ -415,12 +415,12 @@ class Application:
         return admission_plugins.chain(live, store, posters, converter, authorizer, config, several=several)
 
     def _posters(self, client: Client) -> Callable[[str], Poster]:
-        """Return what tells who calls webhooks for an admission plug-in."""
+        """Return a function from an admission plug-in to its webhook client."""
         known: dict[str, Poster] = {plugin: Authenticated(client, users) for plugin, users in self._users.items()}
         return lambda plugin: known.get(plugin, client)
 
     def _builtin(self, addresses: Addresses) -> list[ServedResource]:
-        """Return the built-in resources that are not turned off; names of none get one warning."""
+        """Return the enabled built-in resources; warn of unknown names in --runtime-config."""
         config = self._config
         unknown = sorted(dict(config.apis.runtime_config).keys() - {V1BETA1, ALL_APIS, *api_versions()})
         if unknown:
@@ -435,7 +435,7 @@ class Application:
     def _checks(
         self, store: CachedStore, control: startup.Controllers, encryption_reload: "EncryptionReload | None"
     ) -> dict[str, Callable[[], str]]:
-        """Return the health checks by upstream's names; each says what is wrong (HLT-002)."""
+        """Return the health checks by upstream's names; each returns its error, empty if it passes (HLT-002)."""
 
         def etcd() -> str:
             return "" if store.connected else "etcd does not answer"
@@ -468,7 +468,7 @@ def _is(version: str) -> str:
 
 
 def _unreachable(settings: EtcdConfig, servers: str, error: EtcdError) -> str:
-    """Return what to say, and what to do, about an etcd that cannot be used."""
+    """Return the error text and the remedy for an etcd that cannot be used."""
     where = f"etcd at {servers}"
     if isinstance(error, AuthError) or "user name is empty" in error.message:
         return f"{where} does not let us in ({error.message}): look at --etcd-user"
@@ -480,7 +480,7 @@ def _unreachable(settings: EtcdConfig, servers: str, error: EtcdError) -> str:
 
 
 def _encryption(path: str) -> "Loaded | None":
-    """Return what the file of --encryption-provider-config says, None without one; raises ConfigError."""
+    """Load the file of --encryption-provider-config; return None without one. Raises ConfigError."""
     if not path:
         return None
     from apiext.storage import sealing_config  # ciphers and plug-ins of a KMS: 60 ms
@@ -492,7 +492,7 @@ def _encryption(path: str) -> "Loaded | None":
 
 
 def _encryption_reload(config: Config, encryption: "Loaded | None", store: CachedStore) -> "EncryptionReload | None":
-    """Return what reads the encryption configuration again, None without one."""
+    """Return the controller that reloads the encryption configuration, None without one."""
     if encryption is None:
         return None
     from apiext.controllers.encryption_reload import EncryptionReload
@@ -501,14 +501,14 @@ def _encryption_reload(config: Config, encryption: "Loaded | None", store: Cache
 
 
 async def _follow_accounts(store: CachedStore) -> None:
-    """Have what is found for tokens in the cache as etcd has it now; it stays as it is where etcd does not answer."""
+    """Refresh the cached objects of tokens from etcd; without an answer, they stay as they are."""
     with contextlib.suppress(StoreError):
         for resource in (ACCOUNTS, SECRETS):
             await store.fresh(store.collection(resource))
 
 
 def _find_in(store: CachedStore) -> Find:
-    """Return what finds the objects that tokens hang on; what was read of them is remembered."""
+    """Return a function that finds the objects that tokens are bound to, with a cache."""
     seen: dict[tuple[str, str, str], tuple[Entry, Record]] = {}
 
     def find(resource: str, namespace: str, name: str) -> Record | None:

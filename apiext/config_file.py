@@ -1,4 +1,4 @@
-"""The file of --config: flag names as keys, values as they are written."""
+"""The file of --config: flag names as keys, values as written, such as ``port: 8080``."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -14,10 +14,10 @@ _FOREIGN = ("apiVersion", "kind")  # of a file that says what it is
 
 
 def read(path: str, names: Mapping[str, str], switches: Collection[str]) -> dict[str, str]:
-    """Return the text of each flag that a file gives, ``names`` being keys and the flags that they mean.
+    """Return the value of each flag in a file; ``names`` maps keys to flags.
 
-    A flag of which the file says nothing (null) is not given; lists are texts with commas, and the words of YAML for
-    true and false count for ``switches``. Raises ConfigError.
+    A null value is no value; an array becomes a string with commas. YAML's words for true and false (``yes``, ``on``)
+    are accepted for ``switches``. Raises ConfigError.
     """
     try:
         root = yaml.compose(Path(path).read_bytes(), Loader=_LOADER)
@@ -53,5 +53,5 @@ def _is_null(node: yaml.Node) -> bool:
 
 
 def _switch(node: yaml.Node, text: str) -> str:
-    """Return a truth as flags have it; what is quoted is a text."""
+    """Return ``true`` or ``false`` for YAML's words of it, unless the value is quoted."""
     return str(BOOLS[text]).lower() if text in BOOLS and not getattr(node, "style", None) else text

@@ -1,4 +1,4 @@
-"""How the edge is set up from the configuration: listener, credentials, certificates, health checks, kubeconfig."""
+"""Set up listener, credentials, certificates, health checks and kubeconfig from the configuration."""
 
 import logging
 import ssl
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from apiext.auth.signing import Verifier
 
 CERTIFICATE_CHECK = "serving-certificate"
-"""The check that fails when the serving certificate has ended: no client verifies the server then."""
+"""The check that fails once the serving certificate has expired, since no client verifies the server then."""
 
 log = logging.getLogger(__name__)
 
 
 class Identity(Struct, frozen=True):
-    """What the server shows and what it accepts: TLS, credentials, and those of its own admin kubeconfig."""
+    """TLS of the server, the credentials that it accepts, and those of its admin kubeconfig."""
 
     tls: ssl.SSLContext | None
     authenticator: Authenticator
@@ -52,14 +52,14 @@ class Identity(Struct, frozen=True):
 
     @property
     def ca(self) -> bytes:
-        """The authorities (PEM) that clients verify the server with, as of now; empty without TLS."""
+        """The current CAs (PEM) by which clients verify the server; empty without TLS."""
         return self.certificate.current.ca if self.certificate is not None else b""
 
 
 def identity(config: Config, find: Find) -> Identity:
-    """Make or load certificates and tokens; none but those of service accounts with --insecure.
+    """Make or load certificates and tokens; with --insecure, only the keys of service account tokens.
 
-    ``find`` finds service accounts, and what their tokens are bound to.
+    ``find`` finds service accounts and the objects that their tokens are bound to.
     """
     key = Path(config.tokens.signing_key_file or config.data_dir / "pki" / "service-accounts.key")
     former = [key for file in config.tokens.key_files for key in _verifiers(file)]
@@ -70,7 +70,7 @@ def identity(config: Config, find: Find) -> Identity:
         with launch.file_of("service-account-signing-key-file", key):
             accounts.check()
     elif config.worker is not None:
-        accounts.signer()  # the first worker is alone when it comes here: one key for all
+        accounts.signer()  # the first worker makes the key before the others start
     if config.listening.insecure:
         return Identity(None, Everyone(), "", accounts)
     from apiext.auth.certificates import load_token  # imports cryptography, which takes 40 ms
@@ -93,7 +93,7 @@ def identity(config: Config, find: Find) -> Identity:
     proxies = _proxies(proxy, client_ca) if proxy.ca_file else None
     if proxy.ca_file:
         ask_clients(context, proxy.ca_file)
-    if proxies is not None:  # a resumed session does not say who signed the certificate
+    if proxies is not None:  # a resumed session does not name the CA of the certificate
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
     if client_ca and client_ca == serving.authority:
@@ -110,14 +110,14 @@ def _verifiers(file: str) -> "list[Verifier]":
 
 
 def _trust_clients(context: ssl.SSLContext, proxies: "Proxies | None", renewed: Serving) -> None:
-    """Take client certificates of our own authority that was renewed."""
+    """Accept client certificates of the server's own CA after its renewal."""
     context.load_verify_locations(renewed.authority)
     if proxies is not None:
         proxies.trust(renewed.authority)
 
 
 def etcd_tls(settings: EtcdConfig) -> TLS:
-    """Return the files for TLS to etcd, which are read for each connection; ConfigError for those that cannot be."""
+    """Return the TLS files for etcd, which are read for each connection; raise ConfigError for unusable files."""
     ca, certificate, key = settings.cafile, settings.certfile, settings.keyfile
     if ca:
         with launch.file_of("etcd-cafile", ca):
@@ -129,7 +129,7 @@ def etcd_tls(settings: EtcdConfig) -> TLS:
 
 
 def _proxies(config: ProxyConfig, client_ca: str) -> "Proxies":
-    """Return the proxies that are believed; raises ConfigError."""
+    """Return the trusted proxies; raises ConfigError."""
     from apiext.auth.proxies import Proxies, ProxyError  # imports cryptography
 
     try:
@@ -145,9 +145,9 @@ def _proxies(config: ProxyConfig, client_ca: str) -> "Proxies":
 
 
 def _serving_of(config: Config) -> tuple[str, Path, Callable[[], Serving]]:
-    """Return what loads the serving certificate: the one given, in --cert-dir, or our own.
+    """Return flag, file and loader of the serving certificate: of the flags, in --cert-dir, or the server's own.
 
-    The first two are the flag and the file that an error names.
+    Errors name the flag and the file.
     """
     from apiext.auth import certificates  # imports cryptography
 
@@ -228,7 +228,7 @@ def _access_log(config: Config) -> access_log.AccessLog | None:
 
 
 def _worker_family(worker: Worker) -> Family:
-    """Say whose numbers a scrape gets: each worker has its own."""
+    """Return the metric that names the scraped worker, since each worker has its own metrics."""
     family = Family(
         "apiext_worker_info", "gauge", "The worker whose numbers these are, and of how many.", ("worker", "of")
     )
@@ -237,7 +237,7 @@ def _worker_family(worker: Worker) -> Family:
 
 
 def _endpoints_of(check: str) -> Sequence[str]:
-    """Return who asks a check: some are about readiness only, as upstream (HLT-002)."""
+    """Return the endpoints that run a check; some are for readiness only, as upstream (HLT-002)."""
     if check in ("etcd", CERTIFICATE_CHECK) or check.startswith("poststarthook/"):
         return ENDPOINTS
     return ("healthz", "readyz") if check == "kms-providers" else ("readyz",)
@@ -254,7 +254,7 @@ def write_kubeconfig(config: Config, known: Identity, url: str) -> Path:
 
 
 def follow_certificate(config: Config, known: Identity, url: str) -> None:
-    """Write the admin kubeconfig again whenever clients are to verify the server with other authorities."""
+    """Write the admin kubeconfig again whenever the CAs of the server change."""
     last = known.ca
 
     def again(renewed: Serving) -> None:

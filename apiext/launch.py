@@ -1,4 +1,4 @@
-"""Report a start: the ready file, the ready line, and the reason why a server could not start."""
+"""Report a start: the ready file, the ready line, and the reason why a start failed."""
 
 import asyncio
 import contextlib
@@ -28,11 +28,11 @@ log = logging.getLogger(__name__)
 _LAST_PID = 2**22  # Linux has no higher ones
 
 Exits = Sequence[tuple[type[BaseException], int]]
-"""Kinds of failures, and the exit code of each."""
+"""Exception type and exit code of each kind of failure."""
 
 
 class PortInUseError(Exception):
-    """Somebody else listens where we were told to."""
+    """Another process listens at the configured address."""
 
 
 class StoppedError(Exception):
@@ -50,26 +50,26 @@ class Ready(Struct, frozen=True):
 
 
 def endings() -> list[signal.Signals]:
-    """Return the signals that end a server in order; that of a terminal that goes only if nobody has us outlive it."""
+    """Return the signals that end a server in order; SIGHUP is one of them unless the parent ignores it (nohup)."""
     outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [signal.SIGTERM, signal.SIGINT] + ([] if outlives else [signal.SIGHUP])
 
 
 @contextlib.contextmanager
 def file_of(flag: str, file: object) -> Iterator[None]:
-    """Name the flag and its file in what is wrong with the file, or with one inside of it."""
+    """Turn errors about a file, or a file inside a directory, into a ConfigError that names the flag."""
     try:
         yield
     except (OSError, ValueError) as error:
         if getattr(error, "errno", None) == errno.ENOSPC:
-            raise  # no fault of the flag
+            raise  # not caused by the flag
         text = getattr(error, "strerror", None) or str(error).removeprefix(f"{file}: ")
         named = str(getattr(error, "filename", None))
         raise ConfigError(f"--{flag} {named if named.startswith(f'{file}/') else file}: {text}") from error
 
 
 def open_log(config: Config) -> None:
-    """Write the log of a process of this server, as its configuration wants it."""
+    """Set up the log of a process from its configuration."""
     logs.open_log(config.output.logging_format, config.worker.number if config.worker is not None else 0)
     logs.set_verbosity(config.output.verbosity, quiet=config.output.quiet)
     if config.worker is None:
@@ -78,7 +78,7 @@ def open_log(config: Config) -> None:
 
 
 def age() -> float:
-    """Return the seconds since this process began; where that is unknown, since apiext.logs was loaded."""
+    """Return the age of this process in seconds; if it is unknown, the time since apiext.logs was imported."""
     try:
         ticks = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
         found = time.clock_gettime(time.CLOCK_BOOTTIME) - int(ticks) / os.sysconf("SC_CLK_TCK")
@@ -99,7 +99,7 @@ def refused(listening: Listening, error: OSError) -> Exception:
 
 
 def explain(error: BaseException, exits: Exits) -> int:
-    """Log in a line why a server ends; return its exit code."""
+    """Log the reason of a failure in one line; return the exit code."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     for kind, code in exits:
@@ -125,7 +125,7 @@ def ended(config: Config, code: int) -> int:
 
 
 def facts_of(config: Config, ready: Ready) -> dict[str, Any]:
-    """Return what the ready file holds."""
+    """Return the content of the ready file."""
     etcd = config.store.etcd
     return {
         "url": ready.url,
@@ -137,7 +137,7 @@ def facts_of(config: Config, ready: Ready) -> dict[str, Any]:
 
 
 def announce(config: Config, ready: Ready) -> None:
-    """Write the ready file and say what to type next."""
+    """Write the ready file, and log the ready line with the next commands."""
     facts = facts_of(config, ready)
     if config.output.ready_file:
         with file_of("ready-file", config.output.ready_file):
@@ -173,7 +173,7 @@ def announce(config: Config, ready: Ready) -> None:
 
 
 def tell_init(text: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Tell who started the server by systemd's protocol (sd_notify): ``READY=1``, ``STOPPING=1``; nobody is fine."""
+    """Notify systemd (sd_notify) of ``READY=1`` or ``STOPPING=1``, if it started the server."""
     place = environment.get("NOTIFY_SOCKET", "")
     if not place.startswith(("/", "@")):
         return
@@ -207,13 +207,14 @@ _PRIVATE = (
     "store.db", "store.db-wal", "store.db-shm", "store.lock", "admin.token", "pki",
     "pki/ca.key", "pki/ca.crt", "pki/ca.cross.crt", "pki/serving.key", "pki/serving.crt", "pki/service-accounts.key",
 )  # fmt: skip
-"""What of a data directory the server believes: another user who may write to it could be its administrator."""
+"""Files of the data directory that the server trusts: a user who can write them could become its administrator."""
 
 
 def forget_earlier(config: Config) -> None:
-    """Remove the ready file of an earlier server: it names what is not there.
+    """Remove the ready file of a server that has ended.
 
-    One that runs and has our directory or port keeps it, since this start fails; who gets them all the same asks again.
+    A running server with the same directory or port keeps its file, since this start fails. A start that succeeds all
+    the same calls this again.
     """
     path = Path(config.output.ready_file)
     if config.output.ready_file and not is_stream(path):
@@ -224,7 +225,7 @@ def forget_earlier(config: Config) -> None:
 
 
 def retract(config: Config) -> None:
-    """Say that this server ends, and remove its ready file: who starts next must not be taken for ready."""
+    """Report that this server ends, and remove its ready file, so that no reader takes the next server for ready."""
     tell_init("STOPPING=1")
     if config.worker is None:
         log.info("stopping", extra=logs.fields(event="stopping", pid=os.getpid()))
@@ -237,7 +238,7 @@ def retract(config: Config) -> None:
 
 
 def _keeps_us_out(config: Config, told: Mapping[str, Any]) -> bool:
-    """Tell whether a ready file is that of another server which runs where this one is to."""
+    """Report whether a ready file belongs to a running server with the same directory or address."""
     pid = told.get("pid")
     if type(pid) is not int or not 0 < pid <= _LAST_PID or pid == os.getpid() or not _is_running(pid):
         return False
@@ -250,7 +251,7 @@ def _keeps_us_out(config: Config, told: Mapping[str, Any]) -> bool:
 
 
 def _is_running(pid: int) -> bool:
-    """Tell whether a process is there and no zombie."""
+    """Report whether a process runs, and is no zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -265,18 +266,18 @@ def _is_running(pid: int) -> bool:
 
 
 def _told(path: Path) -> Mapping[str, Any]:
-    """Return what is in a ready file, nothing for what is none."""
+    """Return the content of a ready file, empty if there is no valid one."""
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError):  # who removes it says what is wrong with the place
+    except (OSError, ValueError):  # the caller that removes the file reports the error
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def caught(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what a loop caught, but for connections that fail in the very turn in which their caller gives up.
+    """Log exceptions that the event loop caught, except for connections that fail just when their caller gives up.
 
-    The loop keeps their errors in a future of its own, which nobody can look at any more.
+    The event loop holds these errors in a future of its own, which no code can retrieve any more.
     """
     future = context.get("future")
     unseen = future is not None and not isinstance(future, asyncio.Task)

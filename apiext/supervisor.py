@@ -1,6 +1,6 @@
-"""``apiext serve --workers N``: one process that starts N servers on one port and watches over them (decisions/0024).
+"""``apiext serve --workers N``: a process that starts N servers on one port and restarts them (decisions/0024).
 
-It has the port and the ready file, and never sees a request.
+It holds the port and writes the ready file, and never gets a request.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ EXITS: launch.Exits = (
     (ConfigError, cli.EXIT_USAGE),
     (OSError, cli.EXIT_FAILURE),
 )
-_LOOK_EVERY = 0.005  # seconds between looks whether a worker that hung up has ended
+_POLL_EVERY = 0.005  # seconds between polls whether a worker that closed its channel has ended
 
 
 def run(config: Config, warn: cli.Warn) -> int:
@@ -62,9 +62,9 @@ class Supervisor:
         self._slots: list[Slot] = []
         self._progress = WorkerProgress.make(config.workers)
         self._served = False  # whether a worker has served
-        self._serving = False  # whether all do
-        self._code = 0  # of a worker that could not start
-        self._late = 0  # of one that a signal kept from serving
+        self._serving = False  # whether all workers serve
+        self._code = 0  # exit code of a worker that could not start
+        self._late = 0  # exit code of a worker that a signal ended before it served
 
     async def serve(self) -> int:
         """Start everything, wait for a signal, stop everything; return the exit code.
@@ -87,7 +87,7 @@ class Supervisor:
         raise launch.StoppedError
 
     async def _work(self, port: int) -> None:
-        """Have workers from their start to their end."""
+        """Run the workers from start to end."""
         config, progress = self._config, self._progress
         for number in range(1, config.workers + 1):
             worker = Worker(number, config.workers, progress.descriptor)
@@ -102,7 +102,7 @@ class Supervisor:
                 await self._finish(keepers)
 
     async def _port(self, stack: contextlib.AsyncExitStack) -> int:
-        """Reserve the port; the workers of a supervisor that was killed may take a moment to be gone."""
+        """Reserve the port; retry for a moment, since workers of a killed supervisor end a little later."""
         loop = asyncio.get_running_loop()
         until = loop.time() + limits.WORKER_LEAVE
         while True:
@@ -114,9 +114,9 @@ class Supervisor:
             await asyncio.sleep(limits.WORKER_LEAVE / 100)
 
     async def _start(self) -> None:
-        """Let the first worker begin, then the others, and tell once all serve; return at once when it all ends."""
+        """Start the first worker, then the others; announce once all serve. Return at once if the server ends."""
         first, *others = self._slots
-        first.turn.set()  # it makes what is made once: certificates, tokens, namespaces, default roles
+        first.turn.set()  # it makes certificates, tokens, namespaces and default roles
         facts = await first.ready
         self._served |= bool(facts)
         for slot in others:
@@ -131,7 +131,7 @@ class Supervisor:
         launch.announce(self._config, launch.Ready(url, kubeconfig))
 
     async def _finish(self, keepers: Sequence["asyncio.Task[None]"]) -> None:
-        """Have all workers end in order, those that do not within their time at once."""
+        """End all workers in order, and kill those that take too long."""
         launch.retract(self._config)
         for slot in self._slots:
             slot.end(signal.SIGTERM)
@@ -142,7 +142,7 @@ class Supervisor:
             slot.end(signal.SIGKILL)
 
     def _on_signal(self) -> None:
-        if self._stop.is_set():  # the second one means now: workers end by their parent's death
+        if self._stop.is_set():  # the second signal: workers are killed with their parent
             os._exit(cli.EXIT_FAILURE)
         self._end()
 
@@ -152,9 +152,9 @@ class Supervisor:
             slot.release()
 
     def _ended(self, code: int) -> None:
-        """Take note of a worker's end: before all serve it is the end of all, for the reason that it gave.
+        """Handle the end of a worker: before all serve, all workers end, with its exit code.
 
-        After a signal a worker ends with 0 if it has served, and the others just had no time to begin.
+        After a signal a worker ends with 0 if it has served; the others had no time to start.
         """
         if self._serving:
             return
@@ -167,7 +167,7 @@ class Supervisor:
 
 
 class Slot:
-    """The place of one worker: who fills it is replaced when it dies. ``ready`` is what the first one told."""
+    """A worker and its replacements. ``ready`` holds URL and kubeconfig of the first one."""
 
     def __init__(
         self, config: Config, progress: WorkerProgress, stop: asyncio.Event, ended: Callable[[int], None]
@@ -201,7 +201,7 @@ class Slot:
             pause = min(2 * pause, limits.WORKER_LAST_PAUSE)
 
     def release(self) -> None:
-        """Let go who waits for a turn or for a worker."""
+        """Release the waiting worker and callers."""
         self.turn.set()
         if not self.ready.done():
             self.ready.set_result([])
@@ -212,7 +212,7 @@ class Slot:
             self._process.send_signal(how)
 
     async def _run(self) -> int:
-        """Run one worker to its end; return its exit code. Its channel is closed when it is gone."""
+        """Run one worker to its end; return its exit code. Its channel closes when it ends."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -236,13 +236,13 @@ class Slot:
             watch.cancel()
         writer.close()
         while (code := process.poll()) is None:  # noqa: ASYNC110 - it takes moments
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(_POLL_EVERY)
         return code
 
     async def _watch(self, process: "subprocess.Popen[bytes]") -> None:
-        """Kill the worker when it stands still: its connections would wait for ever, and new ones be sent to it.
+        """Kill the worker if it hangs: its connections would wait without end, and it would get new ones.
 
-        Looks are counted, not seconds, so that a supervisor that stood still itself blames nobody.
+        Missed heartbeats are counted, not seconds, so that a supervisor that was stopped itself kills no worker.
         """
         before, missed = 0, 0
         while missed < limits.WORKER_BEATS_MISSED:
@@ -254,15 +254,15 @@ class Slot:
         process.kill()
 
     def _spawn(self, channel: socket.socket) -> "subprocess.Popen[bytes]":
-        told = f"{self._number} of {self._of}"  # for who reads a list of processes
+        told = f"{self._number} of {self._of}"  # for readers of a process list
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        environment.pop("NOTIFY_SOCKET", None)  # it is the supervisor who tells
+        environment.pop("NOTIFY_SOCKET", None)  # the supervisor notifies systemd
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "apiext.worker", told, str(os.getpid())],
             stdin=channel.fileno(),
             pass_fds=[self._progress.descriptor],
             env=environment,
-            start_new_session=True,  # Ctrl-C is for the supervisor: it asks them once
+            start_new_session=True,  # Ctrl-C is for the supervisor, which ends the workers
         )
 
 
@@ -287,11 +287,11 @@ def share(config: Config, port: int, worker: Worker) -> Config:
 
 @contextlib.contextmanager
 def reserved(listening: Listening) -> Iterator[int]:
-    """Hold the address for the workers, which listen there with SO_REUSEPORT; yield the port. Raises as ``refused``.
+    """Reserve the address for the workers, which listen with SO_REUSEPORT; yield the port. Raises as ``refused``.
 
-    Sockets that are bound and do not listen keep out any program that wants the address alone, and any port when 0 is
-    asked for. Two supervisors of one user would not notice each other before their workers listen, hence a name that
-    only one of them can have.
+    Bound sockets that do not listen keep other programs from the address, and find a free port for port 0. Two
+    supervisors of one user would not notice each other before their workers listen. So each binds a name, too, which
+    one process can have only.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -304,9 +304,9 @@ def reserved(listening: Listening) -> Iterator[int]:
 
 
 def _take_name(stack: contextlib.ExitStack, name: str) -> None:
-    """Hold a name that one process of this user can have; raises OSError when another one has it.
+    """Bind a name that one process of this user can have; raise OSError if another process has it.
 
-    Any user can take such a name. The holder is asked for its user, and another name is taken beside a foreign one.
+    Any user can bind such a name. If a process of another user holds it, the next name is tried.
     """
     for number in range(limits.WORKER_NAMES):
         held = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -321,7 +321,7 @@ def _take_name(stack: contextlib.ExitStack, name: str) -> None:
 
 
 def _holder(name: str) -> int | None:
-    """Return the user whose process listens at a name; None when there is none, as none of ours only binds it."""
+    """Return the user of the process that listens at a name; None if no process does."""
     with socket.socket(socket.AF_UNIX) as asking:
         asking.setblocking(False)
         try:

@@ -1,4 +1,4 @@
-"""Counts of what happens: adds to slots made once, and their Prometheus text at a scrape (MTR rows)."""
+"""Metrics: counters, gauges and histograms, and their Prometheus text (MTR-001)."""
 
 import os
 import resource
@@ -10,12 +10,12 @@ from typing import Any
 Labels = tuple[str, ...]
 
 Gone = Callable[[str, str], bool]
-"""Tells of a group and a resource whether what was counted of them may be forgotten."""
+"""Reports whether the metrics of a group and resource may be dropped."""
 
 Lasting = Callable[[], Callable[[Labels], bool]]
-"""Returns what tells of label sets, as things are now, whether what they name is there."""
+"""Returns a function that reports whether the object that a label set names exists now."""
 
-STRETCH = 1_000  # label sets looked at between two turns of the loop
+STRETCH = 1_000  # label sets checked between two yields to the event loop
 
 REQUEST_SECONDS = (
     0.005,
@@ -84,15 +84,15 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """How many values were counted."""
+        """The number of observed values."""
         return sum(self.buckets)
 
 
 class _Forgetful:
-    """Numbers by their label sets; those go that name what is gone.
+    """Values by label set; label sets of deleted resources are dropped.
 
-    ``lasting``, where there is one, tells what is there in place of groups and resources: two looks in a row must miss
-    it, as somebody may not have read the numbers yet.
+    ``lasting`` checks label sets that name no group and resource. A value is dropped after the second check in a row
+    that misses its object, so that a scraper can read the last value.
     """
 
     labels: Labels
@@ -103,7 +103,7 @@ class _Forgetful:
         self._missed: set[Labels] = set()
 
     def forget(self, gone: Gone) -> Iterator[None]:
-        """Drop the numbers of what is gone; yields now and then."""
+        """Drop the values of deleted resources; yields so that the caller can yield to the event loop."""
         return _forget(self._slots, self.labels, gone) if self.lasting is None else self._look(self.lasting())
 
     def _look(self, is_there: Callable[[Labels], bool]) -> Iterator[None]:
@@ -133,7 +133,7 @@ class Family(_Forgetful):
         return found
 
     def clear(self) -> None:
-        """Forget all label sets (gauges that are computed anew at each scrape)."""
+        """Drop all label sets (of gauges that are computed at each scrape)."""
         self._slots.clear()
 
     def lines(self) -> Iterable[str]:
@@ -163,7 +163,7 @@ class HistogramFamily(_Forgetful):
         return found
 
     def share(self, distribution: Distribution, *values: str) -> None:
-        """Show the numbers of another family under these label values, in fewer buckets."""
+        """Show a distribution of another family under these label values, in fewer buckets."""
         self._slots[values] = distribution
 
     def observe(self, value: float, *labels: str) -> None:
@@ -188,7 +188,7 @@ class HistogramFamily(_Forgetful):
 
 
 def _forget(slots: dict[Labels, Any], names: Sequence[str], gone: Gone) -> Iterator[None]:
-    """Drop the label sets that name a resource that is gone, by group and resource or by its definition's name."""
+    """Drop label sets of deleted resources, named by group and resource or by their definition."""
     definition = next((names.index(name) for name in ("crd", "crd_name") if name in names), None)
     if "resource" in names and "group" not in names:
         definition = names.index("resource")
@@ -227,9 +227,9 @@ _RESOURCE = ("group", "version", "resource", "subresource")
 
 
 class Telemetry:
-    """The families of the server under upstream's names; one value per server, handed to whoever counts.
+    """The metric families of a server under upstream's names.
 
-    ``on_scrape`` callbacks fill the gauges that are read from elsewhere (objects in the cache, the catalog's size).
+    ``on_scrape`` callbacks set gauges at a scrape, such as the number of cached objects.
     """
 
     def __init__(self) -> None:
@@ -359,7 +359,7 @@ class Telemetry:
         ]
 
     def forget(self, gone: Gone) -> Iterator[None]:
-        """Drop what was counted of resources that are gone; yields now and then, so that others get their turn."""
+        """Drop the metrics of deleted resources; yields so that the caller can yield to the event loop."""
         for family in self.families():
             yield from family.forget(gone)
 
@@ -368,7 +368,7 @@ class Telemetry:
         return "\n".join(self.lines()) + "\n"
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of that text; what is counted meanwhile may be in it or not."""
+        """Yield the lines of that text; values observed meanwhile may be included."""
         for fill in self.on_scrape:
             fill(self)
         for family in self.families():

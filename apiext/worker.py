@@ -1,6 +1,6 @@
-"""One of several processes behind one port: ``python -m apiext.worker``, started by the supervisor and by nobody else.
+"""One of several processes behind one port: ``python -m apiext.worker``, which only the supervisor starts.
 
-Standard input is a socket to the supervisor: the configuration comes in, and one line goes out once this one serves.
+Standard input is a socket to the supervisor: it sends the configuration, and gets one line once this worker serves.
 """
 
 import ctypes
@@ -20,13 +20,13 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> int:
-    """Serve until the supervisor says or dies; return the exit code. ``arguments``: the supervisor's pid comes last."""
+    """Serve until the supervisor ends it or dies; return the exit code. The last argument is the supervisor's pid."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != int(arguments[-1]):  # it died before that
         return cli.EXIT_FAILURE
     gc.disable()  # as in __main__
     logs.open_log()
-    from apiext import app  # what takes longest comes before the configuration, which may have to wait
+    from apiext import app  # the slow import comes before the configuration, which may have to wait
 
     with open(CHANNEL, "rb", closefd=False) as channel:
         told = channel.read()
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _say_nothing(text: str) -> None:
-    """Leave a warning to the first worker, which has the same."""
+    """Drop a warning: the first worker logs the same."""
 
 
 def _tell(config: Config, ready: Ready) -> None:

@@ -1,6 +1,6 @@
 """The access log: a line of the log for each request, from --v=2 on.
 
-Lines of one turn of the loop are written together, by a thread: a terminal that stands still holds nobody up.
+A thread writes the lines of one loop iteration together, so that a blocked terminal blocks no request.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ LOGGER = __name__
 
 
 class AccessLog:
-    """Lines on their way to a file descriptor; what it does not take in time is left out, and their number told."""
+    """Writes lines to a file descriptor; lines over limits.ACCESS_HELD are dropped and counted."""
 
     def __init__(self, descriptor: int, form: "logs.JsonLines | logs.TextLines") -> None:
         self._descriptor = descriptor
@@ -31,7 +31,7 @@ class AccessLog:
         self._writing: asyncio.Future[None] | None = None
 
     def put(self, line: dict[str, Any], started: float) -> None:
-        """Take the line of a request that began at ``started`` (loop time) and is over now."""
+        """Queue the line of a request that began at ``started`` (loop time) and ends now."""
         took = round((time.monotonic() - started) * 1000, 3)  # the loop's time, but of this moment
         text = self._text("info", f"{line.get('method')} {line.get('uri')}", {**line, "milliseconds": took})
         if self._held and self._held + len(text) > limits.ACCESS_HELD:
@@ -43,7 +43,7 @@ class AccessLog:
             self._turn = asyncio.get_running_loop().call_soon(self._next)
 
     async def stop(self) -> None:
-        """Write what is left, as far as that is possible within ACCESS_FLUSH."""
+        """Write the queued lines, for ACCESS_FLUSH seconds at most."""
         if self._turn is not None:
             self._turn.cancel()
             self._next()
@@ -78,7 +78,7 @@ class AccessLog:
 
 
 def logging_to(log: AccessLog) -> Callable[[Gate, Handler, Exchange], Awaitable[Answer]]:
-    """Return the filter that writes a line when a request is answered; for a watch, when it ends."""
+    """Return the filter that logs a request when it is answered, a watch when it ends."""
 
     async def access(_: Gate, handler: Handler, exchange: Exchange) -> Answer:
         try:
@@ -89,7 +89,7 @@ def logging_to(log: AccessLog) -> Callable[[Gate, Handler, Exchange], Awaitable[
         line, started = _line(exchange, reply.code), exchange.started
         if isinstance(reply, Reply):
             log.put(line | {"bytes": reply.size}, started)
-        else:  # nothing else of the exchange is kept until then
+        else:  # the exchange is released before
             reply.stream.done.add_done_callback(lambda _: log.put(line, started))
         return reply
 
@@ -97,7 +97,7 @@ def logging_to(log: AccessLog) -> Callable[[Gate, Handler, Exchange], Awaitable[
 
 
 def _line(exchange: Exchange, code: int | None) -> dict[str, Any]:
-    """Return what is known of a request when it is answered; no code when nobody was there to be answered."""
+    """Return the fields of a line; ``code`` is None if the client disconnected before the answer."""
     target, address = exchange.connection.origin()
     return {
         "event": "request",

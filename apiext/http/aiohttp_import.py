@@ -1,8 +1,8 @@
-"""aiohttp's server without its client and its framework, which cost a fifth of each start.
+"""Import aiohttp's server without its client and its framework, which take a fifth of the start.
 
-The client reads all CA certificates of the machine, the framework all MIME types. Importing any part of a package runs
-the package first, and aiohttp's imports its client. Here the package and ``aiohttp.web`` stand in ``sys.modules``
-without having run; they run when a name is asked for that is not of the server.
+The client reads all CA certificates of the machine, the framework all MIME types. To import any module of
+a package, Python first runs the package, and that of aiohttp imports its client. So this module puts the package and
+``aiohttp.web`` into ``sys.modules`` before they have run. They run when code uses a name that the server does not use.
 """
 
 import re
@@ -21,7 +21,7 @@ _VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
 
 
 class _Package(ModuleType):
-    """The package before it ran: it has nothing but its version, which its parts ask for, and those that came."""
+    """The package before it has run: it has its version, which its modules use, and the modules imported so far."""
 
     def __getattr__(self, name: str) -> Any:
         spec = self.__spec__
@@ -32,7 +32,7 @@ class _Package(ModuleType):
 
 
 class _Web(ModuleType):
-    """``aiohttp.web`` before it ran: it has the names of the server."""
+    """``aiohttp.web`` before it has run: it has the names of the server."""
 
     def __getattr__(self, name: str) -> Any:
         if name in _SERVER:
@@ -51,7 +51,7 @@ def _run(module: ModuleType) -> None:
 
 
 def prepare() -> None:
-    """Put the package in its place, unless it was imported before or looks unlike what is known of it."""
+    """Put the package into ``sys.modules``, unless it is imported already or has no version line."""
     spec = find_spec(_NAME) if _NAME not in sys.modules else None
     source = Path(spec.origin).read_text(encoding="utf-8") if spec is not None and spec.origin else ""
     version = _VERSION.search(source)

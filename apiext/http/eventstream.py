@@ -1,4 +1,4 @@
-"""Watches as server-sent events, for browsers and curl: one event per ``data:`` line, resumed by Last-Event-ID."""
+"""Watches as server-sent events, for browsers and curl: an event in each ``data:`` line, resumed by Last-Event-ID."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ MEDIA_TYPE = "text/event-stream"
 
 
 def is_wanted(accept: str) -> bool:
-    """Tell whether a client likes server-sent events best; a wildcard never means them."""
+    """Report whether the first choice of a client is server-sent events; a wildcard never means them."""
     if MEDIA_TYPE not in accept:
         return False
     clauses = parse_accept(accept)
@@ -19,15 +19,15 @@ def is_wanted(accept: str) -> bool:
 
 
 def accept(header: str) -> str:
-    """Return the Accept header that says what the ``data:`` lines are to hold (``;as=Table`` and so on)."""
+    """Return the Accept header for the content of the ``data:`` lines (``;as=Table`` and so on)."""
     return header.replace(MEDIA_TYPE, JSON)
 
 
 def query(exchange: Exchange) -> Query:
-    """Return the query of a stream that its client can resume wherever it breaks off.
+    """Return the query of a stream that a client can resume after any event.
 
-    Last-Event-ID goes before resourceVersion. Without either the stream begins with what is there, and always has
-    bookmarks: what they say is the id to go on from, so that clients who asked for none see no event.
+    Last-Event-ID overrides resourceVersion. Without both, the stream begins with the existing objects. It always has
+    bookmarks, whose revision is the id to resume from; a client that did not request them gets an id without an event.
     """
     found: dict[str, Sequence[str]] = {**exchange.query, "allowWatchBookmarks": ["true"]}
     last = exchange.headers.get("Last-Event-ID", "")
@@ -42,7 +42,7 @@ def query(exchange: Exchange) -> Query:
 
 
 def form(asked: Mapping[str, Sequence[str]]) -> Form:
-    """Return how events are written; ``asked`` is the client's own query."""
+    """Return the form of events; ``asked`` is the query of the client."""
     bookmarks = asked.get("allowWatchBookmarks", ["false"])[0] in ("true", "1")
     ends = bookmarks and asked.get("sendInitialEvents", ["false"])[0] in ("true", "1")
 
@@ -54,7 +54,7 @@ def form(asked: Mapping[str, Sequence[str]]) -> Form:
         event=_event,
         initial=_without_id,
         bookmark=bookmark,
-        error=lambda data: chunk(b"id\ndata: %b\n\n" % data),  # an empty id: the client begins anew
+        error=lambda data: chunk(b"id\ndata: %b\n\n" % data),  # an empty id: the client starts over
         content_type=MEDIA_TYPE,
     )
 
@@ -64,4 +64,4 @@ def _event(data: bytes, revision: int) -> bytes:
 
 
 def _without_id(data: bytes, revision: int) -> bytes:
-    return chunk(b"data: %b\n\n" % data)  # initial events come in the order of names: none can be resumed from
+    return chunk(b"data: %b\n\n" % data)  # initial events are sorted by name, so none is a point to resume from

@@ -1,4 +1,4 @@
-"""What verifies tokens of service accounts elsewhere: their issuer and its keys (OpenID Connect Discovery 1.0)."""
+"""Issuer and public keys of service account tokens, for other verifiers (OpenID Connect Discovery 1.0)."""
 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
@@ -18,9 +18,9 @@ _CACHED = ("Cache-Control", "public, max-age=3600")
 
 
 class Issuer(Struct, frozen=True):
-    """The issuer of tokens as others see it; ``keys_url`` is where its keys are, below our own address when empty.
+    """The published issuer of tokens; ``keys_url`` is the URL of its keys, by default one of this server.
 
-    ``scheme`` is that of our own address.
+    ``scheme`` is the scheme of this server's URL.
     """
 
     tokens: Tokens
@@ -29,7 +29,7 @@ class Issuer(Struct, frozen=True):
 
     @property
     def is_shown(self) -> bool:
-        """Whether the issuer is one that the specification knows; upstream shows nothing of others."""
+        """Whether the issuer is an https URL (OpenID Connect); upstream publishes nothing about other issuers."""
         try:
             parts = urlsplit(self.tokens.issuer)
         except ValueError:
@@ -37,7 +37,7 @@ class Issuer(Struct, frozen=True):
         return parts.scheme == "https" and not parts.query and not parts.fragment
 
     def shown(self, path: str, host: str) -> Reply | None:
-        """Return the configuration or the keys, for who asked ``host``; None for other paths, 404 below these."""
+        """Return the configuration or the keys for a request to ``host``; None for other paths, a 404 below these."""
         if not self.is_shown:
             return None
         if path.startswith((f"{CONFIGURATION}/", f"{KEYS}/")):

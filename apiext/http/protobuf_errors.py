@@ -1,4 +1,4 @@
-"""What Go's decoder says of bytes that are no message of a kind, found by a walk over them."""
+"""Error texts of Go's protobuf decoder for malformed messages, found by walking over their fields."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from apiext.http import limits
 
 UNKNOWN = "proto: wrong wire data"
-"""The text of what the walk does not find: Go may take such bytes (a text that is no UTF-8), we do not."""
+"""The text of other errors: Go may accept such bytes (a string that is not UTF-8), this server does not."""
 
 _EOF = "unexpected EOF"
 _NEGATIVE = "proto: negative length found during unmarshaling"
@@ -36,7 +36,7 @@ class _Wrong(Exception):
 
 
 def fault(descriptor: Any, raw: bytes) -> str:
-    """Return Go's text of the first fault in bytes that should be a message (upstream: generated.pb.go)."""
+    """Return Go's text of the first error in a malformed message (upstream: generated.pb.go)."""
     try:
         _Walk().message(descriptor, raw, 0)
     except _Wrong as wrong:
@@ -45,13 +45,13 @@ def fault(descriptor: Any, raw: bytes) -> str:
 
 
 class _Walk:
-    """Counts what it has seen: a fault behind too many fields is not worth finding."""
+    """A walk over a limited number of fields: an error behind them gets the text UNKNOWN."""
 
     def __init__(self) -> None:
         self._left = limits.WALKED_FIELDS
 
     def message(self, descriptor: Any, raw: bytes, depth: int) -> None:
-        """Raise the first fault of a message."""
+        """Raise the first error of a message."""
         at = 0
         while at < len(raw):
             self._left -= 1
@@ -71,7 +71,7 @@ class _Walk:
                 raise _Wrong(_EOF)
 
     def _field(self, field: Any, wire: int, place: tuple[bytes, int], depth: int) -> int:
-        """Return where a known field ends, which may be behind the end."""
+        """Return the end of a known field, which may exceed the message."""
         raw, at = place
         if wire != _WIRE.get(field.type, 0):
             raise _Wrong(f"proto: wrong wireType = {wire} for field {_go_name(field.name)}")
@@ -93,7 +93,7 @@ def _go_name(name: str) -> str:
 
 
 def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    """Return an unsigned number of 64 bits and where it ends."""
+    """Return an unsigned number of 64 bits and the offset of its end."""
     number = 0
     for shift in range(0, 64, 7):
         if at >= len(raw):
@@ -113,7 +113,7 @@ def _positive(length: int) -> int:
 
 
 def _skip(raw: bytes, at: int) -> int:
-    """Return where an unknown field ends, which may be behind the end; groups may nest."""
+    """Return the end of an unknown field, which may exceed the message; groups may nest."""
     depth = 0
     while at < len(raw):
         tag, at = _varint(raw, at)

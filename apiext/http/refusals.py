@@ -1,4 +1,4 @@
-"""From what was raised to an answer: the one place where that happens."""
+"""Turn exceptions into answers: the only place where that happens."""
 
 import logging
 
@@ -21,7 +21,7 @@ PANIC = "This request caused apiserver to panic. Look in the logs for details."
 
 
 def known(error: Exception) -> StatusError | None:
-    """Return the error that a client is told, None for a bug."""
+    """Return the StatusError of an expected exception, None for a bug."""
     if isinstance(error, StatusError):
         return error
     if isinstance(error, StoreError):
@@ -34,9 +34,9 @@ def known(error: Exception) -> StatusError | None:
 
 
 def refusal(exchange: Exchange, error: Exception) -> Reply:
-    """Turn what was raised into an answer."""
+    """Turn an exception into an answer."""
     found = known(error)
-    if isinstance(error, WrongVersion):  # upstream's text does not say which one it is
+    if isinstance(error, WrongVersion):  # upstream's text does not name the object
         log.warning("request %s: %s %s: %s", exchange.audit_id, exchange.method, exchange.path, error.named)
     if found is None:  # a bug must not take the connection down
         log.error("request %s failed: %s %s", exchange.audit_id, exchange.method, exchange.path, exc_info=error)
@@ -45,7 +45,7 @@ def refusal(exchange: Exchange, error: Exception) -> Reply:
 
 
 def unreadable(error: WrongVersion | NeedsConversion) -> str:
-    """Return the message of the 500 for an object that cannot be shown in the version asked for (VER-008, VER-011)."""
+    """Return the message of the 500 for an object without the requested version (VER-008, VER-011)."""
     if isinstance(error, WrongVersion):
         return str(error)
     kind, version = error.document.get("kind"), error.document.get("apiVersion")
@@ -57,7 +57,7 @@ class HeadTooLong(Exception):
 
 
 def unparsed(code: int, error: BaseException | None) -> StatusError:
-    """Return what a client is told of a request that no handler saw: a head that is none, or a connection's bug."""
+    """Return the StatusError of a request without a handler: its head is malformed, or the connection has a bug."""
     if isinstance(error, LineTooLong):
         return StatusError(431, "BadRequest", f"a line of the request head is longer than {meta_limits.MAX_LINE} bytes")
     if isinstance(error, HeadTooLong):

@@ -1,4 +1,4 @@
-"""The audit of a server: its policy, its backends, and what is counted."""
+"""The audit log of a server: its policy, backends and metrics."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from apiext.config import AuditConfig, ConfigError
 from apiext.meta.requestinfo import RequestInfo
 
 if TYPE_CHECKING:
-    from apiext.audit.files import LogFile, Turn
+    from apiext.audit.files import LogFile, ProcessLock
     from apiext.webhooks.client import Client
     from apiext.webhooks.remote import Remote
 
@@ -24,17 +24,17 @@ class Backend(Protocol):
     strict: bool
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Begin."""
+        """Start the backend's tasks."""
 
     def put(self, event: Event) -> asyncio.Future[bool] | None:
         """Accept an event; return a future of its success if an answer must wait for it."""
 
     async def stop(self) -> None:
-        """Tell what is left."""
+        """Send the remaining events."""
 
 
 class Auditor:
-    """Judges requests by the policy and hands events to every backend."""
+    """Finds the audit level of requests by the policy, and sends events to all backends."""
 
     def __init__(self, rules: Policy, backends: Sequence[Backend], counters: Counters, client: "Client") -> None:
         self.counters = counters
@@ -47,26 +47,26 @@ class Auditor:
         for backend in self._backends:
             backend.start(group)
 
-    def judge(self, info: RequestInfo, namespace: str, user: str | None, groups: Sequence[str]) -> Verdict:
+    def verdict(self, info: RequestInfo, namespace: str, user: str | None, groups: Sequence[str]) -> Verdict:
         """Return the audit level and stages of a request, and count it."""
-        found = self._policy.judge(info, namespace, user, groups)
+        found = self._policy.verdict(info, namespace, user, groups)
         self.counters.of_level[found.level].value += 1
         return found
 
-    async def tell(self, event: Event) -> bool:
+    async def record(self, event: Event) -> bool:
         """Send an event to all backends; return False if it is required and failed."""
         good = True
         for strict, waiting in self._put(event):
-            told = await waiting
-            good = good and (told or not strict)
+            stored = await waiting
+            good = good and (stored or not strict)
         return good
 
-    def tell_later(self, event: Event) -> None:
+    def record_later(self, event: Event) -> None:
         """Send an event without waiting."""
         self._put(event)
 
     async def stop(self) -> None:
-        """Tell what is left."""
+        """Send the remaining events, and close the backends."""
         for backend in self._backends:
             await backend.stop()
         await self._client.close()
@@ -74,7 +74,7 @@ class Auditor:
     def _put(self, event: Event) -> list[tuple[bool, asyncio.Future[bool]]]:
         if event.stage in event.verdict.omitted:
             return []
-        self.counters.told.value += 1
+        self.counters.sent.value += 1
         found = []
         for backend in self._backends:
             waiting = backend.put(event)
@@ -89,7 +89,7 @@ def build(config: AuditConfig, client: "Client", warn: policy.Warn) -> Auditor |
         if config.log_path or config.webhook_file:
             warn("nothing is audited without --audit-policy-file")
         return None
-    from apiext.audit.files import Output, Turn
+    from apiext.audit.files import Output, ProcessLock
     from apiext.audit.log import Log
     from apiext.audit.webhook import Webhook
 
@@ -97,9 +97,9 @@ def build(config: AuditConfig, client: "Client", warn: policy.Warn) -> Auditor |
     counters = Counters()
     backends: list[Backend] = []
     if config.log_path:
-        turn = Turn(Path(config.shared_lock)) if config.shared_lock else None
-        place = Output(turn) if config.log_path == "-" else _file(config, turn)
-        backends.append(Log(place, config.log_format, config.log, counters))
+        lock = ProcessLock(Path(config.shared_lock)) if config.shared_lock else None
+        destination = Output(lock) if config.log_path == "-" else _file(config, lock)
+        backends.append(Log(destination, config.log_format, config.log, counters))
     if config.webhook_file:
         backends.append(Webhook(_remote(config.webhook_file), client, config, counters))
     if not backends:
@@ -120,13 +120,13 @@ def _policy(path: str, warn: policy.Warn) -> Policy:
     return rules
 
 
-def _file(config: AuditConfig, turn: "Turn | None") -> "LogFile":
+def _file(config: AuditConfig, lock: "ProcessLock | None") -> "LogFile":
     from apiext.audit.files import MEGABYTE, LogFile, Rotation
-    from apiext.audit.threads import Aside
+    from apiext.audit.threads import Background
 
     rotation = Rotation(config.max_megabytes * MEGABYTE, config.max_backups, config.max_age, config.compress)
     try:
-        return LogFile(Path(config.log_path), rotation, aside=Aside(), turn=turn)
+        return LogFile(Path(config.log_path), rotation, background=Background(), lock=lock)
     except OSError as error:
         raise ConfigError(f"--audit-log-path {config.log_path}: {error.strerror or error}") from error
 

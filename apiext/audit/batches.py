@@ -1,4 +1,4 @@
-"""Batches of events: a bounded buffer, sent by number or time, at a limited rate."""
+"""Batches of events: a buffer with a limit, which is sent by number or time, at a limited rate."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ Deliver = Callable[[Sequence[Event]], Awaitable[object]]
 
 
 class Batches:
-    """A buffer and the task that empties it; ``parallel`` batches are under way at a time."""
+    """A buffer of events, and the task that sends them; at most ``parallel`` batches are sent at a time."""
 
     __slots__ = (
         "_closing",
@@ -33,7 +33,7 @@ class Batches:
         "_held",
         "_parallel",
         "_queue",
-        "_room",
+        "_slots",
         "_taken",
         "_task",
         "_throttle",
@@ -46,25 +46,25 @@ class Batches:
         self._deliver = deliver
         self._counters = counters
         self._parallel = parallel
-        self._gathers = parallel == 1 and delivery.max_batch == 1  # a file takes whatever came meanwhile
+        self._gathers = parallel == 1 and delivery.max_batch == 1  # a file gets all events that arrived meanwhile
         self._queue: deque[Event] = deque()
         self._held = 0
         self._wake = asyncio.Event()
-        self._room = asyncio.Semaphore(parallel)
+        self._slots = asyncio.Semaphore(parallel)
         self._under_way: set[asyncio.Task[None]] = set()
-        self._taken = 0  # events out of the buffer that were not sent yet; a file has its own count
+        self._taken = 0  # events that left the buffer and are not sent yet; a file counts its own
         self._throttle = Throttle(delivery.throttle_qps, delivery.throttle_burst) if delivery.throttled else None
         self._closing = False
         self._task: asyncio.Task[None] | None = None
         self._group: asyncio.TaskGroup | None = None
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Begin to empty the buffer."""
+        """Start the task that sends the events."""
         self._group = group
         self._task = group.create_task(self._run())
 
     def put(self, event: Event) -> None:
-        """Add an event; it is dropped and counted when there is no room."""
+        """Add an event; drop and count it if the buffer is full."""
         if len(self._queue) >= self._delivery.buffer_size or self._held + event.size > limits.AUDIT_BUFFER_BYTES:
             self._counters.lost(PLUGIN, 1, "audit buffer queue blocked")
             return
@@ -74,7 +74,7 @@ class Batches:
             self._wake.set()
 
     async def stop(self) -> None:
-        """Tell what is left, as far as that is possible within AUDIT_FLUSH; count the rest."""
+        """Send the remaining events within AUDIT_FLUSH seconds; count those that are lost."""
         self._closing = True
         self._wake.set()
         try:
@@ -105,11 +105,11 @@ class Batches:
                 self._taken -= len(batch)
                 await self._send(batch)
             else:
-                await self._aside(batch)
+                await self._send_in_parallel(batch)
 
-    async def _aside(self, batch: Sequence[Event]) -> None:
+    async def _send_in_parallel(self, batch: Sequence[Event]) -> None:
         assert self._group is not None
-        await self._room.acquire()
+        await self._slots.acquire()
         task = self._group.create_task(self._one(batch))
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
@@ -119,17 +119,17 @@ class Batches:
             await self._send(batch)
             self._taken -= len(batch)
         finally:
-            self._room.release()
+            self._slots.release()
 
     async def _send(self, batch: Sequence[Event]) -> None:
         try:
             await self._deliver(batch)
-        except Exception as error:  # a bug; what is audited must not end with it
+        except Exception as error:  # a bug; the audited request must not fail because of it
             log.exception("audit events could not be sent")
             self._counters.lost(PLUGIN, len(batch), repr(error))
 
     async def _filled(self) -> None:
-        """Wait for an event, then for a whole batch, or until it is time for a smaller one."""
+        """Wait for an event, then for a whole batch, at most --audit-…-batch-max-wait."""
         await self._holding(1)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._delivery.max_wait):
@@ -149,7 +149,7 @@ class Batches:
 
 
 class Throttle:
-    """At most so many a second, and so many at once after a pause."""
+    """Limit of a rate a second, with a burst after a pause (token bucket)."""
 
     __slots__ = ("_burst", "_qps", "_tokens", "_when")
 
@@ -160,7 +160,7 @@ class Throttle:
         self._when = -1.0
 
     async def wait(self) -> None:
-        """Return when it is time for the next."""
+        """Return when the next batch may be sent."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         self._tokens = (

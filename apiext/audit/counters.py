@@ -1,4 +1,4 @@
-"""Metrics of the audit: events, levels and errors (upstream: audit/metrics.go)."""
+"""Metrics of the audit log: events, levels and errors (upstream: audit/metrics.go)."""
 
 import logging
 import time
@@ -7,13 +7,13 @@ from apiext.audit.policy import LEVELS
 from apiext.telemetry import Family
 
 # Seconds between log lines about dropped audit events.
-AUDIT_COMPLAIN_EVERY = 5.0
+AUDIT_LOG_EVERY = 5.0
 
 log = logging.getLogger(__name__)
 
 
 class Counters:
-    """The families, and the lines in the server's log about what was lost."""
+    """Metric families of the audit log; lost events are also logged."""
 
     def __init__(self) -> None:
         self.events = Family(
@@ -38,23 +38,23 @@ class Counters:
             "Counter of apiserver requests rejected due to an error in audit logging backend.",
         )
         self.of_level = [self.levels.slot(name) for name in LEVELS]
-        self.told = self.events.slot()
+        self.sent = self.events.slot()
         self.refused = self.rejected.slot()
-        self._complained: dict[str, tuple[float, int]] = {}
+        self._logged: dict[str, tuple[float, int]] = {}
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """Everything that a scrape shows."""
+        """All metric families."""
         return (self.events, self.errors, self.levels, self.rejected)
 
     def lost(self, plugin: str, count: int, why: object) -> None:
-        """Count lost events, and log a line for some of them."""
+        """Count lost events; log a line every AUDIT_LOG_EVERY seconds."""
         self.errors.slot(plugin).value += count
-        last, silent = self._complained.get(plugin, (0.0, 0))
+        last, silent = self._logged.get(plugin, (0.0, 0))
         now = time.monotonic()
-        if last and now - last < AUDIT_COMPLAIN_EVERY:
-            self._complained[plugin] = (last, silent + count)
+        if last and now - last < AUDIT_LOG_EVERY:
+            self._logged[plugin] = (last, silent + count)
             return
-        self._complained[plugin] = (now, 0)
+        self._logged[plugin] = (now, 0)
         more = f" ({silent} since the last line)" if silent else ""
         log.error("audit plugin %s lost %d events%s: %s", plugin, count, more, why)

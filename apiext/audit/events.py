@@ -1,4 +1,4 @@
-"""Events: the growing trail of a request, and its lines as kube-apiserver writes them (AUD-001, AUD-002)."""
+"""Audit events: the attributes of a request collected so far, and its JSON as of kube-apiserver (AUD-001, AUD-002)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -27,14 +27,14 @@ _META = ("namespace", "name", "uid", "resourceVersion")
 _REFERENCE = ("resource", "namespace", "name", "uid", "apiGroup", "apiVersion", "resourceVersion", "subresource")
 _ESCAPES = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"), (b"\xe2\x80\xa8", b"\\u2028"),
             (b"\xe2\x80\xa9", b"\\u2029"))  # fmt: skip
-"""Further characters that Go's JSON escapes: in JSON they occur in strings only."""
+"""Characters that Go's JSON encoder escapes, too: in JSON they occur in strings only."""
 
 Read = Callable[[], bytes]
-"""Makes the JSON of an object, off the loop; what cannot be read is empty."""
+"""Returns the JSON of an object; called in a thread. Empty for an object that cannot be encoded."""
 
 
 class Annotations(dict[str, str]):
-    """Annotations of an event: the first value stays, and patches are included from level Request on."""
+    """Annotations of an event: a first value is not overwritten; patches are included from level Request on."""
 
     __slots__ = ("_level",)
 
@@ -43,7 +43,7 @@ class Annotations(dict[str, str]):
         self._level = level
 
     def __setitem__(self, name: str, value: str) -> None:
-        """Keep the first value."""
+        """Set a value, unless there is one."""
         if name not in self and (self._level >= REQUEST or not name.startswith(_PATCH)):
             super().__setitem__(name, value)
 
@@ -68,8 +68,8 @@ class User(Protocol):
         """Extra attributes of the user, by name."""
 
 
-class Told(Struct, frozen=True):
-    """User and target of a request, as known before its answer."""
+class RequestAttributes(Struct, frozen=True):
+    """User and target of a request, known before its answer."""
 
     audit_id: str
     uri: str
@@ -81,11 +81,11 @@ class Told(Struct, frozen=True):
 
 
 class Event(Struct):
-    """One event, complete; its line is made when it is written, off the loop."""
+    """One complete event; a thread encodes it when it writes it."""
 
     verdict: Verdict
     stage: str
-    told: Told
+    attributes: RequestAttributes
     at: float
     impersonated: Mapping[str, Any] | None
     constraint: str
@@ -102,40 +102,40 @@ class Event(Struct):
         if not self._line:
             try:
                 self._line = escaped(dumped(self._document()))
-            except (TypeError, ValueError):  # an object that cannot be written does not lose its event
+            except (TypeError, ValueError):  # an object that cannot be encoded must not lose its event
                 bare = replace(self, request=None, response=None)
                 self._line = escaped(dumped(bare._document()))
         return self._line
 
     def item(self) -> bytes:
-        """Return the event as a list has it: what the list says of kind and version is not repeated."""
+        """Return the event as an item of a list, without kind and apiVersion, which the list has."""
         return b"{" + self.line()[len(_KIND) :]
 
     def truncated(self) -> "Event":
-        """Return the event without objects, marked as such."""
-        told = {**self.annotations, TRUNCATED: "true"}
-        return replace(self, request=None, response=None, annotations=told, _line=b"")
+        """Return the event without its objects, annotated as truncated."""
+        annotations = {**self.annotations, TRUNCATED: "true"}
+        return replace(self, request=None, response=None, annotations=annotations, _line=b"")
 
     def _document(self) -> dict[str, Any]:
-        told = self.told
+        request = self.attributes
         found: dict[str, Any] = {
             "kind": "Event",
             "apiVersion": API_VERSION,
             "level": LEVELS[self.verdict.level],
-            "auditID": told.audit_id,
+            "auditID": request.audit_id,
             "stage": self.stage,
-            "requestURI": told.uri,
-            "verb": told.verb,
-            "user": told.user,
+            "requestURI": request.uri,
+            "verb": request.verb,
+            "user": request.user,
         }
         if self.impersonated is not None:
             found["impersonatedUser"] = self.impersonated
         if self.constraint:
             found["authenticationMetadata"] = {"impersonationConstraint": self.constraint}
-        if told.sources:
-            found["sourceIPs"] = told.sources
-        if told.agent:
-            found["userAgent"] = told.agent
+        if request.sources:
+            found["sourceIPs"] = request.sources
+        if request.agent:
+            found["userAgent"] = request.agent
         if self.reference:
             found["objectRef"] = {name: self.reference[name] for name in _REFERENCE if self.reference.get(name)}
         if self.status is not None:
@@ -144,7 +144,7 @@ class Event(Struct):
             raw = read() if read is not None else b""
             if raw:
                 found[name] = orjson.Fragment(raw)
-        found["requestReceivedTimestamp"] = micro_time(told.received)
+        found["requestReceivedTimestamp"] = micro_time(request.received)
         found["stageTimestamp"] = micro_time(self.at)
         if self.annotations:
             found["annotations"] = dict(sorted(self.annotations.items()))
@@ -152,25 +152,25 @@ class Event(Struct):
 
     def legacy(self) -> bytes:
         """Return the event as one line of text (--audit-log-format=legacy)."""
-        told, acting = self.told, self.impersonated
+        request, acting = self.attributes, self.impersonated
         shown = {
-            "id": told.audit_id,
+            "id": request.audit_id,
             "stage": self.stage,
-            "ip": told.sources[0] if told.sources else "<unknown>",
-            "method": told.verb,
-            "user": told.user.get("username") or "<none>",
+            "ip": request.sources[0] if request.sources else "<unknown>",
+            "method": request.verb,
+            "user": request.user.get("username") or "<none>",
         }
-        groups = told.user.get("groups") if told.user.get("username") else None
+        groups = request.user.get("groups") if request.user.get("username") else None
         parts = [f"{name}={go_quote(value)}" for name, value in shown.items()]
         parts.append(f"groups={go_quote(_quoted(groups) or '<none>')}")
         parts.append(f"as={go_quote(acting['username'] if acting is not None else '<self>')}")
-        asked = _quoted(acting.get("groups")) if acting is not None else ""
-        parts.append(f"asgroups={go_quote(asked or '<lookup>')}")
-        parts.append(f"user-agent={go_quote(told.agent)}")
+        groups_as = _quoted(acting.get("groups")) if acting is not None else ""
+        parts.append(f"asgroups={go_quote(groups_as or '<lookup>')}")
+        parts.append(f"user-agent={go_quote(request.agent)}")
         parts.append(f"namespace={go_quote(self.reference.get('namespace') or '<none>')}")
-        parts.append(f"uri={go_quote(told.uri)}")
+        parts.append(f"uri={go_quote(request.uri)}")
         code = self.status.get("code") if self.status is not None else "<deferred>"
-        return f'{micro_time(told.received)} AUDIT: {" ".join(parts)} response="{code}"'.encode()
+        return f'{micro_time(request.received)} AUDIT: {" ".join(parts)} response="{code}"'.encode()
 
 
 def _quoted(names: Sequence[str] | None) -> str:
@@ -178,7 +178,7 @@ def _quoted(names: Sequence[str] | None) -> str:
 
 
 def dumped(document: Any) -> bytes:
-    """Return the JSON of a request's attributes, whose headers and path may hold bytes that are not UTF-8."""
+    """Return JSON, also of strings with bytes that are not UTF-8 (headers and paths may have them)."""
     try:
         return orjson.dumps(document)
     except TypeError:
@@ -194,7 +194,7 @@ def _legible(value: Any) -> Any:
 
 
 def _length(value: Any) -> int:
-    """Return how many characters the texts of a value have."""
+    """Return the number of characters of all strings of a value."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):
@@ -203,19 +203,19 @@ def _length(value: Any) -> int:
 
 
 def escaped(raw: bytes) -> bytes:
-    """Return JSON with the characters escaped that Go's encoder escapes for HTML."""
+    """Return JSON with the escapes that Go's encoder adds for HTML."""
     for character, escape in _ESCAPES:
         raw = raw.replace(character, escape)
     return raw
 
 
 def micro_time(seconds: float) -> str:
-    """Return a time of the clock with microseconds."""
+    """Return a wall clock time with microseconds."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def user_info(user: User) -> dict[str, Any]:
-    """Return a user as events show it."""
+    """Return the user in the form of events."""
     found: dict[str, Any] = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
     if user.extra:
         found["extra"] = {name: list(values) for name, values in sorted(user.extra)}
@@ -223,24 +223,24 @@ def user_info(user: User) -> dict[str, Any]:
 
 
 class Trail:
-    """The attributes of a request in flight, for the event of each stage."""
+    """The attributes of a request in flight, from which the event of each stage is made."""
 
     __slots__ = (
+        "_attributes_size",
         "_constraint",
         "_request",
         "_size",
-        "_told_size",
         "annotations",
+        "attributes",
         "deprecated",
         "impersonated",
         "reference",
-        "told",
         "verdict",
     )
 
-    def __init__(self, verdict: Verdict, told: Told, reference: dict[str, str]) -> None:
+    def __init__(self, verdict: Verdict, attributes: RequestAttributes, reference: dict[str, str]) -> None:
         self.verdict = verdict
-        self.told = told
+        self.attributes = attributes
         self.reference = reference
         self.annotations = Annotations(verdict.level)
         self.deprecated = False  # the requested version is deprecated; upstream counts such requests at their end
@@ -248,14 +248,16 @@ class Trail:
         self._constraint = ""
         self._request: Read | None = None
         self._size = 0
-        self._told_size = _length(told.uri) + _length(told.user) + _length(told.sources) + AUDIT_EVENT_BYTES
+        self._attributes_size = (
+            _length(attributes.uri) + _length(attributes.user) + _length(attributes.sources) + AUDIT_EVENT_BYTES
+        )
 
     def constrained(self, verb: str) -> None:
-        """Note the verb that allowed the impersonation."""
+        """Record the verb that allowed the impersonation."""
         self._constraint = verb
 
     def requested(self, document: View) -> None:
-        """Take note of the object of a body: as it was decoded, before anything is done with it."""
+        """Record the decoded object of the body, before defaulting and admission."""
         metadata = document.get("metadata")
         if metadata.__class__ is dict:
             for name in _META:
@@ -268,14 +270,14 @@ class Trail:
             self._keep(encode_in_order(document))
 
     def options(self, document: View) -> None:
-        """Take note of the options of a delete; upstream: as its internal version."""
+        """Record the options of a delete; upstream: as its internal version."""
         if self.verdict.level >= REQUEST:
             own = {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/__internal"}
             kept = {name: document[name] for name in _OPTIONS if document.get(name) not in (None, [])}
             self._keep(encode_in_order(own | kept))
 
     def patched(self, raw: bytes) -> None:
-        """Note the body of a patch: JSON as the client sent it, YAML converted to JSON."""
+        """Record the body of a patch: JSON as the client sent it, YAML converted to JSON."""
         if self.verdict.level >= REQUEST:
             self._request, self._size = lambda: _as_json(raw), len(raw)
 
@@ -290,17 +292,24 @@ class Trail:
         response: Read | None = None,
         size: int = 0,
     ) -> Event:
-        """Return the event of the current stage; ``size`` is the number of bytes of the answer."""
-        told = dict(self.annotations)
+        """Return the event of a stage; ``size`` is the number of bytes of the answer."""
+        annotations = dict(self.annotations)
         if stage == RECEIVED:
-            at = self.told.received
+            at = self.attributes.received
         if stage == COMPLETE and self.deprecated:
-            told[_DEPRECATED] = "true"
-        held = size + self._size + self._told_size + _length(told) + _length(status) + _length(self.impersonated)
+            annotations[_DEPRECATED] = "true"
+        held = (
+            size
+            + self._size
+            + self._attributes_size
+            + _length(annotations)
+            + _length(status)
+            + _length(self.impersonated)
+        )
         return Event(
             self.verdict,
             stage,
-            self.told,
+            self.attributes,
             at,
             self.impersonated,
             self._constraint,
@@ -308,7 +317,7 @@ class Trail:
             status,
             self._request,
             response,
-            told,
+            annotations,
             held,
         )
 
@@ -320,7 +329,7 @@ _OPTIONS = (
 
 
 def _as_json(raw: bytes) -> bytes:
-    """Return the compact JSON of a patch that the server has decoded before."""
+    """Return the compact JSON of a patch; the server has already decoded it once."""
     try:
         return orjson.dumps(orjson.loads(raw))
     except orjson.JSONDecodeError:
@@ -363,7 +372,7 @@ def _bare(document: Any) -> Any:
 
 
 def response_status(code: int, status: View | None = None) -> dict[str, Any]:
-    """Return the status of an answer: the bounded fields of a Status, else the code."""
+    """Return the status of an event: the fields that upstream records of a Status, or only the code."""
     found: dict[str, Any] = {"metadata": {}}
     if status is not None:
         found |= {name: status[name] for name in ("status", "message", "reason") if status.get(name)}

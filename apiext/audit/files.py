@@ -1,4 +1,4 @@
-"""The file of an audit log: whole lines or nothing, rotated as lumberjack does it, old ones compressed and removed."""
+"""The audit log file: appended line by line, rotated as lumberjack does, with old files compressed and removed."""
 
 import contextlib
 import fcntl
@@ -26,7 +26,7 @@ _MODE = 0o600
 
 
 class Rotation(Struct, frozen=True):
-    """When a file is put aside, and how many of those are kept for how many days; 0 is no bound."""
+    """The size at which a file is rotated, and the number and age of backups to keep; 0 means no limit."""
 
     size: int = 100 * MEGABYTE
     backups: int = 100
@@ -34,13 +34,13 @@ class Rotation(Struct, frozen=True):
     compress: bool = False
 
 
-class Turn:
-    """Lets several processes write to one place, one at a time; the lock goes with a process that is killed."""
+class ProcessLock:
+    """A lock by which several processes write to one destination; the kernel releases it when a process dies."""
 
     __slots__ = ("_lock",)
 
     def __init__(self, lock: Path) -> None:
-        """Make the lock's file if need be; raises OSError."""
+        """Open the lock's file, and create it if it does not exist; raises OSError."""
         self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _MODE)
 
     def __enter__(self) -> None:
@@ -51,41 +51,41 @@ class Turn:
 
 
 class LogFile:
-    """A file that grows by whole lines; used by one thread at a time, and with a turn by several processes.
+    """A file to which whole lines are appended, by one thread at a time; ``lock`` excludes other processes.
 
-    ``write`` raises OSError when a line could not be written; then nothing of it is in the file. ``aside`` runs what
-    takes long and can wait: removing and compressing what was put aside.
+    ``write`` raises OSError if a line could not be written, and leaves no part of it in the file. ``background`` runs
+    slow work: it compresses and removes old files.
     """
 
-    __slots__ = ("_aside", "_descriptor", "_now", "_path", "_rotation", "_size", "_turn")
+    __slots__ = ("_background", "_descriptor", "_lock", "_now", "_path", "_rotation", "_size")
 
     def __init__(
         self,
         path: Path,
         rotation: Rotation,
         now: Callable[[], float] = time.time,
-        aside: Callable[[Callable[[], None]], object] = lambda work: work(),
-        turn: Turn | None = None,
+        background: Callable[[Callable[[], None]], object] = lambda work: work(),
+        lock: ProcessLock | None = None,
     ) -> None:
-        """Make the file if need be; raises OSError."""
+        """Open the file, and create it if it does not exist; raises OSError."""
         self._path = path
         self._rotation = rotation
         self._now = now
-        self._aside = aside
-        self._turn = turn
+        self._background = background
+        self._lock = lock
         self._descriptor = -1
         self._size = 0
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._open()
         if rotation.size:
-            aside(self._tidy)
+            background(self._clean_up)
 
     def write(self, lines: Sequence[bytes]) -> None:
-        """Append lines, all of them or none of those that are in one file; raises OSError."""
-        if self._turn is None:
+        """Append lines; within one file either all or none. Raises OSError."""
+        if self._lock is None:
             self._write(lines)
             return
-        with self._turn:
+        with self._lock:
             self._catch_up()
             self._write(lines)
 
@@ -96,13 +96,13 @@ class LogFile:
             self._append(chunk)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
     def _chunks(self, lines: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield joined lines that fit what is left of a file; a line of more than a whole file is one of its own."""
+        """Yield joined lines that fit into the current file, then into new files; a longer line gets an own file."""
         most = self._rotation.size
         if not most:
             yield b"".join(lines)
@@ -128,22 +128,22 @@ class LogFile:
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
         except OSError:
-            with contextlib.suppress(OSError):  # a torn line would spoil the next one
+            with contextlib.suppress(OSError):  # a partial line would corrupt the next one
                 os.ftruncate(self._descriptor, self._size)
             raise
         self._size += len(chunk)
 
     def _open(self) -> None:
-        files.target(self._path)  # raises for a link of another user
+        files.target(self._path)  # raises if another user owns the link
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
         found = os.fstat(self._descriptor)
         self._size = found.st_size
-        # /dev/null and /dev/stdout are not to be put aside
+        # /dev/null and /dev/stdout are not rotated
         if not stat.S_ISREG(found.st_mode) or is_stream(self._path):
             self._rotation = replace(self._rotation, size=0)
 
     def _catch_up(self) -> None:
-        """Continue in the file that other workers write to, which may be a new one."""
+        """Continue in the file that other workers write to: one of them may have rotated it."""
         if self._descriptor < 0:
             return
         own = os.fstat(self._descriptor)
@@ -155,12 +155,12 @@ class LogFile:
         self._open()
 
     def _rotate(self) -> None:
-        """Put the file aside under a name with the time, and begin a new one."""
+        """Rename the file to a name with the time, and open a new one."""
         self.close()
-        with contextlib.suppress(FileNotFoundError):  # another program moved it: that is rotation as well
+        with contextlib.suppress(FileNotFoundError):  # another program renamed the file: it did the rotation
             self._path.rename(self._backup_name())
         self._open()
-        self._aside(self._tidy)
+        self._background(self._clean_up)
 
     def _backup_name(self) -> Path:
         stem, suffix = self._path.stem, self._path.suffix
@@ -170,15 +170,15 @@ class LogFile:
             found = self._path.with_name(f"{stem}-{stamp}{suffix}")
             if not found.exists() and not found.with_name(found.name + _GZIP).exists():
                 return found
-            moment += 1  # upstream: a file of the same millisecond is lost
+            moment += 1  # upstream overwrites a backup of the same millisecond
 
-    def _tidy(self) -> None:
-        """Remove files that are too many or too old, and compress the rest; what fails is left for the next time."""
+    def _clean_up(self) -> None:
+        """Remove backups over the limits and compress the rest; failures are retried at the next rotation."""
         rotation = self._rotation
         found = self._old()
         kept: list[tuple[datetime, Path]] = []
         names: set[str] = set()
-        now, most = self._now(), rotation.days * 86400  # no timedelta: the number of days has no limit
+        now, most = self._now(), rotation.days * 86400  # no timedelta: its number of days is limited
         for moment, path in found:
             names.add(path.name.removesuffix(_GZIP))
             too_old = rotation.days and now - moment.timestamp() > most
@@ -193,7 +193,7 @@ class LogFile:
                     _compress(path)
 
     def _old(self) -> list[tuple[datetime, Path]]:
-        """Return the files put aside with their times, the newest first."""
+        """Return the backups with their times, newest first."""
         pattern = re.compile(
             rf"{re.escape(self._path.stem)}-(\d{{4}}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{{3}}){re.escape(self._path.suffix)}(\.gz)?"
         )
@@ -208,11 +208,11 @@ class LogFile:
 
 
 def _compress(path: Path) -> None:
-    """Replace a file by its compressed form; the whole one stays when that fails, or another process is at it."""
+    """Replace a file by its compressed form; it stays if that fails, or another process compresses it."""
     target = path.with_name(path.name + _GZIP)
     with path.open("rb") as source:
         fcntl.flock(source, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        mode = path.stat().st_mode & 0o777  # raises OSError as well if another process has just done it
+        mode = path.stat().st_mode & 0o777  # raises OSError if another process has just compressed it
         try:
             descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
             with os.fdopen(descriptor, "wb") as raw:
@@ -226,17 +226,17 @@ def _compress(path: Path) -> None:
 
 
 class Output:
-    """Standard output as a place for lines."""
+    """Standard output as a destination of lines."""
 
-    __slots__ = ("_turn",)
+    __slots__ = ("_lock",)
 
-    def __init__(self, turn: Turn | None = None) -> None:
-        self._turn = turn
+    def __init__(self, lock: ProcessLock | None = None) -> None:
+        self._lock = lock
 
     def write(self, lines: Sequence[bytes]) -> None:
         """Write lines; raises OSError."""
         rest = memoryview(b"".join(lines))
-        with self._turn or contextlib.nullcontext():
+        with self._lock or contextlib.nullcontext():
             while rest:
                 rest = rest[os.write(1, rest) :]
 

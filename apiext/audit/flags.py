@@ -1,4 +1,4 @@
-"""The audit flags of kube-apiserver: their defaults, and what is wrong with their values."""
+"""The audit flags of kube-apiserver: defaults, and validation of their values."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -14,35 +14,35 @@ LEGACY, JSON = FORMATS = ("legacy", "json")
 
 _SWITCH = "BOOL"
 _DELIVERY = (  # flag, help, metavar, default for the log, default for the webhook
-    ("mode", f"how events are told: {', '.join(MODES)}", "MODE", BLOCKING, BATCH),
-    ("batch-buffer-size", "events that wait at most in batch mode; more are dropped", "N", "10000", "10000"),
-    ("batch-max-size", "events told at a time in batch mode", "N", "1", "400"),
-    ("batch-max-wait", "time after which a smaller batch is told", "DURATION", "0s", "30s"),
-    ("batch-throttle-enable", "bound the batches per second", _SWITCH, "false", "true"),
-    ("batch-throttle-qps", "batches per second", "N", "0", "10"),
-    ("batch-throttle-burst", "batches at once after a pause", "N", "0", "15"),
-    ("truncate-enabled", "cut large events and batches", _SWITCH, "false", "false"),
-    ("truncate-max-event-size", "bytes of an event from which it loses its objects", "N", "102400", "102400"),
-    ("truncate-max-batch-size", "bytes of a batch from which it is told in parts", "N", "10485760", "10485760"),
+    ("mode", f"when requests wait for their events: {', '.join(MODES)}", "MODE", BLOCKING, BATCH),
+    ("batch-buffer-size", "size of the buffer in batch mode; further events are dropped", "N", "10000", "10000"),
+    ("batch-max-size", "largest number of events of a batch", "N", "1", "400"),
+    ("batch-max-wait", "longest wait for a batch to fill", "DURATION", "0s", "30s"),
+    ("batch-throttle-enable", "limit the batches per second", _SWITCH, "false", "true"),
+    ("batch-throttle-qps", "limit of batches per second", "N", "0", "10"),
+    ("batch-throttle-burst", "batches sent at once after a pause", "N", "0", "15"),
+    ("truncate-enabled", "truncate large events, and split large batches", _SWITCH, "false", "false"),
+    ("truncate-max-event-size", "size in bytes from which an event loses its objects", "N", "102400", "102400"),
+    ("truncate-max-batch-size", "size in bytes from which a batch is split", "N", "10485760", "10485760"),
     ("version", "version of the events", "VERSION", API_VERSION, API_VERSION),
 )
 FLAGS: tuple[tuple[str, str, str, str], ...] = (
-    ("audit-policy-file", "audit policy: which requests are told of; none: no audit", "", "FILE"),
-    ("audit-log-path", "audit log, - for standard output", "", "FILE"),
-    ("audit-log-format", f"form of its lines: {', '.join(FORMATS)}", JSON, "FORM"),
-    ("audit-log-maxage", "days that old audit logs are kept, 0 for any age", "366", "N"),
-    ("audit-log-maxbackup", "old audit logs that are kept, 0 for any number", "100", "N"),
-    ("audit-log-maxsize", "megabytes of an audit log before it is rotated, 0 for no end", "100", "N"),
+    ("audit-policy-file", "audit policy: the level of each request; empty: no audit log", "", "FILE"),
+    ("audit-log-path", "audit log file, - for standard output", "", "FILE"),
+    ("audit-log-format", f"format of the audit log: {', '.join(FORMATS)}", JSON, "FORM"),
+    ("audit-log-maxage", "days for which old audit logs are kept, 0 for no limit", "366", "N"),
+    ("audit-log-maxbackup", "number of old audit logs that are kept, 0 for no limit", "100", "N"),
+    ("audit-log-maxsize", "size of an audit log in megabytes at which it is rotated, 0 for no limit", "100", "N"),
     ("audit-log-compress", "compress old audit logs", "false", _SWITCH),
     *((f"audit-log-{name}", f"{text} (log)", default, metavar) for name, text, metavar, default, _ in _DELIVERY),
-    ("audit-webhook-config-file", "kubeconfig of the webhook that is told of events", "", "FILE"),
-    ("audit-webhook-initial-backoff", "time before a failed call is repeated", "10s", "DURATION"),
+    ("audit-webhook-config-file", "kubeconfig of the webhook that gets the events", "", "FILE"),
+    ("audit-webhook-initial-backoff", "time before the first retry of a failed call", "10s", "DURATION"),
     *(
         (f"audit-webhook-{name}", f"{text} (webhook)", default, metavar)
         for name, text, metavar, _, default in _DELIVERY
     ),
 )
-"""Name, help, default and metavar of each."""
+"""Name, help, default and metavar of each flag."""
 
 SWITCHES = frozenset(name for name, _, _, metavar in FLAGS if metavar == _SWITCH)
 CHOICES = {"audit-log-format": FORMATS} | {name: MODES for name, _, _, metavar in FLAGS if metavar == "MODE"}
@@ -50,7 +50,7 @@ CHOICES = {"audit-log-format": FORMATS} | {name: MODES for name, _, _, metavar i
 
 
 def read(values: Mapping[str, str]) -> AuditConfig:
-    """Return what the flags say; raises ConfigError with upstream's words."""
+    """Return the configuration of the flags; raises ConfigError with upstream's texts."""
     config = AuditConfig(
         values["audit-policy-file"],
         values["audit-log-path"],

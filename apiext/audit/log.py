@@ -21,7 +21,7 @@ Waiting = tuple[Event, asyncio.Future[bool] | None]
 Written = tuple[list[bool], BaseException | None]
 
 
-class Place(Protocol):
+class Destination(Protocol):
     """A destination of lines."""
 
     def write(self, lines: Sequence[bytes]) -> None:
@@ -32,15 +32,15 @@ class Place(Protocol):
 
 
 class Log:
-    """Events as lines of a file or of standard output.
+    """Writes events as lines to a file or standard output.
 
-    ``blocking``: an answer waits until its events are written; ``blocking-strict``: each stage does, and a request
-    whose first event could not be written is refused; ``batch``: no request waits.
+    ``blocking``: an answer waits until its events are written. ``blocking-strict``: the answer waits, too, and a
+    request whose first event could not be written is refused. ``batch``: no request waits.
     """
 
-    def __init__(self, place: Place, form: str, delivery: AuditDelivery, counters: Counters) -> None:
+    def __init__(self, destination: Destination, form: str, delivery: AuditDelivery, counters: Counters) -> None:
         self.strict = delivery.mode == flags.STRICT
-        self._place = place
+        self._destination = destination
         self._delivery = delivery
         self._counters = counters
         self._render: Callable[[Event], bytes] = Event.legacy if form == flags.LEGACY else Event.line
@@ -49,14 +49,14 @@ class Log:
         self._held = 0
         self._under_way = 0
         self._later: asyncio.TimerHandle | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
         self._stuck = False
         self._writing: asyncio.Future[Written] | None = None
         batch = delivery.mode == flags.BATCH
         self._batches = Batches(delivery, self._written, counters) if batch else None
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Begin to write."""
+        """Start to write."""
         if self._batches is not None:
             self._batches.start(group)
 
@@ -65,7 +65,7 @@ class Log:
         if self._batches is not None:
             self._batches.put(event)
             return None
-        # what is written is written in order: with the last event of a request its first one is there
+        # events are written in order: once the last event of a request is written, so is its first one
         return self._add(event, wait=self.strict or event.stage != RECEIVED)
 
     async def stop(self) -> None:
@@ -79,10 +79,10 @@ class Log:
                     await asyncio.wait([self._writing])
                     await asyncio.sleep(0)  # its callback begins the next write
         except TimeoutError:
-            self._counters.lost(PLUGIN, self._under_way + len(self._queue), "the audit log does not take them")
+            self._counters.lost(PLUGIN, self._under_way + len(self._queue), "the audit log did not write them in time")
             self._queue.clear()
         else:
-            self._place.close()
+            self._destination.close()
         self._worker.stop()
 
     async def _written(self, events: Sequence[Event]) -> None:
@@ -95,7 +95,7 @@ class Log:
     def _add(self, event: Event, *, wait: bool) -> asyncio.Future[bool] | None:
         done = asyncio.get_running_loop().create_future() if wait else None
         if self._held + event.size > limits.AUDIT_HELD_BYTES and self._held:
-            self._counters.lost(BUFFERED, 1, "the audit log does not keep up")
+            self._counters.lost(BUFFERED, 1, "the audit log is too slow")
             if done is not None:
                 done.set_result(False)
             return done
@@ -107,7 +107,7 @@ class Log:
             self._next()
         elif (
             self._later is None and done is None
-        ):  # events without a waiter are collected: a thread switch costs as much as a write
+        ):  # events without a waiter are collected: a switch of threads costs as much as a write
             self._later = asyncio.get_running_loop().call_later(batches_module.AUDIT_LINGER, self._due)
         return done
 
@@ -125,7 +125,7 @@ class Log:
         events = [event for event, _ in batch]
         self._writing = self._worker.run(lambda: self._write(events))
         self._under_way = len(batch)
-        self._patience = asyncio.get_running_loop().call_later(limits.AUDIT_WAIT, self._release, batch)
+        self._deadline = asyncio.get_running_loop().call_later(limits.AUDIT_WAIT, self._release, batch)
         self._writing.add_done_callback(lambda written: self._done(written, batch, size))
 
     def _release(self, batch: Sequence[Waiting]) -> None:
@@ -139,33 +139,33 @@ class Log:
     def _done(self, written: asyncio.Future[Written], batch: Sequence[Waiting], size: int) -> None:
         self._writing = None
         self._stuck = False
-        if self._patience is not None:
-            self._patience.cancel()
+        if self._deadline is not None:
+            self._deadline.cancel()
         self._held -= size
-        error = written.exception()  # a bug: no request may wait without a limit
-        kept, fault = written.result() if error is None else ([False] * len(batch), error)
-        lost = kept.count(False)
+        error = written.exception()  # a bug; the requests must not wait without a limit
+        successes, fault = written.result() if error is None else ([False] * len(batch), error)
+        lost = successes.count(False)
         if lost and fault is not None:
             self._counters.lost(PLUGIN, lost, fault)
         elif lost:
             self._counters.lost(truncation.PLUGIN, lost, truncation.TOO_LARGE)
-        for (_, done), good in zip(batch, kept, strict=True):
+        for (_, done), good in zip(batch, successes, strict=True):
             if done is not None and not done.done():
                 done.set_result(good)
         if self._queue:
             self._next()
 
     def _write(self, events: Sequence[Event]) -> Written:
-        """Write events, in the thread; return for each whether it was written, and what was in the way."""
+        """Write events, in the thread; return for each whether it was written, and the error if there was one."""
         lines: list[bytes] = []
-        kept: list[bool] = []
+        successes: list[bool] = []
         for event in events:
             line = truncation.fitting(event, self._delivery, self._render)
-            kept.append(line is not None)
+            successes.append(line is not None)
             if line is not None:
                 lines.append(line + b"\n")
         try:
-            self._place.write(lines)
+            self._destination.write(lines)
         except OSError as error:
             return [False] * len(events), error
-        return kept, None
+        return successes, None

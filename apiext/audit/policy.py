@@ -21,7 +21,7 @@ Warn = Callable[[str], None]
 
 
 class PolicyError(ValueError):
-    """A policy that cannot be used; the text says why."""
+    """An invalid policy; the message says why."""
 
 
 class Verdict(Struct, frozen=True):
@@ -59,7 +59,7 @@ def _resource_matches(wanted: str, resource: str, subresource: str) -> bool:
 
 
 class Rule(Struct, frozen=True):
-    """Which requests a verdict is for; what is empty matches all."""
+    """The requests that a verdict applies to; an empty field matches all."""
 
     verdict: Verdict
     users: frozenset[str] = frozenset()
@@ -91,11 +91,11 @@ def _path_matches(wanted: str, path: str) -> bool:
 
 
 class Policy(Struct, frozen=True):
-    """Rules, of which the first match decides; without a match there is no event."""
+    """Rules; the first one that matches decides. Requests without a match are not audited."""
 
     rules: tuple[Rule, ...]
 
-    def judge(self, info: RequestInfo, namespace: str, user: str | None, groups: Sequence[str]) -> Verdict:
+    def verdict(self, info: RequestInfo, namespace: str, user: str | None, groups: Sequence[str]) -> Verdict:
         """Return the audit level and stages of a request."""
         for rule in self.rules:
             if rule.match(info, namespace, user, groups):
@@ -128,7 +128,7 @@ _JSON_TYPES: Mapping[str, type] = {"bool": bool, "string": str, "v1.Level": str,
 
 
 def load(raw: bytes) -> tuple[Policy, list[str]]:
-    """Return the policy of a YAML or JSON text, and notes about what it has that no policy has; raises PolicyError."""
+    """Parse a policy in YAML or JSON; return it with warnings about its unknown fields. Raises PolicyError."""
     try:
         document, notes = decode_yaml(raw)
     except DecodeError as error:
@@ -143,7 +143,7 @@ def load(raw: bytes) -> tuple[Policy, list[str]]:
         raise PolicyError(f'failed decoding: no kind "{kind}" is registered for version "{version}"')
     unknown = list(notes)
     _check(document, "v1.Policy", "Policy", "", unknown)
-    errors = list(_faults(document))
+    errors = list(_errors(document))
     if errors:
         raise PolicyError(fields.aggregate(errors))
     if not document.get("rules"):
@@ -152,14 +152,14 @@ def load(raw: bytes) -> tuple[Policy, list[str]]:
 
 
 def _check(value: Any, kind: str, path: str, shown: str, unknown: list[str]) -> None:
-    """Refuse values of a wrong type with the words of Go's decoder, and note unknown fields; nulls in lists go."""
+    """Refuse values of a wrong type as Go's decoder does; collect unknown fields; replace nulls in arrays."""
     if value is None:
         return
     if kind.startswith("[]"):
         if not isinstance(value, list):
             raise _misfit(value, path, kind)
         for index, item in enumerate(value):
-            if item is None:  # the zero value in Go
+            if item is None:  # Go decodes it as the zero value
                 value[index] = {} if kind[2:] in _MEMBERS else ""
             _check(item, kind[2:], path, f"{shown}[{index}]", unknown)
         return
@@ -167,12 +167,12 @@ def _check(value: Any, kind: str, path: str, shown: str, unknown: list[str]) -> 
     if not isinstance(value, _JSON_TYPES[kind] if members is None else dict):
         raise _misfit(value, path, kind)
     for name, item in value.items() if isinstance(value, dict) else ():
-        place = f"{shown}.{name}" if shown else name
+        field_path = f"{shown}.{name}" if shown else name
         if members is not None and name in members:
             below = "Policy" if kind == "v1.Policy" else f"{kind[3:]}.{path.partition('.')[2]}"
-            _check(item, members[name], f"{below}.{name}", place, unknown)
+            _check(item, members[name], f"{below}.{name}", field_path, unknown)
         else:
-            unknown.append(f'unknown field "{place}"')
+            unknown.append(f'unknown field "{field_path}"')
 
 
 def _misfit(value: Any, path: str, kind: str) -> PolicyError:
@@ -209,13 +209,13 @@ def _set(value: Mapping[str, Any], name: str) -> frozenset[str]:
 # --- validation (upstream: ValidatePolicy) ---
 
 
-def _faults(policy: Mapping[str, Any]) -> Iterator[FieldError]:
-    yield from _stage_faults(policy, "omitStages")
+def _errors(policy: Mapping[str, Any]) -> Iterator[FieldError]:
+    yield from _stage_errors(policy, "omitStages")
     for index, rule in enumerate(policy.get("rules") or ()):
-        yield from _rule_faults(rule, f"rules[{index}]")
+        yield from _rule_errors(rule, f"rules[{index}]")
 
 
-def _rule_faults(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
+def _rule_errors(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
     level = rule.get("level") or ""
     if not level:
         yield fields.required(f"{path}.level")
@@ -235,13 +235,13 @@ def _rule_faults(rule: Mapping[str, Any], path: str) -> Iterator[FieldError]:
         if one.get("resourceNames") and not one.get("resources"):
             detail = "using resourceNames requires at least one resource"
             yield fields.invalid(f"{path}.resources.resourceNames", one["resourceNames"], detail)
-    yield from _stage_faults(rule, "omitStages", f"{path}.")
+    yield from _stage_errors(rule, "omitStages", f"{path}.")
     if urls and (resources or rule.get("namespaces")):
         detail = "rules cannot apply to both regular resources and non-resource URLs"
         yield fields.invalid(f"{path}.nonResourceURLs", urls, detail)
 
 
-def _stage_faults(value: Mapping[str, Any], name: str, prefix: str = "") -> Iterator[FieldError]:
+def _stage_errors(value: Mapping[str, Any], name: str, prefix: str = "") -> Iterator[FieldError]:
     for index, stage in enumerate(value.get(name) or ()):
         if stage not in STAGES:
             yield fields.invalid(f"{prefix}{name}[{index}]", stage, f"allowed stages are {','.join(STAGES)}")

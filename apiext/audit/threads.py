@@ -1,4 +1,4 @@
-"""Threads for what may take any time: a disk that hangs holds neither the loop nor the end of the server."""
+"""Threads for work that may block: a disk that hangs blocks neither the event loop nor the end of the server."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Worker:
-    """One thread that does one thing after another; it starts with the first, and dies with the process."""
+    """A thread that runs queued work in order; it starts with the first job, and does not keep the process alive."""
 
     __slots__ = ("_jobs", "_name", "_thread")
 
@@ -24,7 +24,7 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Return what will be the result of the work."""
+        """Queue work; return a future of its result."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
 
@@ -32,7 +32,7 @@ class Worker:
             settle: Callable[[Any], None]
             try:
                 settle, found = future.set_result, work()
-            except BaseException as error:  # it is the caller's
+            except BaseException as error:  # the caller's future gets it
                 settle, found = future.set_exception, error  # type: ignore[assignment]
             with contextlib.suppress(RuntimeError):  # the event loop is closed: there is no waiter
                 loop.call_soon_threadsafe(_settled, future, settle, found)
@@ -57,8 +57,8 @@ def _settled(future: asyncio.Future[Any], settle: Callable[[Any], None], found: 
         settle(found)
 
 
-class Aside:
-    """Runs background work, never twice at a time; of several requests meanwhile only the last one runs."""
+class Background:
+    """Runs background work, one job at a time; of several jobs queued meanwhile only the last one runs."""
 
     __slots__ = ("_lock", "_next", "_runs")
 
@@ -68,7 +68,7 @@ class Aside:
         self._runs = False
 
     def __call__(self, work: Callable[[], None]) -> None:
-        """Have it run soon."""
+        """Queue the work."""
         with self._lock:
             self._next = work
             if self._runs:
@@ -85,5 +85,5 @@ class Aside:
                     return
             try:
                 work()
-            except Exception:  # whatever it is: the next one is to run
+            except Exception:  # a bug; later jobs must run
                 log.exception("a background task of the audit log failed")

@@ -1,4 +1,4 @@
-"""Events that are too large: without their objects, or not at all (--audit-…-truncate-…)."""
+"""Truncation of large events: they lose their objects, or are dropped (--audit-…-truncate-…)."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ TOO_LARGE = "event is too large even after truncating"
 
 
 def fitting(event: Event, delivery: AuditDelivery, render: Callable[[Event], bytes] = Event.line) -> bytes | None:
-    """Return the line of an event, None for one that is too large even without objects."""
+    """Return the line of an event; None if the event is too large even without its objects."""
     if not delivery.truncated:
         return render(event)
     if len(event.line()) >= delivery.max_event_bytes and event.verdict.level >= REQUEST:  # upstream counts the newline

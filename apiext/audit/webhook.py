@@ -1,4 +1,4 @@
-"""The audit webhook as a backend: lists of events are POSTed, and again when that fails (audit.k8s.io/v1 EventList)."""
+"""The audit webhook as a backend: it POSTs lists of events, and retries (audit.k8s.io/v1 EventList)."""
 
 import asyncio
 import logging
@@ -14,9 +14,9 @@ from apiext.webhooks.client import Client
 from apiext.webhooks.errors import CallError
 from apiext.webhooks.remote import Remote
 
-# Factor by which the pauses between those tries grow (upstream: the same).
+# Factor by which the pauses between retries grow (upstream: the same).
 AUDIT_BACKOFF = 1.5
-# Share by which those pauses are longer by chance (upstream: the same).
+# Largest random addition to those pauses, as a share (upstream: the same).
 AUDIT_BACKOFF_JITTER = 0.2
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Webhook:
         self._batches = Batches(config.webhook, self._deliver, counters, limits.AUDIT_POSTS) if batch else None
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Begin to call."""
+        """Start to send."""
         self._group = group
         if self._batches is not None:
             self._batches.start(group)
@@ -56,10 +56,10 @@ class Webhook:
         task = self._group.create_task(self._deliver((event,)))
         self._direct.add(task)
         task.add_done_callback(self._direct.discard)
-        return asyncio.shield(task)  # a request that is given up does not take its events back
+        return asyncio.shield(task)  # a cancelled request does not cancel the delivery of its events
 
     async def stop(self) -> None:
-        """Tell what is left, each batch with one try."""
+        """Send the remaining events, each batch with one call."""
         self._stopping.set()
         if self._batches is not None:
             await self._batches.stop()
@@ -72,7 +72,7 @@ class Webhook:
         """Send events; count and drop those that failed after all attempts."""
         try:
             return await self._send(events)
-        except Exception as error:  # a bug; the server must not end with it
+        except Exception as error:  # a bug; it must not end the server
             log.exception("audit events could not be sent")
             self._counters.lost(PLUGIN, len(events), repr(error))
             return False
@@ -90,7 +90,7 @@ class Webhook:
         return taken
 
     async def _post(self, body: bytes) -> CallError | None:
-        """POST with repetitions; return the last failure, None when it was taken."""
+        """POST a batch, with retries; return the last failure, None on success."""
         pause, fault = self._backoff, None
         for remaining in reversed(range(limits.AUDIT_TRIES)):
             try:
@@ -119,14 +119,14 @@ class Webhook:
             pass
 
     def _bodies(self, events: Sequence[Event]) -> tuple[list[tuple[bytes, int]], int]:
-        """Return the bodies of the calls with their numbers of events, and how many events are too large."""
+        """Return the bodies of the calls with their numbers of events, and the number of events that are too large."""
         lines = [line for event in events if (line := truncation.fitting(event, self._delivery, Event.item))]
         most = self._delivery.max_batch_bytes if self._delivery.truncated else 0
         return [(_HEAD + b",".join(part) + b"]}", len(part)) for part in _parts(lines, most)], len(events) - len(lines)
 
 
 def _parts(lines: Sequence[bytes], most: int) -> Iterator[list[bytes]]:
-    """Yield lines in parts of that many bytes; 0 is no bound."""
+    """Yield lines in parts of at most ``most`` bytes; 0 means no limit."""
     found: list[bytes] = []
     size = 0
     for line in lines:

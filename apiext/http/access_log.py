@@ -1,6 +1,6 @@
 """The access log: a line of the log for each request, from --v=2 on.
 
-A thread writes the lines of one loop iteration together, so that a blocked terminal blocks no request.
+A thread writes the lines, so that a blocked terminal blocks no request.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class AccessLog:
 
     def put(self, line: dict[str, Any], started: float) -> None:
         """Queue the line of a request that began at ``started`` (loop time) and ends now."""
-        took = round((time.monotonic() - started) * 1000, 3)  # the loop's time, but of this moment
+        took = round((time.monotonic() - started) * 1000, 3)  # loop.time() is older: the event loop caches it
         text = self._text("info", f"{line.get('method')} {line.get('uri')}", {**line, "milliseconds": took})
         if self._held and self._held + len(text) > limits.ACCESS_HELD:
             self._lost += 1

@@ -1,4 +1,4 @@
-"""What the audit log is told of a request: before it is judged, as its answer begins, and at its end (AUD-001)."""
+"""Audit events of a request: before authorization, as its answer begins, and at its end (AUD-001)."""
 
 import time
 import zlib
@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from apiext.audit import events, policy
 from apiext.audit.auditor import Auditor
-from apiext.audit.events import Event, Read, Told, Trail
+from apiext.audit.events import Event, Read, RequestAttributes, Trail
 from apiext.auth.user import User
 from apiext.documents.encoding import decode_yaml, encode_in_order
 from apiext.http import limits, negotiation, protobuf, refusals
@@ -33,16 +33,16 @@ _URL = "".join(map(chr, range(0x21, 0x7F)))
 
 
 def begin(auditor: Auditor, exchange: Exchange, user: User | None) -> Trail | None:
-    """Return the trail of a request, None when nothing is told of it; ``user`` is None when nobody proved to be one."""
+    """Return the trail of a request, None if it is not audited; ``user`` is None before authentication."""
     info = exchange.info
     namespace = namespace_of(info)
-    verdict = auditor.judge(info, namespace, user.name if user else None, user.groups if user else ())
+    verdict = auditor.verdict(info, namespace, user.name if user else None, user.groups if user else ())
     if verdict.level == policy.NONE:
         return None
     target, peer = exchange.connection.origin()
     headers = exchange.headers
     agent = headers.get("User-Agent", "")
-    told = Told(
+    attributes = RequestAttributes(
         exchange.audit_id,
         _uri(target),
         info.verb,
@@ -51,11 +51,11 @@ def begin(auditor: Auditor, exchange: Exchange, user: User | None) -> Trail | No
         agent if len(agent) <= limits.AUDIT_AGENT else f"{agent[: limits.AUDIT_AGENT]}...TRUNCATED",
         time.time(),
     )
-    return Trail(verdict, told, _reference(info, namespace) if info.is_resource else {})
+    return Trail(verdict, attributes, _reference(info, namespace) if info.is_resource else {})
 
 
 def namespace_of(info: RequestInfo) -> str:
-    """Return the namespace of a request as policies and events know it."""
+    """Return the namespace of a request for policies and events."""
     if info.namespace is None and info.resource == "namespaces" and info.verb not in _OF_COLLECTIONS:
         return info.name  # upstream: a namespace is in itself
     return info.namespace or ""
@@ -85,7 +85,7 @@ def _uri(target: str) -> str:
 
 
 def source_ips(headers: Headers, peer: str) -> list[str]:
-    """Return the addresses that a request is said to have passed, and the one it came from."""
+    """Return the client addresses that proxies report in headers, and the address of the connection."""
     forwarded, real = headers.get("X-Forwarded-For", ""), headers.get("X-Real-Ip", "")
     parts = (part.strip() for part in forwarded.split(",", limits.AUDIT_ADDRESSES)[: limits.AUDIT_ADDRESSES])
     found = [ip for part in parts if len(part) <= limits.ADDRESS_TEXT and (ip := _ip(part))]
@@ -99,7 +99,7 @@ def source_ips(headers: Headers, peer: str) -> list[str]:
 
 @lru_cache(limits.HEADERS_SEEN)
 def _ip(text: str) -> str:
-    """Return an address as it is written, empty for what is none."""
+    """Return a normalised address, empty for an invalid one."""
     found = _parsed(text) if text and "%" not in text else None
     return str(found) if found is not None else ""
 
@@ -112,7 +112,7 @@ def _parsed(text: str) -> IPv4Address | IPv6Address | None:
         if len(parts) != 4 or not all(part.isascii() and part.isdecimal() for part in parts):
             return None
         try:
-            return ip_address(".".join(str(int(part)) for part in parts))  # upstream: leading zeros are no octal
+            return ip_address(".".join(str(int(part)) for part in parts))  # upstream: leading zeros are not octal
         except ValueError:
             return None
     return found.ipv4_mapped or found if isinstance(found, IPv6Address) else found
@@ -122,58 +122,58 @@ def _parsed(text: str) -> IPv4Address | IPv6Address | None:
 
 
 async def refused(auditor: Auditor, exchange: Exchange, error: StatusError) -> None:
-    """Tell that nobody proved to be somebody; upstream: as the start of an answer, and nothing else."""
+    """Record a request without valid credentials; upstream: as the start of an answer, and nothing else."""
     trail = begin(auditor, exchange, None)
     if trail is not None:
-        told, shown = _of_error(exchange, error, trail)
-        await auditor.tell(trail.event(policy.STARTED, time.time(), told, shown))
+        response, object_json = _of_error(exchange, error, trail)
+        await auditor.record(trail.event(policy.STARTED, time.time(), response, object_json))
 
 
 async def follow(auditor: Auditor, handler: Handler, exchange: Exchange) -> Answer:
-    """Answer a request that has a trail, and tell its stages; what is raised is made an answer here."""
+    """Answer a request that is audited, and record its stages; exceptions become answers here."""
     trail = exchange.trail
     assert trail is not None
-    if not await auditor.tell(trail.event(policy.RECEIVED, 0.0)):
+    if not await auditor.record(trail.event(policy.RECEIVED, 0.0)):
         auditor.counters.refused.value += 1
         raise status.internal(NOT_STORED)
     try:
         reply: Answer = await handler(exchange)
     except ConnectionError:
-        auditor.tell_later(_complete(trail, _CLOSED))
+        auditor.record_later(_complete(trail, _CLOSED))
         raise
     except Exception as error:
         reply = refusals.refusal(exchange, error)
         found = refusals.known(error)
         if found is None:
-            await auditor.tell(trail.event(policy.PANIC, time.time(), _panic(error)))
+            await auditor.record(trail.event(policy.PANIC, time.time(), _panic_status(error)))
             return reply
-        told, shown = _of_error(exchange, found, trail)
+        response, object_json = _of_error(exchange, found, trail)
         size = reply.size
     except BaseException:  # cancelled: the client is gone, or the server ends
-        auditor.tell_later(_complete(trail, _CLOSED))
+        auditor.record_later(_complete(trail, _CLOSED))
         raise
     else:
-        told, shown, size = _of_answer(exchange, reply, trail)
+        response, object_json, size = _of_answer(exchange, reply, trail)
     if exchange.long_running:
-        await auditor.tell(trail.event(policy.STARTED, time.time(), told, shown, size))
+        await auditor.record(trail.event(policy.STARTED, time.time(), response, object_json, size))
     if isinstance(reply, StreamReply):
-        reply.stream.done.add_done_callback(lambda _: auditor.tell_later(_complete(trail, told)))
+        reply.stream.done.add_done_callback(lambda _: auditor.record_later(_complete(trail, response)))
         return reply
-    await auditor.tell(_complete(trail, told, shown, size, timed=not exchange.long_running))
+    await auditor.record(_complete(trail, response, object_json, size, timed=not exchange.long_running))
     return reply
 
 
 def _complete(
-    trail: Trail, told: Mapping[str, Any], shown: Read | None = None, size: int = 0, *, timed: bool = False
+    trail: Trail, response: Mapping[str, Any], object_json: Read | None = None, size: int = 0, *, timed: bool = False
 ) -> Event:
     now = time.time()
-    took = now - trail.told.received
+    took = now - trail.attributes.received
     if timed and took > AUDIT_LATENCY:
         trail.annotations[events.LATENCY] = events.go_duration(took)
-    return trail.event(policy.COMPLETE, now, told, shown, size)
+    return trail.event(policy.COMPLETE, now, response, object_json, size)
 
 
-def _panic(error: Exception) -> dict[str, Any]:
+def _panic_status(error: Exception) -> dict[str, Any]:
     return {
         "metadata": {},
         "status": "Failure",
@@ -184,37 +184,37 @@ def _panic(error: Exception) -> dict[str, Any]:
 
 
 def _of_error(exchange: Exchange, error: StatusError, trail: Trail) -> tuple[Mapping[str, Any], Read | None]:
-    """Return what is told of an error; upstream: of one in a form that the client did not ask for, the code."""
+    """Return the status and the object of an error's event; upstream: only the code if the client accepts no Status."""
     if negotiation.for_status(exchange.accept) is None:
         return events.response_status(error.code), None
     document = error.document()
-    told = events.response_status(error.code, document)
+    response = events.response_status(error.code, document)
     if trail.verdict.level < policy.REQUEST_RESPONSE:
-        return told, None
-    return told, lambda: encode_in_order(document)
+        return response, None
+    return response, lambda: encode_in_order(document)
 
 
 def _of_answer(exchange: Exchange, reply: Answer, trail: Trail) -> tuple[Mapping[str, Any], Read | None, int]:
-    """Return what is told of an answer: its status, its object if it is one, and the bytes that this holds."""
-    told = events.response_status(reply.code)
+    """Return the event's status of an answer, its object if the body is one, and the object's size in bytes."""
+    response = events.response_status(reply.code)
     if isinstance(reply, StreamReply) or not _is_object(exchange, reply):
-        return told, None, 0
+        return response, None, 0
     info = exchange.info
     body = Body(reply.parts, reply.content_type.partition(";")[0], ("Content-Encoding", "gzip") in reply.headers)
-    if info.verb == "delete" and reply.size < _MOST_OF_A_STATUS:
+    if info.verb == "delete" and reply.size < _LARGEST_STATUS:
         document = orjson.loads(body.json() or b"{}")
         if status.is_status(document):
-            told = events.response_status(reply.code, document)
+            response = events.response_status(reply.code, document)
     if trail.verdict.level < policy.REQUEST_RESPONSE:
-        return told, None, 0
-    return told, body.bare_json if trail.verdict.omit_managed_fields else body.json, reply.size
+        return response, None, 0
+    return response, body.bare_json if trail.verdict.omit_managed_fields else body.json, reply.size
 
 
-_MOST_OF_A_STATUS = 4096  # bytes: what a delete answers is one, or an object
+_LARGEST_STATUS = 4096  # bytes: a delete answers with a Status or an object, and a Status is smaller
 
 
 def _is_object(exchange: Exchange, reply: Reply) -> bool:
-    """Whether an answer is an object of the API: upstream logs those, and discovery; not what other handlers write."""
+    """Report whether an answer is an object of the API or discovery: upstream logs only these."""
     info = exchange.info
     if reply.code in _BODYLESS or reply.content_type.partition(";")[0] not in negotiation.ENCODINGS:
         return False
@@ -225,14 +225,14 @@ _BODYLESS = frozenset((204, 304, 404, 406))
 
 
 class Body(Struct, frozen=True):
-    """The body of an answer as it is before anything more is done with it: it is looked at later, in a thread."""
+    """The body of an answer before compression and framing; a thread decodes it later."""
 
     parts: Sequence[bytes]
     kind: str
     packed: bool
 
     def json(self) -> bytes:
-        """Return it as JSON, in whatever form it is sent; empty when it cannot be read."""
+        """Return the body as JSON, from any encoding; empty if it cannot be decoded."""
         raw = b"".join(self.parts)
         try:
             if self.packed:
@@ -246,7 +246,7 @@ class Body(Struct, frozen=True):
             return b""
 
     def bare_json(self) -> bytes:
-        """Return the same without managedFields (AUD-002); of a list part by part, so that others have their turn."""
+        """Return the body as JSON without managedFields (AUD-002); a list in parts, to release the GIL between them."""
         if self.kind == negotiation.JSON and not self.packed and len(self.parts) > _ONE_OBJECT:
             rows = self.parts[0].startswith(_TABLE)
             try:
@@ -259,12 +259,12 @@ class Body(Struct, frozen=True):
         return raw
 
 
-_ONE_OBJECT = 2  # parts of an answer that is no list: the object and a newline
-_TABLE = b'{"kind":"Table","apiVersion":"meta.k8s.io/'  # how the first part of one begins (http.lists)
+_ONE_OBJECT = 2  # parts of the answer for one object: the object and a newline
+_TABLE = b'{"kind":"Table","apiVersion":"meta.k8s.io/'  # the first part of a Table begins so (http.lists)
 
 
 def _bare(part: bytes, rows: bool) -> bytes:
-    """Return objects or rows with commas between them without managedFields, or what has none as it is."""
+    """Return objects or rows, joined by commas, without managedFields."""
     if b'"managedFields"' not in part:
         return part
     bare = events.row_without_managed_fields if rows else events.without_managed_fields

@@ -82,7 +82,7 @@ class _Certificate:
 
 
 class ApiHandler(Incoming):
-    """A connection that answers its requests one after another, and bounds the bodies and answers that it keeps."""
+    """A connection that answers its requests one after another, with limits for its bodies and answers."""
 
     is_allowed_page = False
     __slots__ = ("_certificate", "_secure", "_sender", "_sent", "_service", "_sink", "_sized", "holder", "waiting")
@@ -102,7 +102,7 @@ class ApiHandler(Incoming):
     # --- life of the connection ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Set TCP options, read the client certificate, and give the first head its time."""
+        """Set TCP options, read the client certificate, and start the timeout of the first head."""
         super().connection_made(transport)
         self._service.unauthenticated.add(self)
         found = cast("ssl.SSLObject | None", transport.get_extra_info("ssl_object"))
@@ -115,7 +115,7 @@ class ApiHandler(Incoming):
         self.close_within(limits.HEAD_TIMEOUT)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Release what this connection holds: soon, since many connections may be lost at once."""
+        """Release the resources of this connection, deferred: many connections may be lost at once."""
         self._service.farewells.put(lambda: self._lost(exc))
 
     def _lost(self, exc: BaseException | None) -> None:
@@ -152,7 +152,7 @@ class ApiHandler(Incoming):
         """Answer a request; return when the answer is written, for a watch when it has ended."""
         service = self._service
         message = request.message
-        if message.version.major != 1:  # the parser takes 0.9 and 2.0 as well
+        if message.version.major != 1:  # the parser accepts 0.9 and 2.0, too
             self.refuse(400, None)
             return False
         if message.path == "*" and message.method == "OPTIONS":  # upstream: Go's server answers it before any handler
@@ -176,19 +176,19 @@ class ApiHandler(Incoming):
                 if self._secure and size > limits.TLS_WRITE:
                     return await self._send_in_turns(exchange.audit_id, reply, size)
                 kept = self._send(exchange.audit_id, reply, size)
-                if self.writing_paused:  # a client that does not read gets no more answers to pipelined requests
+                if self.writing_paused:  # pipelined requests of a client that does not read are not answered
                     await self.drained()
                 return kept
         finally:
             if request.payload is not EMPTY_PAYLOAD and request.payload.is_eof():
-                taken(request.payload)  # an idle connection keeps no body, also if no handler read it
+                taken(request.payload)  # an idle connection holds no body, even if no handler read it
             if exchange.user is not ANONYMOUS:
                 service.unauthenticated.remove(self)
             if self._large:
                 self.release_head(request)
             if exchange.promised:
                 service.memory.hold(exchange, 0)
-            if own and self.transport is None:  # unread: it is freed with the frames that hold it
+            if own and self.transport is None:  # the client has not read it: it is freed with the frames that hold it
                 self.loop.call_soon(HEAP.freed, own)
             service.active -= 1
             if not service.active:
@@ -196,7 +196,7 @@ class ApiHandler(Incoming):
         return await self._follow(reply, request)
 
     def _weighed(self, exchange: Exchange, reply: Reply, size: int) -> Reply:
-        """Return the answer if its user has memory for it until the client has read it, else a refusal of the read."""
+        """Return the answer if its user has memory for it until the client has read it, else a refusal."""
         memory = self._service.memory
         memory.hold(exchange, min(size, exchange.promised))  # the body of the request is released
         if reply.shared or exchange.method != "GET":
@@ -223,7 +223,7 @@ class ApiHandler(Incoming):
         return reply.stream.clean and not (self.is_last or request.message.should_close)
 
     async def _send_in_turns(self, audit: str, reply: Reply, size: int) -> bool:
-        """Write a large answer over TLS in pieces: TLS encrypts at once all bytes that it gets, and keeps them."""
+        """Write a large answer over TLS in pieces: TLS encrypts all bytes of a write at once, and buffers them."""
         parts, reply.parts = reply.parts, ()
         kept = self._send(audit, reply, size)
         request, transport = self.request, self.transport
@@ -240,7 +240,7 @@ class ApiHandler(Incoming):
         return kept
 
     def _send(self, audit: str, reply: Reply, size: int) -> bool:
-        """Write an answer; return whether the connection may go on."""
+        """Write an answer; return whether the connection stays open."""
         request, transport = self.request, self.transport
         if request is None or transport is None or transport.is_closing():
             raise ConnectionResetError("the client is gone")
@@ -253,7 +253,7 @@ class ApiHandler(Incoming):
             transport.write(b"".join((head, *parts)))
         else:
             if not self._sized:
-                # with its own size the kernel takes megabytes at once, and no other request is answered meanwhile
+                # by default the kernel buffers megabytes: copying them blocks all other requests
                 set_option(transport, socket.SOL_SOCKET, "SO_SNDBUF", limits.SEND_BUFFER)
                 self._sized = True
             transport.writelines([head, *parts])
@@ -262,23 +262,22 @@ class ApiHandler(Incoming):
     def _ends(self, request: Request) -> bool:
         """Report whether the connection closes after this request's answer."""
         message = request.message
-        # the parser drops the bytes behind a request for an upgrade that it does not know
+        # the parser drops the bytes after a request for an unknown upgrade
         lost = message.upgrade and not self.is_upgraded and not self.is_alone
-        faulty = (
-            message.chunked and message.version < HttpVersion11
-        )  # another proxy or server may see another end of the body
+        # a proxy in front may see another end of such a body
+        faulty = message.chunked and message.version < HttpVersion11
         ends = lost or faulty or self.is_large(message)
         return self._leave_body(request) or message.should_close or ends
 
     def _leave_body(self, request: Request) -> bool:
-        """Report whether the body stays unread, since its client waits for a 100 that is not sent."""
+        """Report whether the body stays unread, since the client waits for a 100 that was not sent."""
         if request.continued or request.payload.is_eof() or not _expects_continue(request.message):
             return False
         request.payload.feed_eof()
         return True
 
     def declared_size(self) -> int:
-        """Return how many bytes of a body are still to come, MAX_BODY if the head does not tell."""
+        """Return the number of unread bytes of the body, MAX_BODY if the head does not declare it."""
         request = self.request
         assert request is not None
         if request.payload.is_eof():
@@ -286,13 +285,13 @@ class ApiHandler(Incoming):
         return int(request.message.headers.get("Content-Length", "") or documents_limits.MAX_BODY)
 
     async def read_body(self, limit: int) -> bytes:
-        """Return the body; StatusError 413 over ``limit`` bytes, 408 when it does not arrive in time."""
+        """Return the body; StatusError 413 over ``limit`` bytes, 408 if it does not arrive in time."""
         request = self.request
         assert request is not None
         payload = request.payload
         if payload is EMPTY_PAYLOAD:
             return b""
-        if payload.is_eof() and payload.exception() is None:  # nothing to wait for, nor to resume
+        if payload.is_eof() and payload.exception() is None:  # no need to wait, nor to resume reading
             found = taken(payload)
             return self._bounded(found, limit, len(found))
         length = int(request.message.headers.get("Content-Length", "") or 0)
@@ -309,9 +308,9 @@ class ApiHandler(Incoming):
             raise status.bad_request("the body of the request could not be read") from error
 
     def _bounded(self, data: bytes, limit: int, length: int) -> bytes:
-        """Return a body; StatusError 413 over the limit. A long rest of it closes the connection, as Go does.
+        """Return a body; StatusError 413 over the limit. The connection closes if much of the body is unread, as in Go.
 
-        ``length`` is that of the whole body, 0 if it is not known.
+        ``length`` is the declared size of the body, 0 if it is unknown.
         """
         if len(data) <= limit >= length:
             return data
@@ -319,7 +318,7 @@ class ApiHandler(Incoming):
         raise status.too_large(limit)
 
     def origin(self) -> tuple[str, str]:
-        """Return the request target as it was sent, and the address of the client, empty when it has none."""
+        """Return the request target as it was sent, and the address of the client, empty for a Unix socket."""
         request, transport = self.request, self.transport
         peer = transport.get_extra_info("peername") if transport is not None else None
         return request.message.path if request is not None else "", shown(peer[0]) if isinstance(peer, tuple) else ""
@@ -343,10 +342,10 @@ class ApiHandler(Incoming):
             sink.receive = lambda receiver: self.set_parser(cast(Any, receiver))
         return sink
 
-    # --- faults below the routes ---
+    # --- failures outside of handlers ---
 
     def refuse(self, code: int, error: BaseException | None) -> None:
-        """Answer a request that no handler saw, such as a head that cannot be parsed, and close."""
+        """Answer a request without a handler, such as a head that cannot be parsed, and close."""
         transport = self.transport
         if transport is None or transport.is_closing() or isinstance(error, ConnectionError):
             raise ConnectionResetError("the client is gone")
@@ -359,7 +358,7 @@ class ApiHandler(Incoming):
         transport.write(head + raw)
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """Log a failure, unless it only means that the client is gone."""
+        """Log a failure, unless the client has closed the connection."""
         if not isinstance(kw.get("exc_info"), ConnectionError):
             log.error(*args, **kw)
 
@@ -391,7 +390,8 @@ async def _read(payload: StreamReader, limit: int) -> bytes:
         found += piece
         if len(found) > limit:
             break
-        if monotonic() - began > server_limits.LOOP_BUDGET / 4:  # of small chunks each piece may bring the next at once
+        # small chunks may already be buffered: then readany never yields to the event loop
+        if monotonic() - began > server_limits.LOOP_BUDGET / 4:
             await asyncio.sleep(0)
             began = monotonic()
     return bytes(found)

@@ -1,12 +1,12 @@
 """Limits of all connections together: file descriptors, and memory of clients that have not authenticated yet.
 
 Without a limit of its own, the event loop would accept and drop connections silently once no descriptor is left, and
-etcd, webhooks and files would get none either.
+connections to etcd and webhooks, and files, would fail, too.
 
 A connection takes memory before its first request is authenticated: some 50 KiB for TLS, and two to three times the
-bytes of an unfinished request head. If there is too much of it, the largest unfinished heads and the oldest idle
-connections are closed first: a client that sends whole requests has neither for longer than a moment. Unfinished heads
-of authenticated clients count, too, since credentials are known at the end of a head only.
+bytes of an unfinished request head. Over the limit, the largest unfinished heads and the oldest idle connections are
+closed first: a client that sends whole requests has neither for longer than a moment. Unfinished heads of authenticated
+clients count, too, since credentials are known at the end of a head only.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from apiext.telemetry import Slot
 
 # File descriptors, at least, that are not for clients.
 FILES_RESERVED = 32
-# Seconds between counts of the open files while none is left for a connection.
+# Seconds between counts of the open files while no descriptor is left for a connection.
 FILES_COUNT_EVERY = 0.05
-# Seconds between log lines about missing file descriptors.
+# Seconds between log lines about refused connections.
 FILES_LOG_EVERY = 60.0
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class Refusal(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait a short time for the request: a client may lose an answer that comes before it."""
+        """Wait a short time for the request: some clients lose an answer that arrives before their request."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is not of that class
         self._timer = asyncio.get_running_loop().call_later(limits.REFUSAL_WAIT, self._transport.abort)
 

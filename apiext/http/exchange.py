@@ -1,4 +1,4 @@
-"""A request and its answer for filters and handlers: no type of the HTTP library, no socket."""
+"""Requests and answers for filters and handlers, without sockets and types of the HTTP library."""
 
 import asyncio
 import re
@@ -31,11 +31,11 @@ class Headers(Protocol):
 
 
 class Sender:
-    """The parsed headers about a client; a connection reuses them if the next request has equal headers.
+    """Parsed headers that describe a client; a connection reuses them while requests have equal headers.
 
     ``manager`` is the field manager that the User-Agent implies: the text before its first slash. ``impersonates``: the
-    request has headers of impersonation. ``packed``: its body has an encoding that the server does not decode.
-    ``pages`` caches the origin of the sending page (http.browsers), for reads and writes.
+    request has impersonation headers. ``packed``: its body has an encoding that the server does not decode. ``pages``
+    caches the origin of the sending page (http.browsers), for reads and writes.
     """
 
     __slots__ = ("accept", "agent", "audit_id", "authorization", "impersonates", "manager", "packed", "pages")
@@ -135,7 +135,7 @@ class Reply(Struct):
     """A complete answer: status code, content type, further headers, and the body in parts.
 
     ``parts`` are sent without joining them first. ``compressible``: gzip may be applied. ``shared``: other answers
-    consist of the same bytes, so that a slow client holds no memory of its own.
+    consist of the same bytes, so a slow client needs no memory of its own.
     """
 
     code: int
@@ -174,10 +174,10 @@ class Labels(NamedTuple):
 
 
 class Exchange:
-    """A request on its way through the filters, with their results.
+    """A request with the results of the filters.
 
-    ``given`` is the timeout of the client in seconds, 0 for no limit. ``labels`` are the metric labels: routes set them
-    for known paths only, so that a URL cannot make up new ones. A request without labels is not counted (as upstream).
+    ``given`` is the client's timeout in seconds, 0 for no limit. ``labels`` are the metric labels: routes set them for
+    known paths only, so that a URL cannot make up new ones. A request without labels is not counted (as upstream).
     ``promised`` is its reserved memory in bytes (http.memory). ``trail`` is its audit event, None if it is not audited.
     """
 

@@ -43,7 +43,7 @@ _IDS = Uids()
 
 
 def is_open(exchange: Exchange) -> bool:
-    """Report whether a request needs neither credentials nor authorization: health, or the page for browsers."""
+    """Report whether a request needs neither credentials nor authorization: health, or the front page."""
     return is_public(exchange.path) or front_page.is_wanted(exchange)
 
 
@@ -76,11 +76,11 @@ class Deadlines:
         return task
 
     def remove(self, task: asyncio.Task[Any]) -> bool:
-        """Remove a task; return False if its deadline was over and it was cancelled."""
+        """Remove a task; return False if its deadline had passed and it was cancelled."""
         return self._until.pop(task, None) is not None
 
     def end(self, now: float = math.inf) -> None:
-        """Cancel the tasks whose deadline is over at ``now``, by default all tasks."""
+        """Cancel the tasks whose deadline has passed at ``now``, by default all tasks."""
         for task in [task for task, until in self._until.items() if until <= now]:
             del self._until[task]
             task.cancel()
@@ -121,14 +121,14 @@ class Gate(Struct, eq=False):
                 telemetry.seconds.slot(verb, dry_run, *rest),
                 telemetry.sizes.slot(*labels) if verb in _SIZED or not labels.resource else None,
             )
-            if not dry_run and verb != "WATCH":  # upstream: those have no objective
+            if not dry_run and verb != "WATCH":  # upstream: these requests have no service level objective
                 telemetry.sli_seconds.share(found[1], *labels)
         return found
 
     def forget(self, gone: Gone) -> Iterator[None]:
         """Drop the metrics of deleted resources; yields so that the caller can yield to the event loop.
 
-        The cached slots go first: else a request could add to a slot that /metrics does not show any more.
+        Cached slots are dropped first: otherwise a request could add to a slot that /metrics does not show any more.
         """
         for number, key in enumerate(tuple(self._counters)):
             if gone(key[0].group, key[0].resource):
@@ -139,9 +139,9 @@ class Gate(Struct, eq=False):
         yield from self.telemetry.forget(gone)
 
     def user(self, authorization: str, certificate_user: User | None, exchange: Exchange) -> User:
-        """Authenticate a request; raise a 401 for a wrong credential, or for a missing one that is needed (AUT-002).
+        """Authenticate a request; raise a 401 for an invalid credential, or a missing one (AUT-002).
 
-        Raise Doubtful if the cached state does not decide about the credential.
+        Raise Doubtful if the cached state cannot validate the credential.
         """
         try:
             found = self.authenticator.authenticate(authorization, certificate_user)
@@ -164,9 +164,9 @@ class Gate(Struct, eq=False):
 
 
 Filter = Callable[[Gate, Handler, Exchange], Awaitable[Answer]]
-"""A filter around the rest of a request, which awaits the given handler."""
+"""A filter that wraps the rest of a request, which awaits the given handler."""
 Step = Callable[[Gate, Exchange], None]
-"""A filter before the rest of a request, which may refuse it with a StatusError."""
+"""A filter that runs before the rest of a request, and may raise a StatusError."""
 
 _MUTATING = frozenset(("create", "update", "patch", "delete", "deletecollection"))
 _DEADLINE = "request did not complete within requested timeout - context deadline exceeded"
@@ -174,7 +174,7 @@ _BUSY = "Too many requests, please try again later."
 
 
 def compose(gate: Gate, filters: Sequence[Filter | Step], innermost: Handler) -> Handler:
-    """Return one handler of all filters, the first one outermost; consecutive steps become one call."""
+    """Combine filters into one handler, the first one outermost; consecutive steps become one call."""
     handler = innermost
     steps: list[Step] = []
     for one in reversed(filters):
@@ -268,7 +268,7 @@ def _log_slow(exchange: Exchange, code: int, took: float) -> None:
 
 
 def authenticate(gate: Gate, exchange: Exchange) -> None:
-    """Authenticate the request; a malformed timeout parameter is refused before, as upstream (AUT-006)."""
+    """Authenticate the request; refuse a malformed timeout parameter first, as upstream (AUT-006)."""
     headers = exchange.headers
     if exchange.query and not exchange.long_running:
         exchange.given = _time_given(exchange)
@@ -294,7 +294,7 @@ def authenticate(gate: Gate, exchange: Exchange) -> None:
 
 
 async def authenticate_again(gate: Gate, exchange: Exchange, doubt: Doubtful) -> None:
-    """Authenticate a request again with a fresh cache; raise a 401 if that does not decide either."""
+    """Authenticate a request again with a fresh cache; raise a 401 if the credential still cannot be validated."""
     await doubt.fresh()
     try:
         authenticate(gate, exchange)
@@ -303,7 +303,7 @@ async def authenticate_again(gate: Gate, exchange: Exchange, doubt: Doubtful) ->
 
 
 async def audit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
-    """Write audit events of a request, also of one that is not authenticated (AUD-001)."""
+    """Write audit events of a request, also for failed authentication (AUD-001)."""
     auditor = gate.auditor
     assert auditor is not None, "servers without audit do not have this filter"
     try:
@@ -339,13 +339,13 @@ def impersonate(gate: Gate, exchange: Exchange) -> None:
 
 
 def _guarded(refusal: StatusError) -> StatusError:
-    """Mark a refusal by a filter, whose text quotes the request (upstream: responsewriters)."""
+    """Mark the refusal of a filter, since its text quotes the request (upstream: responsewriters)."""
     refusal.guarded = True
     return refusal
 
 
 async def limit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
-    """Limit the requests at a time (429), and the duration of a request (504): --request-timeout, or the client's.
+    """Limit concurrent requests (429) and their duration (504): --request-timeout, or the client's timeout.
 
     Watches are not limited, and probes are always answered (LIM-001, LIM-002, WRI-024).
     """
@@ -396,7 +396,7 @@ def _time_given(exchange: Exchange) -> float:
 
 
 def authorize(gate: Gate, exchange: Exchange) -> None:
-    """Refuse a request that the user is not authorized to make (AUT-003)."""
+    """Refuse a request that the authorizer denies (AUT-003)."""
     if gate.authorizer is always_allow or (is_open(exchange) and exchange.method in {"GET", "HEAD"}):
         return
     wanted = attributes(exchange)
@@ -424,7 +424,7 @@ def attributes(exchange: Exchange) -> Attributes:
         return Attributes(exchange.user, info.verb, exchange.path, at_path=True)
     namespace = info.namespace or ""
     if info.resource == "namespaces" and info.name and "/namespaces/" in exchange.path:  # not by a field selector
-        namespace = info.name  # upstream: a namespace is in itself, so roles in it apply
+        namespace = info.name  # upstream: a namespace is in itself, so its own roles apply
     place = (info.resource, info.subresource, namespace, info.name)
     return Attributes(exchange.user, info.verb, exchange.path, info.group, info.version, *place)
 
@@ -441,7 +441,7 @@ FILTERS: tuple[Filter | Step, ...] = (
 """Outermost first; filters that await nothing are steps."""
 
 _AUDITED: Mapping[Filter | Step, Filter | Step | None] = {
-    authenticate: None,  # the audit filter does it
+    authenticate: None,  # the audit filter authenticates
     authorize: authorize_audited,
 }
 

@@ -1,4 +1,4 @@
-"""The page at ``/`` for browsers: name, version, links and commands. It is public, and holds no data of the server."""
+"""The page at ``/`` for browsers: name, version, links and commands. It is public, and shows no stored data."""
 
 import base64
 import hashlib
@@ -34,7 +34,7 @@ for (const button of document.querySelectorAll("button")) {
 }
 """
 _COMMANDS = (
-    ("Where the server runs, have kubectl find it", "apiext kubeconfig merge"),
+    ("On the server's machine: add it to your kubeconfig", "apiext kubeconfig merge"),
     ("List the kinds that are served", "kubectl api-resources --cached=false"),
     ("Create a definition", "kubectl create -f definition.yaml"),
     ("Wait until it is served", "kubectl wait --for=condition=Established -f definition.yaml"),

@@ -1,4 +1,4 @@
-"""Flags of kube-apiserver about headers: those for browsers, and those of authenticating proxies (LIM-005, AUT-001)."""
+"""Flags of kube-apiserver about headers: for browsers, and for authenticating proxies (LIM-005, AUT-001)."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -6,17 +6,27 @@ from apiext.config import ConfigError, HeaderConfig, ProxyConfig
 from apiext.meta.fields import aggregate
 
 FLAGS: tuple[tuple[str, str, str, str], ...] = (
-    ("cors-allowed-origins", "regular expressions of the origins whose pages may call; none: no CORS", "", "A,B"),
-    ("strict-transport-security-directives", "what the header Strict-Transport-Security says, with TLS", "", "A,B"),
-    ("goaway-chance", "accepted: only HTTP/2 connections are told to go away", "0", "0…0.02"),
-    ("requestheader-client-ca-file", "CA of the proxies that tell in headers who sends a request", "", "FILE"),
-    ("requestheader-allowed-names", "common names of those proxies; none: all that the CA has signed", "", "A,B"),
-    ("requestheader-username-headers", "headers of the user's name: X-Remote-User", "", "A,B"),
-    ("requestheader-uid-headers", "headers of the user's uid: X-Remote-Uid", "", "A,B"),
-    ("requestheader-group-headers", "headers of the user's groups: X-Remote-Group", "", "A,B"),
-    ("requestheader-extra-headers-prefix", "what headers of the user's extras begin with: X-Remote-Extra-", "", "A,B"),
+    (
+        "cors-allowed-origins",
+        "regular expressions of the origins whose pages may send requests; empty: no CORS",
+        "",
+        "A,B",
+    ),
+    ("strict-transport-security-directives", "value of the header Strict-Transport-Security, with TLS", "", "A,B"),
+    ("goaway-chance", "accepted without effect: only HTTP/2 connections get a GOAWAY", "0", "0…0.02"),
+    ("requestheader-client-ca-file", "CA of the proxies that name the user of a request in headers", "", "FILE"),
+    ("requestheader-allowed-names", "common names of those proxies; empty: every certificate of the CA", "", "A,B"),
+    ("requestheader-username-headers", "headers with the user's name: X-Remote-User", "", "A,B"),
+    ("requestheader-uid-headers", "headers with the user's uid: X-Remote-Uid", "", "A,B"),
+    ("requestheader-group-headers", "headers with the user's groups: X-Remote-Group", "", "A,B"),
+    (
+        "requestheader-extra-headers-prefix",
+        "prefixes of headers with the user's extra attributes: X-Remote-Extra-",
+        "",
+        "A,B",
+    ),
 )
-"""Name, help, default and metavar of each."""
+"""Name, help, default and metavar of each flag."""
 
 _HELP = (
     "List of allowed origins for CORS, comma separated. An allowed origin can be a regular expression to support "
@@ -64,10 +74,10 @@ _CA = "requestheader-client-ca-file"
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    """Return a list as Go's flags read one: the first line of CSV."""
+    """Split a list as Go's flags do: the first line of CSV."""
     if not text:
         return ()
-    import csv  # only with such a flag (decision 36)
+    import csv  # imported only if such a flag is set (decision 36)
 
     return tuple(next(csv.reader(text.splitlines()), []))
 
@@ -111,7 +121,7 @@ def origin_matchers(origins: Sequence[str]) -> list[Callable[[str], bool]]:
     """Return a function for each pattern of --cors-allowed-origins: it reports whether an origin matches."""
     if not origins:
         return []
-    from apiext.schema import patterns  # only with such a flag (decision 36)
+    from apiext.schema import patterns  # imported only if such a flag is set (decision 36)
 
     return [patterns.searcher(origin) for origin in origins]
 

@@ -1,4 +1,4 @@
-"""/livez, /readyz and /healthz: which checks there are and how their answers read (HLT rows)."""
+"""/livez, /readyz and /healthz: the checks, and the form of their answers (HLT rows)."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,11 +13,11 @@ _SYNCED = "poststarthook/crd-informer-synced"
 _NO_SNIFF = ("X-Content-Type-Options", "nosniff")
 
 Probe = Callable[[], str]
-"""Return what is wrong, empty when nothing is; called at each request, so it only looks at state."""
+"""Returns an error text, empty if the check passes; called at each request, so it only reads state."""
 
 
 class Check(Struct, frozen=True):
-    """A named probe, and the endpoints that ask it."""
+    """A named probe, and the endpoints that run it."""
 
     name: str
     probe: Probe
@@ -25,7 +25,7 @@ class Check(Struct, frozen=True):
 
 
 class Health:
-    """The checks of a server in the order in which they are shown; ``shutdown`` fails readyz from its begin on."""
+    """The checks of a server in the order of their lines in an answer; ``shutdown`` fails /readyz during a shutdown."""
 
     def __init__(self, checks: Sequence[Check] = ()) -> None:
         self.shutting_down = False
@@ -41,11 +41,11 @@ class Health:
         return [check for check in self._checks if endpoint in check.endpoints]
 
     def starting(self) -> bool:
-        """Whether definitions are still missing that were stored before, so that a 404 would be wrong (ERR-03)."""
+        """Report whether stored definitions are not served yet, so that a 404 would be wrong (ERR-03)."""
         return any(check.name == _SYNCED and bool(check.probe()) for check in self._checks)
 
     def paths(self) -> list[str]:
-        """Return every path that is answered here."""
+        """Return the paths of all endpoints and checks."""
         return [
             path
             for endpoint in ENDPOINTS
@@ -53,7 +53,7 @@ class Health:
         ]
 
     def answer(self, endpoint: str, name: str, query: Query) -> Reply | None:
-        """Return the answer of an endpoint, or of one of its checks; None for a check that is not there."""
+        """Return the answer of an endpoint or of one of its checks; None for an unknown check."""
         if name:
             return self._single(endpoint, name)
         excluded = set(query.get("exclude", ()))
@@ -83,7 +83,7 @@ class Health:
                 fault = check.probe()
                 if fault:
                     return _text(500, f"internal server error: {fault}\n")
-                return Reply(200, TEXT, (b"ok",))  # upstream: only texts that may quote somebody are guarded
+                return Reply(200, TEXT, (b"ok",))  # upstream sends the header only with texts that may quote a client
         return None
 
 

@@ -1,4 +1,4 @@
-"""The bytes that arrive on a connection, until they are requests: heads in pieces, large heads, bounds of both."""
+"""Bytes that arrive on a connection, until they are requests: pieces of heads, large heads, and the limits of both."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 HEAD_PIECE = 4 * 1024
 
 HEAD_END = b"\r\n\r\n"
-_MANY = 100  # fields of a head that is not looked at
+_MANY = 100  # fields of a head whose size is not computed
 _FIELD = 300  # bytes of memory that a field takes besides its text
 
 
 class Incoming(HttpProtocol):
-    """A connection that parses each head at once, and bounds the memory of the heads that are not complete.
+    """A connection that parses heads, with a limit for the memory of unfinished ones.
 
-    ``unauthenticated`` counts the unfinished heads of all connections; ``large_heads`` parses one large head in a turn
-    of the event loop.
+    ``unauthenticated`` counts the unfinished heads of all connections; ``large_heads`` parses one large head in an
+    iteration of the event loop.
     """
 
     __slots__ = ("_head", "_large", "_large_heads", "_pieces", "_postponed", "_tail", "_unauthenticated", "is_alone")
@@ -44,15 +44,15 @@ class Incoming(HttpProtocol):
         super().__init__(manager, loop=loop, **settings)
         self._unauthenticated = unauthenticated
         self._large_heads = large_heads
-        self._head = 0  # bytes of a head that is not complete
-        self._pieces: list[bytes] = []  # of them those that are not parsed yet
-        self._postponed = False  # whether these wait for a turn in which their whole head is parsed
+        self._head = 0  # bytes of an unfinished head
+        self._pieces: list[bytes] = []  # the pieces of it that are not parsed yet
+        self._postponed = False  # whether these wait in ``large_heads``
         self._tail = b""  # the last three bytes that arrived
-        self._large = False  # whether so many bytes arrived that the last head may be large
-        self.is_alone = False  # whether nothing followed the last request
+        self._large = False  # whether enough bytes arrived that the last head may be large
+        self.is_alone = False  # whether no bytes followed the last request
 
     def cut_off(self) -> None:
-        """Close the connection at once, whatever is not sent yet."""
+        """Close the connection at once, without sending buffered bytes."""
         self._pieces.clear()
         super().cut_off()
 
@@ -74,9 +74,9 @@ class Incoming(HttpProtocol):
         self._parse(data)
 
     def _postpone(self, data: bytes, piece: bytes) -> None:
-        """Parse a large head in a turn of the event loop of its own; ``piece`` is the last part of it."""
+        """Queue a large head for ``large_heads``; ``piece`` is its last part."""
         self._unauthenticated.add_head(self, piece, parsed=False)
-        if self.transport is None:  # it was the largest
+        if self.transport is None:  # add_head closed this connection: its head was the largest
             return
         self._pieces.append(data)
         self._postponed = True
@@ -93,7 +93,7 @@ class Incoming(HttpProtocol):
         self.release_reading()
 
     def _parse(self, data: bytes) -> None:
-        """Parse bytes that arrived while no request was under way."""
+        """Parse bytes that arrive while no request runs."""
         before = self._tail
         self._keep_tail(data)
         messages = self.parse(data)
@@ -103,7 +103,7 @@ class Incoming(HttpProtocol):
         if self._head or self._large or not messages or begun:
             large = self._large and self._head + data.find(HEAD_END) > limits.HEAD_KEPT
             self._unfinished(data, begun, whole=bool(messages) and not large)
-            if self.transport is None:  # it was the largest
+            if self.transport is None:  # _unfinished closed this connection: its head was the largest
                 return
         self._head = begun if messages else size
         if self._head > limits.MAX_HEAD:
@@ -112,12 +112,12 @@ class Incoming(HttpProtocol):
         self.queue(messages)
 
     def _take(self, data: bytes) -> None:
-        """Parse bytes that arrived while a request is under way, as aiohttp does.
+        """Parse bytes that arrive while a request runs, as aiohttp does.
 
-        A retired connection still reads the body that its request waits for. A client that sends a head without an end
-        after the request, or such trailers after its body, loses the connection.
+        A connection that closes after this request still reads the request's body. It closes at once if an unfinished
+        head or unfinished trailers after the body exceed the limit.
         """
-        if self._pieces:  # writing was paused between two of them
+        if self._pieces:  # writing was paused between two pieces of a head
             data = self._joined(data)
         tail = self._tail
         self._keep_tail(data)
@@ -135,13 +135,15 @@ class Incoming(HttpProtocol):
         super().data_received(data)
         self.is_last = self.is_last or waited_for
         if self.messages and is_failure(self.messages[-1][0]) and not body.is_eof():
-            body.set_exception(web.RequestPayloadError("what follows is no body"))  # a handler would wait for it
+            body.set_exception(
+                web.RequestPayloadError("what follows is no body")
+            )  # a handler would wait for the rest of the body without end
         whole = (self.received, body.total_bytes, body.is_eof()) != before or self.is_upgraded
         size = self._head + len(data)
         begun = 0
         if len(data) > HEAD_PIECE and body.is_eof() and whole and not self.is_upgraded:
             joined, at = tail + data, 0
-            if message is not None and not before[2]:  # the rest of its body comes first
+            if message is not None and not before[2]:  # the rest of its body precedes the head
                 at = (
                     joined.rfind(HEAD_END) + len(HEAD_END)
                     if message.chunked
@@ -156,10 +158,7 @@ class Incoming(HttpProtocol):
             self.force_close()
 
     def _gathered(self, data: bytes) -> bytes:
-        """Return a head in pieces once its end has arrived, and no bytes before.
-
-        Parsing each piece would cost time, and two more copies of a head that may never end.
-        """
+        """Collect the pieces of a head; return it once its end has arrived, no bytes before."""
         if HEAD_END in data or HEAD_END in self._tail + data[:3]:
             return self._joined(data) if self._pieces else data
         self._keep_tail(data)
@@ -172,7 +171,7 @@ class Incoming(HttpProtocol):
         return b""
 
     def _joined(self, data: bytes) -> bytes:
-        """Return the pieces of a head that were kept, and the data that arrived now."""
+        """Return the collected pieces of a head, with new data."""
         pieces = self._pieces
         self._head -= sum(map(len, pieces))
         data = b"".join((*pieces, data))
@@ -180,13 +179,13 @@ class Incoming(HttpProtocol):
         return data
 
     def _keep_tail(self, data: bytes) -> None:
-        """Keep the last bytes: the end of a head may be cut into pieces, also behind another request."""
+        """Keep the last bytes: pieces may split the end of a head, also that of a second request."""
         self._tail = data[-3:] if len(data) > 2 else (self._tail + data)[-3:]
 
     def _unfinished(self, data: bytes, begun: int, *, whole: bool) -> None:
-        """Count a head among the unfinished ones of all connections until it is whole, a large one until its answer.
+        """Count the memory of a head: an unfinished one until it is complete, a large one until its answer.
 
-        ``begun`` is the number of last bytes of the data that begin another head.
+        ``begun`` is the number of bytes at the end of ``data`` that begin another head.
         """
         unauthenticated = self._unauthenticated
         if whole:
@@ -196,14 +195,14 @@ class Incoming(HttpProtocol):
             unauthenticated.add_head(self, data, parsed=True)
 
     def release_head(self, request: Request) -> None:
-        """Release a head that may be large: its request is answered."""
+        """Release a head that may be large, after the answer to its request."""
         if not self._head:
             self._unauthenticated.remove_head(self)
         if self.is_large(request.message):
-            request.payload.feed_eof()  # the connection closes, and does not wait for the body with the head in memory
+            request.payload.feed_eof()  # the connection closes; it must not hold the head in memory until the body ends
 
     def is_large(self, message: RawRequestMessage) -> bool:
-        """Report whether a head takes too much memory to be kept in the parser until the next one arrives."""
+        """Report whether a head takes too much memory to stay in the parser until the next one arrives."""
         fields = message.raw_headers
         if not self._large and len(fields) <= _MANY:
             return False
@@ -211,15 +210,12 @@ class Incoming(HttpProtocol):
 
 
 def _is_one_head(data: bytes) -> bool:
-    """Report whether bytes are the head of one request, and nothing else."""
+    """Report whether bytes are exactly the head of one request."""
     return 0 <= data.find(HEAD_END) == len(data) - len(HEAD_END)
 
 
 def _begun(data: bytes, at: int, messages: Iterable[Parsed]) -> int:
-    """Return how many last bytes of the data begin a head after these messages, of which the first begins at ``at``.
-
-    The number is too high if a chunk of a body holds the end of a head.
-    """
+    """Return how many bytes at the end begin another head after these messages; the first begins at ``at``."""
     for message, payload in messages:
         if is_failure(message) or not payload.is_eof():
             return 0

@@ -1,16 +1,16 @@
 """Limits of connections, requests and answers."""
 
-# Bytes after a refused body that are read and ignored. Beyond: the connection is closed, as by Go.
+# Bytes of a refused body that are read and ignored. Beyond: the connection is closed, as by Go.
 BODY_SKIPPED = 256 * 1024
 # Seconds of a write. Beyond: 504. Upstream: requestTimeoutUpperBound.
 REQUEST_DEADLINE = 34.0
-# Seconds of a watch that a client asks for. Beyond: this many. Upstream: the number overflows, and the watch ends.
+# Seconds that a client requests for a watch. Beyond: this number. Upstream: the number overflows, and the watch ends.
 MAX_WATCH_TIMEOUT = 10**9
-# Seconds until a body has arrived. Beyond: 408.
+# Seconds in which a body must arrive. Beyond: 408.
 BODY_TIMEOUT = 30.0
-# Bytes of a body that wait to be read. Beyond: back-pressure.
+# Bytes of a body that are buffered until a handler reads them. Beyond: back-pressure.
 BODY_BUFFER = 32 * 1024
-# Seconds until a request head has arrived. Beyond: the connection is closed. Upstream: ReadHeaderTimeout.
+# Seconds in which a request head must arrive. Beyond: the connection is closed. Upstream: ReadHeaderTimeout.
 HEAD_TIMEOUT = 32.0
 # Seconds in which a client reads nothing of an answer. Beyond: the connection is closed.
 UNREAD_TIMEOUT = 120.0
@@ -20,19 +20,20 @@ KEEPALIVE = 90.0
 MAX_HEADERS = 2_000
 # Bytes of a request head. Beyond: 431. Upstream: DefaultMaxHeaderBytes of Go.
 MAX_HEAD = 1024 * 1024
-# Bytes of all unfinished request heads, at most a sixteenth of the memory. Beyond: the largest connection is closed.
+# Bytes of all unfinished request heads; a sixteenth of the memory if that is less. Beyond: the connection with the
+# largest head is closed.
 UNFINISHED_HEADS = 32 * 1024 * 1024
-# Connections without an authenticated request, 100 MiB with TLS. Beyond: the oldest is closed.
+# Connections without an authenticated request: they take 100 MiB with TLS. Beyond: the oldest idle one is closed.
 UNAUTHENTICATED = 2_000
 # Bytes of a request head after which its connection stays open. Beyond: it is closed, since its parser keeps the head
 # in memory.
 HEAD_KEPT = 128 * 1024
-# Lists of several segments made at a time. Beyond: they wait.
+# Lists of several segments that are encoded at a time. Beyond: they wait.
 LISTS_AT_ONCE = 4
 # Bytes of a body or stored object that need no memory budget. Beyond: the request waits or is refused if memory is
 # scarce.
 UNWEIGHED = 4 * 1024
-# Bytes of an answer that do not count for its user. Beyond: they count until the client has read them.
+# Bytes of an answer that is not counted for its user. Beyond: its bytes count until the client has read them.
 ANSWER_UNWEIGHED = 64 * 1024
 # Bytes of an answer that is sent as it is. Beyond: it is compressed. Upstream: defaultGzipThresholdBytes.
 GZIP_FROM = 128 * 1024
@@ -50,69 +51,69 @@ WATCH_SEND_BUFFER = 256 * 1024
 WATCH_HIGH_WATER = 1024 * 1024
 # Bytes that wait in the transports of all watches of a user. Beyond: back-pressure.
 UNREAD_OF_A_USER = 64 * 1024 * 1024
-# Bytes that a client sends on such a watch between two pings. Beyond: the connection is closed.
+# Bytes that a client sends on the WebSocket of a watch between two pings. Beyond: the connection is closed.
 WEBSOCKET_INPUT = 64 * 1024
 # Subprotocols that a client offers. Beyond: the rest is ignored.
 WEBSOCKET_PROTOCOLS = 100
-# Characters of all warnings of an answer. Beyond: each is cut.
+# Characters of all warnings of an answer. Beyond: each warning is cut.
 MAX_WARNINGS = 4_096
-# Characters of each warning then. Beyond: it is cut.
+# Characters of each warning if all are over MAX_WARNINGS. Beyond: it is cut.
 MAX_WARNING = 256
-# Warning headers of an answer. Beyond: the rest is left out, since Python's http.client reads 100 headers.
+# Warning headers of an answer. Beyond: the rest is left out, since Python's http.client reads at most 100 headers.
 WARNING_LINES = 64
-# File descriptors that are not for clients. Beyond: all further ones are for clients.
+# File descriptors that are reserved for other uses than client connections. Beyond: all further ones are for clients.
 FILES_RESERVED_AT_MOST = 1_024
-# Seconds that a refused connection has to send its request. Beyond: it is closed.
+# Seconds in which a refused connection must send its request. Beyond: it is closed.
 REFUSAL_WAIT = 1.0
 # Characters of an Origin header that an answer repeats. Beyond: it is not repeated.
 MAX_ORIGIN = 1_024
 # Bytes of an object whose Table row is made on the event loop. Beyond: a thread.
 ROW_INLINE = 128 * 1024
-# Bytes of an object times columns that search it, on the event loop. Beyond: a thread.
+# Bytes of an object times its searching columns, for a row made on the event loop. Beyond: a thread.
 ROW_SEARCHED = 32 * 1024
 # Fields of a document encoded on the event loop. Beyond: a thread.
 MEMBERS_INLINE = 1_000
 # Threads that decode large bodies. Beyond: bodies wait.
 DECODING_THREADS = 2
-# Alternatives and parameters of an Accept or Content-Type header, 4 milliseconds. Beyond: 431.
+# Alternatives and parameters of an Accept or Content-Type header; parsing them takes 4 milliseconds. Beyond: 431.
 HEADER_PARTS = 2_500
 # Parameters of a query. Beyond: all are ignored. Upstream: urlmaxqueryparams of Go.
 QUERY_PARAMETERS = 10_000
 # Parsed header values in a cache. Beyond: the oldest is evicted.
 HEADERS_SEEN = 512
-# Characters of such a value. Beyond: it is parsed each time.
+# Characters of a header value that is cached. Beyond: it is parsed each time.
 HEADER_KEPT = 1_024
 # Resources of a catalog whose discovery is computed on the event loop. Beyond: a thread.
 BUILD_INLINE = 64
-# Fields of broken protobuf searched for the error. Beyond: a general message. Upstream: no limit.
+# Fields of malformed protobuf searched for the error. Beyond: a general message. Upstream: no limit.
 WALKED_FIELDS = 2_000
-# Nesting of broken protobuf searched for the error. Beyond: a general message. Upstream: no limit.
+# Nesting of malformed protobuf searched for the error. Beyond: a general message. Upstream: no limit.
 WALKED_DEPTH = 100
-# Paths of OpenAPI documents whose last change is remembered. Beyond: the oldest is evicted.
+# Paths of OpenAPI documents whose last change is cached. Beyond: the oldest is evicted.
 PUBLISHED_PATHS = 16_384
 # Characters of a User-Agent in an audit event. Beyond: it is cut. Upstream: maxUserAgentLength.
 AUDIT_AGENT = 1024
 # Bytes of access log lines that wait for standard error. Beyond: lines are dropped and counted.
 ACCESS_HELD = 8 * 1024 * 1024
-# Seconds that a stopping server writes the remaining lines. Beyond: they are dropped.
+# Seconds in which a stopping server writes the remaining lines. Beyond: they are dropped.
 ACCESS_FLUSH = 1.0
-# Connections that wait in the kernel. Beyond: the kernel refuses them.
+# Connections that wait in the kernel's accept queue. Beyond: the kernel refuses them.
 BACKLOG = 4096
-# Seconds that a stopping server waits for requests. Beyond: they are cancelled.
+# Seconds in which a stopping server completes requests. Beyond: they are cancelled.
 SHUTDOWN_DRAIN = 3.0
-# Seconds that cancelled requests have to answer. Beyond: their connections are closed.
+# Seconds in which cancelled requests must answer. Beyond: their connections are closed.
 SHUTDOWN_LATE = 0.5
-# Seconds in which waiting connections are still accepted. Beyond: the kernel resets them.
+# Seconds in which a stopping server accepts connections of the kernel's queue. Beyond: the kernel resets them.
 SHUTDOWN_TAKE = 0.02
-# Seconds for the first request of a new connection at the end. Beyond: it is closed.
+# Seconds in which a new connection of a stopping server must send a request. Beyond: it is closed.
 SHUTDOWN_FIRST = 0.2
-# Seconds for clients to read the last answers. Beyond: connections are closed.
+# Seconds in which clients must read the last answers. Beyond: connections are closed.
 SHUTDOWN_CLOSE = 1.0
 # Seconds of a TLS handshake. Beyond: the connection is closed.
 HANDSHAKE = 10.0
 # Proxy addresses in an audit event, the first ones. Beyond: the rest is left out. Upstream: no limit.
 AUDIT_ADDRESSES = 100
-# Characters of a proxy's address. Beyond: it is no address.
+# Characters of a proxy's address. Beyond: it is not used as an address.
 ADDRESS_TEXT = 64
-# Seconds of a request that is no watch. Beyond: it has a line in the log.
+# Seconds of a request other than a watch. Beyond: it is logged as slow.
 SLOW_REQUEST = 1.0

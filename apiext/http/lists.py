@@ -1,4 +1,4 @@
-"""Lists on their way out: item by item in joined pieces, with a turn for the loop in between (SRV-018)."""
+"""Encoding of lists: item by item, in joined pieces, yielding to the event loop in between (SRV-018)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -37,16 +37,16 @@ from apiext.storage.store import Entry
 from apiext.verbs.call import Page
 
 MakeItem = Callable[[Entry], bytes | Awaitable[bytes]]
-"""Writes one object of a list, or what takes long in a thread."""
+"""Encodes one object of a list; returns an awaitable if a thread does it."""
 MakeRow = Callable[[bytes, int], bytes]
 MakeFrame = Callable[[Subject, Page], "Frame"]
 Maker = Callable[[Subject, Ages], MakeItem]
-"""Returns what writes the objects of a list, with the ages of one moment where it shows any."""
-_WITHOUT_FLOATS = frozenset((str, int, bool, type(None)))  # cells that are written as they are
+"""Returns the encoder of a list's objects; ages in it are those of one moment."""
+_WITHOUT_FLOATS = frozenset((str, int, bool, type(None)))  # types of cells that orjson encodes as upstream does
 
 
 class Frame(NamedTuple):
-    """A list around its items: what comes before, between and after; ``empty`` is the whole without any."""
+    """The bytes of a list before, between and after its items; ``empty`` is the whole list without items."""
 
     head: bytes
     separator: bytes
@@ -55,10 +55,10 @@ class Frame(NamedTuple):
 
 
 async def reply(subject: Subject, page: Page) -> Reply:
-    """Return a page in the representation wanted, uncompressed."""
+    """Return a page in the requested representation, uncompressed."""
     wanted = subject.wanted
     if wanted.kind == PARTIAL:
-        OF_LISTS[PARTIAL](subject, (), {})  # raises: a list is no single object
+        OF_LISTS[PARTIAL](subject, (), {})  # raises: a list is not a single object
     make = ROWS.get((wanted.encoding, wanted.kind, wanted.pretty))
     if make is not None and wanted.kind and page.segments is not None and page.convert is None:
         return await _formed(subject, page, page.segments, *make)
@@ -78,7 +78,7 @@ async def reply(subject: Subject, page: Page) -> Reply:
 
 
 async def _formed(subject: Subject, page: Page, segments: Segments, make_frame: MakeFrame, maker: Maker) -> Reply:
-    """Return a list of another kind, of which the parts are remembered."""
+    """Return a list in another representation, whose encoded segments are cached."""
     wanted = subject.wanted
     form = (subject.served.codec.view, wanted.kind, wanted.version, subject.include)
     pieces = await segments.formed(form, lambda ages: maker(subject, ages), subject.clock()) if segments.count else ()
@@ -101,9 +101,9 @@ def _whole(subject: Subject, items: list[Document], metadata: Document) -> bytes
 async def joined(
     entries: Sequence[Entry], make: MakeItem, separator: bytes, finish: Callable[[bytes], bytes] | None = None
 ) -> list[bytes]:
-    """Return the items in joined pieces, giving the loop its turn; what takes long is made and finished in a thread."""
+    """Encode the items and join them in pieces, yielding to the event loop; slow items are encoded in a thread."""
     found: list[bytes] = []
-    until = perf_counter() + server_limits.LOOP_BUDGET / 2  # by hand: a Turn costs a coroutine for each item
+    until = perf_counter() + server_limits.LOOP_BUDGET / 2  # inlined LoopBudget, which costs a coroutine for each item
     for at in range(0, len(entries), storage_limits.SEGMENT):
         items: list[bytes] = []
         for entry in entries[at : at + storage_limits.SEGMENT]:
@@ -130,12 +130,12 @@ def metadata_of(page: Page) -> Document:
 
 
 def brackets(served: ServedVersion, page: Page) -> tuple[bytes, bytes]:
-    """Return what stands before and after the items of a plain JSON list (SRV-018)."""
+    """Return the bytes before and after the items of a plain JSON list (SRV-018)."""
     if served.model.typed:
         shown = {"kind": served.names.list_kind, "apiVersion": served.names.api_version, "metadata": metadata_of(page)}
         return orjson.dumps(shown)[:-1] + b',"items":[', b"]}\n"
     remaining = f'"remainingItemCount":{page.remaining},' if page.remaining else ""
-    # recorded: custom lists always show the token; neither it nor names have anything to escape
+    # recorded: lists of custom objects always have ``continue``; neither token nor names need escapes
     metadata = f'{{"continue":"{page.token}",{remaining}"resourceVersion":"{page.revision}"}}'
     tail = f'],"kind":"{served.names.list_kind}","metadata":{metadata}}}\n'
     return f'{{"apiVersion":"{served.names.api_version}","items":['.encode(), tail.encode()
@@ -148,7 +148,7 @@ async def _documents(subject: Subject, entries: Sequence[Entry]) -> AsyncIterato
         await loop_budget.pause()
 
 
-# --- the list as it is ---
+# --- lists of whole objects ---
 
 
 def _plain_frame(subject: Subject, page: Page) -> Frame:
@@ -164,7 +164,7 @@ def _plain_item(subject: Subject, ages: Ages) -> MakeItem:
 
     def make(entry: Entry) -> bytes:
         view = entry.shown(viewer)
-        if view.startswith(prefix):  # keys are sorted
+        if view.startswith(prefix):  # keys of a view are sorted
             return b"{" + view[len(prefix) :]  # recorded: items of typed lists have no kind of their own
         document: Document = orjson.loads(view)
         return encode({name: value for name, value in document.items() if name not in {"kind", "apiVersion"}})
@@ -180,7 +180,7 @@ def _pretty_frame(subject: Subject, page: Page) -> Frame:
 
 
 def _as_pretty(item: bytes) -> bytes:
-    return pretty(item).replace(b"\n", b"\n    ")  # no other newlines are in JSON
+    return pretty(item).replace(b"\n", b"\n    ")  # JSON has no other newlines
 
 
 def _yaml_frame(subject: Subject, page: Page) -> Frame:
@@ -226,14 +226,14 @@ def _table_item(subject: Subject, ages: Ages) -> MakeItem:
 
 
 def _long_from(subject: Subject) -> int:
-    """Return from how many bytes of an object on its row takes long: each column that searches goes through all."""
-    if subject.include in ("", "Metadata") and _told_by_metadata(subject):
+    """Return the size of an object from which its row is made in a thread: a searching column reads all of it."""
+    if subject.include in ("", "Metadata") and _needs_only_metadata(subject):
         return documents_limits.MAX_BODY * storage_limits.SEGMENT  # never
     searching = sum(isinstance(column.cell, Searching) for column in subject.columns)
     return min(limits.ROW_INLINE, limits.ROW_SEARCHED // max(1, searching))
 
 
-def _told_by_metadata(subject: Subject) -> bool:
+def _needs_only_metadata(subject: Subject) -> bool:
     return all(column.cell in OF_METADATA for column in subject.columns)
 
 
@@ -242,8 +242,10 @@ def _row_maker(subject: Subject, ages: Ages) -> MakeRow:
     if subject.include == "Object":
         return lambda view, revision: _whole_row(cells, view)
     if subject.include == "None":
-        return lambda view, revision: encode_in_order(row(subject, orjson.loads(view), ages))  # which is sorted
-    cut, told_by_metadata = metadata_cutter(subject.served), _told_by_metadata(subject)
+        return lambda view, revision: encode_in_order(
+            row(subject, orjson.loads(view), ages)
+        )  # the view has sorted keys, so the row has them, too
+    cut, needs_only_metadata = metadata_cutter(subject.served), _needs_only_metadata(subject)
     head, plain = _partial_head(subject), _WITHOUT_FLOATS.issuperset
 
     def make(view: bytes, revision: int) -> bytes:
@@ -251,7 +253,7 @@ def _row_maker(subject: Subject, ages: Ages) -> MakeRow:
         if found is None:
             return encode_in_order(row(subject, orjson.loads(view), ages))
         text, document = found
-        if not told_by_metadata:
+        if not needs_only_metadata:
             document = orjson.loads(view)
         found_cells = [cell(document) for cell in cells]
         shown = orjson.dumps(found_cells) if plain(map(type, found_cells)) else encode_in_order(found_cells)
@@ -293,12 +295,12 @@ def _partial_head(subject: Subject) -> bytes:
 
 
 def metadata_cutter(served: ServedVersion) -> Callable[[bytes, int], tuple[bytes, Document] | None]:
-    """Return a function that finds metadata in a view at a revision; None where it is not to be seen.
+    """Return a function that cuts the metadata out of a view at a revision; it returns None if it cannot find them.
 
-    What it returns is the text, and the object with nothing but its metadata, without managedFields if it is quick.
-    Keys are sorted: metadata mostly comes next after apiVersion and kind, and its last are resourceVersion and uid.
-    A view always has the former. What is JSON from there to here is it: an annotation ends too early, and so does
-    what stands deeper than it should where managedFields are left out, whose members are objects.
+    The function returns the bytes of the metadata, and a document with the metadata only, mostly without managedFields.
+    Keys of a view are sorted: metadata mostly follows apiVersion and kind, and its last keys are resourceVersion, which
+    every view has, and uid. The bytes between are the metadata if they are valid JSON: a match within an annotation or
+    a deeper object ends too early for that.
     """
     api_version, kind = orjson.dumps(served.model.api_version), orjson.dumps(served.model.kind)
     start = b'{"apiVersion":%b,"kind":%b,"metadata":' % (api_version, kind)
@@ -336,14 +338,14 @@ ROWS: Mapping[tuple[str, str, bool], tuple[MakeFrame, Maker]] = {
     (JSON, "Table", False): (_table_frame, _table_item),
     (JSON, PARTIAL_LIST, False): (_partial_frame, _partial_item),
 }
-"""Encoding, kind and indentation → how the list and its items are written; others go through a whole document."""
+"""Encoding, kind and indentation → functions for the frame and the items; other lists are encoded as one document."""
 
 FINISHED: Mapping[tuple[str, str, bool], Callable[[bytes], bytes]] = {
     (JSON, "", True): _as_pretty,
     (YAML, "", False): _as_yaml,
     (YAML, "", True): _as_yaml,
 }
-"""The same → what becomes of each item at last."""
+"""Encoding, kind and indentation → last step for each item."""
 
 
 async def _protobuf(subject: Subject, page: Page, entries: Sequence[Entry]) -> list[bytes]:

@@ -7,7 +7,7 @@ import errno
 import threading
 from collections.abc import Sequence
 
-from apiext.audit.events import Event, Told, Trail
+from apiext.audit.events import Event, RequestAttributes, Trail
 from apiext.audit.policy import COMPLETE, REQUEST_RESPONSE, Verdict
 
 WHEN = 1_767_355_200.25
@@ -16,9 +16,9 @@ WHEN = 1_767_355_200.25
 def trail(level: int = REQUEST_RESPONSE, *, bare: bool = False, omitted: Sequence[str] = (), uri: str = "/a") -> Trail:
     """Return a trail of a GET by alice."""
     user = {"username": "alice", "uid": "7", "groups": ["devs"]}
-    told = Told("id-1", uri, "get", user, ["10.0.0.1"], "curl/8", WHEN)
+    attributes = RequestAttributes("id-1", uri, "get", user, ["10.0.0.1"], "curl/8", WHEN)
     return Trail(
-        Verdict(level, frozenset(omitted), bare), told, {"resource": "widgets", "name": "a", "apiVersion": "v1"}
+        Verdict(level, frozenset(omitted), bare), attributes, {"resource": "widgets", "name": "a", "apiVersion": "v1"}
     )
 
 

@@ -135,7 +135,7 @@ def test_the_options_of_a_delete() -> None:
 def test_bytes_that_are_no_text_do_not_lose_an_event() -> None:
     found = trail()
     user = {"username": "joe", "groups": ["a\udcff", "b"], "extra": {"k\udcff": ["v\udcff"]}}
-    found.told = replace(found.told, agent="a\udcffb", user=user)
+    found.attributes = replace(found.attributes, agent="a\udcffb", user=user)
     told = json.loads(found.event(COMPLETE, WHEN).line())
     assert told["userAgent"] == "a\ufffdb"
     assert told["user"] == {"username": "joe", "groups": ["a\ufffd", "b"], "extra": {"k\ufffd": ["v\ufffd"]}}
@@ -212,7 +212,7 @@ def test_whatever_is_long_in_an_event_counts(long: str) -> None:
     text, known = "x" * 50_000, trail()
     user = {"username": "u", "groups": [text[:5_000]] * 10 if long == "user" else ["g"]}
     sources = ["10.200.200.200"] * (4_000 if long == "sources" else 1)
-    told = replace(known.told, uri=f"/x?{text}" if long == "uri" else "/x", user=user, sources=sources)
+    told = replace(known.attributes, uri=f"/x?{text}" if long == "uri" else "/x", user=user, sources=sources)
     found = events.Trail(known.verdict, told, {})
     if long == "annotation":
         found.annotations["patch.webhook.admission.k8s.io/round_0_index_0"] = text

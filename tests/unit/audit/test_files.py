@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from apiext.audit.files import LogFile, Rotation, Turn
+from apiext.audit.files import LogFile, ProcessLock, Rotation
 
 pytestmark = pytest.mark.rows("AUD-001")
 
@@ -179,7 +179,7 @@ def test_old_files_are_compressed_when_that_is_wanted(path: Path, clock: Clock) 
 def test_two_processes_write_to_one_file_by_turns(path: Path, clock: Clock) -> None:
     path.parent.mkdir()
     lock = path.with_name("lock")
-    one, two = (LogFile(path, Rotation(size=20, compress=True), clock, turn=Turn(lock)) for _ in range(2))
+    one, two = (LogFile(path, Rotation(size=20, compress=True), clock, lock=ProcessLock(lock)) for _ in range(2))
     lines = [b"%04d\n" % number for number in range(40)]
     for number in range(0, 40, 4):
         one.write(lines[number : number + 1])

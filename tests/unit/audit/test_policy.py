@@ -21,7 +21,7 @@ def test_the_first_rule_that_matches_decides(case: Case) -> None:
     policy, notes = load(text.encode())
     info = requestinfo.parse("GET", case.path, {})
     user = case.get("user", "someone")
-    found = policy.judge(info, namespace_of(info), user, tuple(case.groups or ()))
+    found = policy.verdict(info, namespace_of(info), user, tuple(case.groups or ()))
     assert LEVELS[found.level] == str(case.then)
     assert found.omitted == frozenset(case.omitted or ())
     assert found.omit_managed_fields is bool(case.bare)

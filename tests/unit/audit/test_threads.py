@@ -6,21 +6,21 @@ import threading
 
 import pytest
 
-from apiext.audit.threads import Aside
+from apiext.audit.threads import Background
 
 pytestmark = pytest.mark.rows("AUD-001")
 
 
 def test_what_fails_beside_everything_else_is_told_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    aside, begun, again = Aside(), threading.Event(), threading.Event()
+    background, begun, again = Background(), threading.Event(), threading.Event()
 
     def broken() -> None:
         begun.set()
         raise OverflowError("too much")
 
-    aside(broken)
+    background(broken)
     assert begun.wait(30)
-    aside(again.set)
+    background(again.set)
     assert again.wait(30)
     told = [(record.levelname, record.exc_info and str(record.exc_info[1])) for record in caplog.records]
     assert told == [("ERROR", "too much")]

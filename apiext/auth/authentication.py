@@ -20,23 +20,24 @@ UID = "1.3.6.1.4.1.57683.2"
 
 
 class Authenticator(Protocol):
-    """Finds the user of a request; ``asks`` is true if it uses credentials."""
+    """Authenticates requests; ``uses_credentials`` is false if all requests have the same user."""
 
     asks: bool
 
     def authenticate(self, authorization: str, certificate_user: User | None) -> User | None:
-        """Return the user; None when no credential was sent. Raises BadCredential for a wrong one.
+        """Return the user; None without a credential. Raises BadCredential for an invalid one.
 
-        ``authorization`` is the header's text, empty when absent; ``certificate_user`` comes from the connection.
+        ``authorization`` is the header's value, empty if it is absent; ``certificate_user`` is that of the connection.
         """
 
 
 class BadCredential(Exception):
-    """A credential was sent and is not valid: 401, also where anonymous requests are welcome."""
+    """A sent credential is not valid: 401, even if anonymous requests are allowed."""
 
 
 class Doubtful(BadCredential):
-    """Not valid by the cache: after ``fresh()`` it may be (upstream: a miss asks the API)."""
+    """A credential that the cache cannot confirm: retry after ``await fresh()`` (upstream reads the API after a miss).
+    """
 
     def __init__(self, fresh: Callable[[], Awaitable[None]]) -> None:
         super().__init__()
@@ -44,17 +45,17 @@ class Doubtful(BadCredential):
 
 
 class Everyone:
-    """Every request is the superuser's: ``--insecure``."""
+    """Authenticates every request as the superuser: ``--insecure``."""
 
     asks = False
 
     def authenticate(self, authorization: str, certificate_user: User | None) -> User | None:
-        """Return the superuser whatever was sent."""
+        """Return the superuser, with or without a credential."""
         return SUPERUSER
 
 
 def bearer_token(authorization: str) -> str:
-    """Return the token of an Authorization header, empty for one that names none; what follows it does not count."""
+    """Return the token of an Authorization header, empty if it has none; text after the token is ignored."""
     scheme, _, rest = authorization.strip().partition(" ")
     return rest.partition(" ")[0] if scheme.lower() == "bearer" else ""
 
@@ -69,9 +70,9 @@ def has_extra_space(authorization: str) -> bool:
 
 
 class Credentials:
-    """Static tokens, those of service accounts, and client certificates.
+    """Static tokens, tokens of service accounts, and client certificates.
 
-    Tokens are kept and found by a keyed digest, so that how long a look-up takes says nothing about a token.
+    Tokens are stored and found by a keyed digest, so that the time of a look-up reveals nothing about a token.
     """
 
     asks = True
@@ -85,7 +86,7 @@ class Credentials:
         return hmac.digest(self._key, token.encode("utf-8", "surrogateescape"), hashlib.sha256)
 
     def authenticate(self, authorization: str, certificate_user: User | None) -> User | None:
-        """Return the certificate's user, else that of the bearer token; None without either."""
+        """Return the user of the certificate, else of the bearer token; None without either."""
         if certificate_user is not None and certificate_user is not REFUSED:
             return certificate_user
         token = bearer_token(authorization)
@@ -109,7 +110,7 @@ class Credentials:
 
 
 class TokenFileError(ValueError):
-    """A line of the token file that is no ``token,user,uid[,"group1,group2"]``."""
+    """A line of the token file that is not ``token,user,uid[,"group1,group2"]``."""
 
     def __init__(self, line: int, text: str) -> None:
         super().__init__(f"token file, line {line}: {text}")
@@ -118,10 +119,7 @@ class TokenFileError(ValueError):
 
 
 def parse_token_file(lines: Iterable[str]) -> dict[str, User]:
-    """Return the users by token of upstream's CSV: token, user, uid, and optionally quoted groups.
-
-    Empty lines and lines with an empty token are skipped, as upstream does. Raises TokenFileError.
-    """
+    """Parse upstream's CSV into users by token: token, user, uid, and optionally quoted groups."""
     users: dict[str, User] = {}
     for number, record in _records(lines):
         if not record or not any(record):
@@ -137,7 +135,7 @@ def parse_token_file(lines: Iterable[str]) -> dict[str, User]:
 
 
 def _records(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    import csv  # only with a token file (decision 36)
+    import csv  # imported only with a token file (decision 36)
 
     reader = csv.reader(lines, skipinitialspace=True)
     number = 0
@@ -167,9 +165,10 @@ REFUSED_HOLDER = Holder(REFUSED, False)
 def user_of_certificate(der: bytes) -> User | None:
     """Return the user that a verified client certificate names: CN is the user, each O a group; None without a CN.
 
-    REFUSED when its uid is no text, empty, or there are several. Raises ValueError for one that cannot be read.
+    Return REFUSED if its uid is empty or no string, or if it has several. Raises ValueError for a malformed
+    certificate.
     """
-    from cryptography.x509 import ObjectIdentifier  # 40 ms, paid by the first client with a certificate
+    from cryptography.x509 import ObjectIdentifier  # takes 40 ms, so it is imported for the first client with a certificate
     from cryptography.x509.oid import NameOID
 
     subject = subject_of(read_certificate(der))
@@ -186,9 +185,9 @@ def user_of_certificate(der: bytes) -> User | None:
 
 
 def verified_chain(connection: ssl.SSLObject) -> list[bytes]:
-    """Return the verified certificates (DER) of a client, its own first; none if it sent none.
+    """Return the verified certificates (DER) of a client, the client's own first; none if it sent none.
 
-    A resumed session has its own only.
+    A resumed session has only the client's own.
     """
     own = connection.getpeercert(True)
     if own is None:
@@ -196,12 +195,12 @@ def verified_chain(connection: ssl.SSLObject) -> list[bytes]:
     found: Any = connection
     if hasattr(found, "get_verified_chain"):
         return list(found.get_verified_chain()) or [own]
-    der = 2  # OpenSSL's number of the encoding; Python has no name for it before 3.13
+    der = 2  # OpenSSL's constant for the encoding; Python has no name for it before 3.13
     return [certificate.public_bytes(der) for certificate in found._sslobj.get_verified_chain() or ()] or [own]
 
 
 def validity(chain: Iterable[bytes]) -> tuple[float, float]:
-    """Return begin and end (Unix time) of the time in which all certificates of a chain are valid; raise ValueError."""
+    """Return first and last time (Unix) at which all certificates of a chain are valid; raise ValueError."""
     found = [read_certificate(der) for der in chain]
     begins = (certificate.not_valid_before_utc.timestamp() for certificate in found)
     return max(begins), min(certificate.not_valid_after_utc.timestamp() for certificate in found)

@@ -13,11 +13,11 @@ from apiext.meta.status import StatusError
 from apiext.text.quotes import go_quote
 
 PUBLIC_PATHS = ("/healthz", "/livez", "/readyz", "/version")
-"""Paths that every client may GET, and everything below them (upstream's public-info rule)."""
+"""Paths that every client may GET, with all paths below (upstream's public-info rule)."""
 
 
 class Attributes(Struct, frozen=True):
-    """The action of a user; ``at_path``: on a path that is no resource."""
+    """An action of a user; ``at_path``: on a path that is not a resource."""
 
     user: User
     verb: str
@@ -32,7 +32,7 @@ class Attributes(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """A decision, which is also its truth value, and the reason for the client."""
+    """Whether an action is allowed (also its truth value), and the reason for the client."""
 
     allowed: bool
     reason: str = ""
@@ -44,7 +44,7 @@ class Decision(Struct, frozen=True):
 
 ALLOWED = Decision(True)
 Authorizer = Callable[[Attributes], Decision]
-"""(user, action) → decision."""
+"""Action → decision."""
 _FORBIDDEN = Decision(False, "Everything is forbidden.")
 
 
@@ -54,12 +54,12 @@ def always_allow(attributes: Attributes) -> Decision:
 
 
 def always_deny(attributes: Attributes) -> Decision:
-    """Allow the masters only."""
+    """Allow members of system:masters only."""
     return ALLOWED if attributes.user.is_master else _FORBIDDEN
 
 
 class Rule(Struct, frozen=True):
-    """Something that a user may do: verbs on resources of groups, if need be of these names, or on paths."""
+    """A permission: verbs on resources of groups, optionally with names, or verbs on paths."""
 
     verbs: tuple[str, ...]
     groups: tuple[str, ...] = ()
@@ -77,10 +77,10 @@ class Rules(Struct, frozen=True):
 
 @runtime_checkable
 class Ruled(Protocol):
-    """An authorizer that can say what it allows."""
+    """An authorizer that can list permissions."""
 
     def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return what a user may do in a namespace."""
+        """Return the permissions of a user in a namespace."""
 
 
 EVERYTHING = Rules((Rule(("*",), ("*",), ("*",)), Rule(("*",), paths=("*",))))
@@ -94,13 +94,13 @@ def rules_of(authorizer: Authorizer, user: User, namespace: str) -> Rules:
 
 
 class Modes:
-    """Several modes, tried in turn until one allows; system:masters may do everything."""
+    """Several modes, tried in order until one allows; members of system:masters are always allowed."""
 
     def __init__(self, modes: Sequence[Authorizer]) -> None:
         self._modes = tuple(modes)
 
     def __call__(self, attributes: Attributes) -> Decision:
-        """Return the first decision that allows, else all reasons not to."""
+        """Return the first decision that allows, else a denial with the reasons of all modes."""
         if attributes.user.is_master:
             return ALLOWED
         reasons = []
@@ -113,18 +113,18 @@ class Modes:
         return Decision(False, "\n".join(reasons))
 
     def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return what the modes together allow; upstream: masters have no rules of their own."""
+        """Return the permissions by all modes; upstream: members of system:masters have none in the list."""
         found = [rules_of(mode, user, namespace) for mode in self._modes]
         faults = [one.fault for one in found if one.fault]
         return Rules(tuple(rule for one in found for rule in one.rules), "; ".join(faults))
 
 
 MODES: Mapping[str, Authorizer] = {config.ALWAYS_ALLOW: always_allow, config.ALWAYS_DENY: always_deny}
-"""The values of ``--authorization-mode`` that need to know nothing."""
+"""The values of ``--authorization-mode`` whose authorizer has no state."""
 
 
 def authorizer_of(modes: Sequence[str], roles: Authorizer) -> Authorizer:
-    """Return the authorizer of these modes; ``roles`` is the one of RBAC."""
+    """Return the authorizer of these modes; ``roles`` is that of RBAC."""
     if modes[0] == config.ALWAYS_ALLOW:
         return always_allow  # later modes are never reached
     return Modes([MODES.get(mode, roles) for mode in modes])
@@ -136,7 +136,7 @@ def is_public(path: str) -> bool:
 
 
 def denial(attributes: Attributes, reason: str = "") -> StatusError:
-    """Return the 403 of a request that was refused (ERR-18)."""
+    """Return the 403 of a denied request (ERR-18)."""
     text = _html(f"User {go_quote(attributes.user.name)} cannot {attributes.verb} {_what(attributes)}")
     if reason:
         text += f": {reason}"

@@ -1,4 +1,4 @@
-"""Base64 for URLs without padding, as tokens and their keys have it (RFC 7515)."""
+"""Base64 for URLs without padding, the form of tokens and their keys (RFC 7515)."""
 
 import base64
 
@@ -9,5 +9,5 @@ def encoded(raw: bytes) -> bytes:
 
 
 def decoded(text: bytes) -> bytes:
-    """Return the bytes of such a text; raises binascii.Error."""
+    """Decode base64 for URLs without padding; raises binascii.Error."""
     return base64.b64decode(text + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)

@@ -1,4 +1,4 @@
-"""The account and secret to which a token of a service account is bound, and how both are found."""
+"""The service account and the secret to which a token is bound, and the function that finds both."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,15 +10,15 @@ INVALID_SINCE = "kubernetes.io/legacy-token-invalid-since"
 
 
 class BadToken(ValueError):
-    """A token of this server that does not count, or not any more; the text says why (pkg/serviceaccount)."""
+    """A token of this server that is not valid, or not any more; the message is upstream's (pkg/serviceaccount)."""
 
 
 class Unbound(BadToken):
-    """One that does not count by what the cache has of its account or secret: the store may know more."""
+    """A token that is invalid by the cached account or secret: the store may have newer ones."""
 
 
 class Account(Struct, frozen=True):
-    """A service account as tokens name it."""
+    """A service account in the claims of a token."""
 
     namespace: str
     name: str
@@ -26,14 +26,14 @@ class Account(Struct, frozen=True):
 
 
 class Bound(Struct, frozen=True):
-    """A secret that a token ends with."""
+    """The secret to which a token is bound: the token is valid as long as the secret exists."""
 
     name: str
     uid: str
 
 
 class Record(Struct, frozen=True):
-    """Relevant fields of a stored account or secret: ``deleted`` is the deletion time, ``token`` in base64.
+    """The fields of a stored account or secret that validate tokens: ``deleted`` is the deletion time, ``token`` in base64.
 
     ``used`` and ``invalid`` are the days, as in its labels, of the token's last use and of its invalidation.
     """
@@ -59,4 +59,4 @@ class Record(Struct, frozen=True):
 
 
 Find = Callable[[str, str, str], Record | None]
-"""(resource of the core group, namespace, name) → what counts of the object, None when it is not there."""
+"""(resource of the core group, namespace, name) → record of the object, None if it does not exist."""

@@ -1,6 +1,6 @@
-"""Our own certificate authority, the serving certificate, and client certificates.
+"""The server's own certificate authority, the serving certificate, and client certificates.
 
-Everything lives in one directory, keys readable by the owner only, and is used again at the next start.
+All files are in one directory, with keys that only the owner can read. The next start uses them again.
 """
 
 import ipaddress
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 _CA_LIFE = timedelta(days=3650)
 _LEAF_LIFE = timedelta(days=365)
-_BACKDATE = timedelta(hours=1)  # for clients whose clock is a little behind
+_BACKDATE = timedelta(hours=1)  # for clients whose clock is slightly late
 _ALWAYS = (
     "localhost",
     "127.0.0.1",
@@ -47,8 +47,8 @@ Key = ec.EllipticCurvePrivateKey
 class Authority(Struct, frozen=True):
     """A certificate authority and its key.
 
-    ``former`` are the authorities that it replaced and that have not ended; ``cross`` are certificates of its own key
-    that those signed, so that a client which trusts only a former one verifies what this one signs.
+    ``former`` are the authorities that it replaced, until they expire. ``cross`` are certificates of its key that
+    former authorities signed: with them, a client that trusts a former authority can verify certificates of this one.
     """
 
     certificate: x509.Certificate
@@ -58,17 +58,17 @@ class Authority(Struct, frozen=True):
 
     @property
     def pem(self) -> bytes:
-        """The certificates as PEM that a kubeconfig carries: its own and those of former authorities."""
+        """The PEM certificates for a kubeconfig: its own, and those of former authorities."""
         return _pem(self.certificate, *self.former)
 
     @property
     def is_whole(self) -> bool:
-        """Report whether key and certificate belong together: the files are written one after the other."""
+        """Report whether key and certificate belong together: a crash can leave only one of the files written."""
         return self.key.public_key() == self.certificate.public_key()
 
 
 def serving_names(bind_address: str, extra: Sequence[str] = ()) -> list[str]:
-    """Return the names and addresses that the serving certificate is for; ValueError for one that it cannot have."""
+    """Return names and addresses of the serving certificate; raises ValueError for an invalid name."""
     for name in extra:
         _general(name)
     names = [*_ALWAYS, socket.gethostname(), bind_address, *extra]
@@ -76,9 +76,9 @@ def serving_names(bind_address: str, extra: Sequence[str] = ()) -> list[str]:
 
 
 def load_authority(directory: Path, clock: Callable[[], datetime] = now) -> Authority:
-    """Return the authority kept in a directory; make one at the first call, and another one when it ends or lies ahead.
+    """Return the authority of a directory; create it if it is missing, and replace one that expires or lies in the future.
 
-    The replaced one stays in the file of certificates until it ends: clients go on trusting it, and so does the server.
+    The certificate of a replaced authority stays in the file until it expires: clients and the server still trust it.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     certificate_file, key_file, at = directory / "ca.crt", directory / "ca.key", clock()
@@ -86,13 +86,13 @@ def load_authority(directory: Path, clock: Callable[[], datetime] = now) -> Auth
     if found is not None:
         begin, end = found.certificate.not_valid_before_utc, found.certificate.not_valid_after_utc
         if not found.is_whole:
-            log.warning("%s and %s do not fit: another authority replaces them", certificate_file, key_file.name)
+            log.warning("%s and %s do not belong together: a new authority replaces them", certificate_file, key_file.name)
         elif begin > at:
-            log.warning("%s begins at %s, which lies ahead: another authority takes its place", certificate_file, begin)
+            log.warning("%s begins at %s, in the future: a new authority replaces it", certificate_file, begin)
         elif end - at > RENEW_BEFORE:
             return found
         else:
-            log.warning("%s ends at %s: another authority takes its place", certificate_file, end)
+            log.warning("%s ends at %s: a new authority replaces it", certificate_file, end)
     made = _new_authority(at)
     if found is not None:
         former = [old for old in (found.certificate, *found.former) if old.not_valid_after_utc > at]
@@ -105,7 +105,7 @@ def load_authority(directory: Path, clock: Callable[[], datetime] = now) -> Auth
 
 
 def read_authority(directory: Path, clock: Callable[[], datetime] = now) -> Authority:
-    """Return the authority kept in a directory, whatever its age; raises OSError and ValueError."""
+    """Return the authority of a directory, even if it has expired; raises OSError and ValueError."""
     own, *former = x509.load_pem_x509_certificates((directory / "ca.crt").read_bytes())
     cross_file, at = directory / "ca.cross.crt", clock()
     text = cross_file.read_bytes() if cross_file.exists() else b""
@@ -121,7 +121,7 @@ def read_authority(directory: Path, clock: Callable[[], datetime] = now) -> Auth
 def load_serving(
     directory: Path, authority: Authority, names: Sequence[str], clock: Callable[[], datetime] = now
 ) -> Serving:
-    """Return the serving certificate of a directory; renew it if it is missing, old, or lacks a name."""
+    """Return the serving certificate of a directory; renew it if it is missing, expires, or lacks a name."""
     certificate_file, key_file = directory / "serving.crt", directory / "serving.key"
     if _still_good(certificate_file, key_file, authority, names, clock()):
         certificate = _certificate(certificate_file)
@@ -136,16 +136,16 @@ def load_serving(
 
 
 def given_serving(certificate: Path, key: Path) -> Serving:
-    """Return a certificate that the server was given; clients verify it with the authorities in its file, if any.
+    """Return a certificate given by flags; clients verify it with the authorities in its file, if any.
 
     Raises OSError.
     """
     raw = certificate.read_bytes()
     try:
         chain = x509.load_pem_x509_certificates(raw)
-        trusted = [*filter(_is_authority, chain)] or chain  # never the raw file, which may hold the key, too
+        trusted = [*filter(_is_authority, chain)] or chain  # not the whole file, which may contain the key
         return Serving(certificate, key, _pem(*trusted), chain[0].not_valid_after_utc)
-    except ValueError:  # OpenSSL takes more than this
+    except ValueError:  # OpenSSL accepts more certificates than this library
         return Serving(certificate, key, b"\n".join(_BLOCK.findall(raw)), None)
 
 
@@ -159,7 +159,7 @@ def issue_client(
 
 
 def load_token(file: Path) -> str:
-    """Return the admin token kept in a file, made at the first call."""
+    """Return the admin token of a file; create it if it is missing."""
     if file.exists():
         found = file.read_text(encoding="ascii").strip()
         if found:
@@ -187,12 +187,12 @@ def _certificate(file: Path) -> x509.Certificate:
 def _key(file: Path) -> Key:
     key = serialization.load_pem_private_key(file.read_bytes(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ValueError(f"{file.name}: only EC keys are taken here")  # noqa: TRY004 - it is the file's fault
+        raise ValueError(f"{file.name}: the key must be an EC key")  # noqa: TRY004 - it is the file's fault
     return key
 
 
 def _key_pem(key: Key) -> bytes:
-    # Its header names the kind of key, which fabric8's client needs.
+    # the header of this PEM format names the kind of key, which fabric8's client needs
     sec1 = serialization.PrivateFormat.TraditionalOpenSSL
     return key.private_bytes(serialization.Encoding.PEM, sec1, serialization.NoEncryption())
 
@@ -219,7 +219,7 @@ def _new_authority(at: datetime) -> Authority:
 
 
 def _crossed(old: Authority, new: Authority) -> x509.Certificate:
-    """Return the certificate of a new authority's key that the one before it signs; it ends with that."""
+    """Return a certificate of the new authority's key, signed by the old one; it expires with the old one."""
     issuer = old.certificate
     issuer_key = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     begin, end = issuer.not_valid_before_utc, issuer.not_valid_after_utc
@@ -257,7 +257,7 @@ class _Holder(Struct, frozen=True):
         named = [*((NameOID.ORGANIZATION_NAME, group) for group in self.organizations)]
         named.append((NameOID.COMMON_NAME, self.common_name))
         with warnings.catch_warnings(category=UserWarning, action="ignore"):
-            # names of users may be longer than the 64 characters of X.520: neither Go nor OpenSSL counts them
+            # names of users may exceed the 64 characters of X.520, which neither Go nor OpenSSL enforces
             return x509.Name([x509.NameAttribute(kind, name, _validate=False) for kind, name in named])
 
 
@@ -303,7 +303,7 @@ def _still_good(
         return False
     if certificate.not_valid_before_utc > at:
         begin = certificate.not_valid_before_utc
-        log.warning("%s begins at %s, which lies ahead: it is made again", certificate_file, begin)
+        log.warning("%s begins at %s, in the future: a new one replaces it", certificate_file, begin)
         return False
     if certificate.not_valid_after_utc - at < RENEW_BEFORE:
         return False

@@ -1,4 +1,4 @@
-"""Escalation check: whether a user's roles allow all that a role would grant, and the missing rules."""
+"""Escalation check: compare the permissions that a role grants with those of its writer."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,22 +9,19 @@ from apiext.text.quotes import go_quote
 
 
 class TooManyPermissions(ValueError):
-    """Rules that allow more single things than are compared."""
+    """Rules with more single permissions than are compared."""
 
 
 def uncovered(held: Sequence[Role], wanted: Sequence[Rule]) -> list[Rule]:
-    """Return what the wanted rules allow and no role held does, as rules of one group, resource, name or path each.
+    """Return the wanted permissions that no held role has, as rules with one group, resource, name or path each.
 
-    Raises TooManyPermissions when the rules would fall into too many of those.
+    Raises TooManyPermissions if there would be too many of them.
     """
     return [piece for piece in uncovering(held, wanted) if piece is not None]
 
 
 def uncovering(held: Sequence[Role], wanted: Sequence[Rule]) -> Iterator[Rule | None]:
-    """Yield each rule that no held role allows, and None for each allowed one.
-
-    A generator, so that the caller can yield to the event loop between two rules.
-    """
+    """Yield each wanted permission that no held role has, and None for each other one."""
     pieces = 0
     for rule in wanted:
         pieces += _pieces(rule)
@@ -39,9 +36,9 @@ def uncovering(held: Sequence[Role], wanted: Sequence[Rule]) -> Iterator[Rule | 
         wanted = [rule for rule in wanted if rule not in known and not (everything and not rule.paths)]
         pieces = sum(map(_pieces, wanted))
         if pieces > limits.PERMISSIONS_COMPARED:
-            raise TooManyPermissions(f"rules that allow over {limits.PERMISSIONS_COMPARED} single things")
+            raise TooManyPermissions(f"the rules have over {limits.PERMISSIONS_COMPARED} single permissions")
     if pieces * sum(1 + role.widest for role in held) > limits.PERMISSIONS_LOOKS:
-        raise TooManyPermissions("so many rules beside as many that are held")
+        raise TooManyPermissions("too many rules to compare with those of the writer")
     for rule in wanted:
         for piece in _broken_down(rule):
             yield None if any(_covers(role, piece) for role in held) else piece
@@ -74,13 +71,13 @@ def _covers(role: Role, piece: Rule) -> bool:
 
 
 def _ways(resource: str) -> tuple[str, ...]:
-    """Return how a rule held can name what a rule wanted names."""
+    """Return the resource names in a held rule that include a wanted resource."""
     _, slash, subresource = resource.partition("/")
     return (resource, f"*/{subresource}", ANY) if slash else (resource, ANY)
 
 
 def described(rules: Sequence[Rule]) -> list[str]:
-    """Return what is lacking as messages list it: verbs on the same thing in one line, lines in order."""
+    """Return the missing permissions for a message: a line for each object, with its verbs, sorted."""
     compact: dict[Rule, list[str]] = {}
     for rule in rules:
         thing = rule if rule.paths else Rule((), rule.groups, rule.resources, names=rule.names)
@@ -100,5 +97,5 @@ def _line(thing: Rule, verbs: Sequence[str]) -> str:
 
 
 def quoted(values: Sequence[str]) -> str:
-    """Return texts as Go's %q prints a list of them."""
+    """Format texts as Go's %q does for a list."""
     return "[" + " ".join(map(go_quote, values)) + "]"

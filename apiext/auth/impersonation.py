@@ -1,7 +1,7 @@
 """Impersonation: the Impersonate headers, the required permissions, and the resulting user (AUT-005).
 
-There are several modes. Each but the oldest (``impersonate``) also checks whether the user may make this request as the
-impersonated user. One mode that allows is enough.
+There are several modes. All but the oldest (``impersonate``) also require permission for this request as the
+impersonated user. A user needs the permission of one mode.
 """
 
 import re
@@ -28,13 +28,14 @@ from apiext.meta.syntax import dns1123_label, dns1123_subdomain
 from apiext.text.quotes import go_quote
 
 _EXTRA = "impersonate-extra-"
-_NONE = "\n"  # no header has such a value
+_NONE = "\n"  # not a possible value of a header
 _NODE = "system:node:"
 _NODES = "system:nodes"
 _ACCOUNT_PARTS = 2
 _GROUP = "authentication.k8s.io"
 _MANY = 4
-"""From this number of groups or extras on, permission for all is checked first (upstream: manyAuthorizationChecks…)."""
+"""From this number of groups or extras on, permission for all of them is checked first (upstream: manyAuthorizationChecks…).
+"""
 _KEY_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+").fullmatch
 
 
@@ -52,7 +53,7 @@ class Wanted(Struct, frozen=True):
 
     @property
     def only_named(self) -> bool:
-        """Report whether only the user's name is given."""
+        """Report whether the headers have only the name of the user."""
         return not (self.groups or self.uid or self.extra)
 
     def as_user(self) -> User:
@@ -139,7 +140,7 @@ def _demand_extra(authorize: Authorizer, extra: tuple[tuple[str, tuple[str, ...]
 
 
 def _extra_fault(key: str, values: tuple[str, ...]) -> str:
-    """Return the error in a requested extra."""
+    """Return the error of an impersonated extra, empty for a valid one."""
     if not key:
         return "impersonating the empty string key in extra is not allowed"
     domain, _, path = key.partition("/")
@@ -176,7 +177,7 @@ def acting(
 ) -> User:
     """Return the impersonated user of a request; raise the 403 of the first mode if no mode allows.
 
-    ``told`` is called with the verb of the mode that allowed, except for the oldest one.
+    ``note`` is called with the verb of the mode that allowed, except for the oldest one.
     """
     first: StatusError | None = None
     for mode in MODES:
@@ -211,14 +212,14 @@ class Headers(Protocol):
         """Return the first value of a header."""
 
 
-def is_meant(headers: Headers) -> bool:
-    """Report whether a request asks for impersonation; extras alone do not, an empty group does."""
+def is_requested(headers: Headers) -> bool:
+    """Report whether a request has impersonation headers; extras alone do not count, an empty group does."""
     get = headers.get
     return bool(get("Impersonate-User") or get("Impersonate-Uid") or get("Impersonate-Group", _NONE) != _NONE)
 
 
 def parse(headers: Iterable[tuple[str, str]]) -> Wanted:
-    """Return the user in the headers; raise NobodyNamed for groups or more without a user."""
+    """Return the user in the headers; raise NobodyNamed for groups, uid or extras without a user."""
     user, uid, groups = "", "", []
     extra: dict[str, list[str]] = {}
     for name, given in headers:

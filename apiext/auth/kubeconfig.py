@@ -1,4 +1,4 @@
-"""The kubeconfig of the administrator, written atomically at each start."""
+"""The kubeconfig of the administrator, which each start writes atomically."""
 
 import base64
 from pathlib import Path
@@ -12,7 +12,7 @@ from apiext.system import files
 from apiext.system.streams import is_stream
 
 NAME = "apiext"
-"""Name of cluster, context and user."""
+"""Name of the cluster, the context and the user."""
 
 
 class Access(Struct, frozen=True):
@@ -57,18 +57,18 @@ def _user(access: Access) -> Document:
 def write(file: Path, access: Access) -> None:
     """Write the kubeconfig, readable by its owner only; raises OSError.
 
-    It is JSON, which YAML readers read: a start then neither writes nor reads YAML (decision 36).
+    The file is JSON, which is valid YAML: so a start does not import the YAML library (decision 36).
     """
     files.write(file, pretty(encode(document(access))) + b"\n")
 
 
 def check_replaceable(file: Path) -> None:
-    """Raise ValueError when writing to a file would lose more than the kubeconfig of an earlier start."""
+    """Raise ValueError if a file has content other than the kubeconfig of an earlier start."""
     file = files.target(file)
     if is_stream(file) or not file.is_file() or not (size := file.stat().st_size):
         return
     if size > limits.OWN_KUBECONFIG or not _is_own(file):
-        raise ValueError("it holds other things, which would be lost; `apiext kubeconfig merge` adds to such a file")
+        raise ValueError("it has other content, which would be lost; `apiext kubeconfig merge` adds to such a file")
 
 
 def _is_own(file: Path) -> bool:

@@ -4,15 +4,15 @@
 GRANTS_KEPT = 4096
 # Bytes of such a user's name and groups. Beyond: the roles are looked up for each request.
 GRANT_BYTES = 8 * 1024
-# Rules of a role about one resource that are tested in turn. Beyond: they are indexed.
+# Rules of a role about one resource that are searched one by one. Beyond: they are indexed.
 RULES_LISTED = 16
-# Bytes of roles and bindings read in one turn of the event loop. Beyond: the next turn.
+# Bytes of roles and bindings decoded in one iteration of the event loop. Beyond: the next iteration.
 FOLLOW_INLINE = 16 * 1024
-# Bytes of one role or binding read on the event loop. Beyond: a thread.
+# Bytes of a role or binding decoded on the event loop. Beyond: a thread.
 FOLLOW_THREAD = 64 * 1024
-# Comparisons of a new role's rules with its writer's. Beyond: 403.
+# Comparisons of a new role's rules with those of its writer. Beyond: 403.
 PERMISSIONS_LOOKS = 4_000_000
-# Single permissions of a role compared with its writer's. Beyond: 403. Upstream: no limit.
+# Single permissions of a role that are compared with those of its writer. Beyond: 403. Upstream: no limit.
 PERMISSIONS_COMPARED = 16_384
 # Bytes of a kubeconfig file that a start replaces. Beyond: the start fails.
 OWN_KUBECONFIG = 1024 * 1024

@@ -1,4 +1,4 @@
-"""Proxies that name the user of a request in headers: their connections and headers (AUT-001)."""
+"""Authenticating proxies, which name the user of a request in headers (AUT-001)."""
 
 import ssl
 from collections.abc import Iterable, Sequence
@@ -22,14 +22,14 @@ OVERLAP = (
 
 
 class ProxyError(ValueError):
-    """Flags that would let every client choose its user."""
+    """Flags with which every client could choose its user."""
 
 
 class Proxies:
-    """Trusted proxies: a certificate of their CA, and an allowed name if names are given."""
+    """Trusted proxies: they have a certificate of the configured CA, with an allowed name if names are configured."""
 
     def __init__(self, config: ProxyConfig, client_ca: str) -> None:
-        """Raises OSError and ValueError for files that hold no certificates, ProxyError for CAs that overlap."""
+        """Raise OSError and ValueError for files without certificates, ProxyError for CAs that overlap."""
         self._config = config
         self._own = _certificates(config.ca_file)
         self._clients = _certificates(client_ca) if client_ca else frozenset[bytes]()
@@ -37,13 +37,13 @@ class Proxies:
             raise ProxyError(OVERLAP)
 
     def trust(self, client_ca: str) -> None:
-        """Take the authorities of clients from their file again; raises OSError and ValueError."""
+        """Reload the CAs of clients from their file; raises OSError and ValueError."""
         self._clients = _certificates(client_ca)
 
     def holder(self, connection: ssl.SSLObject) -> Holder:
         """Return the holder of a connection's certificate, which the handshake has verified by one of the CAs.
 
-        Raises ValueError for a certificate that cannot be read.
+        Raises ValueError for a malformed certificate.
         """
         chain = verified_chain(connection)
         if not chain:
@@ -53,7 +53,7 @@ class Proxies:
         return Holder(user, bool(signers & self._own) and self._allowed(chain[0]))
 
     def _issuers(self, certificate: bytes) -> frozenset[bytes]:
-        """Return the self-signed authorities of the chain: a resumed session has no other certificate."""
+        """Return the self-signed CAs of a certificate: a resumed session has no other certificate of the chain."""
         leaf = read_certificate(certificate)
         return frozenset(ca for ca in self._own | self._clients if ca == certificate or _issued(ca, leaf))
 
@@ -65,7 +65,7 @@ class Proxies:
         return bool(found) and found[-1].value in names
 
     def user(self, headers: Iterable[tuple[str, str]]) -> User | None:
-        """Return the user that a proxy's headers name, None without a name."""
+        """Return the user in the headers of a proxy, None without a name."""
         config, given = self._config, [(name.lower(), readable(value)) for name, value in headers]
         name = _first(given, config.user_headers)
         if not name:
@@ -85,7 +85,7 @@ def _values(headers: Sequence[tuple[str, str]], wanted: str) -> list[str]:
 
 
 def _first(headers: Sequence[tuple[str, str]], wanted: Sequence[str]) -> str:
-    """Return the first value of the first header that has one; of a repeated header only its first counts."""
+    """Return the first value of the first header that is not empty; further values of a repeated header are ignored."""
     for header in wanted:
         found = _values(headers, header)
         if found and found[0]:

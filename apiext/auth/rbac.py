@@ -24,7 +24,8 @@ ANY = "*"
 
 
 class _Row(NamedTuple):
-    """A rule without its resources or paths; None means any. ``room`` is the number of keys that it may have."""
+    """A rule without its resources or paths; None means any. ``most_keys`` is the number of index keys that it may have.
+    """
 
     verbs: Collection[str] | None
     groups: Collection[str] | None
@@ -40,7 +41,7 @@ class _Row(NamedTuple):
         )
 
 
-_UNUSED = 0  # stands in a key for a field that is no part of it
+_UNUSED = 0  # the place holder in a key for a field that is not part of it
 _Shape = tuple[bool, bool, bool]  # whether name, verb and group are parts of a key
 _Key = tuple[str | int | None, str | int, str | int]  # name (None: any), verb, group
 _SHAPES: Sequence[_Shape] = (
@@ -53,14 +54,14 @@ _SHAPES: Sequence[_Shape] = (
     (False, False, True),
     (False, False, False),
 )
-"""The keys that a rule may have, those that find the fewest rules first."""
+"""The kinds of keys that a rule may have; those that find the fewest rules come first."""
 
 
 class _Rows:
-    """The rules of a role about one resource: a list of a few, an index of many.
+    """The rules of a role about one resource: a list if they are few, else an index.
 
-    A rule has a key for each combination of some of its lists: of so many lists that its keys are no more than its
-    elements. A look-up reads the rows of a few keys.
+    The keys of a rule are the combinations of some of its lists. So many lists are combined that the rule has no more
+    keys than list elements. A look-up reads the rows of a few keys.
     """
 
     __slots__ = ("_index", "_listed")
@@ -71,7 +72,7 @@ class _Rows:
 
     @property
     def widest(self) -> int:
-        """The maximum number of rows that a look-up reads, for each of its keys."""
+        """The largest number of rows that a look-up reads for one key."""
         lists = (self._listed, *(rows for keyed in (self._index or {}).values() for rows in keyed.values()))
         return max(map(len, lists))
 
@@ -115,14 +116,14 @@ class _Rows:
 
 
 def _begins(key: str) -> str:
-    """Return what a path begins with that a key with * at its end stands for."""
+    """Return the prefix of a key that ends with ``*``."""
     return key[:-1]
 
 
 class _Paths:
-    """The rules of a role about paths, found by path, by prefix and by verb.
+    """The rules of a role about paths, indexed by path, prefix and verb.
 
-    Keys of a path and a verb are made where a rule has few of both, else keys of the path alone.
+    If a rule has few paths and verbs, each key is a path with a verb, else a path only.
     """
 
     __slots__ = ("_depth", "_outer", "_prefixes", "_rows", "_single")
@@ -130,16 +131,17 @@ class _Paths:
     def __init__(self) -> None:
         self._single: set[tuple[str, str]] = set()  # path (with one * at its end: a prefix) and verb
         self._rows: dict[str, list[Collection[str]]] = {}
-        self._prefixes: list[str] = []  # keys that end in *, sorted by what stands before it
-        self._outer: list[int] = []  # for each of them the place of the longest that begins it, -1 without one
-        self._depth = 0  # how many begin one another, at most
+        self._prefixes: list[str] = []  # keys that end in *, sorted by the text before it
+        # for each prefix, the position of the longest other prefix that begins it; -1 without one
+        self._outer: list[int] = []
+        self._depth = 0  # largest number of prefixes that begin one another
 
     def __bool__(self) -> bool:
         return bool(self._single or self._rows)
 
     @property
     def widest(self) -> int:
-        """The maximum number of rows and prefixes that a look-up reads."""
+        """The largest number of rows and prefixes that a look-up reads."""
         return 1 + self._depth + max(map(len, self._rows.values()), default=0)
 
     def add(self, paths: Sequence[str], verbs: Collection[str]) -> None:
@@ -152,10 +154,10 @@ class _Paths:
                 self._rows.setdefault(path, []).append(verbs)
 
     def close(self) -> None:
-        """Sort the prefixes, once all rules were added."""
+        """Sort the prefixes; called once all rules are added."""
         given = dict.fromkeys((*(path for path, _ in self._single), *self._rows))
         self._prefixes = sorted((path for path in given if path.endswith(ANY)), key=_begins)
-        around: list[int] = []  # the places of those that begin the one at hand, the longest last
+        around: list[int] = []  # positions of the prefixes that begin the current one, the longest last
         for place, key in enumerate(self._prefixes):
             while around and not key.startswith(_begins(self._prefixes[around[-1]])):
                 around.pop()
@@ -185,7 +187,7 @@ class _Paths:
 class Role:
     """The rules of a role, indexed by resource and by path; the memory of the index is linear in that of the rules.
 
-    ``widest`` is the number of rows that are looked at for one of these, at most.
+    ``widest`` is the largest number of rows that a look-up reads for one resource or path.
     """
 
     __slots__ = ("_paths", "_resources", "rules", "widest")
@@ -217,7 +219,7 @@ class Role:
     def allows(self, verb: str, group: str, resources: tuple[str, ...], name: str | None) -> bool:
         """Report whether a verb is allowed on a resource, under any name if ``name`` is None.
 
-        ``resources`` are the ways in which rules can name the resource (see ``ways``).
+        ``resources`` are the names by which rules can include the resource (see ``rule_names``).
         """
         for resource in resources:
             rows = self._resources.get(resource)
@@ -235,12 +237,13 @@ def _any(values: tuple[str, ...]) -> Collection[str] | None:
 
 
 def _few(values: tuple[str, ...]) -> Collection[str]:
-    """Return the values, each once: as a tuple if they are so few that a set would only take more memory."""
+    """Return the distinct values: as a tuple if they are few, since a set would take more memory."""
     return values if len(values) <= 2 and len(set(values)) == len(values) else frozenset(values)
 
 
 def ways(resource: str, subresource: str) -> tuple[str, ...]:
-    """Return how a rule can name a resource: itself, its subresource of all resources, everything."""
+    """Return the names by which a rule can include a resource: itself, its subresource of all resources, all resources.
+    """
     if subresource:
         return (f"{resource}/{subresource}", f"*/{subresource}", ANY)
     return (resource, ANY)
@@ -254,7 +257,7 @@ class Subject(NamedTuple):
     namespace: str
 
     def __str__(self) -> str:
-        """Return the subject as reasons name it."""
+        """Return the subject as the reasons of decisions name it."""
         return f"{self.kind} {go_quote(self.name + '/' + self.namespace if self.kind == ACCOUNT else self.name)}"
 
 
@@ -262,14 +265,14 @@ USER, USERS, ACCOUNT = "User", "Group", "ServiceAccount"  # kinds of subjects
 
 
 class Reference(Struct, frozen=True):
-    """Which role a binding gives; ``namespace`` is that of a Role."""
+    """The role of a binding; ``namespace`` is that of a Role."""
 
     kind: str
     name: str
     namespace: str = ""
 
     def missing(self, resource: str) -> str:
-        """Return what is said of a role that is not there; upstream: of its kind, or of the resource of the request."""
+        """Return the message of a missing role; upstream: with its kind, or the resource of the request."""
         if self.kind not in KINDS:
             return f"unsupported role reference kind: {go_quote(self.kind)}"
         return f"{resource}.{GROUP} {go_quote(self.name)} not found"
@@ -287,7 +290,7 @@ class Binding(Struct, frozen=True):
     subjects: tuple[Subject, ...]
 
     def reason(self, subject: Subject) -> str:
-        """Return why something was allowed."""
+        """Return the reason of a decision that this binding allows."""
         kind, name = ("RoleBinding", f"{self.name}/{self.namespace}") if self.namespace else (_EVERYWHERE, self.name)
         return f"RBAC: allowed by {kind} {go_quote(name)} of {self.role.kind} {go_quote(self.role.name)} to {subject}"
 
@@ -296,7 +299,7 @@ _EVERYWHERE = "ClusterRoleBinding"
 
 
 class Grants(Struct, frozen=True):
-    """The roles that a user has in a namespace, and those that are bound and not there."""
+    """The roles of a user in a namespace, and the bound roles that do not exist."""
 
     roles: tuple[Role, ...]
     absent: tuple[Reference, ...]
@@ -306,22 +309,22 @@ class Grants(Struct, frozen=True):
 
 
 class Policy:
-    """All roles and bindings there are, as an authorizer; ``put`` and ``remove`` follow their changes."""
+    """All roles and bindings, as an authorizer; ``put_…`` and ``remove_…`` apply changes."""
 
     def __init__(self) -> None:
         self._roles: dict[tuple[str, str], Role] = {}  # namespace ("" for cluster roles) and name
         self._bindings: dict[tuple[str, str], Binding] = {}
-        # namespace → user or group → name of the binding → which of its subjects that is
+        # namespace → user or group → name of the binding → position of the subject
         self._bound: dict[str, dict[str, dict[str, int]]] = {}
         self._grants: dict[str, dict[tuple[str, tuple[str, ...]], Grants]] = {}  # by namespace
         self._kept = 0
         self.settled: Callable[[], Awaitable[None]] = _at_once
-        """Returns once every change that the cache shows counts: large roles are read in a thread."""
+        """Returns once all cached changes are applied: large roles are decoded in a thread."""
 
     # -- following
 
     def put_role(self, namespace: str, name: str, role: Role) -> None:
-        """Take a role, or a cluster role (no namespace), new or changed."""
+        """Add or replace a role, or a cluster role (without a namespace)."""
         self._roles[namespace, name] = role
         self._outdate(namespace)
 
@@ -331,7 +334,7 @@ class Policy:
         self._outdate(namespace)
 
     def put_binding(self, namespace: str, name: str, binding: Binding) -> None:
-        """Take a binding, or a cluster role binding (no namespace), new or changed."""
+        """Add or replace a binding, or a cluster role binding (without a namespace)."""
         self.remove_binding(namespace, name)
         self._bindings[namespace, name] = binding
         bound = self._bound.setdefault(namespace, {})
@@ -356,7 +359,7 @@ class Policy:
             self._bound.pop(namespace, None)
 
     def _outdate(self, namespace: str) -> None:
-        """Drop cached grants: those of a namespace, or all when what changed counts in all of them."""
+        """Drop the cached grants of a namespace; without a namespace, all of them."""
         if namespace:
             self._kept -= len(self._grants.pop(namespace, ()))
         else:
@@ -371,7 +374,7 @@ class Policy:
         return any(token in self._bound.get(place, ()) for place in ("", namespace))
 
     def __call__(self, attributes: Attributes) -> Decision:
-        """Judge a request."""
+        """Decide about a request."""
         grants = self.grants(attributes.user, attributes.namespace)
         verb = attributes.verb
         if attributes.at_path:
@@ -387,19 +390,19 @@ class Policy:
         return grants.refusal
 
     def rules_for(self, user: User, namespace: str) -> Rules:
-        """Return what a user may do in a namespace."""
+        """Return the permissions of a user in a namespace."""
         grants = self.grants(user, namespace)
         rules = tuple(rule for role in grants.roles for rule in role.rules)
         return Rules(rules, grants.refusal.reason.removeprefix(_PREFIX))
 
     def role(self, reference: Reference) -> Role | None:
-        """Return the role that a binding means, None when it is not there."""
+        """Return the role of a reference, None if it does not exist."""
         if reference.kind not in KINDS:
             return None
         return self._roles.get((reference.namespace, reference.name))
 
     def grants(self, user: User, namespace: str) -> Grants:
-        """Return the roles that a user has in a namespace, those for all namespaces first, by name of the binding."""
+        """Return the roles of a user in a namespace: first those for all namespaces, then by name of the binding."""
         if namespace not in self._bound:
             namespace = ""
         key = (user.name, user.groups)
@@ -445,11 +448,11 @@ class Policy:
 
 
 async def _at_once() -> None:
-    """Wait for nothing: each change counts when it is put."""
+    """Return at once: each change is applied when it is put."""
 
 
 def _size(user: User) -> int:
-    """Return about how many bytes a user's name and groups take."""
+    """Return the approximate memory of a user's name and groups in bytes."""
     return len(user.name) + sum(map(len, user.groups)) + GROUP_OVERHEAD * len(user.groups)
 
 
@@ -457,7 +460,7 @@ _PREFIX = "RBAC: "
 
 
 def _refusal(absent: list[Reference]) -> Decision:
-    """Return the decision about what no rule allows: it says which roles were not there."""
+    """Return the denial if no rule allows; it names the missing roles."""
     texts = list(dict.fromkeys(one.missing(one.kind.lower()) for one in absent))
     if not texts:
         return Decision(False)
@@ -489,7 +492,7 @@ def rule_in(rule: View) -> Rule:
 
 
 def document_of(rule: Rule) -> dict[str, list[str]]:
-    """Return a rule as a role's document has it."""
+    """Return a rule in the form of a role's document."""
     values = (rule.verbs, rule.groups, rule.resources, rule.paths, rule.names)
     return {field: list(given) for field, given in zip(_FIELDS, values, strict=True) if given}
 
@@ -498,12 +501,12 @@ _FIELDS = ("verbs", "apiGroups", "resources", "nonResourceURLs", "resourceNames"
 
 
 def role_in(document: View) -> Role:
-    """Return the role of a document; raises AttributeError or TypeError for one of another shape."""
+    """Return the role of a document; raises AttributeError or TypeError for a malformed document."""
     return Role(rules_in(document))
 
 
 def reference_in(document: View, namespace: str) -> Reference:
-    """Return the role that a binding's document gives in its namespace."""
+    """Return the role that a binding's document refers to."""
     given = document.get("roleRef") or {}
     kind = _text(given, "kind")
     return Reference(kind, _text(given, "name"), namespace if kind == "Role" else "")
@@ -518,9 +521,9 @@ def _text(document: View, field: str) -> str:
 
 
 def binding_in(namespace: str, name: str, document: View) -> Binding:
-    """Return the binding of a document; service accounts without a namespace are those of the binding's.
+    """Return the binding of a document; service accounts without a namespace get that of the binding.
 
-    Raises AttributeError or TypeError for a document of another shape.
+    Raises AttributeError or TypeError for a malformed document.
     """
     subjects = tuple(
         Subject(

@@ -1,4 +1,4 @@
-"""The authorization policy that follows the roles and bindings in the store's cache, whichever server writes them."""
+"""The authorization policy, which follows the cached roles and bindings, including those that other servers write."""
 
 import asyncio
 import logging
@@ -25,10 +25,10 @@ BINDINGS = (CLUSTER_BINDINGS, GroupResource(GROUP, "rolebindings"))
 
 
 class Roles:
-    """Keep a policy equal to the cached roles and bindings; without served roles ``policy`` allows nothing.
+    """Keeps a policy equal to the cached roles and bindings; ``policy`` allows nothing if roles are not served.
 
-    A small change is applied at once. Changes over limits.FOLLOW_INLINE bytes in one turn of the event loop are applied
-    later, between other tasks, and large documents are decoded in a thread. Until then the older state is in force.
+    A small change is applied at once. Changes of over limits.FOLLOW_INLINE bytes in one iteration of the event loop are
+    applied later, between other tasks, and large documents are decoded in a thread. Until then the older state decides.
     """
 
     def __init__(self) -> None:
@@ -36,12 +36,12 @@ class Roles:
         self.policy.settled = self.settled
         self._collections: list[Collection] = []
         self._late: dict[tuple[_Followed, str, str], Entry] = {}  # the newest entry of each pending change
-        self._read = 0  # bytes, in this turn of the loop
+        self._read = 0  # bytes decoded in this iteration of the event loop
         self._idle = asyncio.Event()
         self._idle.set()
 
     def follow(self, store: CachedStore) -> None:
-        """Take the stored objects, and every change from now on."""
+        """Apply the stored objects, and all later changes."""
         policy = self.policy
 
         def put_role(namespace: str, name: str, document: Any) -> Callable[[], None]:
@@ -114,11 +114,11 @@ class Roles:
             self._idle.set()
 
     async def settled(self) -> None:
-        """Wait until every change that the cache shows counts."""
+        """Wait until all cached changes are applied."""
         await self._idle.wait()
 
     async def wait_ready(self) -> None:
-        """Wait until all stored roles and bindings are known."""
+        """Wait until all stored roles and bindings are applied."""
         for collection in self._collections:
             await collection.wait_ready()
         await self.settled()
@@ -138,14 +138,14 @@ class _Followed:
         self.remove = remove
 
     def made(self, entry: Entry) -> Callable[[], None] | Exception:
-        """Return the call that puts an object into the policy, or why there is none. May run in a thread."""
+        """Return the call that applies an object to the policy, or the error of its decoding. May run in a thread."""
         try:
             return self._read(entry.namespace, entry.name, orjson.loads(entry.raw))
-        except Exception as fault:  # outermost: whatever is stored, the server starts and runs
+        except Exception as fault:  # any error: a malformed stored object must not stop the server
             return fault
 
     def put(self, made: Callable[[], None] | Exception, entry: Entry) -> None:
-        """Put an object that was read; one that cannot be read grants nothing."""
+        """Apply a decoded object; a malformed one grants nothing."""
         if isinstance(made, Exception):
             log.warning("the stored %s %s cannot be read: %s", self._resource, entry.name, made)
             self.remove(entry.namespace, entry.name)

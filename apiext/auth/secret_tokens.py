@@ -1,4 +1,4 @@
-"""Tokens that secrets keep: they have no end but that of their secret and account (pkg/serviceaccount/legacy.go)."""
+"""Tokens stored in secrets: valid as long as their secret and account exist (pkg/serviceaccount/legacy.go)."""
 
 import base64
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ _NAMESPACE, _SECRET, _ACCOUNT, _UID = (
 )
 _CLAIMS = {"sub": "sub", _NAMESPACE: "namespace", _SECRET: "secretName", _ACCOUNT: "serviceAccountName",
            _UID: "serviceAccountUID"}  # fmt: skip
-"""Claim → name in the error of its absence, in the order of the checks."""
+"""Claim → its name in the error for a missing claim, in the order of the checks."""
 
 
 def claims_of(account: Account, secret: str) -> dict[str, str]:
-    """Return the claims of the token that a secret keeps."""
+    """Return the claims of a token that a secret stores."""
     return {
         "iss": ISSUER,
         _NAMESPACE: account.namespace,
@@ -53,7 +53,7 @@ def account_of(claims: Mapping[str, Any], token: str, find: Find) -> tuple[Accou
 
 
 def check_mark(account: Account, secret: str, kept: Record) -> None:
-    """Raise Unbound for the token of a secret that is marked."""
+    """Raise Unbound if the secret of a token is marked as invalid."""
     if kept.invalid:
         raise Unbound(
             f"the token in secret {account.namespace}/{secret} for service account {account.namespace}/{account.name} "

@@ -1,4 +1,5 @@
-"""The serving certificate while a server runs: renew the own one in time, report the end of a given one."""
+"""The serving certificate of a running server: renewal of the server's own one, warnings before the end of a given one.
+"""
 
 import logging
 from collections.abc import Callable
@@ -19,8 +20,8 @@ _DAY = timedelta(days=1)
 class Serving(Struct, frozen=True):
     """The PEM files of a serving certificate, and the authority's certificate that clients verify it with.
 
-    ``authority`` is the file of the latter if it is ours, and signs users, too; ``authority_ends`` is when that ends.
-    ``ends`` is None for a given certificate that only OpenSSL can read.
+    ``authority`` is the file of the server's own authority, which signs user certificates, too; ``authority_ends`` is
+    its expiry. ``ends`` is None for a given certificate that only OpenSSL can read.
     """
 
     certificate: Path
@@ -32,20 +33,20 @@ class Serving(Struct, frozen=True):
 
     @property
     def is_due(self) -> datetime:
-        """When our own certificate, or our own authority, is to be replaced."""
+        """The time at which the server's own certificate or authority must be replaced."""
         return min(end for end in (self.ends, self.authority_ends) if end is not None) - RENEW_BEFORE
 
 
 def now() -> datetime:
-    """Return the time."""
+    """Return the current time."""
     return datetime.now(UTC)
 
 
 class ServingCertificate:
-    """The current serving certificate; ``load`` renews the own one if it is due, and reads a given one.
+    """The current serving certificate; ``load`` renews the server's own one if it is due, and reads a given one.
 
-    ``changed`` are called with the new value after ``reload``. ``renews``: this process is the one that calls ``load``
-    when the certificate is due, and that logs its end. ``family`` is the metric of both ends.
+    ``changed`` are called with the new value after ``reload``. ``renews``: this process calls ``load`` when the
+    certificate is due, and logs warnings. ``family`` is the metric of the expiry of both certificates.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class ServingCertificate:
         self.family = Family(
             "apiext_certificate_expiration_timestamp_seconds",
             "gauge",
-            "When a certificate of this server ends, as Unix time: the serving one, and its own authority's.",
+            "Expiry of a certificate of this server, as Unix time: of the serving one, and of its own authority.",
             ("certificate",),
         )
         self._load = load
@@ -67,18 +68,18 @@ class ServingCertificate:
 
     @property
     def files(self) -> tuple[str, str]:
-        """The files of certificate and key."""
+        """The paths of certificate and key."""
         return str(self.current.certificate), str(self.current.key)
 
     def renew(self) -> None:
-        """Replace the files of our own certificate if it is due; log the ends that are near, once a day."""
+        """Replace the server's own certificate if it is due; warn of certificates that expire soon, once a day."""
         found, at = self.current, self._clock()
         if not self._renews:
             return
         if found.authority and at >= found.is_due:
             try:
                 self._load()
-                return  # ``reload`` follows, as the files have changed
+                return  # the changed files cause a ``reload``
             except (OSError, ValueError) as error:
                 self._warn("renewal", at, f"{found.certificate} cannot be renewed: {error}")
         for name, end in self._ends():
@@ -93,9 +94,10 @@ class ServingCertificate:
             call(self.current)
 
     def fault(self) -> str:
-        """Return why no client can verify the server, empty while its certificate has not ended."""
+        """Return an error once the serving certificate has expired: no client can verify the server then. Else empty.
+        """
         end = self.current.ends
-        return f"the serving certificate has ended at {end}" if end is not None and self._clock() > end else ""
+        return f"the serving certificate has expired at {end}" if end is not None and self._clock() > end else ""
 
     def _ends(self) -> list[tuple[str, datetime]]:
         found = self.current
@@ -113,7 +115,7 @@ class ServingCertificate:
 
 
 def _warning(name: str, found: Serving, end: datetime, at: datetime) -> str:
-    left = f"ends at {end}, in {(end - at) // _DAY} days" if end > at else f"has ended at {end}"
+    left = f"expires at {end}, in {(end - at) // _DAY} days" if end > at else f"has expired at {end}"
     if name == "authority":
-        return f"the authority in {found.authority} {left}: {RENEW_BEFORE.days} days before another one takes its place"
-    return f"the serving certificate in {found.certificate} {left}: a new one is taken without a restart"
+        return f"the authority in {found.authority} {left}: the server replaces it {RENEW_BEFORE.days} days before"
+    return f"the serving certificate in {found.certificate} {left}: write a new one to the file; the server loads it without a restart"

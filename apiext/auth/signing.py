@@ -21,7 +21,8 @@ _PEM = re.compile(rb"-----BEGIN ([A-Z ]+)-----.*?-----END \1-----", re.DOTALL)
 
 
 class Curve(Struct, frozen=True):
-    """Name of the signatures of an elliptic curve, their digest, and the bytes of each half."""
+    """The signature algorithm of an elliptic curve: its names, its digest, and the bytes of each half of a signature.
+    """
 
     algorithm: str
     name: str
@@ -37,7 +38,7 @@ _CURVES = {
 
 
 class Verifier:
-    """Tells the signatures of a key by its public half; raises ValueError for a curve that no token has."""
+    """Verifies signatures with a public key; raises ValueError for a curve that tokens do not use."""
 
     def __init__(self, key: PublicKey) -> None:
         self._public = key
@@ -45,13 +46,13 @@ class Verifier:
         if isinstance(key, ec.EllipticCurvePublicKey):
             self._curve = _CURVES.get(key.curve.name)
             if self._curve is None:
-                raise ValueError("unknown private key curve, must be 256, 384, or 521")  # upstream's words
+                raise ValueError("unknown private key curve, must be 256, 384, or 521")  # upstream's text
         self.algorithm = self._curve.algorithm if self._curve is not None else "RS256"
         raw = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
         self.key_id = encoded(hashlib.sha256(raw).digest()).decode()
 
     def is_signed(self, text: bytes, signature: bytes) -> bool:
-        """Tell whether a signature is this key's, of this text."""
+        """Report whether a signature of a text is by this key."""
         public = self._public
         try:
             if isinstance(public, rsa.RSAPublicKey):
@@ -65,7 +66,7 @@ class Verifier:
         return True
 
     def web_key(self) -> dict[str, str]:
-        """Return the key as a JSON web key, its members as upstream's library orders them."""
+        """Return the key as a JSON web key, with the fields in the order of upstream's library."""
         public = self._public
         if isinstance(public, rsa.RSAPublicKey):
             numbers = public.public_numbers()
@@ -96,18 +97,18 @@ class Signer(Verifier):
 
 
 def verifiers_of(file: Path) -> list[Verifier]:
-    """Return the keys of a PEM file, which may be public, private or those of certificates; raises OSError, ValueError.
+    """Return the keys of a PEM file: public keys, private keys or certificates; raises OSError, ValueError.
 
-    upstream: what else the file holds is passed over (client-go/util/keyutil)
+    Upstream: other blocks of the file are ignored (client-go/util/keyutil).
     """
     found = [key for block in _PEM.finditer(file.read_bytes()) if (key := _public(block[1], block[0])) is not None]
     if not found:
-        raise ValueError("data does not contain any valid RSA or ECDSA public keys")  # upstream's words
+        raise ValueError("data does not contain any valid RSA or ECDSA public keys")  # upstream's text
     return [Verifier(key) for key in found]
 
 
 def _public(label: bytes, block: bytes) -> PublicKey | None:
-    """Return the public key of a block of PEM, None when there is none that tokens may be signed with."""
+    """Return the public key of a PEM block; None if it has no key that can sign tokens."""
     key: object = None
     with suppress(ValueError, TypeError, UnsupportedAlgorithm), unwarned():
         if label == b"CERTIFICATE":
@@ -120,7 +121,7 @@ def _public(label: bytes, block: bytes) -> PublicKey | None:
 
 
 def signer_of(file: Path) -> Signer:
-    """Return the signer of a PEM file, which is made if it is not there; raises OSError and ValueError."""
+    """Return the signer of a PEM file, which is created if it does not exist; raises OSError and ValueError."""
     if not file.exists():
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.write(file, _new_key())

@@ -1,4 +1,4 @@
-"""Tokens of service accounts: signed JSON web tokens that name an account, an audience and an end."""
+"""Tokens of service accounts: signed JSON web tokens that name an account, an audience and an expiry."""
 
 import asyncio
 import binascii
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 
 _CLAIM = "kubernetes.io"
 _PARTS = 3
-_LEEWAY = 60  # seconds by which clocks may differ, and that tokens outlast a deletion (upstream: jwt.DefaultLeeway)
+# allowed difference of clocks in seconds; tokens also outlast a deletion by it (upstream: jwt.DefaultLeeway)
+_LEEWAY = 60
 _DAY = 86400
 _INVALIDATED = "service account token has been invalidated"
 
 
 class Issued(NamedTuple):
-    """A new token, when it ends (Unix time), and what it is known by in audits."""
+    """A new token, its expiry (Unix time), and its credential id in audit events."""
 
     token: str
     until: float
@@ -39,12 +40,12 @@ class Issued(NamedTuple):
 
 
 class Tokens:
-    """Issues and verifies tokens; the key is read, or made, when it is first needed.
+    """Issues and verifies tokens; the key is read or created at its first use.
 
-    The first of the ``issuers`` issues tokens, those of the others are valid, too; so are signatures of the ``former``
-    keys. A token ends when ``find`` no longer finds its account, or the secret that it is bound to or kept in.
-    ``used(namespace, name, uid)`` is called for secrets whose token is used, until their records have that day.
-    ``fresh()`` returns once ``find`` has the state of the store: a caller that got Unbound may then retry once.
+    The first of the ``issuers`` issues tokens; tokens of the others are valid, too. So are signatures of the ``former``
+    keys. A token is invalid once ``find`` does not find its account, or the secret that it is bound to or stored in.
+    ``used(namespace, name, uid)`` is called when a token stored in a secret is used, once a day. ``fresh()`` returns
+    once ``find`` has the state of the store: a caller that got Unbound may then retry once.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Tokens:
         self._file = key_file
         self._find = find
         self._clock = clock
-        self.longest = int(longest)  # seconds that a requested token may live; 0: no bound
+        self.longest = int(longest)  # longest life of a requested token in seconds; 0: no limit
         self._signer: Signer | None = None
         self.used: Callable[[str, str, str], None] = lambda namespace, name, uid: None
         self.fresh: Callable[[], Awaitable[None]] = partial(asyncio.sleep, 0)
@@ -73,7 +74,7 @@ class Tokens:
     def issue(
         self, account: Account, seconds: int, audiences: Sequence[str] = (), secret: Bound | None = None
     ) -> Issued:
-        """Issue a token, bound to a secret if one is given; with other audiences it is not valid here."""
+        """Issue a token, bound to a secret if one is given; with other audiences it is not valid for this server."""
         now = int(self._clock())
         bound = {"secret": {"name": secret.name, "uid": secret.uid}} if secret is not None else {}
         claims = {
@@ -93,7 +94,7 @@ class Tokens:
         return Issued(self._signed(claims), float(now + seconds), _credential_of(claims))
 
     def kept(self, account: Account, secret: str) -> str:
-        """Return the token for a secret to keep: it ends with that, or with the account."""
+        """Return a token to store in a secret: it is valid as long as the secret and the account exist."""
         return self._signed(secret_tokens.claims_of(account, secret))
 
     def _signed(self, claims: Mapping[str, Any]) -> str:
@@ -105,7 +106,7 @@ class Tokens:
     def user(self, token: str, audiences: Sequence[str] = ()) -> tuple[User, list[str]] | None:
         """Return the account of a token and its matching audiences (without audiences: the server's own).
 
-        None for any text that is no token of this server; raises BadToken for an invalid one.
+        Return None for a text that is not a token of this server; raise BadToken for an invalid one.
         """
         claims = self._claims(token)
         if claims is None:
@@ -126,21 +127,22 @@ class Tokens:
             extra = ((CREDENTIAL_ID, (_credential_of(claims),)),)
             self._check_account(account)
             self._check_bonds(account.namespace, about)
-        except (KeyError, TypeError):  # signed with this key by another program with other claims
+        except (KeyError, TypeError):  # another program signed it with this key, and other claims
             return None
         return replace(service_account(account.namespace, account.name, account.uid), extra=extra), meant
 
     def _user_by_secret(self, claims: Mapping[str, Any], token: str) -> User:
         account, secret, record = secret_tokens.account_of(claims, token, self._find)
         now = self._clock()
-        # tomorrow counts as today, as in legacy.go: else two servers on both sides of midnight write it by turns
+        # tomorrow counts as today, as in legacy.go: otherwise two servers on both sides of midnight overwrite each
+        # other's day
         if record.used not in (_date(now), _date(now + _DAY)):
             self.used(account.namespace, secret, record.uid)
         secret_tokens.check_mark(account, secret, record)
         return service_account(account.namespace, account.name, account.uid)
 
     def _check_times(self, claims: Mapping[str, Any]) -> None:
-        """Compare with the clock as go-jose's Claims.Validate does: claims that are absent do not count."""
+        """Compare the times with the clock as go-jose's Claims.Validate does; absent claims are ignored."""
         now = self._clock()
         begin, end, issued = (_seconds(claims.get(name)) for name in ("nbf", "exp", "iat"))
         if begin is not None and now + _LEEWAY < begin:
@@ -160,7 +162,7 @@ class Tokens:
             raise Unbound(f"service account UID ({found.uid}) does not match claim ({account.uid})")
 
     def _check_bonds(self, namespace: str, about: Mapping[str, Any]) -> None:
-        """Look for what else a token is bound to; a pod or node is never there."""
+        """Check the other objects that a token is bound to; this server has no pods or nodes to bind to."""
         secret = about.get("secret")
         if secret is not None:
             found = self._find("secrets", namespace, secret["name"])
@@ -176,12 +178,12 @@ class Tokens:
         return bool(found.deleted) and parse(found.deleted).timestamp() < self._clock() - _LEEWAY
 
     def check(self) -> None:
-        """Read the key, which must be there; raises OSError and ValueError."""
+        """Read the key, which must exist; raises OSError and ValueError."""
         self._file.stat()
         self.signer()
 
     def signer(self) -> "Signer":
-        """Return what signs, with a new key if there is none; raises OSError and ValueError."""
+        """Return the signer; create its key if there is none. Raises OSError and ValueError."""
         if self._signer is None:
             from apiext.auth.signing import signer_of  # imports cryptography, which takes 40 ms
 
@@ -198,10 +200,10 @@ class Tokens:
         if not keys:
             raise BadToken("invalid signature, no keys found")
         if not any(key.algorithm == head.get("alg") and key.is_signed(signed, signature) for key in keys):
-            raise BadToken("go-jose/go-jose: error in cryptographic primitive")  # upstream's words
+            raise BadToken("go-jose/go-jose: error in cryptographic primitive")  # upstream's text
 
     def _claims(self, token: str) -> dict[str, Any] | None:
-        """Return the claims of a token, None for a text of another kind; raise BadToken for a wrong signature."""
+        """Return the claims of a token; None for another text; raise BadToken for a wrong signature."""
         if token.count(".") != _PARTS - 1 or "=" in token or len(token) > limits.MAX_TOKEN or not token.isascii():
             return None
         digest = hashlib.sha256(token.encode()).digest()
@@ -225,9 +227,9 @@ class Tokens:
 
 
 def _check_types(claims: Mapping[str, Any]) -> None:
-    """Raise KeyError for a claim that is absent, TypeError for one of another type than this server writes.
+    """Raise KeyError for a missing claim, TypeError for one of an unexpected type.
 
-    Whoever has a signing key can write any claims, and what follows relies on these types.
+    Other holders of a signing key can write any claims, and later code relies on these types.
     """
     about = claims[_CLAIM]
     secret = about.get("secret") if type(about) is dict else None
@@ -249,7 +251,7 @@ def _date(at: float) -> str:
 
 
 def _seconds(claim: Any) -> int | None:
-    """Return the Unix time of a claim in whole seconds, None for an absent one. Raises TypeError for no number."""
+    """Return the Unix time of a claim in whole seconds, None for an absent one. Raises TypeError for another type."""
     if claim is not None and (not isinstance(claim, int | float) or isinstance(claim, bool)):
         raise TypeError("NumericDate")
     return None if claim is None else int(claim)
@@ -264,5 +266,5 @@ def _audiences(claim: Any) -> list[str]:
 
 
 def _listed(audiences: Sequence[str]) -> str:
-    """Return audiences as Go prints a list of texts."""
+    """Format audiences as Go prints a list of strings."""
     return f"[{' '.join(map(go_quote, audiences))}]"

@@ -1,4 +1,4 @@
-"""The user of a request: name, groups, uid and extras, whatever authenticated it."""
+"""The user of a request: name, groups, uid and extras, from any authenticator."""
 
 import re
 from urllib.parse import unquote
@@ -13,16 +13,16 @@ ACCOUNT_PREFIX = "system:serviceaccount:"
 """Prefix of the user names of service accounts."""
 _ACCOUNTS = "system:serviceaccounts"
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
-"""The extra with the id of the credential."""
+"""The extra attribute with the id of the credential."""
 
 
 class User(Struct, frozen=True):
-    """A user as admission, authorization and audit see it."""
+    """A user for admission, authorization and audit."""
 
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
-    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # further attributes from the authenticator, by name
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()  # further attributes, by name
 
     @property
     def is_master(self) -> bool:

@@ -51,7 +51,7 @@ class Service(Protocol):
     clock: responses.SecondClock
     compressor: responses.Compressor
     proxies: "Proxies | None"
-    farewells: Slices
+    lost_connections: Slices
     large_heads: Slices
     memory: Memory
     unauthenticated: Unauthenticated
@@ -116,7 +116,7 @@ class ApiHandler(Incoming):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Release the resources of this connection, deferred: many connections may be lost at once."""
-        self._service.farewells.put(lambda: self._lost(exc))
+        self._service.lost_connections.put(lambda: self._lost(exc))
 
     def _lost(self, exc: BaseException | None) -> None:
         self._service.unauthenticated.remove(self)

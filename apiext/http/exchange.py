@@ -46,7 +46,7 @@ class Sender:
         self.audit_id = headers.get("Audit-Id", "")
         self.authorization = headers.get("Authorization", "")
         self.manager = self.agent.partition("/")[0]
-        self.impersonates = impersonation.is_meant(headers)
+        self.impersonates = impersonation.is_requested(headers)
         content = headers.get("Content-Encoding", "identity").strip().lower()
         transfer = headers.get("Transfer-Encoding", "chunked").strip().lower()
         self.packed = content not in {"", "identity"} or transfer != "chunked"

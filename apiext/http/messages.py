@@ -1,7 +1,7 @@
-"""Protobuf messages of Kubernetes' objects to JSON values and back, by a plan for each message (proto/k8s.proto).
+"""Kubernetes' protobuf messages to JSON values and back, by a plan for each message (proto/k8s.proto).
 
-Reading goes through the protobuf library, which checks the bytes; writing makes the bytes itself, since a document says
-which few of a message's many fields there are.
+Messages are read with the protobuf library, which validates the bytes. They are written without it: the library would
+visit all fields of a message, while a document has few of them.
 """
 
 import base64
@@ -26,9 +26,9 @@ from apiext.documents.errors import DecodeError
 from apiext.http import protobuf_errors
 
 EMBEDDED = ""
-"""The JSON name of a field whose members are the object's own in JSON (an embedded struct in Go)."""
+"""The JSON name of an embedded Go struct: its fields are fields of the object itself in JSON."""
 _ZERO_TIME = -62135596800  # seconds of 0001-01-01, Go's zero time
-_LENGTHS = bytes(set(range(0x20)) - set(b"\t\n\r"))  # of short messages; texts hold few of them
+_LENGTHS = bytes(set(range(0x20)) - set(b"\t\n\r"))  # lengths of short messages; strings contain few such bytes
 _VARINT, _DOUBLE, _LENGTH = 0, 1, 2  # wire types
 
 Reader = Callable[[Any], Any]
@@ -55,12 +55,12 @@ def message_class(name: str) -> Any:
 
 
 def short_messages(raw: bytes) -> int:
-    """Return how many lengths below 32 there may be in a message: those of all short messages, and some other bytes."""
+    """Return an upper bound of the number of short messages: the number of bytes that may be a length below 32."""
     return len(raw) - len(raw.translate(None, _LENGTHS))
 
 
 def parse(name: str, raw: bytes) -> Any:
-    """Return the message that the bytes hold; raises DecodeError."""
+    """Decode a message; raises DecodeError."""
     if len(raw) > documents_limits.MAX_CONTAINERS and short_messages(raw) > documents_limits.MAX_CONTAINERS:
         raise DecodeError(f"more than {documents_limits.MAX_CONTAINERS} messages and lists")
     try:
@@ -88,7 +88,7 @@ def _is_map(field: Any) -> bool:
 
 
 def document(message: Any) -> Any:
-    """Return the JSON value of a message; fields without presence and with zero values are left out."""
+    """Return the JSON value of a message, without fields that have a zero value and no presence."""
     return _reader(message.DESCRIPTOR.name)(message)
 
 
@@ -116,7 +116,7 @@ def _reader(name: str) -> Reader:
 
 
 def _shower(field: Any) -> Reader | None:
-    """Return what makes a field's value a JSON value, None for values that are one."""
+    """Return the function that converts a field's value to JSON; None if the value is valid JSON already."""
     if _is_map(field):
         one = _one(field.message_type.fields_by_name["value"])
         return lambda value: {key: one(value[key]) for key in sorted(value)} if one is not None else dict(value)
@@ -129,7 +129,7 @@ def _shower(field: Any) -> Reader | None:
 def _one(field: Any) -> Reader | None:
     if field.message_type is not None:
         name = field.message_type.name
-        return _READ.get(name) or (lambda value: _reader(name)(value))  # noqa: PLW0108 — later: types hold themselves
+        return _READ.get(name) or (lambda value: _reader(name)(value))  # noqa: PLW0108 - types may contain themselves
     return _text_of_bytes if field.type == FieldDescriptor.TYPE_BYTES else None
 
 
@@ -156,7 +156,7 @@ def _text(moment: datetime) -> str:
 def _moment(message: Any) -> datetime | None:
     if not message.seconds and not message.nanos:
         return None
-    if message.seconds == _ZERO_TIME:  # gogo-proto writes Go's zero time where there is none
+    if message.seconds == _ZERO_TIME:  # gogo-proto writes Go's zero time for a missing time
         return None
     try:
         return datetime.fromtimestamp(message.seconds, UTC)
@@ -205,19 +205,19 @@ _READ: Mapping[str, Reader] = {
     "JSONSchemaPropsOrBool": _read_or_bool,
     "JSONSchemaPropsOrStringArray": _read_or_strings,
 }
-"""Message that is no object in JSON → what it is."""
+"""Messages that are no object in JSON → function that reads them."""
 
 
 # --- writing ---
 
 
-def written(name: str, value: Any) -> bytes:
-    """Return the bytes of a message from a JSON value; members without a field are left out."""
+def encode_message(name: str, value: Any) -> bytes:
+    """Return the bytes of a message; fields of the JSON value that the message does not have are left out."""
     return _writer(name)(value)
 
 
 def varint(number: int) -> bytes:
-    """Return a number as protobuf writes it; a negative one as 64 bits."""
+    """Return the varint of a number; a negative one has 64 bits."""
     if 0 <= number < 0x80:
         return _SMALL[number]
     number &= 0xFFFFFFFFFFFFFFFF
@@ -383,10 +383,11 @@ _WRITE: Mapping[str, Callable[[Any], Document]] = {
     "Quantity": lambda value: {"string": value},
     "ExtraValue": lambda value: {"items": value},
     "FieldsV1": lambda value: {"Raw": orjson.dumps(value)},
-    "JSON": lambda value: {} if value is None else {"raw": encode_json(value)},  # upstream: a null has no text
+    # upstream: null becomes an empty message
+    "JSON": lambda value: {} if value is None else {"raw": encode_json(value)},
     "RawExtension": lambda value: {"raw": encode_json(value)},
     "JSONSchemaPropsOrArray": lambda value: {"jSONSchemas" if isinstance(value, list) else "schema": value},
     "JSONSchemaPropsOrBool": _or_bool,
     "JSONSchemaPropsOrStringArray": lambda value: {"property" if isinstance(value, list) else "schema": value},
 }
-"""Message that is no object in JSON → its fields, from what it is there."""
+"""Messages that are no object in JSON → function from the JSON value to the message's fields."""

@@ -1,4 +1,4 @@
-"""Expiry of metrics and caches of deleted definitions: late enough for scrapers to read the last values."""
+"""Expiry of metrics and caches of deleted definitions, late enough for scrapers to read the last values."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ Forget = Callable[[Gone], Iterator[None]]
 
 
 class MetricsExpiry:
-    """Every EXPIRE_EVERY seconds, drops the state of resources that were not served at the check before either."""
+    """Drops the state of resources that were not served at two consecutive checks, EXPIRE_EVERY seconds apart."""
 
     def __init__(self, live: LiveCatalog, parts: Sequence[Forget]) -> None:
         self._live = live
@@ -45,9 +45,9 @@ class MetricsExpiry:
         self._dropped = 0
 
     def _gone(self, group: str, resource: str) -> bool:
-        """Report whether a resource or group was not served at the check before either."""
+        """Report whether a resource or group was not served at this check and the one before."""
         catalog = self._live.current
-        if not group or group.startswith("."):  # no group of a definition
+        if not group or group.startswith("."):  # the group of a built-in resource
             return False
         if catalog.resource(group, resource) is not None if resource else group in self._groups():
             return False

@@ -1,4 +1,4 @@
-"""Accept and Content-Type: which encoding and representation a client wants, and what its body is (NEG rows)."""
+"""Accept and Content-Type: the encoding and representation that a client requests, and those of its body (NEG rows)."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -28,44 +28,45 @@ TRANSFORMS: Mapping[str, frozenset[str]] = {
     "PartialObjectMetadata": frozenset(ENCODINGS),
     "PartialObjectMetadataList": frozenset(ENCODINGS),
 }
-"""Kind a client may ask for instead of the object → encodings it exists in (TAB-001, PAR-001)."""
+"""Representations that a client may request → encodings of each (TAB-001, PAR-001)."""
 
-_SORTED_BY_INSERTION = 12  # alternatives, as Go sorts them: it matters where the comparison contradicts itself
+# Number of alternatives up to which Go uses insertion sort: the order depends on it, as the comparison is inconsistent.
+_SORTED_BY_INSERTION = 12
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def _has_many_parts(header: str) -> bool:
-    """Whether the alternatives and parameters of a header are so many that reading them would hold others up."""
+    """Report whether parsing the alternatives and parameters of a header would block the event loop."""
     return header.count(",") + header.count(";") >= limits.HEADER_PARTS
 
 
-def _remembered(read: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
-    """Remember what short headers mean: what a long one means may take a megabyte. 431 for those that take long."""
-    known: Any = lru_cache(limits.HEADERS_SEEN)(read)
+def _cached(read: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
+    """Cache results for short headers only, since results may be large. 431 for headers with many parts."""
+    cached: Any = lru_cache(limits.HEADERS_SEEN)(read)
 
     def find(header: str, /, *more: P.args, **named: P.kwargs) -> T:
         if len(header) > limits.HEADER_PARTS and _has_many_parts(header):
             text = f"an Accept or Content-Type header has more than {limits.HEADER_PARTS} parts"
             raise status.StatusError(431, "BadRequest", text)
-        found: T = (known if len(header) <= limits.HEADER_KEPT else read)(header, *more, **named)
+        found: T = (cached if len(header) <= limits.HEADER_KEPT else read)(header, *more, **named)
         return found
 
     return find
 
 
 class Wanted(Struct, frozen=True):
-    """How an answer is to be written: the encoding, the kind it becomes (empty: as it is), and whether indented.
+    """The requested form of an answer: encoding, representation (empty: the object itself), and indentation.
 
-    ``plain`` tells whether stored views can be sent as they are.
+    ``plain``: stored views can be sent unchanged.
     """
 
     encoding: str = JSON
     kind: str = ""
     version: str = ""
     pretty: bool = False
-    plain: bool = False  # computed from the fields above; no property, which costs more
+    plain: bool = False  # computed from the fields above; a property would cost more
 
     def __post_init__(self) -> None:
         force_setattr(self, "plain", self.encoding == JSON and not self.kind and not self.pretty)
@@ -83,18 +84,18 @@ class Clause(Struct, frozen=True):
     parameters: tuple[tuple[str, str], ...]
 
     def matches(self, encoding: str) -> bool:
-        """Whether the alternative covers an encoding; names are compared as they are written, as upstream does."""
+        """Report whether the alternative covers an encoding; case-sensitive, as upstream."""
         main, _, sub = encoding.partition("/")
         if self.type == "*":
             return self.subtype == "*"
         return self.type == main and self.subtype in {sub, "*"}
 
 
-@_remembered
+@_cached
 def parse_accept(header: str) -> tuple[Clause, ...]:
     """Return the alternatives, best first: higher q first, then specific types before wildcards.
 
-    Alternatives that make no sense are left out; a q that is no number counts as 0, and 0 excludes nothing.
+    Malformed alternatives are left out; a q that is not a number counts as 0, and 0 excludes nothing.
     """
     found = [clause for part in header.split(",") if (clause := _clause(part.strip())) is not None]
     if len(found) > _SORTED_BY_INSERTION:
@@ -109,7 +110,7 @@ def parse_accept(header: str) -> tuple[Clause, ...]:
 
 
 def _better(one: Clause, other: Clause) -> bool:
-    """Tell whether an alternative passes the one before it; as upstream, two may be better than each other."""
+    """Report whether an alternative sorts before another one; as upstream, both may sort before each other."""
     if one.quality > other.quality or (one.type != "*" and other.type == "*"):
         return True
     return one.subtype != "*" and other.subtype == "*"
@@ -145,12 +146,12 @@ def _quality(text: str) -> float:
         return 0.0
 
 
-@_remembered
+@_cached
 def negotiate(header: str, offered: tuple[str, ...], transforms: bool = True, tables: bool = True) -> Wanted | None:
-    """Return how to answer, None when nothing of what is offered is acceptable.
+    """Return the best form for an Accept header; None if no offered encoding is acceptable.
 
-    ``offered`` are the encodings an object can be written in as it is; a transformed one has those of TRANSFORMS,
-    Tables only with ``tables``.
+    ``offered`` are the encodings of the object itself. Representations have those of TRANSFORMS; Tables need
+    ``tables``.
     """
     if not header:
         return PLAIN
@@ -179,9 +180,9 @@ def _wanted(clause: Clause, encoding: str, offered: tuple[str, ...], transforms:
 
 
 def output(header: str, *, typed: bool, tables: bool = True) -> Wanted:
-    """Return how to write an object or a list; 406 when the client takes nothing we have (ERR-15).
+    """Return the form of an object or a list; raise a 406 if the client accepts none (ERR-15).
 
-    ``typed``: the object has a Go type upstream, so it exists in protobuf. ``tables``: it can be shown as a Table.
+    ``typed``: the object has a Go type upstream, so it has a protobuf message. ``tables``: the object has a Table.
     """
     wanted = negotiate(header, ENCODINGS if typed else (JSON, YAML), tables=tables)
     if wanted is None:
@@ -190,7 +191,7 @@ def output(header: str, *, typed: bool, tables: bool = True) -> Wanted:
 
 
 def stream(header: str, *, typed: bool) -> Wanted:
-    """Return how to write the events of a watch; 406 for YAML (NEG-008)."""
+    """Return the form of a watch's events; raise a 406 for YAML (NEG-008)."""
     wanted = negotiate(header, ENCODINGS if typed else (JSON, YAML))
     if wanted is None or wanted.encoding == YAML:
         raise not_acceptable(STREAMS)
@@ -198,29 +199,29 @@ def stream(header: str, *, typed: bool) -> Wanted:
 
 
 def for_status(header: str) -> Wanted | None:
-    """Return how to write a Status, None when the client takes no encoding of it (NEG-007)."""
+    """Return the form of a Status; None if the client accepts no encoding of it (NEG-007)."""
     if _has_many_parts(header):
         return PLAIN
     return negotiate(header, ENCODINGS, transforms=False)
 
 
-@_remembered
+@_cached
 def _passes(header: str, offered: tuple[str, ...]) -> bool:
-    """Whether a header names one of some media types when its parameters are left aside."""
+    """Report whether a header has one of some media types; parameters are ignored."""
     return not {part.partition(";")[0].strip(" ") for part in header.split(",")}.isdisjoint(offered)
 
 
 def check_consumed(content_type: str, taken: tuple[str, ...]) -> None:
-    """415 when a request says that it brings what a route of the server's own API does not take, if anything.
+    """Raise a 415 if a route of the built-in API does not accept the declared media type.
 
-    upstream: the router asks before it looks whether there is a body at all.
+    Upstream: the router validates the header before the body is read, even for an empty body.
     """
     if content_type and not _passes(content_type, taken):
         raise _not_consumed()
 
 
 def check_patched(content_type: str) -> None:
-    """415 for a patch of the server's own API that is of none of its types (SRV-012, NEG-008)."""
+    """Raise a 415 for an unknown patch type of the built-in API (SRV-012, NEG-008)."""
     if not _passes(content_type, TYPED_PATCH_TYPES):
         raise _not_consumed()
 
@@ -230,9 +231,9 @@ def _not_consumed() -> status.StatusError:
 
 
 def check_route(accept: str, offered: tuple[str, ...]) -> None:
-    """406 when a client takes nothing that a route of the server's own API makes (ERR-15).
+    """Raise a 406 if a route of the built-in API has no acceptable encoding (ERR-15).
 
-    upstream: the router of those looks at the header before any handler does, and knows no other wildcard.
+    Upstream: the router checks the header before any handler does, and knows no wildcard but ``*/*``.
     """
     if accept and not _passes(accept, (*offered, "*/*")):
         text = f"406: Not Acceptable\n\nAvailable representations: {', '.join(offered)}"
@@ -240,26 +241,26 @@ def check_route(accept: str, offered: tuple[str, ...]) -> None:
 
 
 def not_acceptable(offered: Sequence[str]) -> status.StatusError:
-    """Return the 406 that lists what could have been had."""
+    """Return the 406 that lists the offered media types."""
     return status.not_acceptable(f"only the following media types are accepted: {', '.join(offered)}")
 
 
 def wants_pretty(query_values: Sequence[str], user_agent: str) -> bool:
-    """Whether JSON is to be indented: ``?pretty=``, else browsers and command-line tools (NEG-005)."""
+    """Report whether JSON is indented: by ``?pretty=``, else for browsers and command-line tools (NEG-005)."""
     if query_values and query_values[0]:
         return query_values[0] in _TRUE
     return user_agent.startswith(PRETTY_AGENTS)
 
 
-@_remembered
+@_cached
 def media_type(header: str) -> str:
-    """Return the lower-case media type of a Content-Type; empty for a header that is none, or has bad parameters."""
+    """Return the lower-case media type of a Content-Type; empty for a malformed header."""
     base, semicolon, rest = header.partition(";")
     text = base.strip().lower()
     if not _MEDIA_TYPE.fullmatch(text):
         return ""
     given: dict[str, str] = {}
-    rest = (semicolon + rest).rstrip().removesuffix(";").rstrip()  # a last semicolon is nothing
+    rest = (semicolon + rest).rstrip().removesuffix(";").rstrip()  # a trailing semicolon is ignored
     at = 0
     while at < len(rest):
         found = _PARAMETER.match(rest, at)
@@ -273,7 +274,7 @@ def media_type(header: str) -> str:
 
 
 def body_encoding(header: str) -> str:
-    """Return the encoding of a body; JSON when nothing is said, 415 for others (ERR-15)."""
+    """Return the encoding of a body: JSON without a header, a 415 for unknown ones (ERR-15)."""
     if not header or header == JSON:
         return JSON
     found = media_type(header)
@@ -283,7 +284,7 @@ def body_encoding(header: str) -> str:
 
 
 def patch_type(header: str, *, typed: bool) -> str:
-    """Return the media type of a patch; 415 for one that the resource does not take (SRV-012, NEG-008)."""
+    """Return the media type of a patch; a 415 for one that the resource does not accept (SRV-012, NEG-008)."""
     accepted = TYPED_PATCH_TYPES if typed else PATCH_TYPES
     found = header.partition(";")[0]
     if found not in accepted:

@@ -1,4 +1,4 @@
-"""The verbs as the HTTP side calls them: one method per verb, so that a test can answer without a store."""
+"""The verbs as methods for the HTTP package, so that tests can replace them and need no store."""
 
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Protocol
@@ -16,27 +16,27 @@ from apiext.verbs.watch import Frames
 
 
 class Operations(Protocol):
-    """Everything that a request can ask for; each may raise StatusError."""
+    """The operations behind the routes; each may raise StatusError."""
 
     @property
     def catalog(self) -> LiveCatalog:
-        """What is served."""
+        """The served resources."""
 
     async def settle(self) -> None:
-        """Wait until the catalog reflects every definition stored by now."""
+        """Wait until the catalog has every definition stored before the call."""
 
     @property
     def has_peers(self) -> bool:
-        """Whether other workers answer at the same port."""
+        """Report whether other workers listen on the same port."""
 
     async def catch_up(self) -> None:
-        """Wait until the catalog reflects what clients may know from other workers, for some seconds at most."""
+        """Wait, for some seconds at most, until the catalog has the definitions that other workers have served."""
 
     def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
-        """Return the object as the cache has it, without waiting; None when the cache cannot say."""
+        """Return the cached object without waiting; None if it is not cached."""
 
     def counts(self) -> Iterable[tuple[GroupResource, int]]:
-        """Return how many objects of each resource are stored."""
+        """Return the number of stored objects of each resource."""
 
     async def connect(self, call: Call) -> None:
         """Answer a request that upstream forwards to a node, pod or service."""
@@ -48,13 +48,13 @@ class Operations(Protocol):
         """Return a page of a collection."""
 
     def undecodable_list(self, call: Call, entry: Entry, error: Unreadable) -> Exception:
-        """Return the error of a read of an object that its version cannot show."""
+        """Return the error of a read whose object cannot be converted to the requested version."""
 
     async def unshown_list(self, call: Call, page: Page, error: Unreadable) -> Exception:
-        """Return the error of a list with such objects."""
+        """Return the error of a list with objects that cannot be converted."""
 
     async def watch(self, call: Call, frames: Frames, sink: Sink) -> Watcher:
-        """Send changes to a sink from now on."""
+        """Register a sink for all changes from now on."""
 
     async def create(self, call: Call, body: Body) -> Outcome:
         """Create an object."""
@@ -69,52 +69,52 @@ class Operations(Protocol):
         """Delete an object."""
 
     async def begin_collection_delete(self, call: Call, options: Document | None) -> tuple[Page, DeleteOptions]:
-        """Return the page of what is to be deleted, and the options."""
+        """Return the page of objects to delete, and the options."""
 
     async def delete_listed(self, call: Call, names: Sequence[tuple[str, str]], options: DeleteOptions) -> None:
-        """Delete the objects of that page."""
+        """Delete the objects of a page, by namespace and name."""
 
 
 class VerbOperations:
-    """The verbs over the store; those that do nothing themselves are no coroutines, which each request would pass."""
+    """Operations by the verbs; where possible a method returns the coroutine of the verb, which saves one."""
 
     def __init__(self, verbs: Verbs) -> None:
         self._verbs = verbs
         self.catalog = verbs.catalog
 
     async def settle(self) -> None:
-        """Wait until the catalog reflects every definition stored by now."""
+        """Wait until the catalog has every definition stored before the call."""
         await api.settle(self._verbs)
 
     @property
     def has_peers(self) -> bool:
-        """Whether other workers answer at the same port."""
+        """Report whether other workers listen on the same port."""
         return self._verbs.definitions.has_peers
 
     async def catch_up(self) -> None:
-        """Wait until the catalog reflects what clients may know from other workers, for some seconds at most."""
+        """Wait, for some seconds at most, until the catalog has the definitions that other workers have served."""
         await api.catch_up(self._verbs)
 
     def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
-        """Return the object as the cache has it, without waiting (RV-002, "0")."""
+        """Return the cached object without waiting (RV-002, "0"); None if it is not cached."""
         collection = self._verbs.store.collection(resource)
         if collection is None or not collection.state.ready:
             return None
         return collection.state.cached(namespace, name)
 
     def counts(self) -> Iterable[tuple[GroupResource, int]]:
-        """Return how many objects of each resource the cache holds."""
+        """Return the number of cached objects of each resource."""
         for resource in self._verbs.catalog.current.resources.values():
             collection = self._verbs.store.collection(resource.group_resource)
             if collection is not None and collection.state.ready:
                 yield resource.group_resource, collection.state.count(None)
 
     def connect(self, call: Call) -> Coroutine[Any, Any, None]:
-        """Answer a request that upstream forwards to a node, pod or service: None for an empty log."""
+        """Answer a request that upstream forwards to a node, pod or service; return None for an empty log."""
         return connects.connect(self._verbs, call)
 
     def get(self, call: Call) -> Coroutine[Any, Any, Entry]:
-        """Return one object; 404 when there is none."""
+        """Return one object; a 404 if there is none."""
         return api.get(self._verbs, call)
 
     def list(self, call: Call) -> Coroutine[Any, Any, Page]:
@@ -122,15 +122,15 @@ class VerbOperations:
         return api.list_objects(self._verbs, call)
 
     def undecodable_list(self, call: Call, entry: Entry, error: Unreadable) -> Exception:
-        """Return the error of a read of an object that its version cannot show."""
+        """Return the error of a read whose object cannot be converted to the requested version."""
         return converting.undecodable(self._verbs, call, (entry,), error)
 
     def unshown_list(self, call: Call, page: Page, error: Unreadable) -> Coroutine[Any, Any, Exception]:
-        """Return the error of a list with such objects."""
+        """Return the error of a list with objects that cannot be converted."""
         return converting.undecodable_list(self._verbs, call, page.listed(), error)
 
     def watch(self, call: Call, frames: Frames, sink: Sink) -> Coroutine[Any, Any, Watcher]:
-        """Register the sink; raises StatusError before anything is written."""
+        """Register the sink; raise StatusError before any byte is written."""
         return api.open_watch(self._verbs, call, frames, sink)
 
     def create(self, call: Call, body: Body) -> Coroutine[Any, Any, Outcome]:
@@ -138,11 +138,11 @@ class VerbOperations:
         return api.create(self._verbs, call, body)
 
     def update(self, call: Call, body: Body) -> Coroutine[Any, Any, Outcome]:
-        """Replace the object, or the part that the endpoint shows."""
+        """Replace the object, or the subresource of the endpoint."""
         return api.update(self._verbs, call, body)
 
     def patch(self, call: Call, media_type: str, raw: bytes) -> Coroutine[Any, Any, Outcome]:
-        """Patch the object, or the part that the endpoint shows."""
+        """Patch the object, or the subresource of the endpoint."""
         return api.patch(self._verbs, call, media_type, raw)
 
     def delete(self, call: Call, options: Document | None) -> Coroutine[Any, Any, Outcome]:
@@ -152,11 +152,11 @@ class VerbOperations:
     def begin_collection_delete(
         self, call: Call, options: Document | None
     ) -> Coroutine[Any, Any, tuple[Page, DeleteOptions]]:
-        """Return the page of what the selectors name, and the options to delete it with."""
+        """Return the page of the selected objects, and the options to delete them with."""
         return api.begin_collection_delete(self._verbs, call, options)
 
     def delete_listed(
         self, call: Call, names: Sequence[tuple[str, str]], options: DeleteOptions
     ) -> Coroutine[Any, Any, None]:
-        """Delete the objects of that page, by namespace and name."""
+        """Delete the objects of a page, by namespace and name."""
         return api.delete_listed(self._verbs, call, names, options)

@@ -12,13 +12,13 @@ from apiext.documents.document import Document, View
 from apiext.documents.errors import DecodeError, UndecodableMessage
 from apiext.documents.json_errors import check_depth
 from apiext.http import protobuf_errors
-from apiext.http.messages import descriptor, document, message_class, parse, varint, written
+from apiext.http.messages import descriptor, document, encode_message, message_class, parse, varint
 from apiext.storage.values import json_object
 from apiext.text.quotes import go_quote
 
 PREFIX = b"k8s\x00"
 LENGTH = 4
-"""Bytes of the length in front of a watch event."""
+"""Bytes of the length before a watch event."""
 
 KINDS: Mapping[tuple[str, str], str] = {
     ("v1", "Namespace"): "Namespace",
@@ -27,7 +27,7 @@ KINDS: Mapping[tuple[str, str], str] = {
     ("meta.k8s.io/v1", "PartialObjectMetadata"): "PartialObjectMetadata",
     ("meta.k8s.io/v1beta1", "PartialObjectMetadata"): "PartialObjectMetadata",
 }
-"""apiVersion and kind → message, but for the built-in kinds with a row, which names their message."""
+"""apiVersion and kind → message name; built-in kinds name their message in their own table."""
 
 _LIST = "List"
 
@@ -45,13 +45,13 @@ def messages() -> Mapping[tuple[str, str], str]:
     return {**KINDS, **actions, **own}
 
 
-def knows(api_version: str, kind: str) -> bool:
-    """Whether objects of a kind can be written in protobuf."""
+def has_message(api_version: str, kind: str) -> bool:
+    """Report whether a kind has a protobuf message."""
     return (api_version, kind) in messages()
 
 
 def _item_message(api_version: str, kind: str) -> str | None:
-    """Return the message of a list's items, None for a kind that is no list of a known one."""
+    """Return the message name of a list's items; None for an unknown kind, or one that is not a list."""
     return messages().get((api_version, kind.removesuffix(_LIST))) if kind.endswith(_LIST) else None
 
 
@@ -59,13 +59,13 @@ def _item_message(api_version: str, kind: str) -> str | None:
 
 
 def decode(raw: bytes, wanted: tuple[str, str] = ("", "")) -> Document:
-    """Return the JSON document of an enveloped object; raises DecodeError for bytes or kinds that are none of ours.
+    """Return the JSON document of an enveloped object; raises DecodeError.
 
-    ``wanted`` are the apiVersion and kind of an envelope that does not tell them.
+    ``wanted`` are apiVersion and kind of an envelope without them.
     """
     unknown = _open(raw)
     api_version, kind = unknown.typeMeta.apiVersion, unknown.typeMeta.kind or wanted[1]
-    if api_version.count("/") > 1 or not api_version.rpartition("/")[2]:  # upstream: it has no version
+    if api_version.count("/") > 1 or not api_version.rpartition("/")[2]:  # upstream: such an apiVersion has no version
         api_version = wanted[0]
     name, item = messages().get((api_version, kind)), _item_message(api_version, kind)
     version = api_version.rpartition("/")[2]
@@ -83,19 +83,20 @@ def decode(raw: bytes, wanted: tuple[str, str] = ("", "")) -> Document:
 
 
 def _read(name: str, raw: bytes) -> Document:
-    """Return the document of a message; raises DecodeError, also where JSON within makes it too deep."""
+    """Return the document of a message; raises DecodeError, also for JSON within it that is nested too deeply."""
     found: Document = document(parse(name, raw))
     try:
         check_depth(orjson.dumps(found), documents_limits.MAX_DEPTH)
-    except orjson.JSONEncodeError as error:  # deeper than orjson goes
+    except orjson.JSONEncodeError as error:  # nested deeper than orjson supports
         raise DecodeError("exceeded max depth") from error
     return found
 
 
 def decode_delete_options(raw: bytes) -> Document:
-    """Return DeleteOptions, which clients send under any apiVersion; an empty message asks for nothing.
+    """Return DeleteOptions, which clients send under any apiVersion; an empty message has no options.
 
-    Of another kind only apiVersion and kind are told: it is refused by them. No kind means DeleteOptions.
+    For another kind the document has apiVersion and kind only, with which the caller refuses it. An empty kind means
+    DeleteOptions.
     """
     unknown = _open(raw)
     kind = unknown.typeMeta.kind or "DeleteOptions"
@@ -105,12 +106,12 @@ def decode_delete_options(raw: bytes) -> Document:
 
 
 def to_json(raw: bytes) -> bytes:
-    """Return the JSON text of an enveloped object."""
+    """Return an enveloped object as JSON."""
     return orjson.dumps(decode(raw), option=orjson.OPT_SORT_KEYS)
 
 
 def stored_json(raw: bytes) -> bytes:
-    """Return the JSON of a value in etcd, which another server may have written in protobuf (ETC-004); ValueError."""
+    """Return a stored value as JSON; another server may have written it in protobuf (ETC-004). Raises ValueError."""
     return to_json(raw) if raw.startswith(PREFIX) else json_object(raw)
 
 
@@ -125,7 +126,8 @@ def _open(raw: bytes) -> Any:
     if len(raw) == len(PREFIX):
         raise DecodeError("empty body")
     envelope = raw[len(PREFIX) :]
-    wrong = protobuf_errors.fault(descriptor("Unknown"), envelope)  # the library takes a field of another type for none
+    # the library treats a field of a wrong type as unknown
+    wrong = protobuf_errors.fault(descriptor("Unknown"), envelope)
     if wrong != protobuf_errors.UNKNOWN:
         raise DecodeError(wrong)
     return parse("Unknown", envelope)
@@ -135,19 +137,19 @@ def _open(raw: bytes) -> Any:
 
 
 def encode(value: View) -> bytes:
-    """Return the enveloped message of a document; raises KeyError for a kind that has no message."""
+    """Return the enveloped message of a document; raises KeyError for a kind without a message."""
     api_version, kind = value.get("apiVersion", ""), value.get("kind", "")
     item = _item_message(api_version, kind)
     if item is not None:
-        items = [written(item, one) for one in value.get("items") or ()]
+        items = [encode_message(item, one) for one in value.get("items") or ()]
         return b"".join(encode_list(api_version, kind, value.get("metadata") or {}, items))
-    raw = written(messages()[(api_version, kind)], value)
+    raw = encode_message(messages()[(api_version, kind)], value)
     return b"".join((PREFIX, _type_of(api_version, kind), _RAW, varint(len(raw)), raw))
 
 
 def encode_list(api_version: str, kind: str, metadata: View, items: Sequence[bytes]) -> list[bytes]:
     """Return the enveloped message of a list in parts; ``items`` are messages without an envelope (``encode_item``)."""
-    raw = written("ListMeta", metadata)
+    raw = encode_message("ListMeta", metadata)
     body = [b"\x0a", varint(len(raw)), raw]  # field 1: the metadata
     for item in items:
         body += (b"\x12", varint(len(item)), item)  # field 2, once per item
@@ -156,7 +158,7 @@ def encode_list(api_version: str, kind: str, metadata: View, items: Sequence[byt
 
 def encode_item(api_version: str, kind: str, value: View) -> bytes:
     """Return the message of an object, without an envelope."""
-    return written(messages()[(api_version, kind)], value)
+    return encode_message(messages()[(api_version, kind)], value)
 
 
 _RAW = b"\x12"  # field 2 of the envelope
@@ -169,7 +171,7 @@ def _type_of(api_version: str, kind: str) -> bytes:
 
 
 def encode_event(kind: str, raw: bytes) -> bytes:
-    """Return a watch event around an enveloped object, with its length in front (RV-010)."""
+    """Return a watch event around an enveloped object, preceded by its length (RV-010)."""
     event = message_class("WatchEvent")(type=kind)
     event.object.raw = raw
     message: bytes = event.SerializeToString()

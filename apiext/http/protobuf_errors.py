@@ -32,7 +32,7 @@ _INITIALS = {
 
 
 class _Wrong(Exception):
-    """The message is the text."""
+    """An error of the message, with Go's text."""
 
 
 def fault(descriptor: Any, raw: bytes) -> str:
@@ -45,7 +45,7 @@ def fault(descriptor: Any, raw: bytes) -> str:
 
 
 class _Walk:
-    """A walk over a limited number of fields: an error behind them gets the text UNKNOWN."""
+    """A walk over a limited number of fields: an error after them gets the text UNKNOWN."""
 
     def __init__(self) -> None:
         self._left = limits.WALKED_FIELDS

@@ -1,8 +1,8 @@
-"""The seam to aiohttp: the only module that uses its private names; tests/unit/http/test_aiohttp_names.py lists them.
+"""The adapter to aiohttp, the only module with its private names (listed in tests/unit/http/test_aiohttp_names.py).
 
-``HttpProtocol`` is the connection of aiohttp with public names for what ours need of it, and one task that answers all
-requests. aiohttp makes a task for each, which costs two turns of the event loop before Python 3.12. ``Listener`` is the
-server of aiohttp.
+``HttpProtocol`` is aiohttp's connection, with public names for the parts that other modules use, and one task that
+answers all requests. aiohttp creates a task for each request, which costs two iterations of the event loop before
+Python 3.12. ``Listener`` is aiohttp's server.
 """
 
 import asyncio
@@ -20,33 +20,33 @@ from aiohttp.web_protocol import _ErrInfo
 from apiext import limits
 
 Parsed = tuple[Any, StreamReader]
-"""A parsed head, or the parser's error in its place, and the body that follows."""
+"""A parsed head, or the parser's error instead, with the body."""
 
 
 def failure(error: BaseException, code: int = 400, message: str = "") -> Parsed:
-    """Return what stands for a request whose head is refused."""
+    """Return the stand-in for a request whose head is refused."""
     return _ErrInfo(code, error, message), EMPTY_PAYLOAD
 
 
 def is_failure(message: Any) -> bool:
-    """Report whether a message stands for a head that is refused."""
+    """Report whether a message stands for a refused head."""
     return isinstance(message, _ErrInfo)
 
 
 def taken(payload: StreamReader) -> bytes:
-    """Return the bytes of a body that have arrived, and drop them from its buffer."""
+    """Remove and return the bytes of a body that have arrived."""
     found = b"".join(payload._buffer)
     payload._buffer.clear()
     return found
 
 
 def has_fast_parser() -> bool:
-    """Report whether aiohttp's parser in C is in use; the other one is slow, and not safe against smuggling."""
+    """Report whether aiohttp's C parser is in use; the one in Python is slow, and unsafe against smuggling."""
     return http_parser.HttpRequestParser is not http_parser.HttpRequestParserPy
 
 
 class Request:
-    """A request as aiohttp's connection needs it: ``message`` is its head, ``payload`` its body."""
+    """A request with the attributes that aiohttp's connection uses: ``message`` is its head, ``payload`` its body."""
 
     __slots__ = ("continued", "message", "payload")
 
@@ -56,30 +56,30 @@ class Request:
         self.continued = False
 
     def _finish(self) -> None:
-        """Release nothing: there are no temporary files here."""
+        """Release nothing: a request has no temporary files."""
 
     def _cancel(self, error: BaseException) -> None:
-        """Wake a reader of the body: the client is gone."""
+        """Wake a reader of the body: the client has closed the connection."""
         self.payload.set_exception(error)
 
 
 class _Written:
-    """What aiohttp takes for a response whose bytes went out."""
+    """The response that aiohttp gets after the answer was written."""
 
     async def prepare(self, request: object) -> None:
-        """Do nothing: the head went out."""
+        """Do nothing: the head is written."""
 
     async def write_eof(self) -> None:
-        """Do nothing: the body went out."""
+        """Do nothing: the body is written."""
 
 
 _WRITTEN: Any = _Written()
 
 
 class HttpProtocol(web.RequestHandler):
-    """A connection: one task answers its requests in their order.
+    """A connection: one task answers its requests in order.
 
-    ``messages`` are the parsed requests that wait, ``request`` is the one that is answered, or was the last.
+    ``messages`` are the parsed requests that wait; ``request`` is the current or last one.
     """
 
     __slots__ = ("_stale", "loop", "messages", "request")
@@ -89,36 +89,36 @@ class HttpProtocol(web.RequestHandler):
         self.loop = loop
         self.messages: deque[Parsed] = self._messages
         self.request: Request | None = None
-        self._stale = False  # the parser may believe that reading is paused when it is not
+        self._stale = False  # the parser may assume that reading is paused when it is not
 
     @abstractmethod
     async def answer(self, request: Request) -> bool:
-        """Answer a request and write the answer; return whether the connection may go on."""
+        """Answer a request and write the answer; return whether the connection stays open."""
 
     @abstractmethod
     def refuse(self, code: int, error: BaseException | None) -> None:
-        """Answer a request that ``answer`` cannot, and close."""
+        """Answer a request that ``answer`` could not, and close."""
 
     # --- state ---
 
     @property
     def is_new(self) -> bool:
-        """Whether no request has come yet."""
+        """Report whether no request has arrived yet."""
         return not self._request_count
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is under way."""
+        """Report whether no request runs."""
         return self._waiter is not None and not self._waiter.done() and not self._messages
 
     @property
     def is_upgraded(self) -> bool:
-        """Whether the bytes that follow are no HTTP."""
+        """Report whether the following bytes are not HTTP."""
         return self._upgraded
 
     @property
     def is_last(self) -> bool:
-        """Whether the connection closes after the answer that is under way; bytes that arrive are dropped."""
+        """Report whether the connection closes after the current answer; bytes that arrive are dropped."""
         return self._close
 
     @is_last.setter
@@ -127,11 +127,11 @@ class HttpProtocol(web.RequestHandler):
 
     @property
     def received(self) -> int:
-        """The number of requests that came on this connection."""
+        """The number of requests that arrived on this connection."""
         return self._request_count
 
     def parses_next(self) -> bool:
-        """Report whether the bytes that arrive now begin or continue the head of the only request."""
+        """Report whether arriving bytes begin or continue a head while no request runs."""
         waiter = self._waiter
         return not (
             waiter is None
@@ -146,13 +146,13 @@ class HttpProtocol(web.RequestHandler):
         )
 
     def may_parse(self) -> bool:
-        """Report whether the connection is open and has its parser."""
+        """Report whether the connection is open and has a parser."""
         return self.transport is not None and self._parser is not None and not self._force_close
 
     # --- bytes and requests ---
 
     def parse(self, data: bytes) -> Sequence[Parsed]:
-        """Return the requests that the bytes complete; the parser's error stands for one that it refuses."""
+        """Return the requests that the bytes complete, with failures for refused heads."""
         assert self._parser is not None
         try:
             messages, upgraded, tail = self._parser.feed_data(data)
@@ -164,7 +164,7 @@ class HttpProtocol(web.RequestHandler):
         return messages
 
     def queue(self, messages: Sequence[Parsed]) -> None:
-        """Hand parsed requests to the task that answers them."""
+        """Pass parsed requests to the task that answers them."""
         if not messages:
             return
         self._request_count += len(messages)
@@ -176,18 +176,19 @@ class HttpProtocol(web.RequestHandler):
             self._pause_reading_for_buffer()
 
     def hold_reading(self) -> None:
-        """Read nothing more of the client until ``release_reading``."""
+        """Stop reading from the client until ``release_reading``."""
         self._pause_transport_reading()
 
     def release_reading(self) -> None:
-        """Read on, unless a body or a full queue has paused reading meanwhile."""
+        """Resume reading, unless a body or a full queue has paused it meanwhile."""
         if not self._reading_paused and not self._buffer_paused:
             self._resume_transport_reading()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """Read on if reading was paused: aiohttp asks for it after each piece of a body.
+        """Resume reading if it is paused; aiohttp calls this after each piece of a body.
 
-        A parser that was told to pause by the end of a body, as by its last chunk, stops in the next body instead.
+        If the end of a body, such as its last chunk, has paused the parser, the parser stops within the next body
+        instead.
         """
         self._stale = self._stale or (self._reading_paused and not resume_parser)
         if self._reading_paused or (self._stale and resume_parser):
@@ -203,16 +204,16 @@ class HttpProtocol(web.RequestHandler):
         self._keepalive_handle = self._loop.call_at(self._next_keepalive_close_time, self._process_keepalive)
 
     def cut_off(self) -> None:
-        """Close the connection at once, whatever is not sent yet: one over TLS would else wait for its client."""
+        """Close the connection at once, without sending buffered bytes: TLS would wait for the client."""
         transport = self.transport
         self.force_close()
-        self._parser = None  # it holds a head, as the messages do
+        self._parser = None  # parser and messages hold heads
         self._messages.clear()
         if transport is not None:
             transport.abort()
 
     def retire(self) -> None:
-        """Close the connection now if it is idle, else after the answer that is under way."""
+        """Close the connection now if it is idle, else after the current answer."""
         if self.is_idle:
             self.force_close()
         else:
@@ -221,7 +222,7 @@ class HttpProtocol(web.RequestHandler):
     # --- the task ---
 
     async def start(self) -> None:
-        """Answer requests until one was the last, then close."""
+        """Answer requests up to the last one, then close."""
         began = 0.0
         while not self._force_close:
             if not self._messages:
@@ -231,8 +232,8 @@ class HttpProtocol(web.RequestHandler):
                 finally:
                     self._waiter = None
                 began = monotonic()
-                continue  # the client may have left between its request and this turn of the loop
-            if monotonic() - began > limits.LOOP_BUDGET:  # pipelined requests may all be answered without a wait
+                continue  # the client may have disconnected before this iteration of the event loop
+            if monotonic() - began > limits.LOOP_BUDGET:  # answers to pipelined requests may never wait
                 await asyncio.sleep(0)
                 began = monotonic()
             message, payload = self._messages.popleft()
@@ -247,7 +248,7 @@ class HttpProtocol(web.RequestHandler):
             except BaseException:
                 self.force_close()
                 raise
-            if late and self._parser is not None:  # the parser counts it since its body was complete
+            if late and self._parser is not None:  # the parser counts the message since its body is complete
                 self._parser.message_consumed()
                 self.data_received(b"")
         if not self._force_close:
@@ -256,7 +257,7 @@ class HttpProtocol(web.RequestHandler):
                 self.transport.close()
 
     async def _turn(self, message: Any, payload: StreamReader) -> bool:
-        """Answer one request; return whether another may follow."""
+        """Answer one request; return whether another one may follow."""
         manager = self._manager
         if manager is None:
             return False  # the connection was lost meanwhile
@@ -274,11 +275,11 @@ class HttpProtocol(web.RequestHandler):
                     kept = await self.answer(request)
             except Exception as error:
                 self.refuse(504 if isinstance(error, TimeoutError) else 500, error)
-            if self._upgraded:  # bytes behind an upgrade that was declined are parsed as aiohttp does it
+            if self._upgraded:  # aiohttp parses the bytes after an upgrade that was declined
                 await self.finish_response(request, _WRITTEN, None)
         except ConnectionError:
             return False
-        except Exception as error:  # what could not even be refused
+        except Exception as error:  # an error of the refusal itself
             self.log_exception("Unhandled exception", exc_info=error)
             self.force_close()
             return False
@@ -298,10 +299,10 @@ class HttpProtocol(web.RequestHandler):
         return True
 
     async def drained(self) -> None:
-        """Wait until the transport has drained; raise ConnectionResetError if the client is gone.
+        """Wait until the transport has drained; raise ConnectionResetError if the client has closed the connection.
 
-        aiohttp's own method keeps the future in its frame, which holds the error, which holds the frame: until the
-        garbage collector comes that keeps the frames of all callers, and the answer that they were to send.
+        In aiohttp's own method, the frame holds the future, the future its error, and the error the frame. This cycle
+        keeps the frames of all callers, and their answers, in memory until the garbage collector runs.
         """
         if self.transport is None:
             raise ConnectionResetError("the client is gone")
@@ -310,15 +311,15 @@ class HttpProtocol(web.RequestHandler):
                 self._drain_waiter = self._loop.create_future()
             await self._drain_waiter
 
-    _drain_helper = drained  # aiohttp calls it so
+    _drain_helper = drained  # the name that aiohttp calls
 
     async def _linger(self, payload: StreamReader) -> None:
-        """Read and drop an unread body for a while: closing at once could cost the client its answer."""
+        """Read and drop an unread body for a while: an immediate close could lose the answer."""
         try:
             async with asyncio.timeout(self._lingering_time):
                 while not payload.is_eof() and not self._force_close:
                     await payload.readany()
-                    await asyncio.sleep(0)  # it may have brought the next piece at once
+                    await asyncio.sleep(0)  # readany does not yield to the event loop if bytes are buffered
         except TimeoutError:
             pass
         except web.RequestPayloadError:
@@ -341,5 +342,5 @@ class Listener(web.Server):
         self.make = make
 
     def __call__(self) -> web.RequestHandler:
-        # the event loop wants a protocol, of whatever kind
+        # the event loop accepts any protocol
         return cast(web.RequestHandler, self.make(self, self._loop, self._kwargs))

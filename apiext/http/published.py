@@ -26,9 +26,10 @@ T = TypeVar("T")
 
 
 class Builder:
-    """Computes documents of a catalog in threads of its own, and caches them with the catalog.
+    """Computes documents of a catalog in threads, and caches them with the catalog.
 
-    One thread is for documents about all resources. Another thread is for the rest, which would wait for those.
+    One thread is for documents about all resources. Another thread computes the rest, which would wait for those
+    otherwise.
     """
 
     def __init__(self) -> None:
@@ -38,7 +39,7 @@ class Builder:
     async def get(
         self, catalog: Catalog, key: str, make: Callable[[Catalog], T], *, slow: bool = False, large: bool = False
     ) -> T:
-        """Return the cached result of ``make(catalog)``, which belongs to ``key``; errors of ``make`` are raised.
+        """Return the result of ``make(catalog)``, cached under ``key``; errors of ``make`` are raised.
 
         ``slow``: takes long even for a few definitions. ``large``: takes long, and is about all definitions.
         """
@@ -54,7 +55,7 @@ class Builder:
             pending = asyncio.get_running_loop().run_in_executor(self._pool(large), catalog.compute_once, key, make)
             self._pending[name] = pending
             pending.add_done_callback(lambda done: self._done(name, done))
-        built: T = await asyncio.shield(pending)  # a client that disconnects does not cancel the work for others
+        built: T = await asyncio.shield(pending)  # further clients may wait for the work
         return built
 
     def _pool(self, large: bool) -> ThreadPoolExecutor:

@@ -62,7 +62,7 @@ def unparsed(code: int, error: BaseException | None) -> StatusError:
         return StatusError(431, "BadRequest", f"a line of the request head is longer than {meta_limits.MAX_LINE} bytes")
     if isinstance(error, HeadTooLong):
         return StatusError(431, "BadRequest", f"the request head is longer than {limits.MAX_HEAD} bytes")
-    if error is not None and "Too many headers" in str(error):  # aiohttp has no class for it
+    if error is not None and "Too many headers" in str(error):  # aiohttp has no class for this error
         return StatusError(431, "BadRequest", f"the request has more than {limits.MAX_HEADERS} header fields")
     if code < 500:
         return StatusError(400, "BadRequest", "the request is not valid HTTP")

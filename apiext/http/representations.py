@@ -1,4 +1,4 @@
-"""What a client sees of an object or a list: as it is, as a Table, or as its metadata only (TAB, PAR, SRV-018 rows)."""
+"""Representations of an object or a list: the object itself, a Table, or its metadata only (TAB, PAR, SRV-018 rows)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from time import time
@@ -27,9 +27,9 @@ _INTERNAL = "Internal error occurred: "
 
 
 class Subject(Struct, frozen=True):
-    """What is being shown, and how: the resource version, its endpoint, the client's wish, includeObject of a Table.
+    """An object or a list to show, and its form: resource version, endpoint, requested form, includeObject of a Table.
 
-    ``clock`` returns the time, in seconds of the epoch, whose ages a Table shows: the only clock that answers read.
+    ``clock`` returns the time in seconds since the epoch; the ages in a Table are computed from it.
     """
 
     served: ServedVersion
@@ -40,21 +40,21 @@ class Subject(Struct, frozen=True):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The columns of a Table of this."""
+        """The columns of its Table."""
         return self.endpoint.model.columns
 
     @property
     def shows_ages(self) -> bool:
-        """Whether what is shown changes with the clock."""
+        """Report whether the representation changes with time."""
         return self.wanted.kind == "Table" and any(column.shows_age for column in self.columns)
 
     def ages(self) -> Ages:
-        """Return the ages of now: one answer to a read, and one event of a watch, asks once."""
+        """Return a function for ages as of now; called once for an answer, and once for each event of a watch."""
         return Ages(self.clock())
 
 
 def check_include(wanted: Wanted, value: str) -> str:
-    """Return the includeObject parameter; 400 for an unknown one when a Table is wanted (TAB-004)."""
+    """Return the includeObject parameter; raise a 400 for an unknown one if a Table is requested (TAB-004)."""
     if wanted.kind == "Table" and value not in INCLUDE:
         text = f"includeObject: Invalid value: {go_quote(value)}: must be 'Metadata', 'Object', 'None', or empty"
         raise status.bad_request(f"Unable to convert to Table as requested: {text}")
@@ -65,7 +65,7 @@ def check_include(wanted: Wanted, value: str) -> str:
 
 
 def shown(subject: Subject, entry: Entry) -> bytes:
-    """Return the JSON of a stored object as its endpoint shows it."""
+    """Return the JSON of a stored object, or of the subresource of the endpoint."""
     served, endpoint = subject.served, subject.endpoint
     if not endpoint.partial:
         return entry.view(served.codec.view)
@@ -82,12 +82,12 @@ def _unreadable(fault: str) -> status.StatusError:
 
 
 def entry_reply(subject: Subject, entry: Entry, code: int = 200) -> Reply:
-    """Return a stored object in the representation wanted."""
+    """Return a stored object in the requested representation."""
     return shown_reply(subject, shown(subject, entry), code)
 
 
 def shown_reply(subject: Subject, raw: bytes, code: int = 200) -> Reply:
-    """Return the JSON of an object in the representation wanted."""
+    """Return the JSON of an object in the requested representation."""
     if subject.wanted.plain:
         return Reply(code, negotiation.JSON, (raw, b"\n"), compressible=True)
     if subject.wanted.pretty and not subject.wanted.kind and subject.wanted.encoding == negotiation.JSON:
@@ -96,7 +96,7 @@ def shown_reply(subject: Subject, raw: bytes, code: int = 200) -> Reply:
 
 
 def document_reply(subject: Subject, document: Document, code: int = 200) -> Reply:
-    """Return a document in the representation wanted; a Status stays what it is."""
+    """Return a document in the requested representation; a Status is not converted."""
     wanted = subject.wanted
     if wanted.kind and not status.is_status(document):
         if isinstance(document.get("items"), list) and document.get("kind") == subject.served.names.list_kind:
@@ -108,7 +108,7 @@ def document_reply(subject: Subject, document: Document, code: int = 200) -> Rep
 
 
 def is_small(document: View) -> bool:
-    """Tell whether a document has few members, so that it is soon written; what a write answers as a Status has."""
+    """Report whether a document has few fields, so that encoding is fast; so has each Status."""
     if status.is_status(document):
         return True
     left, stack = limits.MEMBERS_INLINE, list[object]([document])
@@ -124,7 +124,7 @@ def is_small(document: View) -> bool:
 
 
 def written(wanted: Wanted, document: View) -> bytes:
-    """Return a document in the encoding wanted; JSON ends with a newline unless it is indented."""
+    """Return a document in the requested encoding; JSON ends with a newline unless it is indented."""
     if wanted.encoding == negotiation.YAML:
         return encode_yaml(document)
     if wanted.encoding == negotiation.PROTOBUF:
@@ -137,7 +137,7 @@ def written(wanted: Wanted, document: View) -> bytes:
 
 
 def partial(version: str, document: View) -> Document:
-    """Return the metadata of an object as an object of its own (PAR-001)."""
+    """Return the metadata of an object as a PartialObjectMetadata (PAR-001)."""
     return {"apiVersion": f"meta.k8s.io/{version}", "kind": PARTIAL, "metadata": document.get("metadata") or {}}
 
 
@@ -153,7 +153,7 @@ def table(subject: Subject, rows: list[Document], metadata: View) -> Document:
 
 
 def no_rows(subject: Subject) -> list[Document] | None:
-    """Return the rows of an empty Table (recorded: null for kinds that have no printer upstream)."""
+    """Return the rows of an empty Table (recorded: null for kinds without a printer upstream)."""
     return None if CREATED_AT in subject.served.model.columns else []
 
 
@@ -188,12 +188,12 @@ _ROW_OBJECTS: Mapping[str, Callable[[Subject, View], View | None]] = {
 
 
 def _as_text(document: View) -> Any:
-    """Return an object for a row of JSON: what nests as deep as orjson writes nests deeper in a Table."""
+    """Return an object for a row of JSON as bytes: within a Table it may be nested deeper than orjson supports."""
     return orjson.Fragment(encode(document))
 
 
 def _ends_initial(document: View) -> bool:
-    """Tell whether an object says what the bookmark behind the initial events of a watch says (TAB-004)."""
+    """Report whether an object is the bookmark after the initial events of a watch (TAB-004)."""
     annotations = (document.get("metadata") or {}).get("annotations") or {}
     return bool(annotations.get(INITIAL_EVENTS_END) == "true")
 
@@ -218,7 +218,7 @@ def _list_of_object(subject: Subject, document: View) -> Document:
 
 
 def _internal(served: ServedVersion, kind: str) -> str:
-    """Return the Go type in which upstream handles a resource of its own."""
+    """Return the Go type of a built-in resource upstream."""
     return f"*{served.names.stored_resource.group.partition('.')[0] or 'core'}.{kind}"
 
 
@@ -227,7 +227,7 @@ OF_OBJECTS: Mapping[str, Callable[[Subject, View], Document]] = {
     PARTIAL: _partial_of_object,
     PARTIAL_LIST: _list_of_object,
 }
-"""Kind wanted → what becomes of one object."""
+"""Requested representation → function that makes it of an object."""
 
 
 # --- lists ---
@@ -244,7 +244,7 @@ def _partial_list(subject: Subject, items: Sequence[View], metadata: View) -> Do
         "kind": PARTIAL_LIST,
         "apiVersion": f"meta.k8s.io/{version}",
         "metadata": metadata,
-        "items": [partial(version, item) for item in items] or None,  # recorded: null when empty
+        "items": [partial(version, item) for item in items] or None,  # recorded: null if the list is empty
     }
 
 
@@ -259,4 +259,4 @@ OF_LISTS: Mapping[str, Callable[[Subject, Sequence[View], View], Document]] = {
     PARTIAL: _partial_of_list,
     PARTIAL_LIST: _partial_list,
 }
-"""Kind wanted → what becomes of a list."""
+"""Requested representation → function that makes it of a list."""

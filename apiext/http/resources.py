@@ -1,4 +1,4 @@
-"""One handler per verb: negotiate, decode, call the verb, represent."""
+"""One handler for each verb: it negotiates, decodes, calls the verb, and represents the result."""
 
 import asyncio
 import random
@@ -42,20 +42,20 @@ from apiext.verbs.call import Body, Call, Outcome, Page
 from apiext.verbs.errors import Undecodable
 from apiext.verbs.identity import NO_KIND, no_object, unreadable_body
 
-# Bytes that a new watch may always have in its transport.
+# Bytes that may wait in the transport of a new watch, however many watches the user has.
 WATCH_LOW_WATER = 64 * 1024
 
 _decoding = ThreadPoolExecutor(limits.DECODING_THREADS, "decoding")
 _decoding_yaml = ThreadPoolExecutor(
     1, "decoding-yaml"
-)  # its parser is Python: each thread of it would slow down the loop
+)  # the YAML parser is Python: each of its threads would slow down the event loop
 _DEFINITIONS = "customresourcedefinitions"
 _SOON = 0.001  # seconds
 _IN_STREAM = frozenset((410, 504))  # errors that clients expect as the first event of a watch (recorded)
 
 
 class Target(Struct, frozen=True):
-    """The resource that a URL names; ``typed``: it exists in protobuf, ``tables``: and as a Table."""
+    """The resource of a URL; ``typed``: it has a protobuf message, ``tables``: it has a Table."""
 
     resource: ServedResource
     served: ServedVersion
@@ -66,15 +66,14 @@ class Target(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         endpoint, model = self.endpoint, self.endpoint.model
-        # upstream: nobody wrote columns for the status of a definition
-        # upstream: answers that are not stored are no tables
+        # upstream: the status of a definition has no columns; answers that are not stored have no Table
         tables = not endpoint.review and (endpoint.name, self.served.names.resource) != ("status", _DEFINITIONS)
-        force_setattr(self, "typed", model.typed and protobuf.knows(model.api_version, model.kind))
+        force_setattr(self, "typed", model.typed and protobuf.has_message(model.api_version, model.kind))
         force_setattr(self, "tables", tables)
 
 
 Decode = Callable[[bytes], tuple[Document, list[str]]]
-"""Body → its document and the notes about its duplicate keys; raises DecodeError."""
+"""Decodes a body; returns its document and warnings about duplicate keys. Raises DecodeError."""
 VerbHandler = Callable[["Resources", Exchange, Target], Awaitable[Answer]]
 
 
@@ -97,10 +96,10 @@ class Resources:
         self.min_watch_timeout = min_watch_timeout
         self.memory = memory or Memory()
         self.lists = ListBudget(self.memory)
-        self.watches: Counter[str] = Counter()  # by user, those that are open
+        self.watches: Counter[str] = Counter()  # number of open watches of each user
 
     def answer(self, exchange: Exchange, target: Target) -> Awaitable[Answer]:
-        """Answer a request whose verb the endpoint has."""
+        """Answer a request for a verb that the endpoint supports."""
         if target.endpoint.connects:
             return _connect(self, exchange, target)
         return VERBS[exchange.info.verb](self, exchange, target)
@@ -112,7 +111,7 @@ async def _connect(resources: Resources, exchange: Exchange, target: Target) -> 
 
 
 async def _get(resources: Resources, exchange: Exchange, target: Target) -> Answer:
-    subject = _subject(resources, exchange, target, judged=False)
+    subject = _subject(resources, exchange, target, validate_include=False)
     if truth(exchange.query.get("export")):
         raise status.bad_request("the export parameter, deprecated since v1.14, is no longer supported")
     call = _call(exchange, target)
@@ -127,7 +126,7 @@ async def _get(resources: Resources, exchange: Exchange, target: Target) -> Answ
 
 
 async def _list(resources: Resources, exchange: Exchange, target: Target) -> Answer:
-    subject = _subject(resources, exchange, target, judged=False)
+    subject = _subject(resources, exchange, target, validate_include=False)
     call = _call(exchange, target)
     page = await resources.operations.list(call)
     representations.check_include(subject.wanted, subject.include)
@@ -154,9 +153,9 @@ async def _page(resources: Resources, exchange: Exchange, subject: Subject, page
 async def _segments(
     resources: Resources, exchange: Exchange, subject: Subject, segments: Segments, page: Page
 ) -> Reply:
-    """Send everything: the segments as they are, or their remembered gzip blocks."""
+    """Answer with all objects: the segments unchanged, or their cached gzip blocks."""
     if page.convert is None and segments.pending > storage_limits.SEGMENT:
-        async with resources.lists.slots:  # many ask for the same
+        async with resources.lists.slots:  # many clients may request the same list
             await segments.prepare()
     else:
         await segments.prepare(page.convert)
@@ -174,33 +173,35 @@ async def _segments(
 
 
 async def _watch(resources: Resources, exchange: Exchange, target: Target) -> Answer:
-    served, way = target.served, _way(exchange)
-    negotiation.output(way.accept, typed=target.typed)
+    served, transport = target.served, _transport(exchange)
+    negotiation.output(transport.accept, typed=target.typed)
     try:
-        wanted = negotiation.stream(way.accept, typed=target.typed)
+        wanted = negotiation.stream(transport.accept, typed=target.typed)
         include = representations.check_include(wanted, exchange.value("includeObject"))
         subject = Subject(served, target.endpoint, wanted, include, resources.clock.now)
     except StatusError:
-        api.validate_watch(_call(exchange, target))  # upstream: options are judged before the form of a stream
+        api.validate_watch(_call(exchange, target))  # upstream validates options before the form of a stream
         raise
     if wanted.kind == representations.PARTIAL_LIST:
         api.validate_watch(_call(exchange, target))
-        return Reply(200, streams.content_type(subject, way.form(wanted)))  # upstream: such a stream ends at once
-    form = way.form(wanted)
+        return Reply(200, streams.content_type(subject, transport.form(wanted)))  # upstream: such a stream ends at once
+    form = transport.form(wanted)
     name = (served.names.group, served.names.version, served.names.resource)
     telemetry = resources.telemetry
     frames = streams.frames(subject, telemetry.watch_events.slot(*name), telemetry.watch_event_sizes.slot(*name), form)
     if exchange.method == "HEAD":
         api.validate_watch(_call(exchange, target))
         return Reply(200, streams.content_type(subject, form))
-    assert exchange.labels is not None, "routes name what they found"
+    assert exchange.labels is not None, "routes set the labels"
     running = telemetry.longrunning.slot(*exchange.labels)
     watches, user = resources.watches, exchange.user.name
     if watches[user] >= limits.WATCHES_OF_A_USER:
         raise status.too_many_requests(f"the user has {limits.WATCHES_OF_A_USER} watches open, and may have no more")
-    head = way.head(resources.clock.line(), exchange, streams.content_type(subject, form))
+    head = transport.head(resources.clock.line(), exchange, streams.content_type(subject, form))
     unread = min(limits.WATCH_HIGH_WATER, limits.UNREAD_OF_A_USER // (watches[user] + 1))
-    sink = exchange.connection.open_stream(head, streams.first_columns(subject), way.sink, max(unread, WATCH_LOW_WATER))
+    sink = exchange.connection.open_stream(
+        head, streams.first_columns(subject), transport.sink, max(unread, WATCH_LOW_WATER)
+    )
     running.value += 1
     watches[user] += 1
     sink.done.add_done_callback(lambda _: _ended(running, watches, user))
@@ -211,7 +212,7 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
             sink.discard()
             raise
         sink.end(streams.error_frame(subject, error, form))
-        return StreamReply(sink, way.code)
+        return StreamReply(sink, transport.code)
     except BaseException:
         sink.discard()
         raise
@@ -219,21 +220,22 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
     seconds = _seconds(exchange) or resources.min_watch_timeout * (1.0 + random.random())  # RV-014
     bookmarks = truth(exchange.query.get("allowWatchBookmarks"))
     sink.end_after(seconds, bookmarks, asyncio.get_running_loop())
-    return StreamReply(sink, way.code)
+    return StreamReply(sink, transport.code)
 
 
 def _ended(running: Slot, watches: Counter[str], user: str) -> None:
-    """Count a watch no longer."""
+    """Remove a watch from the counters."""
     running.add(-1)
     watches[user] -= 1
     if not watches[user]:
         del watches[user]
 
 
-class Way(Struct, frozen=True):
-    """What a watch is sent over: chunks, server-sent events or a WebSocket.
+class Transport(Struct, frozen=True):
+    """The transport of a watch: chunks, server-sent events or a WebSocket.
 
-    ``accept`` says what the events are to hold, ``form`` how each goes out, ``head`` how the answer begins.
+    ``accept`` is the Accept header of the events, ``form`` returns the form of each event, ``head`` the head of the
+    answer.
     """
 
     accept: str
@@ -245,19 +247,20 @@ class Way(Struct, frozen=True):
     code: int = 200
 
 
-_PACKED = Way(
+_GZIPPED = Transport(
     "",
     head=lambda date, exchange, content: stream_head(content, date, exchange.audit_id, exchange.warnings, GZIP_HEAD),
     sink=GzipSink,
 )
-"""A watch that begins with the state, for a client that takes gzip (upstream: the gate WatchListCompression)."""
+"""A watch that begins with the initial state, for a client that accepts gzip (upstream: the gate WatchListCompression).
+"""
 
 
-def _way(exchange: Exchange) -> Way:
+def _transport(exchange: Exchange) -> Transport:
     headers, asked = exchange.headers, exchange.query
-    if websocket.is_asked(exchange):
+    if websocket.is_requested(exchange):
         websocket.check(headers)
-        return Way(
+        return Transport(
             exchange.accept,
             lambda wanted: websocket.form(wanted.encoding == PROTOBUF),
             lambda date, _, __: websocket.head(headers, date, exchange.audit_id),
@@ -266,14 +269,14 @@ def _way(exchange: Exchange) -> Way:
         )
     if eventstream.is_wanted(exchange.accept):
         exchange.query = eventstream.query(exchange)
-        return Way(eventstream.accept(exchange.accept), lambda _: eventstream.form(asked))
+        return Transport(eventstream.accept(exchange.accept), lambda _: eventstream.form(asked))
     if accepts_gzip(headers.get("Accept-Encoding", "")) and _lists_first(asked):
-        return replace(_PACKED, accept=exchange.accept)
-    return Way(exchange.accept)
+        return replace(_GZIPPED, accept=exchange.accept)
+    return Transport(exchange.accept)
 
 
 def _lists_first(query: Mapping[str, Sequence[str]]) -> bool:
-    """Return whether a watch begins with the state and takes the bookmark after it (upstream: isListWatchRequest)."""
+    """Report whether a watch begins with the initial state and its bookmark (upstream: isListWatchRequest)."""
     try:
         found = ListOptions.parse(query)
     except OptionsError:
@@ -282,9 +285,9 @@ def _lists_first(query: Mapping[str, Sequence[str]]) -> bool:
 
 
 def _seconds(exchange: Exchange) -> float:
-    """Return timeoutSeconds, 0 when there is none; what is no number is refused when the watch opens.
+    """Return timeoutSeconds, 0 if it is absent; malformed values are refused when the watch is opened.
 
-    A time before now is over as soon as the first events were sent (as upstream). Never more than MAX_WATCH_TIMEOUT.
+    A negative time ends the watch after the first events (as upstream). At most MAX_WATCH_TIMEOUT.
     """
     text = exchange.value("timeoutSeconds")
     if text[:1] == "-" and text[1:].isdecimal() and int(text[1:20]):
@@ -307,7 +310,7 @@ async def _update(resources: Resources, exchange: Exchange, target: Target) -> A
     subject, call = _subject(resources, exchange, target), _call(exchange, target)
     raw = await _raw_body(resources, exchange)
     if call.query:
-        api.write_options(call, "UpdateOptions")  # upstream: before the type of the body is looked at
+        api.write_options(call, "UpdateOptions")  # upstream: before the media type of the body is validated
     encoding = _encoding(exchange, target)
     await _weigh(resources, exchange, target, raw, encoding)
     body = await _body(target, encoding, raw)
@@ -336,7 +339,7 @@ async def _delete_collection(resources: Resources, exchange: Exchange, target: T
     page, wanted = await resources.operations.begin_collection_delete(call, options)
     reply = await _shown_page(resources, exchange, subject, call, page)
     names = [(entry.namespace, entry.name) for entry in page.listed()]
-    del page  # so that each object leaves the memory as it is deleted
+    del page  # so that each object is freed when it is deleted
     await resources.operations.delete_listed(call, names, wanted)
     return reply
 
@@ -353,16 +356,16 @@ VERBS: Mapping[str, VerbHandler] = {
 }
 
 
-# --- what every verb needs ---
+# --- parts of all verbs ---
 
 
-def _subject(resources: Resources, exchange: Exchange, target: Target, *, judged: bool = True) -> Subject:
-    """Return what is shown and how; who reads judges includeObject when there is something to show."""
+def _subject(resources: Resources, exchange: Exchange, target: Target, *, validate_include: bool = True) -> Subject:
+    """Return the requested form; reads validate includeObject later, once they have an object to show."""
     wanted = negotiation.output(exchange.sender.accept, typed=target.typed, tables=target.tables)
     if not wanted.pretty and negotiation.wants_pretty(exchange.query.get("pretty", ()), exchange.sender.agent):
         wanted = Wanted(wanted.encoding, wanted.kind, wanted.version, True)
     include = exchange.value("includeObject")
-    if judged:
+    if validate_include:
         representations.check_include(wanted, include)
     return Subject(target.served, target.endpoint, wanted, include, resources.clock.now)
 
@@ -404,10 +407,10 @@ async def _outcome(subject: Subject, outcome: Outcome) -> Reply:
 
 
 async def _stored(subject: Subject, entry: Entry, code: int = 200) -> Reply:
-    """Return a stored object in the representation wanted; a large one becomes another one in a thread."""
+    """Return a stored object in the requested representation; a large one is converted in a thread."""
     if subject.wanted.plain or len(entry.raw) < server_limits.WORK_INLINE:
         return representations.entry_reply(subject, entry, code)
-    raw = representations.shown(subject, entry)  # here: the view may be remembered
+    raw = representations.shown(subject, entry)  # before the thread starts: the view may be cached
     return await asyncio.to_thread(representations.shown_reply, subject, raw, code)
 
 
@@ -415,27 +418,27 @@ async def _stored(subject: Subject, entry: Entry, code: int = 200) -> Reply:
 
 
 async def _raw_body(resources: Resources, exchange: Exchange) -> bytes:
-    if exchange.sender.packed:  # aiohttp takes "gzip, chunked", and opens neither
+    if exchange.sender.packed:  # aiohttp accepts "gzip, chunked", and decodes neither
         raise status.unsupported_media_type(negotiation.ENCODINGS)
     connection = exchange.connection
     if (coming := connection.declared_size()) > limits.UNWEIGHED:
         resources.memory.hold(exchange, min(coming, documents_limits.MAX_BODY))
     raw = await connection.read_body(documents_limits.MAX_BODY)
     labels, info = exchange.labels, exchange.info
-    assert labels is not None, "routes name what they found"
+    assert labels is not None, "routes set the labels"
     verb = "delete_collection" if info.verb == "deletecollection" else info.verb
     resources.telemetry.body_sizes.observe(len(raw), labels.group, labels.resource, verb)
     return raw
 
 
 async def _weigh(resources: Resources, exchange: Exchange, target: Target, raw: bytes, encoding: str) -> None:
-    """Have the memory promised that a write takes, 429 or 413 before its body is decoded (http.memory)."""
+    """Reserve the memory of a write; raise 429 or 413 before its body is decoded (http.memory)."""
     info = exchange.info
     served = target.served
     need = 0
     if len(raw) > limits.UNWEIGHED:
         need = await weight(raw, encoding, ITEMS if served.model.owns_items() else WHOLE)
-    if info.name and info.verb != "delete":  # what takes much memory can be deleted
+    if info.name and info.verb != "delete":  # objects that need much memory can be deleted
         entry = resources.operations.cached(served.names.stored_resource, info.namespace or "", info.name)
         if entry is not None and entry.size > limits.UNWEIGHED:
             need += await weight(entry.raw, JSON, ITEMS if served.model.owns_items() else WHOLE)
@@ -444,7 +447,7 @@ async def _weigh(resources: Resources, exchange: Exchange, target: Target, raw: 
 
 
 def _encoding(exchange: Exchange, target: Target) -> str:
-    """Return the encoding of the body of a POST or PUT; 415 for one that is not taken."""
+    """Return the encoding of the body of a POST or PUT; a 415 for one that is not supported."""
     encoding = negotiation.body_encoding(exchange.headers.get("Content-Type", ""))
     if encoding == PROTOBUF and not target.typed:
         raise status.unsupported_media_type((JSON, YAML))
@@ -452,15 +455,15 @@ def _encoding(exchange: Exchange, target: Target) -> str:
 
 
 async def _body(target: Target, encoding: str, raw: bytes) -> Body:
-    """Return a decoded body; 400 with upstream's text for what cannot be decoded (ERR-11)."""
+    """Return a decoded body; a 400 with upstream's text if it cannot be decoded (ERR-11)."""
     decode = BODIES[encoding]
-    if encoding == PROTOBUF:  # what an envelope does not tell of its kind the URL does
+    if encoding == PROTOBUF:  # an envelope without a kind gets the kind of the URL
         decode = partial(_from_protobuf, wanted=(target.endpoint.model.api_version, target.endpoint.model.kind))
     try:
         try:
             document, duplicates = await _decoded(encoding, raw, decode)
             beyond = ""
-        except OverflowingNumber as error:  # upstream: found after kind and version
+        except OverflowingNumber as error:  # upstream reports it after kind and version
             decode, beyond = _from_json_beyond, str(error)
             document, duplicates = await _decoded(encoding, raw, decode)
     except DecodeError as error:
@@ -512,7 +515,7 @@ BODIES: Mapping[str, Decode] = {
     YAML: _from_yaml,
     PROTOBUF: _from_protobuf,
 }
-"""Encoding of a body → how it is decoded to a document and its duplicate keys."""
+"""Encoding of a body → function that returns its document and its duplicate keys."""
 
 
 async def _delete_options(resources: Resources, exchange: Exchange, target: Target) -> Document | None:
@@ -531,4 +534,5 @@ async def _delete_options(resources: Resources, exchange: Exchange, target: Targ
         raise status.bad_request(str(error)) from error
     if duplicates and encoding == JSON:
         api.validate_delete_fields(root_members(raw))
-    return document if encoding == JSON else dict(sorted(document.items()))  # YAML is read by way of sorted JSON
+    # upstream converts YAML to sorted JSON first
+    return document if encoding == JSON else dict(sorted(document.items()))

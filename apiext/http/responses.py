@@ -1,4 +1,4 @@
-"""From a Reply to bytes: the head, the Date of the second, warnings, gzip, and a Status in the client's encoding."""
+"""Encoding of a Reply: head, Date header, warnings, gzip, and a Status in the client's encoding."""
 
 import asyncio
 import re
@@ -28,7 +28,7 @@ _USUAL = {
     for code in (200, 201, 404, 409)
 }
 _BODYLESS = frozenset((204, 304))
-is_host = re.compile(r"[0-9A-Za-z!$%&'()*+,\-.:;=\[\]_~]*").fullmatch  # a Host header that may be shown
+is_host = re.compile(r"[0-9A-Za-z!$%&'()*+,\-.:;=\[\]_~]*").fullmatch  # a Host header that may be repeated in an answer
 
 
 class SecondClock:
@@ -56,7 +56,8 @@ def head(
 ) -> bytes:
     """Return status line and headers of a complete answer, with the empty line.
 
-    ``version`` is the request's: to HTTP/1.0 clients a kept connection is announced, and nothing said of another.
+    ``version`` is that of the request: HTTP/1.0 clients get ``Connection: keep-alive``, HTTP/1.1 clients ``Connection:
+    close``, or neither.
     """
     if reply.content_type == _JSON and not reply.headers and not close and version >= (1, 1):
         start = _USUAL.get(reply.code)
@@ -93,17 +94,17 @@ def text(code: int, body: bytes) -> Reply:
 
 
 def bad_host() -> Reply:
-    """Return the answer to a request whose host cannot be shown."""
+    """Return the answer to a request with a malformed Host header."""
     return text(400, b"400 Bad Request: malformed Host header")
 
 
 def page_not_found() -> Reply:
-    """Return the 404 of a path that nothing serves (ERR-03)."""
+    """Return the 404 of an unknown path (ERR-03)."""
     return text(404, NOT_FOUND_TEXT)
 
 
 def status_reply(exchange: Exchange, error: StatusError) -> Reply:
-    """Return a StatusError in the client's encoding, as indented JSON when it takes none (ERR-01, NEG-007)."""
+    """Return a StatusError in the client's encoding; indented JSON if the client accepts none (ERR-01, NEG-007)."""
     document = error.document()
     wanted = negotiation.for_status(exchange.accept)
     if wanted is None:
@@ -121,7 +122,7 @@ def status_reply(exchange: Exchange, error: StatusError) -> Reply:
 
 
 def encoded(document: Any, encoding: str, pretty: bool = False) -> bytes:
-    """Return a document in one of the three encodings, JSON indented or with a newline (NEG-005)."""
+    """Encode a document as YAML, protobuf or JSON, which is indented or ends with a newline (NEG-005)."""
     if encoding == negotiation.YAML:
         return encode_yaml(document)
     if encoding == negotiation.PROTOBUF:
@@ -135,22 +136,22 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def warning_values(texts: Sequence[str]) -> list[str]:
-    """Return the values of the Warning headers: each text once, cut when all together are too long.
+    """Return the values of the Warning headers: each text once, cut if all together are too long.
 
-    Of more than limits.WARNING_LINES the last one says how many there are besides the others. Upstream: texts with
-    control characters are left out.
+    If there are more than limits.WARNING_LINES, the last value is the number of the remaining texts. Upstream: texts
+    with control characters are left out.
     """
-    told = distinct = [text for text in dict.fromkeys(texts) if text and not _CONTROL.search(text)]
+    shown = distinct = [text for text in dict.fromkeys(texts) if text and not _CONTROL.search(text)]
     if sum(map(len, distinct)) > limits.MAX_WARNINGS:
-        told = _cut(distinct)
-    if len(told) > limits.WARNING_LINES:
-        told = told[: limits.WARNING_LINES - 1]
-        told.append(f"{len(distinct) - len(told)} more warnings are not shown")
-    return ["299 - " + _quoted(text) for text in told]
+        shown = _cut(distinct)
+    if len(shown) > limits.WARNING_LINES:
+        shown = shown[: limits.WARNING_LINES - 1]
+        shown.append(f"{len(distinct) - len(shown)} more warnings are not shown")
+    return ["299 - " + _quoted(text) for text in shown]
 
 
 def _cut(texts: Sequence[str]) -> list[str]:
-    """Return the texts, each cut, up to the first that passes the limit: that one is told, too."""
+    """Return the texts, each cut, up to and including the first that exceeds the limit."""
     kept: list[str] = []
     whole = total = 0
     for text in texts:
@@ -171,7 +172,7 @@ def _quoted(text: str) -> str:
 
 
 def accepts_gzip(header: str) -> bool:
-    """Whether an Accept-Encoding header names gzip, and not with q=0."""
+    """Report whether an Accept-Encoding header names gzip without q=0."""
     for part in header.split(","):
         name, _, parameters = part.partition(";")
         if name.strip().lower() == "gzip":
@@ -180,7 +181,7 @@ def accepts_gzip(header: str) -> bool:
 
 
 def gzip(parts: Sequence[bytes]) -> list[bytes]:
-    """Return the parts as one gzip member, compressed at level 1."""
+    """Compress the parts to one gzip member, at level 1."""
     deflate = isal_zlib.compressobj(1, isal_zlib.DEFLATED, 31)
     found = [piece for part in parts if (piece := deflate.compress(part))]
     found.append(deflate.flush())
@@ -188,13 +189,13 @@ def gzip(parts: Sequence[bytes]) -> list[bytes]:
 
 
 class Compressor:
-    """Compresses answers over the threshold for clients that take gzip; large ones in its own thread."""
+    """Compresses large answers for clients that accept gzip; the largest ones in a thread."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
 
     async def apply(self, exchange: Exchange, reply: Reply) -> None:
-        """Compress the reply in place if it is worth it and wanted."""
+        """Compress the reply in place if it is large and the client accepts gzip."""
         if not reply.compressible:
             return
         size = reply.size
@@ -207,7 +208,7 @@ class Compressor:
         reply.headers.append(("Content-Encoding", "gzip"))
 
     async def run(self, size: int, work: Callable[[], list[bytes]]) -> list[bytes]:
-        """Run compression of ``size`` bytes: inline when small, in the thread when large."""
+        """Compress ``size`` bytes: a small answer on the event loop, a large one in the thread."""
         if size <= limits.GZIP_INLINE:
             return work()
         if self._pool is None:

@@ -1,4 +1,4 @@
-"""Which path is answered by what: resources from the catalog, discovery, OpenAPI, health, version, metrics."""
+"""Routes from paths to handlers: resources from the catalog, discovery, OpenAPI, health, version, metrics."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -23,12 +23,13 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ACROSS_NAMESPACES = frozenset(("list", "watch"))
 NOT_ALLOWED = "the server does not allow this method on the requested resource"
 NOT_YET = (
-    "the request has been made before all known HTTP paths have been installed, please try again"  # upstream's words
+    "the request has been made before all known HTTP paths have been installed, please try again"  # upstream's text
 )
-_BY_NAME = frozenset(("create", "update", "patch"))  # upstream routes these only with, or only without, a name
+_BY_NAME = frozenset(("create", "update", "patch"))  # upstream routes these only with a name (create: only without)
 _READS = frozenset(("GET", "HEAD"))
-_COMPUTED = frozenset(("", "index.html", "api", "apis", "openapi"))  # first parts of what tells what is served
-_DOTS = frozenset((".", ".."))  # no keys: upstream answers 500
+# first parts of paths whose documents list the served resources
+_COMPUTED = frozenset(("", "index.html", "api", "apis", "openapi"))
+_DOTS = frozenset((".", ".."))  # not valid in keys: upstream answers 500
 _METRIC_VERBS = {
     "get": "GET",
     "list": "LIST",
@@ -37,12 +38,12 @@ _METRIC_VERBS = {
     "update": "PUT",
     "patch": "PATCH",
     "delete": "DELETE",
-    "deletecollection": "DELETE",  # upstream: the method counts
+    "deletecollection": "DELETE",  # upstream labels by method
 }
 
 
 class Routes:
-    """Everything that answers, and the one function that finds which."""
+    """The handlers of all paths, and the function that finds the handler of a request."""
 
     def __init__(
         self,
@@ -59,9 +60,9 @@ class Routes:
         self.issuer = issuer
         self.publisher = Publisher(f"{version['major']}.{version['minor']}", telemetry)
 
-    # neither is a coroutine unless something has to wait: each request would pass through it twice
+    # coroutines only where necessary, since each would cost time for each request
     def answer(self, exchange: Exchange) -> Awaitable[Answer]:
-        """Answer a request that got through the filters."""
+        """Answer a request that the filters have passed."""
         info = exchange.info
         catalog = self.resources.operations.catalog.current  # read once
         if not info.is_resource or exchange.path.startswith("//"):
@@ -77,12 +78,12 @@ class Routes:
         return self._resource(exchange, info, found)
 
     async def _document(self, exchange: Exchange, catalog: Catalog) -> Answer:
-        """Answer a request for what is no resource."""
+        """Answer a request for a path that is not a resource."""
         exchange.labels = _document_labels(exchange)
         if not exchange.path:
             return responses.text(400, b"400 Bad Request")
         if exchange.path.startswith("//"):
-            return self._nowhere(catalog)
+            return self._unknown_path(catalog)
         parts = exchange.path.strip("/").split("/")
         operations = self.resources.operations
         if operations.has_peers and parts[0] in _COMPUTED:
@@ -93,13 +94,13 @@ class Routes:
         if built is not None:
             reply = await built(self, exchange, parts, catalog)
         if reply is None and exchange.user.is_anonymous and is_public(exchange.path):
-            return responses.page_not_found()  # strangers need not know what is served
-        return reply if reply is not None else self._nowhere(catalog)
+            return responses.page_not_found()  # clients without credentials need not know the served groups
+        return reply if reply is not None else self._unknown_path(catalog)
 
     # --- resources ---
 
     async def _settled(self, exchange: Exchange, info: RequestInfo) -> Answer:
-        """Answer a request for what is not served, unless another server stored the definition just now."""
+        """Answer a request for an unknown resource, once more after the catalog has all stored definitions."""
         await self.resources.operations.settle()
         target = find(self.resources.operations.catalog.current, info, exchange.warnings)
         if isinstance(target, Reply):
@@ -126,10 +127,10 @@ class Routes:
             raise status.StatusError(503, "ServiceUnavailable", NOT_YET, {"retryAfterSeconds": 5})
         return page
 
-    # --- the rest ---
+    # --- other paths ---
 
-    def _nowhere(self, catalog: Catalog) -> Reply:
-        """Return the 404 of a path outside the API: what there is instead."""
+    def _unknown_path(self, catalog: Catalog) -> Reply:
+        """Return the 404 of an unknown path outside the API: the list of all paths."""
         reply = self.root_document(catalog)
         reply.code = 404
         return reply
@@ -145,7 +146,7 @@ class Routes:
         return orjson.dumps({"paths": paths}, option=orjson.OPT_INDENT_2)
 
     def root(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
-        """Answer ``/`` and ``/index.html``: a page for browsers at the former, else the list of all paths."""
+        """Answer ``/`` and ``/index.html``: the front page for browsers (``/`` only), else the list of all paths."""
         if front_page.is_wanted(exchange):
             return front_page.answer(self.version["gitVersion"])
         return self.root_document(catalog) if exchange.path in {"/", "/index.html"} else None
@@ -167,9 +168,9 @@ class Routes:
         return Reply(200, JSON, (orjson.dumps(self.version, option=orjson.OPT_INDENT_2),))
 
     def issued(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
-        """Answer what verifies tokens of service accounts (AUT-001)."""
-        place = f"/{'/'.join(parts)}"
-        shown = self.issuer.shown(place, exchange.headers.get("Host", "")) if self.issuer is not None else None
+        """Answer the OpenID paths, with which other servers verify tokens of service accounts (AUT-001)."""
+        path = f"/{'/'.join(parts)}"
+        shown = self.issuer.shown(path, exchange.headers.get("Host", "")) if self.issuer is not None else None
         if shown is None:
             return None
         if exchange.method != "GET":
@@ -178,7 +179,7 @@ class Routes:
         return shown
 
     async def metrics(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
-        """Answer ``/metrics`` and ``/metrics/slis`` (MTR-001), giving the loop its turn: there are many lines."""
+        """Answer ``/metrics`` and ``/metrics/slis`` (MTR-001), yielding to the event loop between lines."""
         if parts[1:] == ["slis"]:
             return Reply(200, METRICS_TYPE, (self._slis().encode(),))
         if exchange.path != "/metrics":
@@ -202,7 +203,7 @@ class Routes:
         return "\n".join(lines) + "\n"
 
     async def discover(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
-        """Answer ``/api``, ``/apis`` and what is below them (DIS-101…108)."""
+        """Answer ``/api``, ``/apis`` and paths below (DIS-101…108)."""
         if exchange.path.startswith("/apis//"):
             return self._missing(responses.page_not_found())
         builtin = len(parts) < 2 or parts[0] == "api" or is_builtin(catalog, parts[1])
@@ -227,7 +228,7 @@ class Routes:
         if not path.endswith("/"):
             reply = await self.publisher.openapi(exchange, parts[1:], catalog)
         if reply is None and path.startswith("/openapi/v3/"):
-            return Reply(404, "")  # upstream: nothing more is said of a document that is not there
+            return Reply(404, "")  # upstream: the 404 of a missing document has no body
         return reply
 
 
@@ -244,7 +245,7 @@ FIXED: Mapping[str, Fixed] = {
     ".well-known": Routes.issued,
     "openid": Routes.issued,
 }
-"""First part of a path that is no resource → what answers; None means that the path does not exist."""
+"""First part of a path that is not a resource → its handler; a handler returns None for an unknown path."""
 
 BUILT: Mapping[str, Built] = {
     "api": Routes.discover,
@@ -252,16 +253,16 @@ BUILT: Mapping[str, Built] = {
     "openapi": Routes.openapi,
     "metrics": Routes.metrics,
 }
-"""The same for documents that take longer."""
+"""The same for handlers that may wait."""
 
 
 def is_builtin(catalog: Catalog, group: str) -> bool:
-    """Whether a group is the server's own: its unknown paths are a Status, those of others plain text (recorded)."""
+    """Report whether a group is built in: its unknown paths get a Status, other groups plain text (recorded)."""
     return group in catalog.builtin_groups
 
 
 def _check_route(exchange: Exchange, info: RequestInfo, target: Target) -> None:
-    """405, 415 and 406 as the router of the server's own API gives them, before a handler looks at it (ERR-14)."""
+    """Raise the 405, 415 and 406 of upstream's router for built-in resources, which precede the handler (ERR-14)."""
     asked = "GET" if info.verb == "watch" else exchange.method
     if info.verb not in target.endpoint.verbs or exchange.method != asked or asked == "HEAD":
         raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
@@ -276,7 +277,7 @@ def _check_route(exchange: Exchange, info: RequestInfo, target: Target) -> None:
 
 
 def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None) -> Target | Reply:
-    """Return what a resource URL names, or the 404 page; raises a Status 404 or 500 where upstream does (SRV-001…003).
+    """Return the target of a resource URL, or the 404 page; raise a Status as upstream does (SRV-001…003).
 
     The warning of a deprecated version is added to ``warnings`` as soon as the version is known.
     """
@@ -295,7 +296,7 @@ def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None)
     if warnings is not None and warning and warning not in warnings:
         warnings.append(warning)
     endpoint = served.endpoints.get(info.subresource)
-    # recorded: custom resources ignore what follows a subresource
+    # recorded: for custom resources, path segments after a subresource are ignored
     beyond = info.rest and info.subresource != "proxy" and _is_own(catalog, info)
     if endpoint is None or beyond or _has_no_such_path(resource, served, info):
         if _is_own(catalog, info):
@@ -308,17 +309,17 @@ def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None)
 
 
 def _is_own(catalog: Catalog, info: RequestInfo) -> bool:
-    """Whether a URL lies in a group that is the server's own."""
+    """Report whether a URL is in a built-in group."""
     return info.prefix == "api" or (bool(info.group) and is_builtin(catalog, info.group))
 
 
 def _is_everywhere(resource: ServedResource, served: ServedVersion, info: RequestInfo) -> bool:
-    """Whether a URL names what is stored of a resource in all namespaces, which can be read only."""
+    """Report whether a URL names a collection in all namespaces, which has no methods but reads."""
     return served.names.namespaced and info.namespace is None and not info.named and not resource.review
 
 
 def _has_no_such_path(resource: ServedResource, served: ServedVersion, info: RequestInfo) -> bool:
-    """Whether the server's own API has no route for a resource that it has: it is 404 for every method (ERR-14)."""
+    """Report whether upstream has no route for this URL of a built-in resource: 404 for every method (ERR-14)."""
     if info.verb == "watch" and info.subresource and resource.builtin:
         return True
     everywhere = served.names.namespaced and info.namespace is None
@@ -337,7 +338,7 @@ def _in_scope(served: ServedVersion, info: RequestInfo, resource: ServedResource
 
 def _verb_label(exchange: Exchange, info: RequestInfo, served: ServedVersion) -> str:
     if info.verb == "list" and info.name and not served.model.typed:
-        return "GET"  # upstream: one object is asked for by its name
+        return "GET"  # upstream counts it as a read of one object
     if info.verb == "patch" and _is_apply(exchange):
         return "APPLY"
     return _METRIC_VERBS.get(info.verb) or (exchange.method if exchange.method.isalpha() else "")
@@ -358,7 +359,7 @@ _PROBES = frozenset(f"/{endpoint}" for endpoint in health.ENDPOINTS)
 
 
 def _document_labels(exchange: Exchange) -> Labels | None:
-    """Return the metric labels of a request for what is no resource; None for what upstream does not count."""
+    """Return the metric labels of a request outside of resources; None if upstream does not count it."""
     path, verb = exchange.path, "GET" if exchange.method == "HEAD" else exchange.method
     if path.startswith("/openapi/v3"):
         path = "openapi/v3" if path == "/openapi/v3" else "openapi/v3/"

@@ -1,4 +1,4 @@
-"""The listener: aiohttp's low-level server around our routes, and its orderly end (LIM-003)."""
+"""The HTTP server: aiohttp's low-level server with this server's handlers, and its shutdown (LIM-003)."""
 
 import asyncio
 import logging
@@ -41,16 +41,16 @@ log = logging.getLogger(__name__)
 
 
 class Settings(Struct, frozen=True):
-    """How the server listens. ``tls`` is None for plain http."""
+    """Settings of the HTTP server. ``tls`` is None for plain HTTP."""
 
     listening: Listening = Listening(port=0)
     requests: RequestConfig = RequestConfig()
     tls: ssl.SSLContext | None = None
-    certificate: ServingCertificate | None = None  # the one that ``tls`` shows, if it may change
+    certificate: ServingCertificate | None = None  # the certificate of ``tls``, if it may change
     version: str = "v1.35.0"
     anonymous: bool = False
     workers: int = 1  # processes that share the port and the memory
-    access_log: AccessLog | None = None  # has a line for each request
+    access_log: AccessLog | None = None  # writes a line for each request
     proxies: "Proxies | None" = None
     issuer: Issuer | None = None
 
@@ -58,8 +58,8 @@ class Settings(Struct, frozen=True):
 class HttpServer:
     """Serves the API over HTTP/1.1.
 
-    ``start`` listens; ``url`` and ``port`` are known then. ``begin_shutdown`` makes /readyz false; ``wait_closed``
-    does the rest of an orderly end.
+    ``start`` listens, and sets ``url`` and ``port``. ``begin_shutdown`` fails /readyz; ``wait_closed`` shuts down in
+    order.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class HttpServer:
         self.telemetry = telemetry
         self.clock = responses.SecondClock()
         self.compressor = responses.Compressor()
-        self.farewells = Slices(storage_limits.PUMP_SLICE)
+        self.lost_connections = Slices(storage_limits.PUMP_SLICE)
         self.large_heads = Slices(1)
         self.memory = Memory(workers=settings.workers)
         self.descriptors = Descriptors(raise_limit(), telemetry.refused_connections.slot())
@@ -104,7 +104,7 @@ class HttpServer:
             chain.insert(1, logging_to(self._access))
         add_headers = browsers.header_filter(settings.listening.headers, tls=settings.tls is not None)
         if add_headers is not None:
-            chain.insert(1, add_headers)  # before filters that refuse: pages may read refusals, too
+            chain.insert(1, add_headers)  # outside of filters that refuse, so that pages can read refusals
         self.answer: Handler = compose(gate, chain, routes.answer)
         self.proxies = settings.proxies
         self._gate = gate
@@ -119,7 +119,7 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """Where clients find the server."""
+        """The URL of the server for clients."""
         address = self.settings.listening.bind_address
         host = "127.0.0.1" if is_unspecified(address) else address
         shown = f"[{host}]" if ":" in host else host
@@ -127,7 +127,7 @@ class HttpServer:
 
     @property
     def connections(self) -> list[ApiHandler]:
-        """The connections that are open."""
+        """The open connections."""
         return [cast(ApiHandler, handler) for handler in self._listener.connections] if self._listener else []
 
     def _connection(
@@ -137,9 +137,11 @@ class HttpServer:
         return ApiHandler(listener, self, loop=loop, **settings) if self.descriptors.take() else Refusal()
 
     async def start(self) -> None:
-        """Listen; raises OSError when the address is taken."""
+        """Listen; raise OSError if the address is in use."""
         if not has_fast_parser():
-            raise RuntimeError("aiohttp runs without its C parser, which is not safe against smuggling and too slow")
+            raise RuntimeError(
+                "aiohttp runs without its C parser, but the Python parser is slow, and unsafe against smuggling"
+            )
         loop = asyncio.get_running_loop()
         self._listener = Listener(
             self._connection,
@@ -153,12 +155,12 @@ class HttpServer:
         )
         settings, address, port = self.settings, self.settings.listening.bind_address, self.settings.listening.port
         shared = settings.workers > 1
-        place: dict[str, Any] = {"host": address, "port": port, "reuse_port": shared or None}
+        address_options: dict[str, Any] = {"host": address, "port": port, "reuse_port": shared or None}
         if is_unspecified(address):
-            place = {"sock": everywhere(port, reuse_port=shared)}
+            address_options = {"sock": everywhere(port, reuse_port=shared)}
         self._server = await loop.create_server(
             self._listener,
-            **place,
+            **address_options,
             ssl=settings.tls,
             backlog=limits.BACKLOG,
             ssl_handshake_timeout=limits.HANDSHAKE if settings.tls else None,
@@ -170,17 +172,17 @@ class HttpServer:
         self._expiry.start()
 
     def all_done(self) -> None:
-        """Take note that all requests have their answers."""
+        """Record that no request is running."""
         self._idle.set()
 
     def begin_shutdown(self) -> None:
-        """Say on /readyz that the end is near; requests are still served."""
+        """Fail /readyz; requests are still served."""
         self.health.shutting_down = True
 
     async def wait_closed(self, drain: float = limits.SHUTDOWN_DRAIN) -> None:
-        """Stop accepting, let requests finish, end watches properly, close; under five seconds by default.
+        """Shut down in order: stop accepting, finish requests, end watches, close; by default within five seconds.
 
-        Requests that take more than ``drain`` seconds are told that their time is over.
+        Requests that take more than ``drain`` seconds are cancelled.
         """
         self.begin_shutdown()
         if self.settings.listening.shutdown_delay:
@@ -197,19 +199,19 @@ class HttpServer:
         for connection in self.connections:
             if connection not in new:
                 connection.retire()
-        if new:  # who was accepted is not reset with a request in hand
+        if new:  # an accepted connection may have sent a request that is not read yet
             await asyncio.sleep(limits.SHUTDOWN_FIRST)
             for connection in self.connections:
                 connection.retire()
         await self._drained(drain)
         for connection in self.connections:
             connection.end_watch()
-        await listener.shutdown(limits.SHUTDOWN_CLOSE)  # closing flushes what was written
+        await listener.shutdown(limits.SHUTDOWN_CLOSE)  # closing flushes the written bytes
         try:
             async with asyncio.timeout(limits.SHUTDOWN_CLOSE):
                 await server.wait_closed()
         except TimeoutError:
-            log.warning("some clients did not read to the end of their answers")
+            log.warning("some clients did not read their whole answers")
         if self._access is not None:
             await self._access.stop()
         self.compressor.close()
@@ -217,10 +219,10 @@ class HttpServer:
         self._server = self._listener = None
 
     async def _drained(self, seconds: float) -> None:
-        """Wait for requests, and for clients to take their answers; what is left then is answered 504."""
+        """Wait for requests, and for clients to read their answers; cancel the remaining ones (504)."""
         if await self._idle_within(seconds):
             return
-        log.warning("%d requests were still under way at the end", self.active)
+        log.warning("%d requests were still running at the end of the shutdown time", self.active)
         self._gate.deadlines.end()
         await self._idle_within(limits.SHUTDOWN_LATE)
 

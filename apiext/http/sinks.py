@@ -1,4 +1,4 @@
-"""What carries the frames of one watch to its client: chunks, the paused flag, the end (RV-010, RV-014)."""
+"""Sinks: each sends the frames of one watch to its client, with back-pressure and an orderly end (RV-010, RV-014)."""
 
 import asyncio
 from typing import Protocol
@@ -17,7 +17,7 @@ def chunk(data: bytes) -> bytes:
 
 
 def with_columns(data: bytes, columns: bytes) -> bytes:
-    """Return framed events with the column definitions in the first of them, if that has a place for them."""
+    """Return framed events with the column definitions in the first event, if it has a placeholder for them."""
     line, _, rest = data.partition(b"\r\n")
     length = int(line, 16)
     first, others = rest[:length], rest[length + 2 :]
@@ -38,30 +38,30 @@ def unchunked(data: bytes) -> bytes:
 
 
 class Transport(Protocol):
-    """What a sink needs of the connection below it."""
+    """The transport of the connection, as far as a sink uses it."""
 
     def write(self, data: bytes) -> None:
-        """Send bytes, buffering what the kernel does not take."""
+        """Send bytes; bytes that the kernel does not take are buffered."""
 
 
 class Watching(Protocol):
     """The watcher behind a sink."""
 
     def resume(self) -> None:
-        """Send what was missed while the sink was paused."""
+        """Send the events that were held back while the sink was paused."""
 
     def bookmark_now(self) -> None:
-        """Send a bookmark for what was sent so far."""
+        """Send a bookmark with the revision of the events sent so far."""
 
     def close(self) -> None:
-        """Forget the sink."""
+        """Unregister the sink."""
 
 
 class WatchSink:
-    """Carries the frames of one watch to its client.
+    """Sends the frames of one watch to its client.
 
-    ``paused`` is set while the transport's buffer is over its high water; ``closed`` once the client is gone or the
-    stream has ended. The head goes out with the first bytes. Nothing raises for a client that went away.
+    ``paused`` is set while the transport's buffer is over its high-water mark; ``closed`` once the client has
+    disconnected or the stream has ended. The head is sent with the first bytes. No method raises for a lost connection.
     """
 
     __slots__ = ("_columns", "_head", "_timer", "_transport", "clean", "closed", "done", "paused", "watcher")
@@ -83,7 +83,7 @@ class WatchSink:
         return not self._head
 
     def follow(self, watcher: Watching) -> None:
-        """Take the watcher that writes here; it is let go at once if the client has gone while the watch was opened."""
+        """Set the watcher that writes to this sink; close it at once if the client has disconnected meanwhile."""
         if self.closed:
             watcher.close()
         else:
@@ -104,19 +104,19 @@ class WatchSink:
             self.lost()
 
     def _with_columns(self, data: bytes) -> bytes:
-        """Return events with the columns in the first that has a place for them."""
+        """Return events with the columns in the first event that has a placeholder."""
         found = with_columns(data, self._columns)
         if found != data:
             self._columns = b""
         return found
 
     def start(self) -> None:
-        """Send the head now if nothing has gone out yet."""
+        """Send the head now, unless it was sent with events."""
         if self._head:
             self.write(b"")
 
     def end(self, data: bytes) -> None:
-        """Send the last events and finish the answer properly; the connection can be used again."""
+        """Send the last events, and end the answer; the connection can be reused."""
         if self.closed:
             return
         self.write(data)
@@ -125,17 +125,17 @@ class WatchSink:
         self.lost()
 
     def _finished(self) -> bool:
-        """Send the last chunk and tell whether the client was still there."""
+        """Send the last chunk; return whether the client was still connected."""
         self.write(LAST_CHUNK)
         return not self.closed
 
     def lost(self) -> None:
-        """Take note that the client is gone."""
+        """Close the sink: the client has disconnected."""
         if not self.closed:
             self._close()
 
     def discard(self) -> None:
-        """Give up a stream that never began: the request gets another answer."""
+        """Close a sink before its head was sent: the request gets another answer."""
         self.lost()
 
     def pause(self) -> None:
@@ -143,13 +143,13 @@ class WatchSink:
         self.paused = True
 
     def resume(self) -> None:
-        """Go on with what was missed."""
+        """Continue deliveries, with the events that were held back."""
         self.paused = False
         if self.watcher is not None and not self.closed:
             self.watcher.resume()
 
     def end_after(self, seconds: float, bookmark: bool, loop: asyncio.AbstractEventLoop) -> None:
-        """End the stream properly after a time (RV-014), with a bookmark shortly before if the client takes them."""
+        """End the stream after a time (RV-014), with a bookmark shortly before it if ``bookmark``."""
         if self.closed:
             return
         if bookmark and seconds > _BOOKMARK_BEFORE_END:
@@ -175,10 +175,10 @@ class WatchSink:
 
 
 class GzipSink(WatchSink):
-    """Carries a watch in one gzip member that is flushed after each write.
+    """Sends a watch as one gzip member that is flushed after each write.
 
-    Each write is compressed by itself, so that watchers of one group share its bytes and no idle watch keeps a
-    compressor. One member, since client libraries such as aiohttp and httpx stop at the end of the first.
+    Each write is compressed independently. So watchers of a group share the compressed bytes, and idle watches hold no
+    compressor. There is one member only, since client libraries such as aiohttp and httpx stop at the end of the first.
     """
 
     __slots__ = ("_checksum", "_size")
@@ -191,7 +191,7 @@ class GzipSink(WatchSink):
         """Send framed events compressed."""
         if self._columns and data:
             data = self._with_columns(data)
-        columns, self._columns = self._columns, b""  # they are in, or do not belong here
+        columns, self._columns = self._columns, b""  # they are set already, or this write has no Table
         if data:
             plain, packed = _LAST.compressed(data)
             first = b"" if self._size else _MEMBER
@@ -201,14 +201,14 @@ class GzipSink(WatchSink):
         self._columns = columns
 
     def _finished(self) -> bool:
-        """Send the end of the member and the last chunk; return whether the client was still there."""
+        """Send the end of the member and the last chunk; return whether the client was still connected."""
         trailer = self._checksum.to_bytes(4, "little") + (self._size & 0xFFFFFFFF).to_bytes(4, "little")
         super().write(chunk((b"" if self._size else _MEMBER) + _LAST_BLOCK + trailer) + LAST_CHUNK)
         return not self.closed
 
 
 class _LastEvents:
-    """The last events and their compressed form: a group of watchers is sent the same bytes one after the other."""
+    """Cache of the last events with their compressed form: all watchers of a group get the same bytes."""
 
     __slots__ = ("_events", "_made")
 
@@ -217,7 +217,7 @@ class _LastEvents:
         self._made = b"", b""
 
     def compressed(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return framed events without their framing, and as deflate blocks that end at a byte."""
+        """Return framed events without their framing, and the same compressed, as deflate blocks that end at a byte."""
         if data is not self._events:
             plain = unchunked(data)
             deflate = isal_zlib.compressobj(1, isal_zlib.DEFLATED, -15)
@@ -232,7 +232,7 @@ _LAST_BLOCK = b"\x03\x00"  # RFC 1951: empty and final
 
 
 class UnchunkedSink(WatchSink):
-    """Carries a watch to a client of HTTP/1.0, which knows no chunks: it ends with its connection (RFC 9112, 6.1)."""
+    """Sends a watch to a client of HTTP/1.0, which has no chunks: the end of the connection ends it (RFC 9112, 6.1)."""
 
     __slots__ = ()
 
@@ -244,10 +244,10 @@ class UnchunkedSink(WatchSink):
         """Send framed events without their framing."""
         if self._columns and data:
             data = self._with_columns(data)
-        columns, self._columns = self._columns, b""  # they are in, or do not belong here
+        columns, self._columns = self._columns, b""  # they are set already, or this write has no Table
         super().write(unchunked(data))
         self._columns = columns
 
     def _finished(self) -> bool:
-        """Say nothing: the connection cannot be used again."""
+        """Return that the connection cannot be reused."""
         return False

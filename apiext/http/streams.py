@@ -1,4 +1,4 @@
-"""Watch streams: the frames of each representation, made once for each group of watchers (RV-010…014)."""
+"""Watch streams: the frames of each representation, encoded once for each group of watchers (RV-010…014)."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -40,7 +40,7 @@ class EncodedAhead:
         return encoded if encoded is not None else self._inline(entry)
 
     def concerns(self, entry: Entry) -> bool:
-        """Every object may be selected."""
+        """Return True: any object may be selected."""
         return True
 
     def now(self, entry: Entry) -> Entry | None:

@@ -49,7 +49,7 @@ class LoggedHandshake(ssl.SSLObject):
 
     The client gets the alert of TLS, or an answer if it speaks plain HTTP. The event loop writes pending bytes if a
     handshake wants more bytes, never if it failed. So this handshake wants more: the client closes the connection when
-    it has read the alert, else the time limit of handshakes closes it.
+    it has read the alert, else the time limit of handshakes ends it.
     """
 
     _out: ssl.MemoryBIO | None
@@ -81,7 +81,7 @@ class LoggedHandshake(ssl.SSLObject):
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """Return why a handshake failed: ``tlsv1 alert unknown ca`` is the alert of a client that distrusts the server."""
+    """Return the reason of a failed handshake: ``tlsv1 alert unknown ca`` is sent by a client that distrusts the server."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate: {error.verify_message}"
     if error.reason == "HTTP_REQUEST":
@@ -90,7 +90,7 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 class CertificateReload:
-    """Renews the serving certificate in time, and loads it again if its files change, without a restart.
+    """Renews the serving certificate before it expires, and reloads changed files without a restart.
 
     Open connections keep the certificate that they began with.
     """
@@ -119,13 +119,14 @@ class CertificateReload:
             return
         self._loaded = found
         try:
-            # a certificate that does not match its key would spoil the context in use, so another one loads it first
+            # a certificate that does not match its key would break the context in use, so a temporary context loads it
+            # first
             load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *self._files)
             load_pair(self._context, *self._files)
             self._certificate.reload()
         except (OSError, ValueError) as error:
             log.warning(
-                "no usable certificate in %s: %s; the server goes on with the last one",
+                "no usable certificate in %s: %s; the server continues with the last one",
                 " and ".join(self._files),
                 error,
             )

@@ -1,4 +1,4 @@
-"""WebSocket (RFC 6455) as far as a watch needs it: the handshake, frames out, and what little a client may send."""
+"""WebSockets (RFC 6455) for watches: the handshake, frames to the client, and the few frames that a client may send."""
 
 import asyncio
 import hashlib
@@ -21,7 +21,7 @@ WEBSOCKET_FRAME = 64
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 NORMAL, PROTOCOL_ERROR, NO_TEXT, TOO_BIG = 1000, 1002, 1007, 1009
-_UNSENT = (1004, 1005, 1006, 1015)  # codes that stand in no frame
+_UNSENT = (1004, 1005, 1006, 1015)  # codes that must not be sent in a frame
 BEARER = "base64url.bearer.authorization.k8s.io."
 KNOWN_PROTOCOLS = ("binary.k8s.io", "base64.binary.k8s.io")
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -34,8 +34,8 @@ _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+").fullmatch
 # --- the handshake ---
 
 
-def is_asked(exchange: Exchange) -> bool:
-    """Tell whether a request wants to go on as a WebSocket."""
+def is_requested(exchange: Exchange) -> bool:
+    """Report whether a request is a WebSocket handshake."""
     headers = exchange.headers
     if headers.get("Upgrade", "").lower() != "websocket" or exchange.method != "GET":
         return False
@@ -43,7 +43,7 @@ def is_asked(exchange: Exchange) -> bool:
 
 
 def check(headers: Headers) -> None:
-    """Refuse what is no proper handshake (400)."""
+    """Refuse a malformed handshake (400)."""
     if headers.get("Sec-WebSocket-Version") != "13":
         raise status.bad_request("websocket: the Sec-WebSocket-Version must be 13")
     if _size_of_key(headers.get("Sec-WebSocket-Key", "").strip()) != 16:
@@ -53,19 +53,19 @@ def check(headers: Headers) -> None:
 
 
 def is_foreign(exchange: Exchange) -> bool:
-    """Tell whether a page of another origin, which nobody allowed to call, asks for a WebSocket.
+    """Report whether a page of another, not allowed origin opens a WebSocket.
 
-    Scripts of any page may open one anywhere, and the browser adds its client certificate: only a token that the
-    script itself knows shows that it may.
+    Scripts of any page may open a WebSocket to any server, and the browser adds its client certificate. Only a token of
+    its own proves that the script is authorized.
     """
     origin = exchange.headers.get("Origin", "")
-    if not origin or exchange.connection.is_allowed_page or not is_asked(exchange):
+    if not origin or exchange.connection.is_allowed_page or not is_requested(exchange):
         return False
     return origin.lower().partition("://")[2] != exchange.headers.get("Host", "").lower()
 
 
 def no_token(origin: str) -> StatusError:
-    """Return the 403 of a page of another origin that shows nothing but what the browser lends it."""
+    """Return the 403 of a page of another origin without a bearer token."""
     return StatusError(403, "Forbidden", f"forbidden: a WebSocket from the origin {origin} needs a bearer token")
 
 
@@ -77,7 +77,7 @@ def _size_of_key(key: str) -> int:
 
 
 def authorization(headers: Headers) -> str:
-    """Return the Authorization header, or the token that a browser can only send as a subprotocol."""
+    """Return the Authorization header, or the token in the subprotocol: scripts in browsers can set no header."""
     given = headers.get("Authorization", "")
     if given:
         return given
@@ -88,17 +88,17 @@ def authorization(headers: Headers) -> str:
     try:
         found = b64decode(coded + "=" * (-len(coded) % 4), altchars=b"-_", validate=True).decode()
     except (Base64Error, ValueError):
-        found = coded  # nobody's token
+        found = coded  # an invalid token, which authentication refuses
     return f"Bearer {found}"
 
 
 def _protocols(headers: Headers) -> list[str]:
     offered = headers.get("Sec-WebSocket-Protocol", "").split(",", limits.WEBSOCKET_PROTOCOLS)
-    return [it for part in offered if (it := part.strip())]  # a last one with a comma is none
+    return [it for part in offered if (it := part.strip())]  # an empty last part is left out
 
 
 def head(headers: Headers, date: bytes, audit_id: str) -> bytes:
-    """Return the 101; the subprotocol is a known one, else the client's first: watches look alike in all of them."""
+    """Return the 101; the subprotocol is a known one, else the client's first one: watches are equal in all of them."""
     key = headers.get("Sec-WebSocket-Key", "").strip().encode()
     accept = b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
     offered = [it for it in _protocols(headers) if not it.startswith(BEARER)]
@@ -124,7 +124,7 @@ def frame(opcode: int, payload: bytes) -> bytes:
 
 
 def split(data: bytes) -> tuple[int, bytes, bytes]:
-    """Return opcode and payload of the first of our own frames, and the rest."""
+    """Return opcode and payload of the first frame of the server, and the rest."""
     size, start = data[1], 2
     if size > _CONTROL_SIZE:
         start = 4 if size == 126 else 10
@@ -133,7 +133,7 @@ def split(data: bytes) -> tuple[int, bytes, bytes]:
 
 
 def form(binary: bool) -> Form:
-    """Return how events are written: a text frame for a line of JSON, a binary one for a protobuf message."""
+    """Return the form of events: a text frame for a line of JSON, a binary one for a protobuf message."""
     opcode = BINARY if binary else TEXT
     end = b"" if binary else b"\n"
 
@@ -151,7 +151,7 @@ def form(binary: bool) -> Form:
 
 
 class WebSocketSink(WatchSink):
-    """Carries a watch in WebSocket frames; ``receive`` takes what the client sends once the 101 is out."""
+    """Sends a watch in WebSocket frames; ``receive`` is called after the 101 with the parser of client frames."""
 
     __slots__ = ("_pinging", "allowed", "receive")
 
@@ -162,7 +162,7 @@ class WebSocketSink(WatchSink):
         self._pinging: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Send the 101, listen, and begin to ping."""
+        """Send the 101, read frames of the client, and start to ping."""
         super().start()
         if self.receive is not None and not self.closed:
             self.receive(Receiver(self))
@@ -176,8 +176,8 @@ class WebSocketSink(WatchSink):
             self.write(frame(PING, b""))
         self._pinging = asyncio.get_running_loop().call_later(WEBSOCKET_PING, self._ping)
 
-    def hang_up(self, code: int) -> None:
-        """End the stream with a reason."""
+    def send_close(self, code: int) -> None:
+        """Close the stream with a code."""
         if not self.closed:
             self.write(frame(CLOSE, code.to_bytes(2, "big")))
             self.lost()
@@ -190,7 +190,7 @@ class WebSocketSink(WatchSink):
         return frame(TEXT, payload.replace(NO_COLUMNS, columns, 1)) + rest
 
     def _finished(self) -> bool:
-        """Send the close frame; the connection cannot be used again."""
+        """Send the close frame; the connection cannot be reused."""
         self.write(frame(CLOSE, NORMAL.to_bytes(2, "big")))
         return False
 
@@ -201,20 +201,20 @@ class WebSocketSink(WatchSink):
 
 
 class Receiver:
-    """Reads the frames of a client: pings are answered, a close ends the watch, the rest is skipped unread."""
+    """Reads the frames of a client: it answers pings, ends the watch at a close frame, and skips other frames."""
 
     __slots__ = ("_at", "_buffer", "_pongs", "_sink", "_skip", "_within")
 
     def __init__(self, sink: WebSocketSink) -> None:
         self._sink = sink
         self._buffer = b""
-        self._at = 0  # what lies before is done with
+        self._at = 0  # offset of the next frame in the buffer
         self._skip = 0
         self._pongs: list[bytes] = []
-        self._within = False  # a message of several frames
+        self._within = False  # within a message of several frames
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
-        """Take bytes of the connection; the pair is what the HTTP library wants to hear."""
+        """Parse bytes of the connection; the returned pair is the interface of aiohttp's parsers."""
         sink = self._sink
         skipped = min(self._skip, len(data))
         self._skip -= skipped
@@ -227,15 +227,15 @@ class Receiver:
         return False, b""
 
     def feed_eof(self) -> None:
-        """The connection is gone: its owner tells the sink."""
+        """Do nothing: the connection closes the sink."""
 
     def _frame(self) -> bool:
-        """Take one frame from the buffer; tell whether one was there."""
+        """Parse one frame of the buffer; return whether it was complete."""
         data, start = self._buffer, self._at
         if len(data) < start + 2:
             return False
         opcode, size, at = data[start] & 0xF, data[start + 1] & 0x7F, start + 2
-        if data[start] & 0x70 or not data[start + 1] & _MASKED:  # no extension was agreed on; clients must mask
+        if data[start] & 0x70 or not data[start + 1] & _MASKED:  # no extension was negotiated; clients must mask
             return self._refuse(PROTOCOL_ERROR)
         final = bool(data[start] & _FINAL)
         if opcode & _CONTROL:
@@ -266,30 +266,30 @@ class Receiver:
             mask = data[start + 2 : start + 6] * (size // 4 + 1)
             payload = bytes(byte ^ key for byte, key in zip(data[start + 6 : end], mask, strict=False))
             if opcode == CLOSE:
-                return self._refuse(_farewell(payload))
+                return self._refuse(_close_code(payload))
             self._pongs.append(frame(PONG, payload))
         return True
 
     def _may_send(self, size: int) -> bool:
-        """Count a frame, which costs time however small it is; hang up when there are too many."""
+        """Count a frame, since even small ones cost time; close the stream if there are too many."""
         self._sink.allowed -= size + WEBSOCKET_FRAME
         return self._sink.allowed >= 0 or self._refuse(TOO_BIG)
 
     def _answer(self) -> None:
-        """Answer pings, unless the client does not read anyway."""
+        """Answer pings, unless the client reads too slowly."""
         if self._pongs and not self._sink.paused:
             self._sink.write(b"".join(self._pongs))
         self._pongs.clear()
 
     def _refuse(self, code: int) -> bool:
-        """End the stream with a reason."""
+        """Close the stream with a code."""
         self._answer()
-        self._sink.hang_up(code)
+        self._sink.send_close(code)
         return False
 
 
-def _farewell(payload: bytes) -> int:
-    """Return the code that answers a close frame."""
+def _close_code(payload: bytes) -> int:
+    """Return the code for the answer to a close frame."""
     code = int.from_bytes(payload[:2], "big") if payload else NORMAL
     if len(payload) == 1 or not 1000 <= code < 5000 or code in _UNSENT:
         code = PROTOCOL_ERROR

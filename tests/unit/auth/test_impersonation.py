@@ -80,8 +80,8 @@ def test_no_group_is_there_twice(name: str, given: tuple[str, ...], groups: tupl
 def test_which_headers_ask_for_it(header: str, meant: bool) -> None:
     named: Any = CIMultiDict({f"Impersonate-{header}": "x"})
     empty: Any = CIMultiDict({f"Impersonate-{header}": ""})
-    assert impersonation.is_meant(named) is meant
-    assert impersonation.is_meant(empty) is (header == "Group")  # upstream: an empty group is one
+    assert impersonation.is_requested(named) is meant
+    assert impersonation.is_requested(empty) is (header == "Group")  # upstream: an empty group is one
 
 
 @pytest.mark.parametrize(("sent", "key"), [("a%41", "aA"), ("A%2Fb", "a/b"), ("a%41%zz", "a%41%zz"), ("a%4", "a%4")])
@@ -102,8 +102,8 @@ def test_a_service_account_is_asked_about_as_such() -> None:
 
 
 def test_nobody_named() -> None:
-    assert impersonation.is_meant({"Accept": "a", "Impersonate-Group": "b"})
-    assert not impersonation.is_meant({"Accept": "a", "Impersonate-Extra-a": "b"})
+    assert impersonation.is_requested({"Accept": "a", "Impersonate-Group": "b"})
+    assert not impersonation.is_requested({"Accept": "a", "Impersonate-Extra-a": "b"})
     with pytest.raises(impersonation.NobodyNamed) as told:
         impersonation.parse([("Impersonate-Uid", "7"), ("Impersonate-Group", "a"), ("Impersonate-Extra-b", "c")])
     assert str(told.value) == (

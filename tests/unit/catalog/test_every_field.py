@@ -161,7 +161,7 @@ def test_every_field_survives_json_protobuf_and_the_store(kind: Kind, variant: i
     assert list(lost(wanted, document)) == []
     again, unknown = version.model.normalize(dict(document))
     assert (again, unknown) == (document, [])
-    if protobuf.knows(version.names.api_version, version.names.kind):
+    if protobuf.has_message(version.names.api_version, version.names.kind):
         read = protobuf.decode(protobuf.encode(body))  # as a client sends it
         assert list(lost(body, read)) == []
         assert version.model.normalize(read)[0] == document, "a PUT in protobuf is the PUT in JSON"

@@ -161,26 +161,26 @@ async def test_what_is_no_request(raw: bytes) -> None:
 
 @on_uvloop
 async def test_many_connections_are_lost_in_turns() -> None:
-    farewells, gone = Slices(storage_limits.PUMP_SLICE), list[int]()
+    lost_connections, gone = Slices(storage_limits.PUMP_SLICE), list[int]()
     for number in range(1_000):
-        farewells.put(lambda number=number: gone.append(number))  # type: ignore[misc]
+        lost_connections.put(lambda number=number: gone.append(number))  # type: ignore[misc]
     assert gone == list(range(storage_limits.PUMP_SLICE)), "the others wait"
-    farewells.put(lambda: time.sleep(server_limits.LOOP_BUDGET))
-    farewells.put(lambda: gone.append(1_000))
+    lost_connections.put(lambda: time.sleep(server_limits.LOOP_BUDGET))
+    lost_connections.put(lambda: gone.append(1_000))
     await asyncio.sleep(0)
     assert 1_000 not in gone, "what took long ends the turn"
     for _ in range(1_000):
         await asyncio.sleep(0)
     assert gone == list(range(1_001))
-    farewells.put(lambda: gone.append(1_001))
+    lost_connections.put(lambda: gone.append(1_001))
     assert gone[-1] == 1_001, "at once again"
 
 
 async def test_one_connection_that_cannot_be_let_go_of_keeps_no_other() -> None:
-    farewells, gone = Slices(storage_limits.PUMP_SLICE), list[int]()
+    lost_connections, gone = Slices(storage_limits.PUMP_SLICE), list[int]()
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     for number in range(storage_limits.PUMP_SLICE + 9):
-        farewells.put(lambda number=number: gone.append(1 // (number - storage_limits.PUMP_SLICE - 3)))  # type: ignore[misc]
+        lost_connections.put(lambda number=number: gone.append(1 // (number - storage_limits.PUMP_SLICE - 3)))  # type: ignore[misc]
     for _ in range(20):
         await asyncio.sleep(0)
     assert len(gone) == storage_limits.PUMP_SLICE + 8

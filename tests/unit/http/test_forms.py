@@ -129,7 +129,7 @@ class FakeSink:
     def write(self, data: bytes) -> None:
         self.told.append(("write", data))
 
-    def hang_up(self, code: int) -> None:
+    def send_close(self, code: int) -> None:
         self.told.append(("hang up", code))
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from apiext.documents import limits
 from apiext.documents.errors import DecodeError
 from apiext.http import protobuf
-from apiext.http.messages import document, parse, varint, written
+from apiext.http.messages import document, encode_message, parse, varint
 
 pytestmark = pytest.mark.rows("NEG-002", "NEG-003")
 
@@ -187,5 +187,5 @@ def test_metadata_survives(labels: dict[str, str], finalizers: list[str], genera
     ],
 )
 def test_values_that_are_messages(message: str, value: Any, raw: bytes) -> None:
-    assert written(message, value) == raw
+    assert encode_message(message, value) == raw
     assert document(parse(message, raw)) == value

@@ -19,7 +19,7 @@ from apiext.admission.chain import Chain
 from apiext.admission.surroundings import Poster
 from apiext.audit import auditor
 from apiext.auth.authorization import Authorizer, authorizer_of
-from apiext.auth.bonds import Find, Record
+from apiext.auth.bound_objects import Find, Record
 from apiext.auth.roles import Roles
 from apiext.catalog.builtin.resources import api_versions, builtin_resources
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource

@@ -12,8 +12,8 @@ from msgspec import Struct
 from apiext import launch, logs
 from apiext.audit.auditor import Auditor
 from apiext.auth import authentication, kubeconfig
-from apiext.auth.authentication import Authenticator, Credentials, Everyone
-from apiext.auth.bonds import Find
+from apiext.auth.authentication import Authenticator, Credentials, NoAuthentication
+from apiext.auth.bound_objects import Find
 from apiext.auth.serving import Serving, ServingCertificate
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import SUPERUSER
@@ -72,7 +72,7 @@ def identity(config: Config, find: Find) -> Identity:
     elif config.worker is not None:
         accounts.signer()  # the first worker makes the key before the others start
     if config.listening.insecure:
-        return Identity(None, Everyone(), "", accounts)
+        return Identity(None, NoAuthentication(), "", accounts)
     from apiext.auth.certificates import load_token  # imports cryptography, which takes 40 ms
 
     flag, place, load = _serving_of(config)

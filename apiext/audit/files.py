@@ -170,7 +170,7 @@ class LogFile:
             found = self._path.with_name(f"{stem}-{stamp}{suffix}")
             if not found.exists() and not found.with_name(found.name + _GZIP).exists():
                 return found
-            moment += 1  # upstream overwrites a backup of the same millisecond
+            moment += 1  # upstream: a file of the same millisecond is overwritten
 
     def _clean_up(self) -> None:
         """Remove backups over the limits and compress the rest; failures are retried at the next rotation."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from apiext.auth.bonds import BadToken, Unbound
+from apiext.auth.bound_objects import BadToken, Unbound
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import CREDENTIAL_ID, REFUSED, SUPERUSER, User, authenticated, proven
 from apiext.system.certificates import read_certificate, subject_of
@@ -22,7 +22,7 @@ UID = "1.3.6.1.4.1.57683.2"
 class Authenticator(Protocol):
     """Authenticates requests; ``uses_credentials`` is false if all requests have the same user."""
 
-    asks: bool
+    uses_credentials: bool
 
     def authenticate(self, authorization: str, certificate_user: User | None) -> User | None:
         """Return the user; None without a credential. Raises BadCredential for an invalid one.
@@ -35,19 +35,18 @@ class BadCredential(Exception):
     """A sent credential is not valid: 401, even if anonymous requests are allowed."""
 
 
-class Doubtful(BadCredential):
-    """A credential that the cache cannot confirm: retry after ``await fresh()`` (upstream reads the API after a miss).
-    """
+class UnconfirmedCredential(BadCredential):
+    """A credential that the cache cannot confirm: retry after ``await fresh()`` (upstream reads the API)."""
 
     def __init__(self, fresh: Callable[[], Awaitable[None]]) -> None:
         super().__init__()
         self.fresh = fresh
 
 
-class Everyone:
+class NoAuthentication:
     """Authenticates every request as the superuser: ``--insecure``."""
 
-    asks = False
+    uses_credentials = False
 
     def authenticate(self, authorization: str, certificate_user: User | None) -> User | None:
         """Return the superuser, with or without a credential."""
@@ -75,7 +74,7 @@ class Credentials:
     Tokens are stored and found by a keyed digest, so that the time of a look-up reveals nothing about a token.
     """
 
-    asks = True
+    uses_credentials = True
 
     def __init__(self, tokens: Mapping[str, User], accounts: Tokens | None = None) -> None:
         self._key = secrets.token_bytes(32)
@@ -101,7 +100,7 @@ class Credentials:
             found = self._accounts.user(token) if self._accounts is not None else None
         except Unbound as error:
             assert self._accounts is not None
-            raise Doubtful(self._accounts.fresh) from error
+            raise UnconfirmedCredential(self._accounts.fresh) from error
         except BadToken as error:
             raise BadCredential from error
         if found is None:
@@ -168,7 +167,8 @@ def user_of_certificate(der: bytes) -> User | None:
     Return REFUSED if its uid is empty or no string, or if it has several. Raises ValueError for a malformed
     certificate.
     """
-    from cryptography.x509 import ObjectIdentifier  # takes 40 ms, so it is imported for the first client with a certificate
+    # takes 40 ms, so it is imported for the first client with a certificate
+    from cryptography.x509 import ObjectIdentifier
     from cryptography.x509.oid import NameOID
 
     subject = subject_of(read_certificate(der))

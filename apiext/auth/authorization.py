@@ -32,7 +32,7 @@ class Attributes(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """Whether an action is allowed (also its truth value), and the reason for the client."""
+    """A decision about an action, also as a truth value, and the reason for the client."""
 
     allowed: bool
     reason: str = ""

@@ -76,7 +76,7 @@ def serving_names(bind_address: str, extra: Sequence[str] = ()) -> list[str]:
 
 
 def load_authority(directory: Path, clock: Callable[[], datetime] = now) -> Authority:
-    """Return the authority of a directory; create it if it is missing, and replace one that expires or lies in the future.
+    """Return the authority of a directory; create one if it is missing, expires, or is not valid yet.
 
     The certificate of a replaced authority stays in the file until it expires: clients and the server still trust it.
     """
@@ -86,7 +86,7 @@ def load_authority(directory: Path, clock: Callable[[], datetime] = now) -> Auth
     if found is not None:
         begin, end = found.certificate.not_valid_before_utc, found.certificate.not_valid_after_utc
         if not found.is_whole:
-            log.warning("%s and %s do not belong together: a new authority replaces them", certificate_file, key_file.name)
+            log.warning("%s and %s do not match: a new authority replaces them", certificate_file, key_file.name)
         elif begin > at:
             log.warning("%s begins at %s, in the future: a new authority replaces it", certificate_file, begin)
         elif end - at > RENEW_BEFORE:

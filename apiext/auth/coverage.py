@@ -67,10 +67,10 @@ def _covers(role: Role, piece: Rule) -> bool:
     if piece.paths:
         return role.allows_path(verb, piece.paths[0])
     name = piece.names[0] if piece.names else None
-    return role.allows(verb, piece.groups[0], _ways(piece.resources[0]), name)
+    return role.allows(verb, piece.groups[0], _held_names(piece.resources[0]), name)
 
 
-def _ways(resource: str) -> tuple[str, ...]:
+def _held_names(resource: str) -> tuple[str, ...]:
     """Return the resource names in a held rule that include a wanted resource."""
     _, slash, subresource = resource.partition("/")
     return (resource, f"*/{subresource}", ANY) if slash else (resource, ANY)

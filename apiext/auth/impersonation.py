@@ -34,12 +34,12 @@ _NODES = "system:nodes"
 _ACCOUNT_PARTS = 2
 _GROUP = "authentication.k8s.io"
 _MANY = 4
-"""From this number of groups or extras on, permission for all of them is checked first (upstream: manyAuthorizationChecks…).
+"""From so many groups or extras on, permission for any is checked first (upstream: manyAuthorizationChecks…).
 """
 _KEY_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+").fullmatch
 
 
-class NobodyNamed(ValueError):
+class MissingUser(ValueError):
     """The headers name groups, uid or extras without a user."""
 
 
@@ -95,29 +95,29 @@ class Mode(Struct, frozen=True):
 
     def user(self, wanted: Wanted, request: Attributes, authorize: Authorizer) -> User:
         """Return the impersonated user; raise the 403 of a missing permission."""
-        _demand(authorize, replace(request, verb=f"impersonate-on:{self.name}:{request.verb}"))
+        _require(authorize, replace(request, verb=f"impersonate-on:{self.name}:{request.verb}"))
         asked = Attributes(request.user, f"impersonate:{self.name}", request.path, _GROUP, "v1")
-        _demand(authorize, self._who(wanted, replace(asked, resource="users")))
+        _require(authorize, self._user_attributes(wanted, replace(asked, resource="users")))
         if wanted.uid:
-            _demand(authorize, replace(asked, resource="uids", name=wanted.uid))
+            _require(authorize, replace(asked, resource="uids", name=wanted.uid))
         if wanted.groups:
-            _demand_groups(authorize, wanted.groups, replace(asked, resource="groups"))
+            _require_groups(authorize, wanted.groups, replace(asked, resource="groups"))
         if wanted.extra:
-            _demand_extra(authorize, wanted.extra, replace(asked, resource="userextras"))
+            _require_extra(authorize, wanted.extra, replace(asked, resource="userextras"))
         return (replace(wanted, groups=self.groups) if self.groups else wanted).as_user()
 
-    def _who(self, wanted: Wanted, asked: Attributes) -> Attributes:
+    def _user_attributes(self, wanted: Wanted, asked: Attributes) -> Attributes:
         node = _node_of(wanted.user)
         return replace(asked, resource="nodes", name=node) if node else wanted._user(asked)
 
 
-def _demand(authorize: Authorizer, asked: Attributes) -> None:
+def _require(authorize: Authorizer, asked: Attributes) -> None:
     decision = authorize(asked)
     if not decision.allowed:
         raise denial(asked, decision.reason)
 
 
-def _demand_groups(authorize: Authorizer, groups: tuple[str, ...], asked: Attributes) -> None:
+def _require_groups(authorize: Authorizer, groups: tuple[str, ...], asked: Attributes) -> None:
     if "" in groups:
         raise denial(asked, "impersonating the empty string group is not allowed")
     if MASTERS in groups:
@@ -125,10 +125,10 @@ def _demand_groups(authorize: Authorizer, groups: tuple[str, ...], asked: Attrib
     if len(groups) >= _MANY and authorize(replace(asked, name="*")):
         return
     for group in groups:
-        _demand(authorize, replace(asked, name=group))
+        _require(authorize, replace(asked, name=group))
 
 
-def _demand_extra(authorize: Authorizer, extra: tuple[tuple[str, tuple[str, ...]], ...], asked: Attributes) -> None:
+def _require_extra(authorize: Authorizer, extra: tuple[tuple[str, tuple[str, ...]], ...], asked: Attributes) -> None:
     fault = next(filter(None, (_extra_fault(key, values) for key, values in extra)), "")
     if fault:
         raise denial(asked, fault)
@@ -136,7 +136,7 @@ def _demand_extra(authorize: Authorizer, extra: tuple[tuple[str, tuple[str, ...]
         return
     for key, values in extra:
         for value in values:
-            _demand(authorize, replace(asked, subresource=key, name=value))
+            _require(authorize, replace(asked, subresource=key, name=value))
 
 
 def _extra_fault(key: str, values: tuple[str, ...]) -> str:
@@ -150,8 +150,8 @@ def _extra_fault(key: str, values: tuple[str, ...]) -> str:
     if not faults and not _KEY_PATH(path):
         faults = ["Invalid path"]
     if faults:
-        told = [f'extra.key: Invalid value: "{key}": {fault}' for fault in faults]
-        listed = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+        errors = [f'extra.key: Invalid value: "{key}": {fault}' for fault in faults]
+        listed = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
         return f"impersonating an invalid key in extra is not allowed: {listed}"
     if key != key.lower():
         return f"impersonating a non-lowercase key in extra is not allowed: {go_quote(key)}"
@@ -169,11 +169,11 @@ MODES = (
     Mode("serviceaccount", lambda wanted: wanted.only_named and account_of(wanted.user) is not None),
     Mode("user-info", lambda wanted: not _node_of(wanted.user) and account_of(wanted.user) is None),
 )
-"""All modes except the oldest. No service account here is bound to a node, so none may act as its own node."""
+"""All modes except the oldest, and that for the own node of a service account: no account is bound to a node."""
 
 
 def acting(
-    wanted: Wanted, request: Attributes, authorize: Authorizer, told: Callable[[str], None] = lambda _: None
+    wanted: Wanted, request: Attributes, authorize: Authorizer, note: Callable[[str], None] = lambda _: None
 ) -> User:
     """Return the impersonated user of a request; raise the 403 of the first mode if no mode allows.
 
@@ -187,7 +187,7 @@ def acting(
             except StatusError as refusal:
                 first = first or refusal
             else:
-                told(f"impersonate:{mode.name}")
+                note(f"impersonate:{mode.name}")
                 return found
     for permission in wanted.permissions(request.user, request.path):
         decision = authorize(permission)
@@ -219,7 +219,7 @@ def is_requested(headers: Headers) -> bool:
 
 
 def parse(headers: Iterable[tuple[str, str]]) -> Wanted:
-    """Return the user in the headers; raise NobodyNamed for groups, uid or extras without a user."""
+    """Return the user in the headers; raise MissingUser for groups, uid or extras without a user."""
     user, uid, groups = "", "", []
     extra: dict[str, list[str]] = {}
     for name, given in headers:
@@ -234,7 +234,7 @@ def parse(headers: Iterable[tuple[str, str]]) -> Wanted:
             extra.setdefault(unescaped(lower[len(_EXTRA) :]), []).append(value)
     wanted = Wanted(user, tuple(groups), uid, tuple((key, tuple(values)) for key, values in sorted(extra.items())))
     if not user:
-        raise NobodyNamed(f"requested {_in_go(wanted)} without impersonating a user name")
+        raise MissingUser(f"requested {_in_go(wanted)} without impersonating a user name")
     return wanted
 
 

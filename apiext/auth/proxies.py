@@ -76,8 +76,8 @@ class Proxies:
             for header, value in given:
                 if header.startswith(prefix.lower()):
                     extra.setdefault(unescaped(header[len(prefix) :]), []).append(value)
-        told = tuple((key, tuple(values)) for key, values in sorted(extra.items()))
-        return proven(User(name, tuple(groups), _first(given, config.uid_headers), told))
+        extra_values = tuple((key, tuple(values)) for key, values in sorted(extra.items()))
+        return proven(User(name, tuple(groups), _first(given, config.uid_headers), extra_values))
 
 
 def _values(headers: Sequence[tuple[str, str]], wanted: str) -> list[str]:

@@ -24,13 +24,12 @@ ANY = "*"
 
 
 class _Row(NamedTuple):
-    """A rule without its resources or paths; None means any. ``most_keys`` is the number of index keys that it may have.
-    """
+    """A rule without its resources or paths; None means any. ``most_keys`` limits its keys in the index."""
 
     verbs: Collection[str] | None
     groups: Collection[str] | None
     names: Collection[str] | None
-    room: int
+    most_keys: int
 
     def allows(self, verb: str, group: str, name: str | None) -> bool:
         """Report whether the rule allows a verb on an object of a group; ``name`` None means any name."""
@@ -93,7 +92,7 @@ class _Rows:
         for shape in _SHAPES:
             by_name, by_verb, by_group = shape
             keys = (len(names) if by_name else 1) * (len(verbs) if by_verb else 1) * (len(groups) if by_group else 1)
-            if keys <= row.room:
+            if keys <= row.most_keys:
                 break
         keyed = index.setdefault(shape, {})
         for name in names if by_name else (_UNUSED,):
@@ -115,7 +114,7 @@ class _Rows:
         return False
 
 
-def _begins(key: str) -> str:
+def _prefix_of(key: str) -> str:
     """Return the prefix of a key that ends with ``*``."""
     return key[:-1]
 
@@ -156,10 +155,10 @@ class _Paths:
     def close(self) -> None:
         """Sort the prefixes; called once all rules are added."""
         given = dict.fromkeys((*(path for path, _ in self._single), *self._rows))
-        self._prefixes = sorted((path for path in given if path.endswith(ANY)), key=_begins)
+        self._prefixes = sorted((path for path in given if path.endswith(ANY)), key=_prefix_of)
         around: list[int] = []  # positions of the prefixes that begin the current one, the longest last
         for place, key in enumerate(self._prefixes):
-            while around and not key.startswith(_begins(self._prefixes[around[-1]])):
+            while around and not key.startswith(_prefix_of(self._prefixes[around[-1]])):
                 around.pop()
             self._outer.append(around[-1] if around else -1)
             around.append(place)
@@ -170,10 +169,10 @@ class _Paths:
         if not path.endswith(ANY) and self._has(path, verb):
             return True
         # each prefix of the path begins the last one that sorts before the path
-        place = bisect_right(self._prefixes, path, key=_begins) - 1
+        place = bisect_right(self._prefixes, path, key=_prefix_of) - 1
         while place >= 0:
             key = self._prefixes[place]
-            if path.startswith(_begins(key)) and self._has(key, verb):
+            if path.startswith(_prefix_of(key)) and self._has(key, verb):
                 return True
             place = self._outer[place]
         return False
@@ -199,8 +198,8 @@ class Role:
         for rule in dict.fromkeys(rules):
             self._paths.add(rule.paths, _few(rule.verbs))
             size = sum(map(len, (rule.verbs, rule.groups, rule.resources, rule.names)))
-            room = size // max(1, len(rule.resources))
-            row = _Row(_any(rule.verbs), _any(rule.groups), _few(rule.names) or None, room)
+            most_keys = size // max(1, len(rule.resources))
+            row = _Row(_any(rule.verbs), _any(rule.groups), _few(rule.names) or None, most_keys)
             for resource in set(rule.resources):
                 self._resources.setdefault(resource, _Rows()).add(row)
         self._paths.close()
@@ -241,9 +240,8 @@ def _few(values: tuple[str, ...]) -> Collection[str]:
     return values if len(values) <= 2 and len(set(values)) == len(values) else frozenset(values)
 
 
-def ways(resource: str, subresource: str) -> tuple[str, ...]:
-    """Return the names by which a rule can include a resource: itself, its subresource of all resources, all resources.
-    """
+def rule_names(resource: str, subresource: str) -> tuple[str, ...]:
+    """Return the names by which a rule can include a resource: its own, and those with wildcards."""
     if subresource:
         return (f"{resource}/{subresource}", f"*/{subresource}", ANY)
     return (resource, ANY)
@@ -317,21 +315,21 @@ class Policy:
         # namespace → user or group → name of the binding → position of the subject
         self._bound: dict[str, dict[str, dict[str, int]]] = {}
         self._grants: dict[str, dict[tuple[str, tuple[str, ...]], Grants]] = {}  # by namespace
-        self._kept = 0
+        self._cached = 0
         self.settled: Callable[[], Awaitable[None]] = _at_once
         """Returns once all cached changes are applied: large roles are decoded in a thread."""
 
-    # -- following
+    # -- changes
 
     def put_role(self, namespace: str, name: str, role: Role) -> None:
         """Add or replace a role, or a cluster role (without a namespace)."""
         self._roles[namespace, name] = role
-        self._outdate(namespace)
+        self._invalidate(namespace)
 
     def remove_role(self, namespace: str, name: str) -> None:
         """Remove a role."""
         self._roles.pop((namespace, name), None)
-        self._outdate(namespace)
+        self._invalidate(namespace)
 
     def put_binding(self, namespace: str, name: str, binding: Binding) -> None:
         """Add or replace a binding, or a cluster role binding (without a namespace)."""
@@ -344,7 +342,7 @@ class Policy:
 
     def remove_binding(self, namespace: str, name: str) -> None:
         """Remove a binding."""
-        self._outdate(namespace)
+        self._invalidate(namespace)
         binding = self._bindings.pop((namespace, name), None)
         if binding is None:
             return
@@ -358,13 +356,13 @@ class Policy:
         if not bound:
             self._bound.pop(namespace, None)
 
-    def _outdate(self, namespace: str) -> None:
+    def _invalidate(self, namespace: str) -> None:
         """Drop the cached grants of a namespace; without a namespace, all of them."""
         if namespace:
-            self._kept -= len(self._grants.pop(namespace, ()))
+            self._cached -= len(self._grants.pop(namespace, ()))
         else:
             self._grants.clear()
-            self._kept = 0
+            self._cached = 0
 
     # -- decisions
 
@@ -383,7 +381,7 @@ class Policy:
                     return decision
             return grants.refusal
         group, name = attributes.group, attributes.name
-        resources = ways(attributes.resource, attributes.subresource)
+        resources = rule_names(attributes.resource, attributes.subresource)
         for role, decision in grants.resources:
             if role.allows(verb, group, resources, name):
                 return decision
@@ -411,10 +409,10 @@ class Policy:
         if found is None:
             found = self._find(user, namespace)
             if _size(user) <= limits.GRANT_BYTES:
-                if self._kept >= limits.GRANTS_KEPT:
-                    self._outdate("")
+                if self._cached >= limits.GRANTS_KEPT:
+                    self._invalidate("")
                 self._grants.setdefault(namespace, {})[key] = found
-                self._kept += 1
+                self._cached += 1
         return found
 
     def _find(self, user: User, namespace: str) -> Grants:

@@ -4,7 +4,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from apiext.auth.bonds import INVALID_SINCE, Account, BadToken, Find, Record, Unbound
+from apiext.auth.bound_objects import INVALID_SINCE, Account, BadToken, Find, Record, Unbound
 from apiext.auth.user import ACCOUNT_PREFIX
 from apiext.documents.encoding import json_kind
 from apiext.text.quotes import go_quote
@@ -67,9 +67,9 @@ def _named(claims: Mapping[str, Any]) -> tuple[Account, str]:
         value = claims.get(claim)
         if value is not None and not isinstance(value, str):
             raise BadToken(f"json: cannot unmarshal {json_kind(value)} into Go value of type string")
-    for claim, told in _CLAIMS.items():
+    for claim, shown in _CLAIMS.items():
         if not claims.get(claim):
-            raise BadToken(f"{told} claim is missing")
+            raise BadToken(f"{shown} claim is missing")
     account = Account(claims[_NAMESPACE], claims[_ACCOUNT], claims[_UID])
     if claims["sub"] != f"{ACCOUNT_PREFIX}{account.namespace}:{account.name}":
         raise BadToken("sub claim is invalid")

@@ -1,5 +1,4 @@
-"""The serving certificate of a running server: renewal of the server's own one, warnings before the end of a given one.
-"""
+"""The serving certificate of a running server: renewal of its own one, warnings before a given one expires."""
 
 import logging
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from apiext.telemetry import Family
 log = logging.getLogger(__name__)
 
 RENEW_BEFORE = timedelta(days=30)
-_TELL_BEFORE = {"serving": RENEW_BEFORE, "authority": timedelta(days=90)}
+_WARN_BEFORE = {"serving": RENEW_BEFORE, "authority": timedelta(days=90)}
 _DAY = timedelta(days=1)
 
 
@@ -62,7 +61,7 @@ class ServingCertificate:
         self._load = load
         self._renews = renews
         self._clock = clock
-        self._told: dict[str, date] = {}
+        self._warned: dict[str, date] = {}
         self.current = load()
         self._measure()
 
@@ -83,7 +82,7 @@ class ServingCertificate:
             except (OSError, ValueError) as error:
                 self._warn("renewal", at, f"{found.certificate} cannot be renewed: {error}")
         for name, end in self._ends():
-            if end - at < _TELL_BEFORE[name]:
+            if end - at < _WARN_BEFORE[name]:
                 self._warn(name, at, _warning(name, found, end, at))
 
     def reload(self) -> None:
@@ -94,8 +93,7 @@ class ServingCertificate:
             call(self.current)
 
     def fault(self) -> str:
-        """Return an error once the serving certificate has expired: no client can verify the server then. Else empty.
-        """
+        """Return an error once the serving certificate has expired, since no client can verify it; else empty."""
         end = self.current.ends
         return f"the serving certificate has expired at {end}" if end is not None and self._clock() > end else ""
 
@@ -109,8 +107,8 @@ class ServingCertificate:
             self.family.slot(name).value = int(end.timestamp())
 
     def _warn(self, name: str, at: datetime, text: str) -> None:
-        if self._told.get(name) != at.date():
-            self._told[name] = at.date()
+        if self._warned.get(name) != at.date():
+            self._warned[name] = at.date()
             log.warning("%s", text)
 
 
@@ -118,4 +116,4 @@ def _warning(name: str, found: Serving, end: datetime, at: datetime) -> str:
     left = f"expires at {end}, in {(end - at) // _DAY} days" if end > at else f"has expired at {end}"
     if name == "authority":
         return f"the authority in {found.authority} {left}: the server replaces it {RENEW_BEFORE.days} days before"
-    return f"the serving certificate in {found.certificate} {left}: write a new one to the file; the server loads it without a restart"
+    return f"the serving certificate in {found.certificate} {left}: a new file is loaded without a restart"

@@ -21,8 +21,7 @@ _PEM = re.compile(rb"-----BEGIN ([A-Z ]+)-----.*?-----END \1-----", re.DOTALL)
 
 
 class Curve(Struct, frozen=True):
-    """The signature algorithm of an elliptic curve: its names, its digest, and the bytes of each half of a signature.
-    """
+    """The signature algorithm of an elliptic curve: names, digest, and bytes of each half of a signature."""
 
     algorithm: str
     name: str

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from apiext.auth import limits, secret_tokens
 from apiext.auth.base64url import decoded, encoded
-from apiext.auth.bonds import Account, BadToken, Bound, Find, Record, Unbound
+from apiext.auth.bound_objects import Account, BadToken, BoundSecret, Find, Record, Unbound
 from apiext.auth.user import ACCOUNT_PREFIX, CREDENTIAL_ID, User, service_account
 from apiext.meta.time import parse
 from apiext.text.quotes import go_quote
@@ -72,7 +72,7 @@ class Tokens:
         self._known: dict[bytes, dict[str, Any]] = {}  # claims of verified tokens, by digest
 
     def issue(
-        self, account: Account, seconds: int, audiences: Sequence[str] = (), secret: Bound | None = None
+        self, account: Account, seconds: int, audiences: Sequence[str] = (), secret: BoundSecret | None = None
     ) -> Issued:
         """Issue a token, bound to a secret if one is given; with other audiences it is not valid for this server."""
         now = int(self._clock())
@@ -93,7 +93,7 @@ class Tokens:
         }
         return Issued(self._signed(claims), float(now + seconds), _credential_of(claims))
 
-    def kept(self, account: Account, secret: str) -> str:
+    def secret_token(self, account: Account, secret: str) -> str:
         """Return a token to store in a secret: it is valid as long as the secret and the account exist."""
         return self._signed(secret_tokens.claims_of(account, secret))
 
@@ -114,22 +114,22 @@ class Tokens:
         wanted, kept = audiences or self.audiences, claims["iss"] == secret_tokens.ISSUER
         try:
             given = _audiences(claims.get("aud", list(self.audiences)) if kept else claims["aud"])
-            meant = [audience for audience in wanted if audience in given]
-            if not meant:
+            matching = [audience for audience in wanted if audience in given]
+            if not matching:
                 text = f"is invalid for the target audiences {_listed(wanted)}"
                 raise BadToken(f"token audiences {_listed(given)} {text}")
             if kept:
-                return self._user_by_secret(claims, token), meant
+                return self._user_by_secret(claims, token), matching
             _check_types(claims)
             self._check_times(claims)
             about = claims[_CLAIM]
             account = Account(about["namespace"], about["serviceaccount"]["name"], about["serviceaccount"]["uid"])
             extra = ((CREDENTIAL_ID, (_credential_of(claims),)),)
             self._check_account(account)
-            self._check_bonds(account.namespace, about)
+            self._check_bound_objects(account.namespace, about)
         except (KeyError, TypeError):  # another program signed it with this key, and other claims
             return None
-        return replace(service_account(account.namespace, account.name, account.uid), extra=extra), meant
+        return replace(service_account(account.namespace, account.name, account.uid), extra=extra), matching
 
     def _user_by_secret(self, claims: Mapping[str, Any], token: str) -> User:
         account, secret, record = secret_tokens.account_of(claims, token, self._find)
@@ -161,7 +161,7 @@ class Tokens:
         if found.uid != account.uid:
             raise Unbound(f"service account UID ({found.uid}) does not match claim ({account.uid})")
 
-    def _check_bonds(self, namespace: str, about: Mapping[str, Any]) -> None:
+    def _check_bound_objects(self, namespace: str, about: Mapping[str, Any]) -> None:
         """Check the other objects that a token is bound to; this server has no pods or nodes to bind to."""
         secret = about.get("secret")
         if secret is not None:

@@ -115,7 +115,7 @@ def test_options_are_judged_before_the_body(api: Client, widgets: Resource, quer
     # upstream: before the body is decoded
     for method, path in (("POST", widgets.path()), ("PUT", widgets.path("there"))):
         assert api.request(method, f"{path}?{query}", "{", {"Content-Type": "application/json"}).status == 422
-    # upstream: before the type of the body is looked at
+    # upstream: before the media type of the body is validated
     assert api.request("PUT", f"{widgets.path('there')}?{query}", "{", {"Content-Type": "text/plain"}).status == 422
     assert api.request("POST", f"{widgets.path()}?{query}", "{", {"Content-Type": "text/plain"}).status == 415
     # upstream: the selection of objects is validated before the body is read

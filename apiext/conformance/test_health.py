@@ -199,9 +199,9 @@ def test_requests_are_counted_by_verb_and_scope(api: Client) -> None:
     ]
     assert sorted(told) == [
         ("APPLY", "resource", "", "200", 1),
-        ("DELETE", "namespace", "", "200", 1),  # upstream: the method counts
+        ("DELETE", "namespace", "", "200", 1),  # upstream: the method is the label
         ("DELETE", "resource", "", "200", 1),
-        ("GET", "resource", "", "200", 2),  # upstream: one object is asked for by its name
+        ("GET", "resource", "", "200", 2),  # upstream: counted as a read of one object
         ("GET", "resource", "", "404", 1),
         ("LIST", "cluster", "", "200", 2),  # one of them waited for the definition
         ("LIST", "namespace", "", "200", 1),
@@ -216,7 +216,7 @@ def test_requests_are_counted_by_verb_and_scope(api: Client) -> None:
     timed = samples(page, "apiserver_request_duration_seconds_count", group=widgets.group)
     assert sum(count for _, count in timed) == sum(count for *_, count in told)
     objectives = samples(page, "apiserver_request_sli_duration_seconds_count", group=widgets.group)
-    without = 4  # watches and dry runs; upstream: those have no objective
+    without = 4  # watches and dry runs; upstream: these requests have no service level objective
     assert sum(count for _, count in objectives) == sum(count for *_, count in told) - without
     assert {labels["verb"] for labels, _ in samples(page, "apiserver_response_sizes_count", group=widgets.group)} == {
         "GET",

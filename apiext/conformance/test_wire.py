@@ -216,7 +216,7 @@ def test_protobuf_that_does_not_tell_its_kind_is_of_that_of_the_url(api: Client)
     whole = api.request("GET", f"{path}/{name}", headers={"Accept": PROTOBUF}).raw
     assert whole[4:5] == b"\x0a"  # field 1: apiVersion and kind
     rest = whole[6 + whole[5] :]
-    # upstream: it has no version
+    # upstream: such an apiVersion has no version
     for told in b"", b"\x0a\x00", b"\x0a\x04\x0a\x02v1", b"\x0a\x0b\x12\x09ConfigMap", b"\x0a\x07\x0a\x05a/b/c":
         sent = api.request("PUT", f"{path}/{name}", b"k8s\0" + told + rest, {"Content-Type": PROTOBUF})
         assert sent.expect(200)["data"] == {"a": "b"}, told

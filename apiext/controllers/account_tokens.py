@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from apiext.auth.bonds import Account
+from apiext.auth.bound_objects import Account
 from apiext.auth.secret_tokens import ACCOUNT_NAME, ACCOUNT_UID, TYPE
 from apiext.auth.tokens import Tokens
 from apiext.controllers.loop import Loop, retried_conflicts
@@ -133,7 +133,7 @@ class AccountTokens:
             or _base64(self._authority().decode())
             or None,  # another server may have its own
             "namespace": given.get("namespace") or _base64(account.namespace),
-            "token": given.get("token") or _base64(self._tokens.kept(account, entry.name)),
+            "token": given.get("token") or _base64(self._tokens.secret_token(account, entry.name)),
         }
         wanted = {
             "metadata": {

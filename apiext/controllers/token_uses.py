@@ -4,7 +4,7 @@ import asyncio
 
 import orjson
 
-from apiext.auth.bonds import LAST_USED
+from apiext.auth.bound_objects import LAST_USED
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import service_account
 from apiext.config import ACCOUNT_TOKENS

@@ -16,7 +16,7 @@ from apiext import logs
 from apiext.audit.auditor import Auditor
 from apiext.audit.events import DECISION, REASON, user_info
 from apiext.auth import impersonation
-from apiext.auth.authentication import EXTRA_SPACE, Authenticator, BadCredential, Doubtful, has_extra_space
+from apiext.auth.authentication import EXTRA_SPACE, Authenticator, BadCredential, UnconfirmedCredential, has_extra_space
 from apiext.auth.authorization import ALLOWED, Attributes, Authorizer, always_allow, denial, is_public
 from apiext.auth.user import ANONYMOUS, User
 from apiext.config import RequestConfig
@@ -141,11 +141,11 @@ class Gate(Struct, eq=False):
     def user(self, authorization: str, certificate_user: User | None, exchange: Exchange) -> User:
         """Authenticate a request; raise a 401 for an invalid credential, or a missing one (AUT-002).
 
-        Raise Doubtful if the cached state cannot validate the credential.
+        Raise UnconfirmedCredential if the cached state cannot validate the credential.
         """
         try:
             found = self.authenticator.authenticate(authorization, certificate_user)
-        except Doubtful:
+        except UnconfirmedCredential:
             raise
         except BadCredential as error:
             raise self.refused() from error
@@ -195,11 +195,11 @@ def _after(gate: Gate, steps: Sequence[Step], handler: Handler) -> Handler:
         try:
             for step in steps:
                 step(gate, exchange)
-        except Doubtful as doubt:
+        except UnconfirmedCredential as doubt:
             return later(doubt, exchange)
         return handler(exchange)
 
-    async def later(doubt: Doubtful, exchange: Exchange) -> Answer:
+    async def later(doubt: UnconfirmedCredential, exchange: Exchange) -> Answer:
         await authenticate_again(gate, exchange, doubt)
         for step in steps[steps.index(authenticate) + 1 :]:
             step(gate, exchange)
@@ -289,16 +289,16 @@ def authenticate(gate: Gate, exchange: Exchange) -> None:
         exchange.warnings.append(EXTRA_SPACE)
     certificate_user = None if holder is None or (foreign and sent) else holder.user
     exchange.user = gate.user(sent, certificate_user, exchange)
-    if foreign and not (sent and gate.authenticator.asks):
+    if foreign and not (sent and gate.authenticator.uses_credentials):
         raise websocket.no_token(headers.get("Origin", ""))
 
 
-async def authenticate_again(gate: Gate, exchange: Exchange, doubt: Doubtful) -> None:
+async def authenticate_again(gate: Gate, exchange: Exchange, doubt: UnconfirmedCredential) -> None:
     """Authenticate a request again with a fresh cache; raise a 401 if the credential still cannot be validated."""
     await doubt.fresh()
     try:
         authenticate(gate, exchange)
-    except Doubtful as error:
+    except UnconfirmedCredential as error:
         raise gate.refused() from error
 
 
@@ -309,7 +309,7 @@ async def audit(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     try:
         try:
             authenticate(gate, exchange)
-        except Doubtful as doubt:
+        except UnconfirmedCredential as doubt:
             await authenticate_again(gate, exchange, doubt)
     except StatusError as refused:
         await auditing.refused(auditor, exchange, refused)
@@ -329,7 +329,7 @@ def impersonate(gate: Gate, exchange: Exchange) -> None:
     try:
         wanted = impersonation.parse(exchange.headers.items())
         exchange.user = impersonation.acting(wanted, attributes(exchange), gate.authorizer, note)
-    except impersonation.NobodyNamed as error:
+    except impersonation.MissingUser as error:
         raise _guarded(status.bad_request(str(error))) from error
     except StatusError as error:
         _guarded(error)

@@ -83,7 +83,7 @@ class Health:
                 fault = check.probe()
                 if fault:
                     return _text(500, f"internal server error: {fault}\n")
-                return Reply(200, TEXT, (b"ok",))  # upstream sends the header only with texts that may quote a client
+                return Reply(200, TEXT, (b"ok",))  # upstream: only texts that may quote a client have the header
         return None
 
 

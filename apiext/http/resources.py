@@ -66,7 +66,8 @@ class Target(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         endpoint, model = self.endpoint, self.endpoint.model
-        # upstream: the status of a definition has no columns; answers that are not stored have no Table
+        # upstream: the status of a definition has no columns
+        # upstream: answers that are not stored have no Table
         tables = not endpoint.review and (endpoint.name, self.served.names.resource) != ("status", _DEFINITIONS)
         force_setattr(self, "typed", model.typed and protobuf.has_message(model.api_version, model.kind))
         force_setattr(self, "tables", tables)
@@ -180,7 +181,7 @@ async def _watch(resources: Resources, exchange: Exchange, target: Target) -> An
         include = representations.check_include(wanted, exchange.value("includeObject"))
         subject = Subject(served, target.endpoint, wanted, include, resources.clock.now)
     except StatusError:
-        api.validate_watch(_call(exchange, target))  # upstream validates options before the form of a stream
+        api.validate_watch(_call(exchange, target))  # upstream: options are validated before the form of a stream
         raise
     if wanted.kind == representations.PARTIAL_LIST:
         api.validate_watch(_call(exchange, target))
@@ -463,7 +464,7 @@ async def _body(target: Target, encoding: str, raw: bytes) -> Body:
         try:
             document, duplicates = await _decoded(encoding, raw, decode)
             beyond = ""
-        except OverflowingNumber as error:  # upstream reports it after kind and version
+        except OverflowingNumber as error:  # upstream: reported after kind and version
             decode, beyond = _from_json_beyond, str(error)
             document, duplicates = await _decoded(encoding, raw, decode)
     except DecodeError as error:

@@ -38,7 +38,7 @@ _METRIC_VERBS = {
     "update": "PUT",
     "patch": "PATCH",
     "delete": "DELETE",
-    "deletecollection": "DELETE",  # upstream labels by method
+    "deletecollection": "DELETE",  # upstream: the method is the label
 }
 
 
@@ -338,7 +338,7 @@ def _in_scope(served: ServedVersion, info: RequestInfo, resource: ServedResource
 
 def _verb_label(exchange: Exchange, info: RequestInfo, served: ServedVersion) -> str:
     if info.verb == "list" and info.name and not served.model.typed:
-        return "GET"  # upstream counts it as a read of one object
+        return "GET"  # upstream: counted as a read of one object
     if info.verb == "patch" and _is_apply(exchange):
         return "APPLY"
     return _METRIC_VERBS.get(info.verb) or (exchange.method if exchange.method.isalpha() else "")

@@ -84,6 +84,7 @@ class HttpServer:
         self.unauthenticated = Unauthenticated(self.memory.given)
         self.active = 0
         self.port = 0
+        headers = settings.listening.headers
         gate = Gate(
             authenticator,
             authorizer,
@@ -92,7 +93,9 @@ class HttpServer:
             settings.requests,
             auditor,
             settings.proxies,
-            None if authenticator.asks else browsers.cross_origin_check(settings.listening.headers.cors_origins),
+            None
+            if authenticator.uses_credentials
+            else browsers.cross_origin_check(settings.listening.headers.cors_origins),
         )
         resources = Resources(
             operations, telemetry, self.clock, self.compressor, settings.requests.min_watch_timeout, self.memory
@@ -102,7 +105,7 @@ class HttpServer:
         self._access = settings.access_log
         if self._access is not None:
             chain.insert(1, logging_to(self._access))
-        add_headers = browsers.header_filter(settings.listening.headers, tls=settings.tls is not None)
+        add_headers = browsers.header_filter(headers, tls=settings.tls is not None)
         if add_headers is not None:
             chain.insert(1, add_headers)  # outside of filters that refuse, so that pages can read refusals
         self.answer: Handler = compose(gate, chain, routes.answer)

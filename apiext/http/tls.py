@@ -81,7 +81,7 @@ class LoggedHandshake(ssl.SSLObject):
 
 
 def _reason(error: ssl.SSLError) -> str:
-    """Return the reason of a failed handshake: ``tlsv1 alert unknown ca`` is sent by a client that distrusts the server."""
+    """Return why a handshake failed: a client that distrusts the server sends ``tlsv1 alert unknown ca``."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate: {error.verify_message}"
     if error.reason == "HTTP_REQUEST":

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from apiext.auth.authentication import BadCredential, bearer_token
 from apiext.auth.authorization import Attributes, rules_of
-from apiext.auth.bonds import Account, BadToken, Bound, Unbound
+from apiext.auth.bound_objects import Account, BadToken, BoundSecret, Unbound
 from apiext.auth.rbac import document_of
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import MASTERS, User
@@ -345,7 +345,7 @@ async def _token_request(verbs: Verbs, call: Call, document: Document, permit: P
     return {"metadata": metadata, "spec": spec, "status": {"token": made.token, "expirationTimestamp": ends}}
 
 
-async def _bound(verbs: Verbs, call: Call, reference: View) -> Bound:
+async def _bound(verbs: Verbs, call: Call, reference: View) -> BoundSecret:
     """Return the secret to which a token is bound.
 
     Raise a 404 if it does not exist, as pods and nodes never do.
@@ -365,7 +365,7 @@ async def _bound(verbs: Verbs, call: Call, reference: View) -> Bound:
     if reference.get("uid", uid) != uid:
         text = f"the UID in the bound object reference ({reference['uid']}) does not match the UID in record. "
         raise status.conflict(GroupResource("", kind), name, f"{text}{_RECREATED}")
-    return Bound(name, uid)
+    return BoundSecret(name, uid)
 
 
 def _group_version(reference: View) -> tuple[str, str]:

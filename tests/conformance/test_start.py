@@ -257,7 +257,7 @@ def test_a_wrong_call_says_what_to_change(tmp_path: Path, flags: list[str], code
         (["--tls-san=m\u00fcnchen.de"], "--tls-san m\u00fcnchen.de: DNSName values should be"),
         (["--data-dir={spoilt}"], "--data-dir {spoilt}/pki: "),
         (["--kubeconfig={directory}"], "--kubeconfig {directory}: Is a directory"),
-        (["--kubeconfig={bad}"], "--kubeconfig {bad}: it holds other things, which would be lost; `apiext kubeconfig"),
+        (["--kubeconfig={bad}"], "--kubeconfig {bad}: it has other content, which would be lost; `apiext kubeconfig"),
         (["--ready-file={directory}"], "--ready-file {directory}: Is a directory"),
         (["--ready-file={bad}/x"], "--ready-file {bad}/x: Not a directory"),
         (["--data-dir={bad}"], "--data-dir {bad}: File exists"),

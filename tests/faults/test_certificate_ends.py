@@ -110,7 +110,7 @@ def test_own_certificates_are_renewed_while_serving(
 
         wall.set(3600 * DAYS)  # the authority has 50 days left, and what it signs no more than that
         until(lambda: "the authority in" in server.log_tail(), "one line tells of its end", within=SOON)
-        assert server.log_tail().count("days before another one takes its place") == 1
+        assert server.log_tail().count("the server replaces it 30 days before") == 1
         assert end_in_metrics(server, "authority") == pytest.approx((wall.now + 50 * DAYS).timestamp(), abs=3 * 86400)
         third = shown(server)
         verify(authority, third, wall)
@@ -140,8 +140,8 @@ def test_the_end_of_a_given_certificate_is_reported(etcd: Etcd, tmp_path: Path, 
         until(lambda: ask(server, "/livez")[0] == 500, "/livez fails", within=SOON)
         assert "[-]serving-certificate failed: reason withheld" in ask(server, "/readyz?verbose")[1]
         assert ask(server, "/livez/serving-certificate")[1].startswith("internal server error: the serving certificate")
-        until(lambda: "has ended at" in server.log_tail(), "it is logged", within=SOON)
-        assert server.log_tail().count("a new one is taken without a restart") == 2, "one line a day"
+        until(lambda: "has expired at" in server.log_tail(), "it is logged", within=SOON)
+        assert server.log_tail().count("a new file is loaded without a restart") == 2, "one line a day"
         wall.set(timedelta())
         certificate.write_bytes(given[1].read_bytes())
         until(lambda: pinned(server) != before, "the kubeconfig is written anew", within=SOON)
@@ -161,7 +161,7 @@ def test_a_data_directory_that_was_made_ahead_of_time(
     wall.set(timedelta())
     with running_server(flags(etcd), tmp_path / "server", env=wall.environment) as server:
         verify(pinned(server), shown(server), wall)
-        assert "lies ahead" in server.log_tail()
+        assert "in the future" in server.log_tail()
         ssl.get_server_certificate(("127.0.0.1", int(server.url.rpartition(":")[2])))
 
 

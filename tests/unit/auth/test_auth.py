@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from apiext.auth.authentication import (
     BadCredential,
     Credentials,
-    Everyone,
+    NoAuthentication,
     TokenFileError,
     parse_token_file,
     read_token_file,
@@ -68,7 +68,7 @@ def test_a_certificate_that_proves_nobody_needs_a_token() -> None:
 
 
 def test_everyone() -> None:
-    assert Everyone().authenticate("Bearer whatever", None) == SUPERUSER
+    assert NoAuthentication().authenticate("Bearer whatever", None) == SUPERUSER
 
 
 def test_token_file(tmp_path: Path) -> None:

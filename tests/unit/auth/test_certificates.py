@@ -88,7 +88,7 @@ def test_an_authority_in_its_last_days_is_replaced_with_an_overlap(
     assert certificates.load_authority(tmp_path, lambda: earlier).pem == old.pem
     assert not caplog.records
     new = certificates.load_authority(tmp_path, lambda: at)
-    assert "another authority takes its place" in caplog.text
+    assert "a new authority replaces it" in caplog.text
     own = new.certificate.public_bytes(Encoding.PEM)
     assert new.pem == own + old.pem == (tmp_path / "ca.crt").read_bytes()
     serving = certificates.load_serving(tmp_path, new, NAMES, lambda: at)
@@ -112,7 +112,7 @@ def test_key_and_certificate_that_do_not_fit_are_replaced(tmp_path: Path, caplog
     certificates.load_authority(tmp_path / "b")
     (tmp_path / "a" / "ca.key").write_bytes((tmp_path / "b" / "ca.key").read_bytes())
     new = certificates.load_authority(tmp_path / "a")
-    assert "do not fit" in caplog.text
+    assert "do not match" in caplog.text
     assert new.pem.endswith(old.pem)
     assert new.is_whole
     serving = certificates.load_serving(tmp_path / "a", new, NAMES)
@@ -189,7 +189,7 @@ def test_an_own_certificate_is_renewed_for_years_and_is_valid_each_day(
         for name, _, value in slots:
             assert float(value) > clock.now.timestamp() + (0 if "authority" in name else 86400)
     assert len(seen) == pytest.approx(11, abs=1)
-    told = [record.getMessage() for record in caplog.records if "days before another one" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "the server replaces it" in record.getMessage()]
     assert len(told) == pytest.approx(6, abs=1), "from 90 to 30 days before the end, here each ten days"
 
 
@@ -211,8 +211,8 @@ def test_one_line_a_day_tells_of_the_end_of_a_given_certificate(
     assert len(lines) == pytest.approx(33, abs=1)
     assert len({days for days, _ in lines}) >= 32
     texts = [text for _, text in lines]
-    assert f"ends at {end}, in 29 days" in texts[0]
-    assert f"has ended at {end}" in texts[-1]
+    assert f"expires at {end}, in 29 days" in texts[0]
+    assert f"has expired at {end}" in texts[-1]
     assert all(str(made.certificate) in text for text in texts)
     assert [*one.family.lines()] == [f'{one.family.name}{{certificate="serving"}} {int(end.timestamp())}']
     caplog.clear()

@@ -104,7 +104,7 @@ def test_a_service_account_is_asked_about_as_such() -> None:
 def test_nobody_named() -> None:
     assert impersonation.is_requested({"Accept": "a", "Impersonate-Group": "b"})
     assert not impersonation.is_requested({"Accept": "a", "Impersonate-Extra-a": "b"})
-    with pytest.raises(impersonation.NobodyNamed) as told:
+    with pytest.raises(impersonation.MissingUser) as told:
         impersonation.parse([("Impersonate-Uid", "7"), ("Impersonate-Group", "a"), ("Impersonate-Extra-b", "c")])
     assert str(told.value) == (
         'requested &user.DefaultInfo{Name:"", UID:"7", Groups:[]string{"a"}, '

@@ -46,7 +46,7 @@ def test_what_an_earlier_start_wrote_is_replaced(tmp_path: Path, access: kubecon
 def test_what_others_wrote_is_not(tmp_path: Path, content: Any) -> None:
     file = tmp_path / "config"
     file.write_text(yaml.safe_dump(content))
-    with pytest.raises(ValueError, match="it holds other things, which would be lost; `apiext kubeconfig merge` adds"):
+    with pytest.raises(ValueError, match="it has other content, which would be lost; `apiext kubeconfig merge` adds"):
         kubeconfig.check_replaceable(file)
 
 

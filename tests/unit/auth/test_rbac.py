@@ -121,7 +121,7 @@ def test_what_is_remembered_of_users_is_bounded(monkeypatch: pytest.MonkeyPatch)
     policy = Policy()
     for number in range(10):
         assert not policy(asked("get pods", User(f"u{number}"), f"ns{number}")).allowed
-        assert sum(map(len, policy._grants.values())) == policy._kept <= 3
+        assert sum(map(len, policy._grants.values())) == policy._cached <= 3
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_users_of_many_or_long_groups_are_judged_and_not_remembered(extra: tuple
         assert policy(asked("get pods", user_of_many, "ns")).allowed
         assert not policy._grants
     assert policy(asked("get pods", User("joe", ("last",)), "ns")).allowed
-    assert policy._kept == 1
+    assert policy._cached == 1
 
 
 def test_what_is_lacking_is_compact_and_in_order() -> None:
@@ -214,7 +214,7 @@ def dense(count: int) -> tuple[Rule, ...]:
 def test_rules_that_would_take_too_many_looks_are_not_compared() -> None:
     held = [Role(dense(4_000))]
     assert uncovered(held, named(900, "get")) == [*named(900, "get")]
-    with pytest.raises(TooManyPermissions, match="so many rules beside as many that are held"):
+    with pytest.raises(TooManyPermissions, match="too many rules to compare with those of the writer"):
         uncovered(held, named(1_000, "get"))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from apiext.auth import limits
 from apiext.auth.authorization import Attributes, Rule
 from apiext.auth.coverage import uncovered
-from apiext.auth.rbac import Policy, Role, binding_in, role_in, rule_in, ways
+from apiext.auth.rbac import Policy, Role, binding_in, role_in, rule_in, rule_names
 from apiext.auth.user import User
 
 pytestmark = pytest.mark.rows("AUT-003")
@@ -165,8 +165,8 @@ def test_what_is_covered_allows_nothing_more(held: list[dict[str, Any]], wanted:
     more = [
         atom
         for atom in ATOMS
-        if theirs.allows(atom[0], atom[1], ways(*atom[2]), atom[3])
-        and not mine.allows(atom[0], atom[1], ways(*atom[2]), atom[3])
+        if theirs.allows(atom[0], atom[1], rule_names(*atom[2]), atom[3])
+        and not mine.allows(atom[0], atom[1], rule_names(*atom[2]), atom[3])
     ]
     assert missing or not more
     both = Role((*mine.rules, *missing))

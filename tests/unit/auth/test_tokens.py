@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from apiext.auth import secret_tokens
 from apiext.auth.authentication import BadCredential, Credentials
-from apiext.auth.bonds import Account, BadToken, Bound, Record
+from apiext.auth.bound_objects import Account, BadToken, BoundSecret, Record
 from apiext.auth.signing import encoded, verifiers_of
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import User
@@ -188,7 +188,7 @@ GONE = "service account token has been invalidated"
 def test_a_token_is_bound(tmp_path: Path, clock: Clock, account: Any, secret: Any, fault: str) -> None:
     there = {("serviceaccounts", "default", "sa"): account, ("secrets", "default", "s"): secret}
     tokens = Tokens(tmp_path / "key", [ISSUER], find=lambda *of: there[of], clock=clock)
-    token, *_ = tokens.issue(ACCOUNT, 600, secret=Bound("s", "u2"))
+    token, *_ = tokens.issue(ACCOUNT, 600, secret=BoundSecret("s", "u2"))
     assert part(token, 1)["kubernetes.io"]["secret"] == {"name": "s", "uid": "u2"}
     assert told(tokens, token) == fault
 
@@ -355,7 +355,7 @@ class Kept:
 
     def __init__(self, file: Path, clock: Clock) -> None:
         self.tokens = Tokens(file, [ISSUER], find=lambda *of: self.there.get(of), clock=clock)
-        self.token = self.tokens.kept(ACCOUNT, "s")
+        self.token = self.tokens.secret_token(ACCOUNT, "s")
         self.used: list[tuple[str, str, str]] = []
         self.tokens.used = lambda *of: self.used.append(of)
         self.there: dict[tuple[str, str, str], Record | None] = {}
@@ -502,7 +502,7 @@ def test_claims_of_any_type_are_judged(kept_token: Kept, place: tuple[str, ...],
         return found
 
     tokens._find = find
-    good = part(tokens.issue(ACCOUNT, 600, secret=Bound("s", "u1"))[0], 1)
+    good = part(tokens.issue(ACCOUNT, 600, secret=BoundSecret("s", "u1"))[0], 1)
     for odd in ODD:
         claims = json.loads(json.dumps(good))
         within = claims

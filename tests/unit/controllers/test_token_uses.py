@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from apiext.admission.chain import Chain
-from apiext.auth.bonds import LAST_USED
+from apiext.auth.bound_objects import LAST_USED
 from apiext.controllers.token_uses import TokenUses
 from apiext.verbs.call import Verbs
 from apiext.verbs.reviews import SECRETS

@@ -12,7 +12,7 @@ import uvloop
 from msgspec import Struct
 from msgspec.structs import replace
 
-from apiext.auth.authentication import Everyone
+from apiext.auth.authentication import NoAuthentication
 from apiext.auth.authorization import always_allow
 from apiext.catalog.served import (
     ALL_VERBS,
@@ -259,7 +259,7 @@ def _taken(options: dict[str, Any], group: type[Struct]) -> dict[str, Any]:
 @asynccontextmanager
 async def serving(shelf: Shelf, *, health: Health | None = None, **options: Any) -> AsyncIterator[HttpServer]:
     """Serve a shelf on a free port; options: ``authenticator``, ``authorizer``, fields of Settings and its groups."""
-    authenticator = options.pop("authenticator", Everyone())
+    authenticator = options.pop("authenticator", NoAuthentication())
     authorizer = options.pop("authorizer", always_allow)
     telemetry = options.pop("telemetry", None) or Telemetry()
     auditor = options.pop("auditor", None)

@@ -55,7 +55,7 @@ def test_what_cannot_be_excluded_is_told(exclude: list[str], names: str) -> None
 
 
 def test_single() -> None:
-    # upstream: only texts that may quote somebody are guarded
+    # upstream: only texts that may quote a client have the header
     assert body(failing().answer("livez", "ping", {}), guarded=False) == "ok"
     assert body(failing().answer("livez", "etcd", {})) == "internal server error: gone\n"
     assert failing().answer("livez", "informer-sync", {}) is None

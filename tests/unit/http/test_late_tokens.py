@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from apiext.auth.authentication import Credentials
-from apiext.auth.bonds import Account, Bound, Record
+from apiext.auth.bound_objects import Account, BoundSecret, Record
 from apiext.auth.tokens import Tokens
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving
 from tests.unit.http.test_audit import Kept, auditor
@@ -27,7 +27,7 @@ class Late:
         self.tokens = Tokens(file, ["https://issuer"], find=lambda *of: self.cache.get(of[2]))
         self.tokens.fresh = self.look
         self.cache: dict[str, Record] = {"other": Record("u1")}
-        self.kept = self.tokens.kept(ACCOUNT, KEPT)
+        self.kept = self.tokens.secret_token(ACCOUNT, KEPT)
         token = base64.b64encode(self.kept.encode()).decode()
         records = {"sa": Record("u1"), "s": Record("u2"), KEPT: Record("u3", token=token)}
         self.store = {name: records[name] for name in names}
@@ -49,7 +49,7 @@ class Late:
         given = Account("default", "other", "u1") if kind == "known" else ACCOUNT
         seconds = -61 if kind == "over" else 600
         audiences = ["elsewhere"] if kind == "elsewhere" else []
-        return tokens.issue(given, seconds, audiences, Bound("s", "u2") if kind == "bound" else None).token
+        return tokens.issue(given, seconds, audiences, BoundSecret("s", "u2") if kind == "bound" else None).token
 
 
 @pytest.mark.parametrize("audited", [False, True], ids=["silent", "audited"])

@@ -20,7 +20,7 @@ async def test_what_is_cancelled_at_the_end_is_no_fault(
         client.send("GET", COLLECTION + query)
         await until(lambda: bool(shelf.calls))
         await server.wait_closed(drain=0.0)
-    assert caplog.messages == ["1 requests were still under way at the end"]
+    assert caplog.messages == ["1 requests were still running at the end of the shutdown time"]
 
 
 def _is_closed(port: int) -> bool:
@@ -100,7 +100,7 @@ async def test_shutdown_waits_for_no_watch_and_no_reader(
         await until(lambda: len(shelf.calls) == 2)
         async with asyncio.timeout(20):
             await server.wait_closed(drain=0.01)
-    assert caplog.messages[0] == "2 requests were still under way at the end"
+    assert caplog.messages[0] == "2 requests were still running at the end of the shutdown time"
 
 
 @pytest.mark.rows("LIM-003", "RV-010")

@@ -13,7 +13,7 @@ from apiext import app
 from apiext.admission.attributes import NAMESPACES, Attributes
 from apiext.admission.chain import Chain
 from apiext.admission.lifecycle import NamespaceLifecycle
-from apiext.auth.bonds import Account
+from apiext.auth.bound_objects import Account
 from apiext.auth.tokens import Tokens
 from apiext.auth.user import SUPERUSER
 from apiext.documents.document import Document

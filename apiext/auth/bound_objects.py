@@ -25,7 +25,7 @@ class Account(Struct, frozen=True):
     uid: str
 
 
-class Bound(Struct, frozen=True):
+class BoundSecret(Struct, frozen=True):
     """The secret to which a token is bound: the token is valid as long as the secret exists."""
 
     name: str
@@ -33,7 +33,7 @@ class Bound(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True):
-    """The fields of a stored account or secret that validate tokens: ``deleted`` is the deletion time, ``token`` in base64.
+    """The fields of an account or secret that validate tokens; ``deleted`` is a time, ``token`` is in base64.
 
     ``used`` and ``invalid`` are the days, as in its labels, of the token's last use and of its invalidation.
     """

@@ -118,7 +118,10 @@ class TokenFileError(ValueError):
 
 
 def parse_token_file(lines: Iterable[str]) -> dict[str, User]:
-    """Parse upstream's CSV into users by token: token, user, uid, and optionally quoted groups."""
+    """Parse upstream's CSV into users by token: token, user, uid, and optionally quoted groups.
+
+    Empty lines and lines with an empty token are skipped, as upstream does. Raises TokenFileError.
+    """
     users: dict[str, User] = {}
     for number, record in _records(lines):
         if not record or not any(record):

@@ -21,7 +21,10 @@ def uncovered(held: Sequence[Role], wanted: Sequence[Rule]) -> list[Rule]:
 
 
 def uncovering(held: Sequence[Role], wanted: Sequence[Rule]) -> Iterator[Rule | None]:
-    """Yield each wanted permission that no held role has, and None for each other one."""
+    """Yield each wanted permission that no held role has, and None for each other one.
+
+    A generator, so that the caller can yield to the event loop between two rules.
+    """
     pieces = 0
     for rule in wanted:
         pieces += _pieces(rule)

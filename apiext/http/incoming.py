@@ -158,7 +158,10 @@ class Incoming(HttpProtocol):
             self.force_close()
 
     def _gathered(self, data: bytes) -> bytes:
-        """Collect the pieces of a head; return it once its end has arrived, no bytes before."""
+        """Collect the pieces of a head; return it once its end has arrived, no bytes before.
+
+        Parsing each piece would cost time, and two more copies of a head that may never end.
+        """
         if HEAD_END in data or HEAD_END in self._tail + data[:3]:
             return self._joined(data) if self._pieces else data
         self._keep_tail(data)
@@ -215,7 +218,10 @@ def _is_one_head(data: bytes) -> bool:
 
 
 def _begun(data: bytes, at: int, messages: Iterable[Parsed]) -> int:
-    """Return how many bytes at the end begin another head after these messages; the first begins at ``at``."""
+    """Return how many bytes at the end begin another head after these messages; the first begins at ``at``.
+
+    The number is too high if a chunk of a body contains the end of a head.
+    """
     for message, payload in messages:
         if is_failure(message) or not payload.is_eof():
             return 0

@@ -1,4 +1,4 @@
-"""``apiext`` and ``python -m apiext``: the sub-commands. Each loads what it needs when it runs."""
+"""``apiext`` and ``python -m apiext``: the sub-commands. Each imports its modules when it runs."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import ssl
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
-EXIT_UNREAD = 141  # as a shell tells of a program that a closed pipe ended
+EXIT_PIPE = 141  # exit code of a shell for a program that a closed pipe ended
 
 USAGE = """usage: apiext COMMAND [ARGS]
 
@@ -43,26 +43,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        if not _unread():
+        if not _reader_closed():
             raise
-        return EXIT_UNREAD
+        return EXIT_PIPE
     finally:
         _leave_streams()
 
 
 def _open_streams() -> None:
-    """Have standard streams that are closed lead nowhere: else the next file or socket would take their numbers."""
+    """Open /dev/null for closed standard streams: otherwise the next file or socket would get their numbers."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free is this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number is ``number``
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
 def _leave_streams() -> None:
-    """Drop output that cannot be written: Python would try again at its end, and change the exit code."""
+    """Drop output that cannot be written: Python would try again at exit, and change the exit code."""
     try:
         sys.stderr.flush()
     except OSError:
@@ -83,8 +83,8 @@ def _run(given: list[str]) -> int:
     return command(given)
 
 
-def _unread() -> bool:
-    """Tell whether the reader of our output has gone, as behind `| head`; if so the rest goes nowhere."""
+def _reader_closed() -> bool:
+    """Report whether the reader of standard output has closed it, as ``| head`` does; drop further output then."""
     import select
 
     hung_up = select.poll()
@@ -99,8 +99,8 @@ def serve(arguments: Sequence[str]) -> int:
     """Run the server in the foreground until SIGTERM or SIGINT."""
     import gc
 
-    gc.disable()  # imports make next to no garbage, and looking for it takes a fifth of a start
-    from apiext import logs  # first, so that what loads the rest is logged in the same form
+    gc.disable()  # imports create little garbage, and collecting it takes a fifth of a start
+    from apiext import logs  # imported first, so that errors of further imports are logged in the configured form
 
     logs.open_log()
     from apiext import cli
@@ -123,7 +123,7 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def check(arguments: Sequence[str]) -> int:
-    """Ask /readyz of a running server: exit 0 when it is ready (health checks of containers)."""
+    """Request /readyz of a running server: exit 0 if it is ready (health checks of containers)."""
     import http.client
     import ssl
     from urllib.parse import urlsplit
@@ -133,7 +133,7 @@ def check(arguments: Sequence[str]) -> int:
     if not options.url.startswith(("http://", "https://")):
         parser.error("--url must begin with http:// or https://")
     if not 0 < options.timeout < float("inf"):
-        parser.error("--timeout is more than 0")
+        parser.error("--timeout must be more than 0")
     place = urlsplit(options.url)
     server = place.netloc.rpartition("@")[2]
     try:
@@ -175,7 +175,7 @@ def _check_parser() -> "argparse.ArgumentParser":
     usual = os.environ.get("APIEXT_URL", "https://127.0.0.1:6443")
     parser.add_argument("--url", default=usual, help=f"(default $APIEXT_URL, here {usual})")
     parser.add_argument(
-        "--cafile", default="", metavar="FILE", help="CA of the server; without one the certificate is not verified"
+        "--cafile", default="", metavar="FILE", help="CA of the server; without it the certificate is not verified"
     )
     parser.add_argument("--timeout", type=float, default=5.0, metavar="SECONDS", help="(default 5)")
     return parser
@@ -212,21 +212,21 @@ def migrate(arguments: Sequence[str]) -> int:
 
 
 def crd(arguments: Sequence[str]) -> int:
-    """Judge definitions without a server."""
+    """Validate definitions without a server."""
     from apiext.tools import lint as command
 
     return command.run(arguments)
 
 
 def envtest_assets(arguments: Sequence[str]) -> int:
-    """Write the directory that envtest looks into."""
+    """Write a directory for KUBEBUILDER_ASSETS of envtest."""
     from apiext.tools import envtest as command
 
     return command.run(arguments)
 
 
 def kubeconfig(arguments: Sequence[str]) -> int:
-    """Give out a kubeconfig, or put it where kubectl looks."""
+    """Print a kubeconfig for a user, or merge it into the file of kubectl."""
     from apiext.tools import kubeconfig as command
 
     return command.run(arguments)
@@ -255,7 +255,7 @@ def _warn(text: str) -> None:
 
 
 def completion(arguments: Sequence[str]) -> int:
-    """Print a script for a shell."""
+    """Print a completion script for a shell."""
     import argparse
 
     from apiext import cli

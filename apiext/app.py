@@ -90,12 +90,12 @@ HOOKS = (
     "poststarthook/start-apiextensions-controllers",
     "poststarthook/crd-informer-synced",
 )
-"""Upstream's checks that all mean here: every stored definition is served."""
+"""Upstream's checks that mean the same for this server: every stored definition is served."""
 
 RELOAD_CHECK, KMS_CHECK = "poststarthook/start-encryption-provider-config-automatic-reload", "kms-providers"
-"""Checks that upstream has when the encryption configuration is read again, the second one also for ``kms`` in it.
+"""Upstream's checks if the encryption configuration is reloaded; the second one also if it has ``kms`` providers.
 
-A bad file leaves the last one in use.
+After an invalid file, the last valid one stays in use.
 """
 
 ROLES_HOOK = "poststarthook/rbac/bootstrap-roles"
@@ -112,7 +112,7 @@ EXITS: launch.Exits = (
 )
 
 YAML = "apiext.documents.yaml_text"
-"""Imported by a thread as soon as the server is ready: requests may have YAML, the start has none (decision 36)."""
+"""Imported in a thread once the server is ready: requests may contain YAML, the start needs none (decision 36)."""
 
 Tell = Callable[[Config, launch.Ready], None]
 """Called once the server serves."""
@@ -144,7 +144,7 @@ def _end(code: int) -> int:
 
 
 class Application:
-    """A server from its configuration to its end: start order in ``serve``, stop order in reverse."""
+    """A server: ``serve`` starts its parts in order, and stops them in reverse order."""
 
     def __init__(self, config: Config, warn: cli.Warn, tell: Tell) -> None:
         self._config = config
@@ -168,12 +168,12 @@ class Application:
         """Start everything, wait for a signal, stop everything."""
         launch.prepare(self._config)
         self._catch_signals()
-        # few threads: more would only share the interpreter, and keep a heap each
+        # few threads: they share the interpreter, and each has a heap of its own
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(limits.THREADS, "work"))
         async with contextlib.AsyncExitStack() as stack:
             await self._open_store(stack)
-            launch.forget_earlier(self._config)  # this server holds the directory now
-            etcd = await (self._connect() if self._store is None else self._reach(self._store))
+            launch.remove_earlier_ready_file(self._config)  # this server holds the directory now
+            etcd = await (self._connect() if self._store is None else self._client_of(self._store))
             stack.push_async_callback(etcd.close)
             starting = self._starting = asyncio.timeout(0 if self._stop.is_set() else None)
             try:
@@ -188,15 +188,15 @@ class Application:
                 raise self._stopped(f"etcd at {where} was read") from stopped
 
     def _stopped(self, missing: str) -> Exception:
-        """Return the error of a signal that came first.
+        """Return the error of a start that a signal has ended.
 
-        A later worker keeps silent about etcd: it starts when the first one serves, so etcd has answered.
+        A later worker does not report etcd: it starts after the first one serves, so etcd has answered.
         """
         return EtcdUnreachableError(f"stopped before {missing}") if self._config.first else launch.StoppedError()
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in launch.endings():
+        for number in launch.ending_signals():
             loop.add_signal_handler(number, self._on_signal)
 
     def _on_signal(self) -> None:
@@ -210,7 +210,7 @@ class Application:
                 self._starting.reschedule(asyncio.get_running_loop().time())
 
     async def _open_store(self, stack: contextlib.AsyncExitStack) -> None:
-        """Open the store of this process, unless there is an etcd."""
+        """Open the store of this process, unless the server uses etcd."""
         config = self._config
         if config.store.kind != ETCD:
             store = self._store = await open_store(
@@ -218,7 +218,7 @@ class Application:
             )
             stack.push_async_callback(store.close)
 
-    async def _reach(self, store: Store) -> Etcd:
+    async def _client_of(self, store: Store) -> Etcd:
         """Return a client of the store in this process."""
         prefix = self._config.store.etcd.prefix
         etcd = Etcd(["unix:///store"], transport=dialer(store), probe=Keys(prefix).absent.encode())
@@ -255,14 +255,14 @@ class Application:
             else:
                 if not etcd.progress_requests_ok:
                     self._warn(
-                        f"etcd at {where} {_is(etcd.version)}, and before 3.4.31 and 3.5.13 a watch can "
-                        "lose events of an etcd that compacts: take a newer one for data that matters"
+                        f"etcd at {where} {_is(etcd.version)}; before 3.4.31 and 3.5.13, watches can "
+                        "lose events during a compaction: use a newer version for data that matters"
                     )
                 if self._config.first:
-                    await self._look_around(etcd)
+                    await self._warn_of_prefix(etcd)
                 return etcd
 
-    async def _look_around(self, etcd: Etcd) -> None:
+    async def _warn_of_prefix(self, etcd: Etcd) -> None:
         """Warn of a prefix without keys in an etcd that has other keys: it may be the wrong prefix."""
         root = Keys(self._config.store.etcd.prefix).root.encode()
         with contextlib.suppress(EtcdError):  # the user may have access to the prefix only
@@ -271,8 +271,8 @@ class Application:
             others = (await etcd.range(b"\0", b"\0", limit=1, keys_only=True)).kvs
             if others:
                 self._warn(
-                    f"nothing lies under {root.decode()} in etcd yet, but elsewhere, such as "
-                    f"{others[0].key.decode('utf-8', 'replace')}: look at --etcd-prefix if that is not meant"
+                    f"etcd has no keys under {root.decode()} yet, but others, such as "
+                    f"{others[0].key.decode('utf-8', 'replace')}: check --etcd-prefix"
                 )
 
     async def _serve_on(self, etcd: Etcd) -> None:
@@ -294,7 +294,7 @@ class Application:
                 await store.start(group)
             else:
                 await encryption_reload.start(group, store.start, looking=config.store.encryption_reload)
-            lasting = group.create_task(self._last(etcd))
+            store_watch = group.create_task(self._watch_store(etcd))
             addresses = Addresses(config.apis.service_ranges)
             builtin = self._builtin(addresses)
             startup.add_collections(store, builtin, stored_json)
@@ -322,13 +322,13 @@ class Application:
                 roles.policy if config.auth.rbac else None,
             )
             self._run(control, group, verbs, known)
-            await control.join(group)  # the other workers answer until then
+            await control.join(group)  # until then, the other workers answer requests
             server = await self._listen(group, verbs, known, self._checks(store, control, encryption_reload), telemetry)
-            self._starting = None  # it answers: from here on a signal ends everything in order
+            self._starting = None  # from now on a signal ends the server in order
             kubeconfig = edge.write_kubeconfig(config, known, server.url)
             edge.follow_certificate(config, known, server.url)
             await self._or_stop(group, control.wait_synced())
-            gc_tuning.keep()  # schemas and catalog live as long as the server
+            gc_tuning.keep()  # schemas and catalog exist as long as the server
             collecting = group.create_task(gc_tuning.collect_loop())
             if not self._stop.is_set():
                 self._tell(config, launch.Ready(server.url, str(kubeconfig)))
@@ -337,7 +337,7 @@ class Application:
             launch.retract(config)
             lag.stop()
             collecting.cancel()
-            lasting.cancel()
+            store_watch.cancel()
             await server.wait_closed()
             if self._auditor is not None:
                 await self._auditor.stop()
@@ -348,13 +348,13 @@ class Application:
                 await encryption_reload.stop()
             await store.stop()
 
-    async def _last(self, etcd: Etcd) -> None:
+    async def _watch_store(self, etcd: Etcd) -> None:
         """Raise once the store is lost for good."""
         if self._store is None:
             await etcd.over()
         else:
             reason = await asyncio.shield(self._store.failed)
-            raise StoreFault(f"the store cannot go on ({reason}): look at its disk, then start again")
+            raise StoreFault(f"the store has failed ({reason}): check its disk, then start again")
 
     async def _or_stop(self, group: asyncio.TaskGroup, waiting: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine until it ends or a signal stops the server."""
@@ -415,7 +415,7 @@ class Application:
         return admission_plugins.chain(live, store, posters, converter, authorizer, config, several=several)
 
     def _posters(self, client: Client) -> Callable[[str], Poster]:
-        """Return a function from an admission plug-in to its webhook client."""
+        """Return a function that returns the webhook client of an admission plug-in."""
         known: dict[str, Poster] = {plugin: Authenticated(client, users) for plugin, users in self._users.items()}
         return lambda plugin: known.get(plugin, client)
 
@@ -449,7 +449,7 @@ class Application:
             return "not every worker serves yet" if progress is not None and not progress.all_serve else synced()
 
         def bootstrapped() -> str:
-            return "" if control.has_roles() else "the default cluster roles are not there yet"
+            return "" if control.has_roles() else "the default cluster roles are not created yet"
 
         def filled() -> str:
             return "" if control.filled() else "stored objects are still being read"
@@ -464,18 +464,18 @@ class Application:
 
 
 def _is(version: str) -> str:
-    return f"is {version}" if version else "does not tell its user what version it is"
+    return f"is {version}" if version else "does not report its version"
 
 
 def _unreachable(settings: EtcdConfig, servers: str, error: EtcdError) -> str:
     """Return the error text and the remedy for an etcd that cannot be used."""
     where = f"etcd at {servers}"
     if isinstance(error, AuthError) or "user name is empty" in error.message:
-        return f"{where} does not let us in ({error.message}): look at --etcd-user"
+        return f"{where} refuses the user ({error.message}): check --etcd-user"
     if any(server.startswith("https:") for server in settings.servers):
-        remedy = "start it, or look at --etcd-cafile, --etcd-certfile and --etcd-keyfile"
+        remedy = "start it, or check --etcd-cafile, --etcd-certfile and --etcd-keyfile"
     else:
-        remedy = "start it, or leave --etcd-servers out for a store in this process"
+        remedy = "start it, or omit --etcd-servers to use a store in this process"
     return f"{where} does not answer ({error.message}): {remedy}"
 
 
@@ -483,7 +483,7 @@ def _encryption(path: str) -> "Loaded | None":
     """Load the file of --encryption-provider-config; return None without one. Raises ConfigError."""
     if not path:
         return None
-    from apiext.storage import sealing_config  # ciphers and plug-ins of a KMS: 60 ms
+    from apiext.storage import sealing_config  # imports ciphers and KMS plug-ins: 60 ms
 
     try:
         return sealing_config.load(path)
@@ -501,14 +501,14 @@ def _encryption_reload(config: Config, encryption: "Loaded | None", store: Cache
 
 
 async def _follow_accounts(store: CachedStore) -> None:
-    """Refresh the cached objects of tokens from etcd; without an answer, they stay as they are."""
+    """Refresh the cached objects that tokens are bound to; without an answer of etcd, the cache stays as it is."""
     with contextlib.suppress(StoreError):
         for resource in (ACCOUNTS, SECRETS):
             await store.fresh(store.collection(resource))
 
 
 def _find_in(store: CachedStore) -> Find:
-    """Return a function that finds the objects that tokens are bound to, with a cache."""
+    """Return a function that finds the objects that tokens are bound to; it caches their records."""
     seen: dict[tuple[str, str, str], tuple[Entry, Record]] = {}
 
     def find(resource: str, namespace: str, name: str) -> Record | None:

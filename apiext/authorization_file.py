@@ -14,14 +14,14 @@ _FIELDS = {"apiVersion", "kind", "authorizers"}
 
 
 def read(path: str) -> tuple[str, ...]:
-    """Return the types of the authorizers in their order; raises ConfigError that names the flag and the field."""
+    """Return the types of the authorizers in order; raise a ConfigError that names flag and field."""
     flag = f"--authorization-config {path}"
     try:
         document = yaml.safe_load(Path(path).read_bytes())
     except OSError as error:
         raise ConfigError(f"{flag}: {error.strerror or error}") from error
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
-        raise ConfigError(f"{flag}: it is no YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{flag}: it is not valid YAML: {' '.join(str(error).split())}") from error
     if fault := next(_faults(document), ""):
         raise ConfigError(f"{flag}: {fault}")
     return tuple(authorizer["type"] for authorizer in document["authorizers"])

@@ -57,7 +57,7 @@ EXIT_FAILURE, EXIT_USAGE, EXIT_PORT, EXIT_ETCD = 1, 2, 3, 4
 
 
 class Flag(Struct, frozen=True):
-    """One flag: its names, what it means, and how its text becomes a value."""
+    """A flag: its names, its help, its default, and how its value is completed."""
 
     name: str
     help: str
@@ -65,18 +65,18 @@ class Flag(Struct, frozen=True):
     metavar: str = ""
     switch: bool = False
     aliases: tuple[str, ...] = ()
-    values: tuple[str, ...] = ()  # what a shell offers
+    values: tuple[str, ...] = ()  # values that shells complete
     daily: bool = False
 
     @property
     def options(self) -> list[str]:
-        """The flag as it is typed: names of one letter have one dash, too, as with kube-apiserver."""
+        """The flag on the command line: one-letter names also have one dash, as with kube-apiserver."""
         names = (self.name, *self.aliases)
         return [f"-{name}" for name in names if len(name) == 1] + [f"--{name}" for name in names]
 
 
 class Setting(NamedTuple):
-    """A value of a flag, and where it comes from: flag, environment or the name of the file."""
+    """A value of a flag, and its source: flag, environment or the name of the file."""
 
     value: str
     source: str
@@ -84,36 +84,35 @@ class Setting(NamedTuple):
 
 GROUPS: Mapping[str, tuple[Flag, ...]] = {
     "Server": (
-        Flag("data-dir", "everything kept on disk: store, certificates, kubeconfig (default "
+        Flag("data-dir", "directory of the store, certificates and kubeconfig (default "
              "$XDG_DATA_HOME/apiext, else ~/.local/share/apiext)", metavar="DIR", daily=True),
         Flag("port", "port to serve on; 0 for a free one (default 6443, with --insecure 8080)", metavar="N",
              aliases=("secure-port",), daily=True),
         Flag("bind-address", "address to serve on", "127.0.0.1", "ADDRESS", daily=True),
         Flag("insecure", "plain http on a loopback address, no authentication", switch=True, daily=True),
         Flag("ready-file", "JSON file written when the server is ready", metavar="FILE", daily=True),
-        Flag("kubeconfig", "where the admin kubeconfig is written (default DIR/admin.kubeconfig)", metavar="FILE",
-             daily=True),
+        Flag("kubeconfig", "file of the admin kubeconfig (default DIR/admin.kubeconfig)", metavar="FILE", daily=True),
         Flag("workers", "processes sharing the port and the etcd of --etcd-servers; auto: one for each core", "1", "N",
              values=("auto",), daily=True),
         Flag("storage-initialization-timeout", "longest time that reading objects delays readiness", "1m", "DURATION"),
         Flag("kubernetes-version", "version that /version reports", KUBERNETES_VERSION, "X.Y.Z"),
         Flag("shutdown-delay-duration", "time between failing readiness and the drain", "0s", "DURATION"),
-        Flag("ignore-unsupported-flags", "start although a flag restricts something and has no effect here",
+        Flag("ignore-unsupported-flags", "start despite flags that would restrict access and are not supported",
              switch=True),
     ),
     "Log": (
-        Flag("logging-format", "form of the log: text or json (default text on a terminal, else json)", metavar="FORM",
+        Flag("logging-format", "log format: text or json (default text on a terminal, else json)", metavar="FORM",
              values=logs.FORMS, daily=True),
-        Flag("v", "lines of the log: 0 start, stop, definitions and trouble; 2 each request, and expressions that fail "
-             "unseen; 4 retries, too", "0", "N", daily=True),
+        Flag("v", "verbosity of the log: 0 start, stop, definitions and problems; 2 each request, and CEL errors "
+             "that no client sees; 4 retries, too", "0", "N", daily=True),
         Flag("quiet", "log warnings and errors only, without the ready line", switch=True, daily=True),
     ),
     "Store": (
-        Flag("store", "store in this process: sqlite, a file in the data directory, or memory, gone with the process "
+        Flag("store", "store in this process: sqlite (a file in the data directory), or memory (lost at its end) "
              "(default sqlite, without --etcd-servers)", metavar="KIND", values=("sqlite", "memory"), daily=True),
-        Flag("store-quota-bytes", "room of the store in this process, beyond which writes are refused", str(8 << 30),
+        Flag("store-quota-bytes", "size of the store in this process, beyond which writes are refused", str(8 << 30),
              "N"),
-        Flag("etcd-servers", "etcd endpoints: http, https or unix:///path; none: --store", metavar="URL[,URL]",
+        Flag("etcd-servers", "etcd endpoints: http, https or unix:///path; empty: --store", metavar="URL[,URL]",
              daily=True),
         Flag("etcd-prefix", "prefix of every key", "/registry", "PREFIX"),
         Flag("etcd-cafile", "CA bundle that signed etcd's certificate", metavar="FILE"),
@@ -124,7 +123,7 @@ GROUPS: Mapping[str, tuple[Flag, ...]] = {
         Flag("etcd-compaction-interval", "time between compactions, 0 for none", "5m", "DURATION"),
         Flag("encryption-provider-config", "EncryptionConfiguration: the keys that encrypt resources in the store",
              metavar="FILE"),
-        Flag("encryption-provider-config-automatic-reload", "read that file again when it changes", switch=True),
+        Flag("encryption-provider-config-automatic-reload", "reload that file when it changes", switch=True),
     ),
     "Users and rights": (
         Flag("authorization-mode", "AlwaysAllow, RBAC, or AlwaysDeny for all but system:masters", "AlwaysAllow", "A,B",
@@ -133,14 +132,14 @@ GROUPS: Mapping[str, tuple[Flag, ...]] = {
         Flag("anonymous-auth", "serve requests without credentials as system:anonymous", "false", switch=True),
         Flag("client-ca-file", "CA of client certificates: CN is the user, O the groups", metavar="FILE"),
         Flag("token-auth-file", "static tokens: token,user,uid,\"group,group\"", metavar="FILE"),
-        Flag("token", "bearer token of the admin (default: made once, kept in the data directory)", metavar="TOKEN"),
+        Flag("token", "bearer token of the admin (default: generated, in the data directory)", metavar="TOKEN"),
         Flag("service-account-issuer", "issuer of service account tokens", "https://kubernetes.default.svc", "URL"),
-        Flag("service-account-signing-key-file", "key of those tokens (default: made when first needed)",
+        Flag("service-account-signing-key-file", "key of those tokens (default: generated at its first use)",
              metavar="FILE"),
         Flag("service-account-key-file", "further keys that verify those tokens", metavar="FILE"),
-        Flag("service-account-max-token-expiration", "longest life of a requested token, 1h or more; 0: no bound", "0s",
+        Flag("service-account-max-token-expiration", "longest life of a requested token, 1h or more; 0: no limit", "0s",
              "DURATION"),
-        Flag("service-account-jwks-uri", "URL at which clients find those keys (default: below our address)",
+        Flag("service-account-jwks-uri", "published URL of those keys (default: a path of this server)",
              metavar="URL"),
         Flag("api-audiences", "audiences of those tokens (default: the issuer)", metavar="A,B"),
     ),
@@ -150,36 +149,36 @@ GROUPS: Mapping[str, tuple[Flag, ...]] = {
         Flag("tls-private-key-file", "key of the serving certificate", metavar="FILE"),
         Flag("tls-min-version", "oldest TLS version: VersionTLS12 or VersionTLS13", "VersionTLS12", "VERSION",
              values=("VersionTLS12", "VersionTLS13")),
-        Flag("tls-san", "further names of the own serving certificate", metavar="NAME[,NAME]"),
+        Flag("tls-san", "further names of the generated serving certificate", metavar="NAME[,NAME]"),
     ),
     "APIs and admission": (
-        Flag("runtime-config", "APIs to turn on or off: group/version=false, or api/all=false", metavar="K=V,…",
+        Flag("runtime-config", "APIs to enable or disable: group/version=false, or api/all=false", metavar="K=V,…",
              values=("apiextensions.k8s.io/v1beta1=false", "api/all=false")),
         Flag("disable-admission-plugins",
-             f"admission plug-ins to turn off, of {', '.join(sorted(PLUGINS - OPTIONAL_PLUGINS))}", metavar="A,B",
+             f"admission plug-ins to disable, of {', '.join(sorted(PLUGINS - OPTIONAL_PLUGINS))}", metavar="A,B",
              values=tuple(sorted(PLUGINS - OPTIONAL_PLUGINS)), daily=True),
-        Flag("enable-admission-plugins", f"admission plug-ins to turn on, of {', '.join(sorted(OPTIONAL_PLUGINS))}",
+        Flag("enable-admission-plugins", f"admission plug-ins to enable, of {', '.join(sorted(OPTIONAL_PLUGINS))}",
              metavar="A,B", values=tuple(sorted(OPTIONAL_PLUGINS))),
         Flag("admission-control-config-file", "AdmissionConfiguration: kubeConfigFile of users for admission webhooks",
              metavar="FILE"),
-        Flag("service-resolver", "YAML map of the services of webhooks: name.namespace:port to host:port",
+        Flag("service-resolver", "YAML map from services of webhooks to addresses: name.namespace:port to host:port",
              metavar="FILE", daily=True),
-        Flag("webhook-deny-cidrs", "networks that webhooks of writers may not be in, such as 127.0.0.0/8,::1/128",
+        Flag("webhook-deny-cidrs", "networks in which webhooks must not be, such as 127.0.0.0/8,::1/128",
              metavar="A/N,B/M"),
-        Flag("controllers", f"controllers to run, -NAME for not, of {', '.join(sorted(CONTROLLERS))}", "*", "A,B",
+        Flag("controllers", f"controllers to run, -NAME disables one, of {', '.join(sorted(CONTROLLERS))}", "*", "A,B",
              values=tuple(f"*,-{name}" for name in sorted(CONTROLLERS))),
-        Flag("enable-garbage-collector", "delete the dependents of deleted owners; false as "
+        Flag("enable-garbage-collector", "delete the dependents of deleted owners; false is the same as "
              "--controllers=*,-garbage-collector-controller", "true", switch=True),
-        Flag("event-ttl", "time that events are kept", "1h", "DURATION"),
-        Flag("status-manager", "field manager of what the server itself writes into statuses", STATUS_MANAGER, "NAME"),
+        Flag("event-ttl", "time after which events are deleted", "1h", "DURATION"),
+        Flag("status-manager", "field manager of the server's own writes of statuses", STATUS_MANAGER, "NAME"),
         *(Flag(*row) for row in service_flags.FLAGS),
     ),
     "Requests": (
-        Flag("max-requests-inflight", "reads at a time, 0 for no limit", "400", "N"),
-        Flag("max-mutating-requests-inflight", "writes at a time, 0 for no limit", "200", "N"),
-        Flag("request-timeout", "time limit of requests that are no watches", "60s", "DURATION"),
-        Flag("min-request-timeout", "least seconds of a watch without timeoutSeconds", "1800", "SECONDS"),
-        Flag("watch-cache", "accepted: the cache is always on", "true", switch=True),
+        Flag("max-requests-inflight", "limit of concurrent reads, 0 for no limit", "400", "N"),
+        Flag("max-mutating-requests-inflight", "limit of concurrent writes, 0 for no limit", "200", "N"),
+        Flag("request-timeout", "time limit of requests other than watches", "60s", "DURATION"),
+        Flag("min-request-timeout", "shortest time of a watch without timeoutSeconds", "1800", "SECONDS"),
+        Flag("watch-cache", "accepted without effect: the cache is always on", "true", switch=True),
         *(Flag(*row) for row in header_flags.FLAGS),
     ),
     "Audit": tuple(
@@ -196,22 +195,22 @@ _ADDED = frozenset(flag.name for flag in FLAGS if flag.metavar in _LISTS) | {
     "service-account-issuer",
     "service-account-key-file",
 }
-"""Flags that may be given several times: each adds to those before it, as with kube-apiserver."""
+"""Flags that may be repeated: the values are joined, as with kube-apiserver."""
 
 
 CPU_BOUND = Path("/sys/fs/cgroup/cpu.max")
-"""How much of the processors the control group may use, and in which time; both in microseconds."""
+"""Quota and period of the control group's processor time, in microseconds."""
 _SECRET = frozenset(("token", "etcd-user"))
 _REMOVED = {
-    "etcd-transport": "apiext has one client of etcd: leave the flag out, --etcd-servers is enough",
-    "etcd-binary": "apiext starts no etcd: use the store of its own process (--store), or an etcd that runs "
+    "etcd-transport": "apiext has one etcd client: omit the flag, --etcd-servers is enough",
+    "etcd-binary": "apiext does not start etcd: use the store in its process (--store), or a running etcd "
     "(--etcd-servers)",
 }
-"""Flags of earlier releases, and the remedy."""
+"""Flags of earlier releases, with a remedy."""
 
 
 def environment_name(flag: str) -> str:
-    """Return the environment twin of a flag."""
+    """Return the environment variable of a flag."""
     return "APIEXT_" + flag.upper().replace("-", "_")
 
 
@@ -221,14 +220,14 @@ def _from_environment(flag: Flag, environment: Mapping[str, str]) -> str | None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors go the way of other wrong flags."""
+    """A parser that raises ConfigError, as the validation of values does."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
 
 
 class _HelpAll(argparse.Action):
-    """Prints the help of every flag."""
+    """Prints the help of all flags."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         serve_parser(whole=True).print_help()
@@ -236,16 +235,16 @@ class _HelpAll(argparse.Action):
 
 
 def serve_parser(*, whole: bool = False) -> argparse.ArgumentParser:
-    """Return the parser of ``apiext serve``; its help shows the daily flags, or all flags if it is ``whole``."""
+    """Return the parser of ``apiext serve``; its help shows the daily flags, or all flags if ``whole``."""
     more = "" if whole else "--help-all shows every flag. "
     parser = _Parser(
         prog="apiext serve",
         usage="%(prog)s [-h] [FLAG …]",
         description="Serve CustomResourceDefinitions and custom objects.",
         allow_abbrev=False,
-        epilog=f"{more}Every flag has an environment twin APIEXT_<NAME>. Order: flag, environment, --config FILE, "
-        f"default. Exit codes: 0 ended in order, {EXIT_FAILURE} failed, {EXIT_USAGE} a flag or file cannot be used, "
-        f"{EXIT_PORT} the port is taken, {EXIT_ETCD} the store or etcd cannot be had.",
+        epilog=f"{more}The environment variable of a flag is APIEXT_<NAME>. Order: flag, environment, --config FILE, "
+        f"default. Exit codes: 0 ended in order, {EXIT_FAILURE} failed, {EXIT_USAGE} a flag or file is invalid, "
+        f"{EXIT_PORT} the port is in use, {EXIT_ETCD} the store or etcd is not available.",
     )
     parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show every flag and exit")
     parser.add_argument(
@@ -270,13 +269,13 @@ def serve_parser(*, whole: bool = False) -> argparse.ArgumentParser:
 
 
 def values() -> dict[str, tuple[str, ...]]:
-    """Return the values that a shell offers for a flag: ``{"--store": ("sqlite", "memory"), …}``."""
+    """Return the values that shells complete for flags: ``{"--store": ("sqlite", "memory"), …}``."""
     found = {flag: flag.values or (("true", "false") if flag.switch else ()) for flag in FLAGS}
     return {option: offered for flag, offered in found.items() if offered for option in flag.options}
 
 
 def parse_serve(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> Config:
-    """Return the checked configuration; raises ConfigError."""
+    """Return the validated configuration; raises ConfigError."""
     given = settings(arguments, environment, warn)
     values = {flag.name: given[flag.name].value if flag.name in given else flag.default for flag in FLAGS}
     if values["authorization-config"] and values["authorization-mode"] != ALWAYS_ALLOW:
@@ -287,13 +286,13 @@ def parse_serve(arguments: Sequence[str], environment: Mapping[str, str], warn: 
     try:
         config = _build(values, environment, warn).checked()
     except ConfigError as error:
-        raise ConfigError(f"{error}{_whence(str(error), given, environment)}") from error
+        raise ConfigError(f"{error}{_source_of(str(error), given, environment)}") from error
     _warn_of_files(config, given, warn)
     return config
 
 
 def _warn_of_files(config: Config, given: Mapping[str, Setting], warn: Warn) -> None:
-    """Warn if a flag allows more requests in flight than the process may open connections."""
+    """Warn if a flag allows more concurrent requests than the process can have connections."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = {
         "max-requests-inflight": config.requests.max_inflight,
@@ -306,8 +305,8 @@ def _warn_of_files(config: Config, given: Mapping[str, Setting], warn: Warn) -> 
             )
 
 
-def _whence(text: str, given: Mapping[str, Setting], environment: Mapping[str, str]) -> str:
-    """Return where the value comes from that is wrong, if nobody typed it: a service of a cluster sets APIEXT_PORT."""
+def _source_of(text: str, given: Mapping[str, Setting], environment: Mapping[str, str]) -> str:
+    """Return the source of an invalid value if not the command line: Kubernetes itself may set APIEXT_PORT."""
     flag = next((flag for flag in FLAGS if text.startswith((f"--{flag.name} ", f"--{flag.name}:"))), None)
     if flag is None or flag.name not in given or given[flag.name].source == "flag":
         return ""
@@ -318,7 +317,7 @@ def _whence(text: str, given: Mapping[str, Setting], environment: Mapping[str, s
 
 
 def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> dict[str, Setting]:
-    """Return the flags that were given anywhere: typed ones first, then the environment, then the file."""
+    """Return the flags that are set: on the command line, else in the environment, else in the file."""
     parser = serve_parser()
     for name, remedy in _REMOVED.items():
         if environment_name(name) in environment:
@@ -334,7 +333,7 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: War
     names = {name: flag.name for flag in FLAGS for name in (flag.name, *flag.aliases)}
     switches = frozenset(flag.name for flag in FLAGS if flag.switch)
     if path:
-        from apiext import config_file  # with YAML (decision 36)
+        from apiext import config_file  # imports YAML (decision 36)
 
         for name, value in config_file.read(path, names, switches).items():
             given.setdefault(name, Setting(value, path))
@@ -349,10 +348,10 @@ def settings(arguments: Sequence[str], environment: Mapping[str, str], warn: War
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
-    """Return what is typed with ``=`` before values that argparse would take for flags: Go takes the next word.
+    """Join flags by ``=`` with values that argparse would take for flags: in Go the next argument is the value.
 
-    A switch does not take a flag that follows it, such as ``--feature-gates=A=true, B=true``.
-    To argparse, a word with a blank is a value.
+    A boolean flag does not take a flag that follows it, such as ``--feature-gates=A=true, B=true``.
+    argparse treats an argument with a blank as a value.
     """
     takes = {"--config", *(option for flag in FLAGS if not flag.switch for option in flag.options)}
     switches = {option for flag in FLAGS if flag.switch for option in flag.options}
@@ -371,7 +370,7 @@ def _joined(arguments: Sequence[str]) -> list[str]:
 
 
 def shown(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) -> str:
-    """Return what ``serve`` would run with, as a file for --config, with the source of each value."""
+    """Return the configuration of ``serve`` as a file for --config, with the source of each value."""
     config = parse_serve(arguments, environment, warn)
     effective = {"port": str(config.listening.port), "data-dir": str(config.data_dir)}
     given = settings(arguments, environment, lambda _: None)
@@ -387,7 +386,7 @@ def shown(arguments: Sequence[str], environment: Mapping[str, str], warn: Warn) 
 
 def _unknown(word: str) -> str:
     """Return the error of an unknown word: the remedy of a removed flag, or the flag of a similar name."""
-    import difflib  # only here
+    import difflib  # imported only for an error
 
     name = word.partition("=")[0].lstrip("-")
     if name in _REMOVED:
@@ -398,7 +397,7 @@ def _unknown(word: str) -> str:
 
 
 def _build(values: Mapping[str, str], environment: Mapping[str, str], warn: Warn) -> Config:
-    boolean("watch-cache", values["watch-cache"])  # a bad value of a flag that changes nothing is refused
+    boolean("watch-cache", values["watch-cache"])  # validates a flag without effect
     admission, apis, modes = _admission(values, warn), _apis(values, warn), _authorization_modes(values, warn)
     anonymous = _anonymous(values["anonymous-auth"], modes, warn)
     headers, proxy = header_flags.read(values, warn)
@@ -510,7 +509,7 @@ def _logging_format(text: str) -> str:
 
 
 def logging_format(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return the form of the log as far as it is known before the flags are parsed; empty for the usual one."""
+    """Return the format of the log before all flags are parsed; empty for the default."""
     given = environment.get(environment_name("logging-format"), "")
     for word, following in itertools.pairwise((*arguments, "")):
         name, equals, value = word.partition("=")
@@ -536,7 +535,7 @@ def _etcd(values: Mapping[str, str]) -> EtcdConfig:
     user, _, password = values["etcd-user"].partition(":")
     return EtcdConfig(
         servers=names(values["etcd-servers"]),
-        prefix=posixpath.normpath("/" + values["etcd-prefix"].lstrip("/")),  # kube-apiserver, too, finds it so
+        prefix=posixpath.normpath("/" + values["etcd-prefix"].lstrip("/")),  # kube-apiserver normalises the prefix, too
         cafile=values["etcd-cafile"],
         certfile=values["etcd-certfile"],
         keyfile=values["etcd-keyfile"],
@@ -550,13 +549,13 @@ def _absolute(directory: str) -> Path:
     try:
         return Path(directory).absolute()
     except OSError as error:
-        raise ConfigError(f"--data-dir {directory}: the current directory is gone, name the whole path") from error
+        raise ConfigError(f"--data-dir {directory}: the current directory is deleted: use an absolute path") from error
 
 
 def _workers(text: str, *, shared: bool) -> int:
-    """Return how many processes share the port; only Linux spreads connections among them.
+    """Return the number of processes that share the port; only Linux spreads connections among them.
 
-    ``shared`` tells whether there is an etcd that several processes can share.
+    ``shared``: the server uses an etcd, which several processes can share.
     """
     if text == "auto":
         return min(_cores(), limits.WORKERS) if sys.platform == "linux" and shared else 1
@@ -564,22 +563,22 @@ def _workers(text: str, *, shared: bool) -> int:
     if not 1 <= workers <= limits.WORKERS:
         raise ConfigError(f"--workers {text}: use 1 to {limits.WORKERS}, or auto for one for each core")
     if workers > 1 and sys.platform != "linux":
-        raise ConfigError("--workers more than 1 needs Linux: run one server per port on the same etcd instead")
+        raise ConfigError("--workers over 1 needs Linux: run one server per port with the same etcd instead")
     return workers
 
 
 def _cores() -> int:
-    """Return how many cores this process may use: as the scheduler says, or the control group if that is less."""
+    """Return the number of cores for this process: of the scheduler, or of the control group if that is less."""
     found = len(os.sched_getaffinity(0))
     try:
         quota, period = CPU_BOUND.read_text().split()
         return max(1, min(found, math.ceil(int(quota) / int(period))))
-    except (OSError, ValueError):  # none, or no bound
+    except (OSError, ValueError):  # no control group, or no limit
         return found
 
 
 def _version(text: str) -> str:
-    """Return a version of Kubernetes without its v; a patch that is not said is 0."""
+    """Return a version of Kubernetes without ``v``, with patch 0 if it has none."""
     found = re.fullmatch(r"v?([0-9]{1,9}\.[0-9]{1,9})(\.[0-9]{1,9}(?:[-+][0-9A-Za-z.+-]+)?)?", text)
     if found is None:
         raise ConfigError(f"--kubernetes-version {text}: expected a version such as {KUBERNETES_VERSION}")
@@ -587,7 +586,7 @@ def _version(text: str) -> str:
 
 
 def _plugins(values: Mapping[str, str], warn: Warn) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the plug-ins that are turned off, and those that are turned on."""
+    """Return the disabled and the enabled plug-ins."""
     off, on = (frozenset(names(values[f"{verb}-admission-plugins"])) for verb in ("disable", "enable"))
     if both := sorted(off & on):
         text = f"[{' '.join(both)}] in enable-admission-plugins and disable-admission-plugins overlapped"
@@ -606,21 +605,21 @@ def _controllers(text: str, warn: Warn) -> tuple[str, ...]:
         bare = given.removeprefix("-")
         name = OLDER_NAMES.get(bare, bare)
         if name != "*" and name not in CONTROLLERS:
-            warn(f"--controllers: there is no controller {bare} here that could be turned on or off")
+            warn(f"--controllers: apiext has no controller {bare} that can be enabled or disabled")
         found.append(given.removesuffix(bare) + name)
     return tuple(found)
 
 
 def _authorization_modes(values: Mapping[str, str], warn: Warn) -> tuple[str, ...]:
-    """Return the modes in their order, without those that apiext does not have.
+    """Return the modes in order, without those that apiext does not have.
 
-    Node gets a warning, since there are no nodes to authorize. ABAC and Webhook are refused: without them requests
-    would be allowed or denied otherwise. AlwaysDeny stands for no mode at all, so that nothing is open by mistake.
+    Node gets a warning, since there are no nodes to authorize. ABAC and Webhook are refused, since without them more or
+    fewer requests would be allowed. If no mode remains, AlwaysDeny is used, so that a mistake opens no access.
     """
     file = values["authorization-config"]
     flag = f"--authorization-config {file}" if file else f"--authorization-mode {values['authorization-mode']}"
     if file:
-        from apiext import authorization_file  # with YAML (decision 36)
+        from apiext import authorization_file  # imports YAML (decision 36)
 
         named = authorization_file.read(file)
     else:
@@ -629,7 +628,7 @@ def _authorization_modes(values: Mapping[str, str], warn: Warn) -> tuple[str, ..
         raise ConfigError("--authorization-mode: at least one authorization-mode must be passed")
     for mode in named:
         if mode not in (ALWAYS_ALLOW, ALWAYS_DENY, RBAC, "Node", "ABAC", "Webhook"):
-            raise ConfigError(f"{flag}: there is no mode {mode}")
+            raise ConfigError(f"{flag}: unknown mode {mode}")
     if not file and len(set(named)) != len(named):
         raise ConfigError(f"{flag}: name each mode once")
     unsupported = [mode for mode in ("ABAC", "Webhook") if mode in named]
@@ -645,7 +644,7 @@ def _authorization_modes(values: Mapping[str, str], warn: Warn) -> tuple[str, ..
 
 
 def _controllers_of(values: Mapping[str, str], warn: Warn) -> tuple[str, ...]:
-    """Return what --controllers names, without the garbage collector where --enable-garbage-collector is false."""
+    """Return the controllers of --controllers, without the garbage collector if --enable-garbage-collector is false."""
     named = _controllers(values["controllers"], warn)
     if boolean("enable-garbage-collector", values["enable-garbage-collector"]):
         return named
@@ -656,7 +655,7 @@ _HOUR = 3600.0
 
 
 def _longest_token(text: str) -> float:
-    """Return the longest life of a requested token in seconds, 0 for no bound (upstream: Authentication.Validate)."""
+    """Return the longest life of a requested token in seconds, 0 for no limit (upstream: Authentication.Validate)."""
     seconds = duration("service-account-max-token-expiration", text)
     if seconds and not _HOUR <= seconds <= 1 << 32:
         raise ConfigError("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds")
@@ -664,7 +663,7 @@ def _longest_token(text: str) -> float:
 
 
 _TLS_VERSIONS = {"": 2, "VersionTLS10": 2, "VersionTLS11": 2, "VersionTLS12": 2, "VersionTLS13": 3}
-"""Minor number of TLS 1.x: apiext serves nothing older than 1.2."""
+"""Minor number of TLS 1.x: the oldest that apiext supports is 1.2."""
 
 
 def _tls_minor(text: str) -> int:
@@ -674,10 +673,10 @@ def _tls_minor(text: str) -> int:
 
 
 def _anonymous(text: str, modes: tuple[str, ...], warn: Warn) -> bool:
-    """Return whether strangers are served; upstream: not where everybody may do everything."""
+    """Report whether anonymous requests are served; warn if they may do everything."""
     wanted = boolean("anonymous-auth", text)
     if wanted and ALWAYS_ALLOW in modes:
-        warn("--anonymous-auth with the mode AlwaysAllow: strangers may do everything (see --authorization-mode=RBAC)")
+        warn("--anonymous-auth with the mode AlwaysAllow: anonymous users may do all (see --authorization-mode=RBAC)")
     return wanted
 
 

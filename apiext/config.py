@@ -1,4 +1,4 @@
-"""The configuration of a server: a frozen value with a group for each subject, checked once."""
+"""The configuration of a server: a frozen value with a group for each subject, validated once."""
 
 import ipaddress
 import os
@@ -51,7 +51,7 @@ CONTROLLERS = ON_REQUEST | {
     MIGRATOR,
     ACCOUNT_TOKENS,
 }
-"""Controllers of kube-controller-manager that --controllers turns on or off."""
+"""Controllers of kube-controller-manager that --controllers can enable or disable."""
 OLDER_NAMES = {
     "garbagecollector": GARBAGE_COLLECTOR,
     "clusterrole-aggregation": AGGREGATION,
@@ -60,7 +60,7 @@ OLDER_NAMES = {
     "serviceaccount": DEFAULT_ACCOUNTS,
     "serviceaccount-token": ACCOUNT_TOKENS,
 }
-"""Older name of a controller → its name."""
+"""Earlier name of a controller → its name."""
 
 
 def default_data_dir(environment: Mapping[str, str]) -> str:
@@ -70,7 +70,7 @@ def default_data_dir(environment: Mapping[str, str]) -> str:
 
 
 def _home() -> str:
-    """Return the home directory without $HOME; the user of a container may have no name, so no entry."""
+    """Return the home directory if $HOME is not set; a container's user may have no entry in /etc/passwd."""
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
@@ -78,7 +78,7 @@ def _home() -> str:
 
 
 def _is_loopback(address: str) -> bool:
-    """Report whether only this machine reaches an address."""
+    """Report whether an address can be reached from this machine only."""
     try:
         return address == "localhost" or ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -86,7 +86,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _is_endpoint(text: str) -> bool:
-    """Report whether a text is a URL of etcd: http, https or unix."""
+    """Report whether a string is an etcd URL: http, https or unix."""
     if text.startswith("unix:///"):
         return True
     try:
@@ -97,7 +97,7 @@ def _is_endpoint(text: str) -> bool:
 
 
 class ConfigError(ValueError):
-    """A configuration that no server can run with; the text names the remedy."""
+    """An invalid configuration; the message names the remedy."""
 
 
 STORES = (SQLITE, MEMORY) = ("sqlite", "memory")
@@ -106,7 +106,7 @@ ETCD = "etcd"
 
 
 class EtcdConfig(Struct, frozen=True):
-    """The etcd that stores objects. Without servers, a store in this process does."""
+    """The etcd that stores objects. Without servers, the store in this process is used."""
 
     servers: tuple[str, ...] = ()
     prefix: str = "/registry"
@@ -118,14 +118,14 @@ class EtcdConfig(Struct, frozen=True):
     wait: float = 60.0  # seconds to wait for etcd at the start
 
     def check(self) -> None:
-        """Raise ConfigError with a remedy if no client of etcd can be made of this."""
+        """Raise ConfigError with a remedy if these settings are invalid for an etcd client."""
         if any("@" in server.partition("://")[2].partition("/")[0] for server in self.servers):
-            raise ConfigError("--etcd-servers: say who we are by --etcd-user, since logs show these URLs")
+            raise ConfigError("--etcd-servers: use --etcd-user for the user, since logs show these URLs")
         for server in self.servers:
             if not _is_endpoint(server):
                 raise ConfigError(f"--etcd-servers {server}: use http://host:port, https://host:port or unix:///path")
         if bool(self.certfile) != bool(self.keyfile):
-            raise ConfigError("--etcd-certfile and --etcd-keyfile go together")
+            raise ConfigError("--etcd-certfile and --etcd-keyfile must be used together")
 
     def __repr__(self) -> str:  # without the password
         return f"EtcdConfig({self.servers!r}, {self.prefix!r})"
@@ -164,10 +164,10 @@ class AuditConfig(Struct, frozen=True):
 
 
 class ProxyConfig(Struct, frozen=True):
-    """Proxies that authenticate users and name them in headers (AUT-001). No CA: no proxy is trusted."""
+    """Proxies that authenticate users and name them in headers (AUT-001). Without a CA no proxy is trusted."""
 
     ca_file: str = ""
-    allowed_names: tuple[str, ...] = ()  # none: every certificate of the CA
+    allowed_names: tuple[str, ...] = ()  # empty: every certificate of the CA
     user_headers: tuple[str, ...] = ()
     uid_headers: tuple[str, ...] = ()
     group_headers: tuple[str, ...] = ()
@@ -206,9 +206,9 @@ class Worker(Struct, frozen=True):
 
 
 class StoreConfig(Struct, frozen=True):
-    """The store of objects, and how it keeps them. Times are seconds, ``quota`` is bytes.
+    """The store of objects, and its settings. Times are seconds, ``quota`` is bytes.
 
-    ``named`` is the value of --store: sqlite, memory, or empty. ``kind`` is the store that results.
+    ``named`` is the value of --store: sqlite, memory, or empty. ``kind`` is the effective store.
     """
 
     named: str = ""
@@ -226,20 +226,18 @@ class StoreConfig(Struct, frozen=True):
         return ETCD if self.etcd.servers else self.named or SQLITE
 
     def check(self, workers: int) -> None:
-        """Raise ConfigError with a remedy if ``workers`` processes cannot keep objects like this."""
+        """Raise ConfigError with a remedy if ``workers`` processes cannot use this store."""
         self.etcd.check()
         if self.named not in ("", *STORES):
             raise ConfigError(f"--store {self.named}: use {' or '.join(STORES)}, or --etcd-servers for an etcd")
         if self.named and self.etcd.servers:
-            raise ConfigError(
-                f"--store {self.named}: not together with --etcd-servers, since objects are kept in one place"
-            )
+            raise ConfigError(f"--store {self.named}: cannot be combined with --etcd-servers, since there is one store")
         if self.kind != ETCD and workers > 1:
             raise ConfigError(
-                f"--workers {workers} needs --etcd-servers: a store in one process cannot be shared by several"
+                f"--workers {workers} needs --etcd-servers: several processes cannot share a store in one of them"
             )
         if self.quota < 1:
-            raise ConfigError(f"--store-quota-bytes {self.quota}: the store needs room")
+            raise ConfigError(f"--store-quota-bytes {self.quota}: it must be at least 1")
         if self.encryption_reload and not self.encryption_config:
             raise ConfigError(
                 "--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"
@@ -247,7 +245,7 @@ class StoreConfig(Struct, frozen=True):
 
 
 class Listening(Struct, frozen=True):
-    """The address of the server, and what holds for each connection."""
+    """The address of the server, and the settings of all connections."""
 
     bind_address: str = "127.0.0.1"
     port: int = 6443
@@ -256,20 +254,20 @@ class Listening(Struct, frozen=True):
     headers: HeaderConfig = NO_HEADERS
 
     def check(self) -> None:
-        """Raise ConfigError with a remedy if the server cannot or must not listen there."""
+        """Raise ConfigError with a remedy for an invalid address, or an insecure one."""
         if not self.bind_address:
-            raise ConfigError("--bind-address is empty: name an address of this machine, or 0.0.0.0 for all")
+            raise ConfigError("--bind-address is empty: use an address of this machine, or 0.0.0.0 for all")
         if self.insecure and not _is_loopback(self.bind_address):
             raise ConfigError(
-                f"--insecure serves plain http without authentication, so it binds loopback addresses only, not "
-                f"{self.bind_address}: drop --insecure or bind 127.0.0.1"
+                f"--insecure serves plain http without authentication, so it listens on loopback addresses only, not "
+                f"{self.bind_address}: omit --insecure, or use --bind-address 127.0.0.1"
             )
         if not 0 <= self.port <= 65535:
-            raise ConfigError(f"--port {self.port} is no port: use 0 for a free one, or 1 to 65535")
+            raise ConfigError(f"--port {self.port} is not a port: use 0 for a free one, or 1 to 65535")
 
 
 class TlsConfig(Struct, frozen=True):
-    """The serving certificate: files of the administrator, or one that the server makes, also for ``sans``."""
+    """The serving certificate: given files, or one that the server generates, with the names ``sans``."""
 
     cert_dir: str = ""
     cert_file: str = ""
@@ -278,9 +276,9 @@ class TlsConfig(Struct, frozen=True):
     sans: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Raise ConfigError if one of two files is missing."""
+        """Raise ConfigError if only one of two files is given."""
         if bool(self.cert_file) != bool(self.key_file):
-            raise ConfigError("--tls-cert-file and --tls-private-key-file go together")
+            raise ConfigError("--tls-cert-file and --tls-private-key-file must be used together")
 
 
 class AuthConfig(Struct, frozen=True):
@@ -295,13 +293,13 @@ class AuthConfig(Struct, frozen=True):
 
     @property
     def rbac(self) -> bool:
-        """Whether roles authorize requests."""
+        """Report whether roles authorize requests."""
         return RBAC in self.modes
 
     def check(self) -> None:
-        """Raise ConfigError if no client could send the token."""
+        """Raise ConfigError for a token that clients cannot send in a header."""
         if self.token and self.token.split() != [self.token]:
-            raise ConfigError("--token: a token has no white space, since no header could bring it")
+            raise ConfigError("--token: a token must not contain white space, which headers cannot transport")
 
     def __repr__(self) -> str:  # without the token
         return f"AuthConfig({self.modes!r})"
@@ -315,18 +313,18 @@ class TokenConfig(Struct, frozen=True):
     signing_key_file: str = ""
     key_files: tuple[str, ...] = ()
     keys_url: str = ""
-    longest: float = 0.0  # seconds that a requested token may live; 0: no limit
+    longest: float = 0.0  # longest life of a requested token in seconds; 0: no limit
 
     def check(self) -> None:
         """Raise ConfigError for tokens without an issuer, or keys at a URL without TLS."""
         if not self.issuers:
-            raise ConfigError("--service-account-issuer is empty: tokens need one")
+            raise ConfigError("--service-account-issuer is empty: tokens need an issuer")
         if self.keys_url and not self.keys_url.startswith("https://"):
             raise ConfigError(f"--service-account-jwks-uri requires https scheme, parsed as: {self.keys_url}")
 
 
 class AdmissionConfig(Struct, frozen=True):
-    """The admission plug-ins that run, and the addresses and users of webhooks."""
+    """The enabled admission plug-ins, and the addresses and users of webhooks."""
 
     disabled: frozenset[str] = frozenset()
     enabled: frozenset[str] = frozenset()
@@ -335,14 +333,14 @@ class AdmissionConfig(Struct, frozen=True):
     denied_networks: tuple[Network, ...] = ()
 
     def admits(self, plugin: str) -> bool:
-        """Return whether an admission plug-in runs."""
+        """Report whether an admission plug-in is enabled."""
         if plugin in OPTIONAL_PLUGINS:
             return plugin in self.enabled
         return plugin not in self.disabled
 
 
 class ApiConfig(Struct, frozen=True):
-    """The APIs that are served, and the controllers that run."""
+    """The served APIs, and the enabled controllers."""
 
     runtime_config: tuple[tuple[str, bool], ...] = ()
     controllers: tuple[str, ...] = ("*",)
@@ -351,19 +349,19 @@ class ApiConfig(Struct, frozen=True):
     service_ranges: ServiceRanges = ServiceRanges()
 
     def enabled(self, api: str, default: bool) -> bool:
-        """Return whether --runtime-config turns an API on: by its name, else with all APIs."""
+        """Report whether --runtime-config enables an API, by its name or for all APIs."""
         given = dict(self.runtime_config)
         return given.get(api, given.get(ALL_APIS, default))
 
     def runs(self, controller: str) -> bool:
-        """Return whether --controllers names a controller, or names all and does not exclude it."""
+        """Report whether --controllers names a controller, or names all and does not exclude it."""
         if controller in self.controllers or controller in ON_REQUEST:
             return controller in self.controllers
         return f"-{controller}" not in self.controllers and "*" in self.controllers
 
 
 class RequestConfig(Struct, frozen=True):
-    """How many requests are served at a time (0: no limit), and how long, in seconds."""
+    """Limits of concurrent requests (0: no limit), and of their duration in seconds."""
 
     max_inflight: int = 400
     max_mutating: int = 200
@@ -372,7 +370,7 @@ class RequestConfig(Struct, frozen=True):
 
 
 class Output(Struct, frozen=True):
-    """The log, and the files that the server writes for its users."""
+    """The log, and the files that the server writes for users."""
 
     ready_file: str = ""
     kubeconfig: str = ""
@@ -405,7 +403,7 @@ class Config(Struct, frozen=True):
         return f"Config({str(self.data_dir)!r}, {self.listening.bind_address!r}, {self.listening.port})"
 
     def checked(self) -> "Config":
-        """Return the configuration, or raise ConfigError with a remedy."""
+        """Validate the configuration and return it; raise ConfigError with a remedy."""
         self.listening.check()
         self.store.check(self.workers)
         self.auth.check()
@@ -420,5 +418,5 @@ class Config(Struct, frozen=True):
 
     @property
     def first(self) -> bool:
-        """Whether this process does the work that only one worker may do."""
+        """Report whether this process does the work that only one worker may do."""
         return self.worker is None or self.worker.number == 1

@@ -9,8 +9,8 @@ import yaml
 from apiext.config import ConfigError
 from apiext.documents.yaml_scalars import BOOLS, TAG
 
-_LOADER: Any = yaml.CSafeLoader  # bounds the depth
-_FOREIGN = ("apiVersion", "kind")  # of a file that says what it is
+_LOADER: Any = yaml.CSafeLoader  # limits the nesting
+_FOREIGN = ("apiVersion", "kind")  # keys that name the kind of a file
 
 
 def read(path: str, names: Mapping[str, str], switches: Collection[str]) -> dict[str, str]:
@@ -38,7 +38,7 @@ def _flags(root: yaml.Node | None, names: Mapping[str, str], switches: Collectio
         if key.value in _FOREIGN:
             continue
         if key.value not in names:
-            raise ValueError(f"there is no flag named {key.value}")
+            raise ValueError(f"there is no flag {key.value}")
         nodes = value.value if isinstance(value, yaml.SequenceNode) else [value]
         if not all(isinstance(node, yaml.ScalarNode) for node in nodes):
             raise ValueError(f"{key.value}: expected one value, or a list of them")
@@ -53,5 +53,5 @@ def _is_null(node: yaml.Node) -> bool:
 
 
 def _switch(node: yaml.Node, text: str) -> str:
-    """Return ``true`` or ``false`` for YAML's words of it, unless the value is quoted."""
+    """Convert YAML's booleans to ``true`` or ``false``; a quoted value stays as it is."""
     return str(BOOLS[text]).lower() if text in BOOLS and not getattr(node, "style", None) else text

@@ -57,7 +57,7 @@ class Identity(Struct, frozen=True):
 
 
 def identity(config: Config, find: Find) -> Identity:
-    """Make or load certificates and tokens; with --insecure, only the keys of service account tokens.
+    """Create or load certificates and tokens; with --insecure, only the keys of service account tokens.
 
     ``find`` finds service accounts and the objects that their tokens are bound to.
     """
@@ -70,7 +70,7 @@ def identity(config: Config, find: Find) -> Identity:
         with launch.file_of("service-account-signing-key-file", key):
             accounts.check()
     elif config.worker is not None:
-        accounts.signer()  # the first worker makes the key before the others start
+        accounts.signer()  # the first worker creates the key before the others start
     if config.listening.insecure:
         return Identity(None, NoAuthentication(), "", accounts)
     from apiext.auth.certificates import load_token  # imports cryptography, which takes 40 ms
@@ -117,7 +117,7 @@ def _trust_clients(context: ssl.SSLContext, proxies: "Proxies | None", renewed: 
 
 
 def etcd_tls(settings: EtcdConfig) -> TLS:
-    """Return the TLS files for etcd, which are read for each connection; raise ConfigError for unusable files."""
+    """Return the TLS files for etcd, which each connection reads; raise ConfigError for invalid files."""
     ca, certificate, key = settings.cafile, settings.certfile, settings.keyfile
     if ca:
         with launch.file_of("etcd-cafile", ca):
@@ -139,9 +139,7 @@ def _proxies(config: ProxyConfig, client_ca: str) -> "Proxies":
     except OSError as error:
         raise ConfigError(f"--requestheader-client-ca-file {config.ca_file}: {error.strerror or error}") from error
     except ValueError as error:
-        raise ConfigError(
-            f"--requestheader-client-ca-file {config.ca_file}: there are no certificates in it"
-        ) from error
+        raise ConfigError(f"--requestheader-client-ca-file {config.ca_file}: it contains no certificates") from error
 
 
 def _serving_of(config: Config) -> tuple[str, Path, Callable[[], Serving]]:
@@ -173,20 +171,20 @@ async def listen(
     telemetry: Telemetry,
     auditor: Auditor | None = None,
 ) -> HttpServer:
-    """Open the listener; /readyz stays false until every check passes."""
+    """Start the HTTP server; /readyz fails until every check passes."""
     for audited in auditor.counters.families if auditor is not None else ():
         telemetry.add(audited)
     for family in verbs.converter.metrics.families if verbs.converter is not None else ():
         telemetry.add(family)
     for family in verbs.admission.metrics.families:
         telemetry.add(family)
-    for told in (timing.COMPILATION, timing.EVALUATION, timing.RATCHETING, HANDSHAKE_ERRORS, *metrics.FAMILIES):
-        telemetry.add(told)
+    for family in (timing.COMPILATION, timing.EVALUATION, timing.RATCHETING, HANDSHAKE_ERRORS, *metrics.FAMILIES):
+        telemetry.add(family)
     if config.store.encryption_config:
         from apiext.controllers import encryption_reload
 
-        for told in encryption_reload.FAMILIES:
-            telemetry.add(told)
+        for family in encryption_reload.FAMILIES:
+            telemetry.add(family)
     if config.worker is not None:
         telemetry.add(_worker_family(config.worker))
     if known.certificate is not None:
@@ -229,9 +227,7 @@ def _access_log(config: Config) -> access_log.AccessLog | None:
 
 def _worker_family(worker: Worker) -> Family:
     """Return the metric that names the scraped worker, since each worker has its own metrics."""
-    family = Family(
-        "apiext_worker_info", "gauge", "The worker whose numbers these are, and of how many.", ("worker", "of")
-    )
+    family = Family("apiext_worker_info", "gauge", "The scraped worker, and the number of workers.", ("worker", "of"))
     family.slot(str(worker.number), str(worker.of)).value = 1
     return family
 
@@ -254,7 +250,7 @@ def write_kubeconfig(config: Config, known: Identity, url: str) -> Path:
 
 
 def follow_certificate(config: Config, known: Identity, url: str) -> None:
-    """Write the admin kubeconfig again whenever the CAs of the server change."""
+    """Rewrite the admin kubeconfig whenever the CAs of the server change."""
     last = known.ca
 
     def again(renewed: Serving) -> None:
@@ -265,7 +261,7 @@ def follow_certificate(config: Config, known: Identity, url: str) -> None:
         try:
             write_kubeconfig(config, known, url)
         except ConfigError as error:
-            log.warning("the administrator's kubeconfig does not name the new authority: %s", error)
+            log.warning("the admin kubeconfig could not be rewritten for the new authority: %s", error)
 
     if known.certificate is not None:
         known.certificate.changed.append(again)

@@ -1,4 +1,4 @@
-"""Parse values of flags as kube-apiserver does; a ConfigError names the flag."""
+"""Parsers of flag values, as of kube-apiserver; a ConfigError names the flag."""
 
 import math
 import re
@@ -8,14 +8,14 @@ from apiext.meta.time import parse_duration
 
 
 def integer(flag: str, text: str) -> int:
-    """Return a whole number."""
+    """Parse a whole number."""
     if not re.fullmatch("[+-]?[0-9]{1,18}", text):
         raise ConfigError(f"--{flag} {text}: expected a whole number")
     return int(text)
 
 
 def count(flag: str, text: str) -> int:
-    """Return a whole number of 0 or more."""
+    """Parse a whole number of at least 0."""
     number = integer(flag, text)
     if number < 0:
         raise ConfigError(f"--{flag} can not be negative value")
@@ -23,7 +23,7 @@ def count(flag: str, text: str) -> int:
 
 
 def boolean(flag: str, text: str) -> bool:
-    """Return the value of a switch; an empty text is false."""
+    """Parse a boolean; an empty value is false."""
     if text.lower() in ("", "false", "0", "f", "no"):
         return False
     if text.lower() in ("true", "1", "t", "yes"):
@@ -32,7 +32,7 @@ def boolean(flag: str, text: str) -> bool:
 
 
 def duration(flag: str, text: str) -> float:
-    """Return seconds of a Go duration such as 1m30s, or of a bare number."""
+    """Parse a Go duration such as 1m30s, or a number of seconds."""
     try:
         seconds = float(text) if re.fullmatch(r"[0-9]+(\.[0-9]*)?|\.[0-9]+", text) else parse_duration(text)
     except ValueError as error:
@@ -43,5 +43,5 @@ def duration(flag: str, text: str) -> float:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Return the parts of a comma-separated list, without spaces around them and without empty ones."""
+    """Split a list at its commas, without blanks around the parts and without empty parts."""
     return tuple(name.strip() for name in text.split(",") if name.strip())

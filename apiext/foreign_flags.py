@@ -1,4 +1,4 @@
-"""Decide about kube-apiserver's flags that apiext does not have: one warning, or the end of the start."""
+"""Flags of kube-apiserver that apiext does not have: a warning, or the end of the start."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -15,7 +15,7 @@ Warn = Callable[[str], None]
 
 
 class Foreign(NamedTuple):
-    """A flag of kube-apiserver that apiext does not have; ``harmless_value`` is the value that restricts nothing."""
+    """A flag of kube-apiserver that apiext does not have; with ``harmless_value`` it restricts nothing."""
 
     verdict: str
     kind: str
@@ -25,8 +25,8 @@ class Foreign(NamedTuple):
 
 @cache
 def table() -> Mapping[str, Foreign]:
-    """Return each flag's row by name."""
-    import yaml  # only a command line with such a flag needs it
+    """Return the flags by name."""
+    import yaml  # imported only if the command line has such a flag
 
     groups = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
     rows = {}
@@ -40,8 +40,8 @@ def table() -> Mapping[str, Foreign]:
 def accept(extra: Sequence[str], unknown: Callable[[str], None], warn: Warn, *, ignore_unsupported: bool) -> None:
     """Warn once for each harmless flag; raise ConfigError for a refused one, or warn with ``ignore_unsupported``.
 
-    ``extra`` are the words that no flag of apiext takes. ``unknown`` is called with a word that is no flag of
-    kube-apiserver either, and must not return.
+    ``extra`` are the arguments that apiext does not know. ``unknown`` is called for an argument that kube-apiserver
+    does not know either, and must raise.
     """
     rows = table() if extra else {}
     position, named = 0, set[str]()
@@ -60,9 +60,7 @@ def accept(extra: Sequence[str], unknown: Callable[[str], None], warn: Warn, *, 
         _check(name, row.kind, value)
         refused = row.verdict == REFUSED and value not in ("", row.harmless_value)
         if refused and not ignore_unsupported:
-            raise ConfigError(
-                f"--{name} has no effect here: {row.why}; leave it out, or add --ignore-unsupported-flags"
-            )
+            raise ConfigError(f"--{name} has no effect here: {row.why}; omit it, or add --ignore-unsupported-flags")
         if name not in named:
             named.add(name)
             warn(f"--{name} is accepted and has no effect here")
@@ -72,6 +70,6 @@ _CHECKS: Mapping[str, Callable[[str, str], object]] = {"switch": boolean, "numbe
 
 
 def _check(name: str, kind: str, value: str) -> None:
-    """Raise ConfigError for a value that kube-apiserver would not parse either."""
+    """Raise ConfigError for a value that kube-apiserver could not parse."""
     if value and kind in _CHECKS:
         _CHECKS[kind](name, value)

@@ -1,4 +1,4 @@
-"""Report a start: the ready file, the ready line, and the reason why a start failed."""
+"""Report of a start: the ready file, the ready line, and the reason of a failed start."""
 
 import asyncio
 import contextlib
@@ -25,39 +25,39 @@ from apiext.system.streams import is_stream
 
 log = logging.getLogger(__name__)
 
-_LAST_PID = 2**22  # Linux has no higher ones
+_LAST_PID = 2**22  # the largest process id of Linux
 
 Exits = Sequence[tuple[type[BaseException], int]]
 """Exception type and exit code of each kind of failure."""
 
 
 class PortInUseError(Exception):
-    """Another process listens at the configured address."""
+    """Another process listens on the configured address."""
 
 
 class StoppedError(Exception):
     """A signal ended the server before it served."""
 
     def __init__(self) -> None:
-        super().__init__("stopped before it served, by a signal")
+        super().__init__("a signal stopped the server before it was ready")
 
 
 class Ready(Struct, frozen=True):
-    """The address of a server that serves, and the kubeconfig of its administrator."""
+    """The URL of a ready server, and its admin kubeconfig."""
 
     url: str
     kubeconfig: str
 
 
-def endings() -> list[signal.Signals]:
-    """Return the signals that end a server in order; SIGHUP is one of them unless the parent ignores it (nohup)."""
+def ending_signals() -> list[signal.Signals]:
+    """Return the signals that end a server in order; with SIGHUP, unless the parent ignores it (nohup)."""
     outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [signal.SIGTERM, signal.SIGINT] + ([] if outlives else [signal.SIGHUP])
 
 
 @contextlib.contextmanager
 def file_of(flag: str, file: object) -> Iterator[None]:
-    """Turn errors about a file, or a file inside a directory, into a ConfigError that names the flag."""
+    """Turn an error about a file or directory into a ConfigError that names the flag."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -90,7 +90,7 @@ def age() -> float:
 def refused(listening: Listening, error: OSError) -> Exception:
     """Return the error of an address at which the server cannot listen."""
     if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-        text = f"--bind-address {listening.bind_address}: {error.strerror or error}; name an address of this machine"
+        text = f"--bind-address {listening.bind_address}: {error.strerror or error}; use an address of this machine"
         return ConfigError(text)
     return PortInUseError(
         f"cannot listen on {listening.bind_address}:{listening.port}: {os.strerror(error.errno)}; "
@@ -106,7 +106,7 @@ def explain(error: BaseException, exits: Exits) -> int:
         if isinstance(error, kind):
             text = str(error)
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-                text = f"{error.strerror}: look at --data-dir, --ready-file and --audit-log-path"
+                text = f"{error.strerror}: check --data-dir, --ready-file and --audit-log-path"
             elif isinstance(error, OSError) and error.filename:
                 text = f"{error.filename}: {error.strerror}"
             logs.error(text)
@@ -117,7 +117,7 @@ def explain(error: BaseException, exits: Exits) -> int:
 
 
 def ended(config: Config, code: int) -> int:
-    """Log the end of the server, and wait until it is written; return the exit code. Workers end without a line."""
+    """Log the end of the server, and flush the log; return the exit code. Workers log nothing."""
     if config.worker is None:
         log.info("stopped", extra=logs.fields(event="stopped", pid=os.getpid(), exitCode=code))
     logs.flush()
@@ -144,61 +144,61 @@ def announce(config: Config, ready: Ready) -> None:
             path = files.target(Path(config.output.ready_file))
             path.parent.mkdir(parents=True, exist_ok=True)
             files.write(path, (json.dumps(facts) + "\n").encode())
-    tell_init("READY=1")
+    notify_systemd("READY=1")
     if config.output.quiet:
         return
     took = round(age() * 1000)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # the soft limit is raised to it
-    where = str(config.store_file or "memory, gone with this process,")
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # the server raises the soft limit to it
+    where = str(config.store_file or "memory (lost when the process ends)")
     if config.store.kind == ETCD:
         where = ", ".join(config.store.etcd.servers)
     if config.listening.insecure:
         mode = "http, no authentication"
     elif config.auth.modes[0] == ALWAYS_ALLOW:
-        mode = "https, every authenticated user may do everything"
+        mode = "https, authenticated users may do everything"
     else:
         mode = f"https, requests are authorized by {', '.join(config.auth.modes)}"
     if config.workers > 1:
         mode += f"; {config.workers} workers"
     lines = (
-        f"objects are kept in {where} under {config.store.etcd.prefix}",
+        f"store: {where}, prefix {config.store.etcd.prefix}",
         "",
-        "You can use it now:",
+        "Next commands:",
         f"  export KUBECONFIG={shlex.quote(ready.kubeconfig)}",
         "  kubectl get crd",
     )
-    told = {"event": "ready", **facts, "milliseconds": took, "maxOpenFiles": most}
+    facts_and_times = {"event": "ready", **facts, "milliseconds": took, "maxOpenFiles": most}
     text = f"apiext is ready after {took} ms: {ready.url} (Kubernetes {config.apis.kubernetes_version}; {mode})"
-    log.info("%s", text, extra={**logs.fields(**told), "lines": lines})
+    log.info("%s", text, extra={**logs.fields(**facts_and_times), "lines": lines})
 
 
-def tell_init(text: str, environment: Mapping[str, str] = os.environ) -> None:
+def notify_systemd(text: str, environment: Mapping[str, str] = os.environ) -> None:
     """Notify systemd (sd_notify) of ``READY=1`` or ``STOPPING=1``, if it started the server."""
-    place = environment.get("NOTIFY_SOCKET", "")
-    if not place.startswith(("/", "@")):
+    path = environment.get("NOTIFY_SOCKET", "")
+    if not path.startswith(("/", "@")):
         return
-    address = "\0" + place[1:] if place.startswith("@") else place
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-        told.setblocking(False)
-        told.sendto(text.encode(), address)
+    address = "\0" + path[1:] if path.startswith("@") else path
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        channel.setblocking(False)
+        channel.sendto(text.encode(), address)
 
 
 def prepare(config: Config) -> None:
-    """Make the data directory, and remove the ready file of an earlier server."""
+    """Create the data directory, and remove the ready file of an earlier server."""
     with file_of("data-dir", config.data_dir):
         config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.check_private(config.data_dir, _PRIVATE)
-    _refuse_etcd_of_before(config)
-    forget_earlier(config)
+    _refuse_earlier_etcd(config)
+    remove_earlier_ready_file(config)
 
 
-def _refuse_etcd_of_before(config: Config) -> None:
-    """Raise ConfigError for a data directory in which an earlier release kept objects in an etcd of its own."""
+def _refuse_earlier_etcd(config: Config) -> None:
+    """Raise ConfigError for a data directory in which an earlier release ran an etcd."""
     before = config.data_dir / "etcd"
     if config.store_file is not None and before.is_dir():
         data = before / "data"
         raise ConfigError(
-            f"--data-dir {config.data_dir}: its objects are in {data}, the etcd of an earlier release: go on with "
+            f"--data-dir {config.data_dir}: its objects are in {data}, in the etcd of an earlier release: use "
             f"`etcd --data-dir {data}` and --etcd-servers http://127.0.0.1:2379, or move {before} away"
         )
 
@@ -210,44 +210,44 @@ _PRIVATE = (
 """Files of the data directory that the server trusts: a user who can write them could become its administrator."""
 
 
-def forget_earlier(config: Config) -> None:
+def remove_earlier_ready_file(config: Config) -> None:
     """Remove the ready file of a server that has ended.
 
-    A running server with the same directory or port keeps its file, since this start fails. A start that succeeds all
-    the same calls this again.
+    The file of a running server with the same directory or port stays, since this start will fail. If the start
+    succeeds nevertheless, it calls this again.
     """
     path = Path(config.output.ready_file)
     if config.output.ready_file and not is_stream(path):
         with file_of("ready-file", path):
             path = files.target(path)
-            if not _keeps_us_out(config, _told(path)):
+            if not _belongs_to_running(config, _ready_file_content(path)):
                 files.remove(path)
 
 
 def retract(config: Config) -> None:
-    """Report that this server ends, and remove its ready file, so that no reader takes the next server for ready."""
-    tell_init("STOPPING=1")
+    """Report that this server ends, and remove its ready file, which would announce the next server too early."""
+    notify_systemd("STOPPING=1")
     if config.worker is None:
         log.info("stopping", extra=logs.fields(event="stopping", pid=os.getpid()))
     path = Path(config.output.ready_file)
     if config.output.ready_file and not is_stream(path):
         with contextlib.suppress(OSError):
             path = files.target(path)
-            if _told(path).get("pid") == os.getpid():
+            if _ready_file_content(path).get("pid") == os.getpid():
                 files.remove(path)
 
 
-def _keeps_us_out(config: Config, told: Mapping[str, Any]) -> bool:
+def _belongs_to_running(config: Config, ready: Mapping[str, Any]) -> bool:
     """Report whether a ready file belongs to a running server with the same directory or address."""
-    pid = told.get("pid")
+    pid = ready.get("pid")
     if type(pid) is not int or not 0 < pid <= _LAST_PID or pid == os.getpid() or not _is_running(pid):
         return False
     if config.store_file is not None and holder(config.store_file) == pid:
         return True
-    there = str(told.get("url")).endswith(f":{config.listening.port}")  # no other has 0 there
-    return there and sockets.is_taken(
-        config.listening.bind_address, config.listening.port
-    )  # pids are used again, also by strangers
+    # 0 is only the port of this server's configuration
+    there = str(ready.get("url")).endswith(f":{config.listening.port}")
+    # process ids are reused, also by other programs
+    return there and sockets.is_taken(config.listening.bind_address, config.listening.port)
 
 
 def _is_running(pid: int) -> bool:
@@ -265,17 +265,17 @@ def _is_running(pid: int) -> bool:
         return True
 
 
-def _told(path: Path) -> Mapping[str, Any]:
+def _ready_file_content(path: Path) -> Mapping[str, Any]:
     """Return the content of a ready file, empty if there is no valid one."""
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError):  # the caller that removes the file reports the error
+    except (OSError, ValueError):  # the caller removes the file, and reports the error then
         return {}
     return found if isinstance(found, dict) else {}
 
 
 def caught(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log exceptions that the event loop caught, except for connections that fail just when their caller gives up.
+    """Log exceptions that the event loop caught, except those of connections whose caller was cancelled.
 
     The event loop holds these errors in a future of its own, which no code can retrieve any more.
     """

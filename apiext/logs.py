@@ -1,4 +1,4 @@
-"""The log: every line on standard error, in one form: text on a terminal, else JSON."""
+"""The log: all lines go to standard error in one format: text on a terminal, else JSON."""
 
 import contextlib
 import json
@@ -19,25 +19,25 @@ from apiext import limits
 TEXT, JSON = "text", "json"
 FORMS = (TEXT, JSON)
 REQUESTS, RETRIES = 2, 4
-"""The verbosity from which each request has a line, and from which each retry has one."""
+"""The verbosity from which requests are logged, and from which retries are logged."""
 
 _SERVER = logging.getLogger("apiext")
 _VERBOSE = logging.getLogger("apiext.verbose")
 _COLOURS = {logging.DEBUG: "2", logging.INFO: "32", logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "31"}
 _WRITING = threading.Lock()
 LOADED = time.monotonic()
-"""When this module was loaded, which is near the start of the process."""
+"""The time at which this module was imported, shortly after the start of the process."""
 
 
 def open_log(form: str = "", worker: int = 0) -> None:
-    """Send every line of this process to standard error.
+    """Write all log lines of this process to standard error.
 
-    ``form`` is text or json; without one, a terminal gets text. ``worker`` is the number of a worker process. Warnings
-    of Python and errors that no code catches become lines of the log, too.
+    ``form`` is text or json; if it is empty, a terminal gets text. ``worker`` is the number of a worker process.
+    Python's warnings and uncaught errors are logged, too.
     """
-    handler = next((each for each in logging.getLogger().handlers if isinstance(each, Beside)), None)
+    handler = next((each for each in logging.getLogger().handlers if isinstance(each, ThreadedHandler)), None)
     if handler is None:
-        handler = Beside(write)
+        handler = ThreadedHandler(write)
         logging.getLogger().addHandler(handler)
         _catch_all()
     handler.setFormatter(formatter(form, worker))
@@ -46,7 +46,7 @@ def open_log(form: str = "", worker: int = 0) -> None:
 
 
 def formatter(form: str, worker: int = 0) -> "JsonLines | TextLines":
-    """Return the formatter of a form."""
+    """Return the formatter of a format."""
     terminal = sys.stderr.isatty()
     if form == JSON or (not form and not terminal):
         return JsonLines({"worker": worker} if worker else {})
@@ -55,48 +55,48 @@ def formatter(form: str, worker: int = 0) -> "JsonLines | TextLines":
 
 
 def set_verbosity(verbosity: int, *, quiet: bool) -> None:
-    """Choose which lines are written: by --v, and with --quiet no more than warnings and errors."""
+    """Set the logged levels: by --v, and with --quiet only warnings and errors."""
     _SERVER.setLevel(logging.DEBUG if verbosity >= RETRIES else logging.WARNING if quiet else logging.INFO)
     _VERBOSE.setLevel(logging.INFO if verbosity >= REQUESTS else logging.WARNING)
 
 
 def note(event: str, **values: str) -> None:
-    """Log an event that only a higher --v shows: a failure that changes no answer, or only its text."""
+    """Log an event at a higher --v only: a failure that changes no answer, or only its text."""
     if _VERBOSE.isEnabledFor(logging.INFO):
         _VERBOSE.info(event, extra=fields(**values))
 
 
 def fields(**values: Any) -> dict[str, Mapping[str, Any]]:
-    """Return values for ``extra`` of a logger's call: they stand in the line beside its message."""
+    """Return values for ``extra`` of a logger's call, which are logged as fields."""
     return {"fields": values}
 
 
 def warn(text: str) -> None:
-    """Log a warning about how the server was started."""
+    """Log a warning about the server's flags or environment."""
     _SERVER.warning("%s", text)
 
 
 def error(text: str) -> None:
-    """Log why the server ends, after all that was logged before, and wait until it is written."""
+    """Log the reason why the server ends, and flush the log."""
     _SERVER.error("%s", text)
     flush()
 
 
 def flush() -> None:
-    """Wait until the lines so far are written, LOG_FLUSH seconds at most."""
+    """Wait, LOG_FLUSH seconds at most, until all lines are written."""
     for handler in logging.getLogger().handlers:
         handler.flush()
 
 
 def write(line: str) -> None:
-    """Write one line on standard error; a full disk or a closed pipe is no error."""
+    """Write one line to standard error; ignore a full disk and a closed pipe."""
     with contextlib.suppress(OSError, ValueError), _WRITING:
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
 
 
 def write_to(descriptor: int, lines: bytes) -> None:
-    """Write whole lines to a descriptor, never between parts of another line; raises OSError."""
+    """Write lines to a descriptor, without other lines in between; raises OSError."""
     with _WRITING:
         left = memoryview(lines)
         while left:
@@ -104,7 +104,7 @@ def write_to(descriptor: int, lines: bytes) -> None:
 
 
 class JsonLines(logging.Formatter):
-    """Writes a line as a JSON object: time, level, logger, message, then the fields."""
+    """Formats a line as a JSON object: time, level, logger, message, then the fields."""
 
     def __init__(self, common: Mapping[str, Any]) -> None:
         super().__init__()
@@ -119,14 +119,14 @@ class JsonLines(logging.Formatter):
         return self.line(record.created, record.levelname.lower(), record.name, record.getMessage(), more)
 
     def line(self, at: float, level: str, logger: str, message: str, more: Mapping[str, Any]) -> str:
-        """Return the line of these values; ``at`` is in seconds since 1970."""
+        """Return the line of these values; ``at`` is in seconds since the epoch."""
         head = {"time": _utc(at), "level": level, "logger": logger, "message": message, **self._common}
         text = json.dumps({**head, **{name: more[name] for name in more if name not in head}}, ensure_ascii=False)
-        return _harmless(text)
+        return _without_controls(text)
 
 
 class TextLines(logging.Formatter):
-    """Writes a line for people: time, level, message, then the fields as ``name="value"``."""
+    """Formats a line for readers: time, level, message, then the fields as ``name="value"``."""
 
     def __init__(self, worker: int, *, terminal: bool, colours: bool) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class TextLines(logging.Formatter):
         return text
 
     def line(self, at: float, level: str, _: str, message: str, more: Mapping[str, Any]) -> str:
-        """Return the line of these values; ``at`` is in seconds since 1970."""
+        """Return the line of these values; ``at`` is in seconds since the epoch."""
         level = level.upper()
         shown = f"{level:<7}"
         if self._colours:
@@ -152,43 +152,43 @@ class TextLines(logging.Formatter):
         when = (
             time.strftime("%H:%M:%S", time.localtime(at)) + f".{int(at % 1 * 1000):03}" if self._terminal else _utc(at)
         )
-        told = "".join(f" {name}={json.dumps(value, ensure_ascii=False)}" for name, value in more.items())
+        values = "".join(f" {name}={json.dumps(value, ensure_ascii=False)}" for name, value in more.items())
         message = message.replace("\n", "\n  ")
-        return f"{when} {shown} {_harmless(f'{self._worker}{message}{told}')}"
+        return f"{when} {shown} {_without_controls(f'{self._worker}{message}{values}')}"
 
 
-_HARMFUL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
-def _harmless(text: str) -> str:
-    """Return a text with U+FFFD for bytes of a request that were not UTF-8, and JSON's escapes of control characters.
+def _without_controls(text: str) -> str:
+    """Replace bytes that were not UTF-8 by U+FFFD, and control characters by JSON's escapes.
 
-    These could control a terminal. Line feeds and tabs stay.
+    Control characters could control a terminal. Line feeds and tabs stay.
     """
-    return _HARMFUL.sub(lambda found: "\ufffd" if found[0] >= "\ud800" else f"\\u{ord(found[0]):04x}", text)
+    return _CONTROLS.sub(lambda found: "\ufffd" if found[0] >= "\ud800" else f"\\u{ord(found[0]):04x}", text)
 
 
 def _utc(at: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1_000_000):06}Z"
 
 
-class Beside(logging.Handler):
-    """Has lines written by a thread of its own: a terminal or pipe that nobody reads must not block the event loop."""
+class ThreadedHandler(logging.Handler):
+    """Writes lines in a thread, so that a blocked terminal or pipe does not block the event loop."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         super().__init__()
         self._write = write
         self._lines: SimpleQueue[str] = SimpleQueue()
-        self._asked = self._done = self._missing = 0
+        self._queued = self._written = self._missing = 0
         threading.Thread(target=self._run, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a line; lines that find no room are counted."""
+        """Queue a line; count it as missing if the queue is full."""
         if self._lines.qsize() >= limits.LOG_LINES:
             self._missing += 1
             return
         if self._missing:
-            text = f"{self._missing} lines are missing here"
+            text = f"{self._missing} lines were dropped here"
             self._put(self.format(logging.LogRecord(_SERVER.name, logging.WARNING, "", 0, text, None, None)))
             self._missing = 0
         self._put(self.format(record))
@@ -196,25 +196,25 @@ class Beside(logging.Handler):
     def flush(self) -> None:
         """Wait until everything is written, LOG_FLUSH seconds at most."""
         until = time.monotonic() + limits.LOG_FLUSH
-        while self._done < self._asked and time.monotonic() < until:
+        while self._written < self._queued and time.monotonic() < until:
             time.sleep(0.001)
 
     def _put(self, line: str) -> None:
-        self._asked += 1
+        self._queued += 1
         self._lines.put(line)
 
     def _run(self) -> None:
         while True:
             self._write(self._lines.get())
-            self._done += 1
+            self._written += 1
 
 
 def _catch_all() -> None:
-    """Log warnings of Python, and errors that no code catches: in the main thread, in another one, in a finalizer."""
+    """Log Python's warnings, and uncaught errors of the main thread, other threads and finalizers."""
     warnings.showwarning = _python_warning
     sys.excepthook = _uncaught
-    threading.excepthook = lambda told: _uncaught_in(f"thread {told.thread.name if told.thread else ''}", told)
-    sys.unraisablehook = lambda told: _uncaught_in(f"{told.err_msg or 'ignored in'} {told.object!r}", told)
+    threading.excepthook = lambda hook: _uncaught_in(f"thread {hook.thread.name if hook.thread else ''}", hook)
+    sys.unraisablehook = lambda hook: _uncaught_in(f"{hook.err_msg or 'ignored in'} {hook.object!r}", hook)
 
 
 def _python_warning(
@@ -230,17 +230,17 @@ def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackT
     if issubclass(kind, KeyboardInterrupt):
         _SERVER.error("interrupted")
     else:
-        _SERVER.critical("an error that was not caught", exc_info=(kind, error, trace))
+        _SERVER.critical("uncaught error", exc_info=(kind, error, trace))
     flush()
 
 
-def _uncaught_in(where: str, told: Any) -> None:
-    if told.exc_value is not None:
-        _SERVER.error("an error in %s", where, exc_info=(told.exc_type, told.exc_value, told.exc_traceback))
+def _uncaught_in(where: str, hook: Any) -> None:
+    if hook.exc_value is not None:
+        _SERVER.error("uncaught error in %s", where, exc_info=(hook.exc_type, hook.exc_value, hook.exc_traceback))
 
 
-class Seldom:
-    """At most one line in an interval; the next line counts those left out as ``leftOut``."""
+class RateLimited:
+    """A log with at most one line in an interval; the next line counts the omitted ones as ``leftOut``."""
 
     def __init__(self, every: float) -> None:
         self._every = every
@@ -248,7 +248,7 @@ class Seldom:
         self._left_out = 0
 
     def log(self, level: int, logger: logging.Logger, text: str, **values: Any) -> None:
-        """Log a message with fields, unless another one was logged just now."""
+        """Log a message with fields, unless the interval since the last line has not passed."""
         now = time.monotonic()
         if now < self._due:
             self._left_out += 1

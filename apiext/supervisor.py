@@ -25,9 +25,9 @@ from apiext.etcd.channel import jittered
 from apiext.system.sockets import hold, is_unspecified
 from apiext.system.worker_progress import WorkerProgress
 
-# Seconds before a worker that died is started again.
+# Seconds before a failed worker is restarted for the first time.
 WORKER_FIRST_PAUSE = 0.1
-# Seconds of a worker's life after which the first pause holds again.
+# Seconds after which a running worker resets the pause.
 WORKER_GOOD_LIFE = 30.0
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ _POLL_EVERY = 0.005  # seconds between polls whether a worker that closed its ch
 
 
 def run(config: Config, warn: cli.Warn) -> int:
-    """Serve until SIGTERM or SIGINT; return the exit code, that of a worker if not all could start."""
+    """Serve until SIGTERM or SIGINT; return the exit code: that of a worker if one could not start."""
     launch.open_log(config)
     with asyncio.Runner() as runner:
         try:
@@ -53,7 +53,7 @@ def run(config: Config, warn: cli.Warn) -> int:
 
 
 class Supervisor:
-    """The workers of one server, from their start to their end."""
+    """The workers of a server, from start to end."""
 
     def __init__(self, config: Config, warn: cli.Warn) -> None:
         self._config = config
@@ -67,17 +67,17 @@ class Supervisor:
         self._late = 0  # exit code of a worker that a signal ended before it served
 
     async def serve(self) -> int:
-        """Start everything, wait for a signal, stop everything; return the exit code.
+        """Start all workers, wait for a signal, stop them; return the exit code.
 
-        Raises StoppedError when the signal comes before a worker serves, unless a worker says why it could not.
+        Raises StoppedError if the signal arrives before a worker serves, unless a worker has an exit code for it.
         """
         config = self._config
         launch.prepare(config)
-        for told in launch.endings():
-            asyncio.get_running_loop().add_signal_handler(told, self._on_signal)
+        for number in launch.ending_signals():
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         async with contextlib.AsyncExitStack() as stack:
             port = await self._port(stack)
-            launch.forget_earlier(config)  # the directory is ours now
+            launch.remove_earlier_ready_file(config)  # this server holds the directory now
             if not self._stop.is_set():
                 await self._work(port)
         if self._code or self._served:
@@ -102,7 +102,7 @@ class Supervisor:
                 await self._finish(keepers)
 
     async def _port(self, stack: contextlib.AsyncExitStack) -> int:
-        """Reserve the port; retry for a moment, since workers of a killed supervisor end a little later."""
+        """Reserve the port; retry for a moment, since workers of a killed supervisor end later."""
         loop = asyncio.get_running_loop()
         until = loop.time() + limits.WORKER_LEAVE
         while True:
@@ -126,7 +126,7 @@ class Supervisor:
         if self._stop.is_set():
             return
         self._serving = True
-        self._progress.set_all_serve()  # /readyz is true from here on
+        self._progress.set_all_serve()  # /readyz passes from now on
         url, kubeconfig = facts
         launch.announce(self._config, launch.Ready(url, kubeconfig))
 
@@ -137,7 +137,7 @@ class Supervisor:
             slot.end(signal.SIGTERM)
         _, late = await asyncio.wait(keepers, timeout=self._config.listening.shutdown_delay + limits.WORKER_STOP)
         if late:
-            log.error("%d workers did not end in time; they are killed", len(late))
+            log.error("%d workers did not end in time, and are killed", len(late))
         for slot in self._slots:
             slot.end(signal.SIGKILL)
 
@@ -162,7 +162,7 @@ class Supervisor:
         if not self._stop.is_set():
             self._code = code if code > 0 else cli.EXIT_FAILURE
             self._end()
-        elif code > cli.EXIT_FAILURE:  # 1 is also of a worker without its turn
+        elif code > cli.EXIT_FAILURE:  # exit code 1 is also that of a worker that was not started yet
             self._late = code
 
 
@@ -183,7 +183,7 @@ class Slot:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def keep(self) -> None:
-        """Run workers, one after the other, until everything stops."""
+        """Run a worker, and restart it whenever it ends, until the server stops."""
         loop = asyncio.get_running_loop()
         pause = WORKER_FIRST_PAUSE
         while not self._stop.is_set():
@@ -195,19 +195,19 @@ class Slot:
                 return
             if loop.time() - since > WORKER_GOOD_LIFE:
                 pause = WORKER_FIRST_PAUSE
-            log.error("worker %d ended with code %d; it is started again", self._number, code)
+            log.error("worker %d ended with code %d; it is restarted", self._number, code)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), jittered(pause))
             pause = min(2 * pause, limits.WORKER_LAST_PAUSE)
 
     def release(self) -> None:
-        """Release the waiting worker and callers."""
+        """Stop waiting for the start and for readiness."""
         self.turn.set()
         if not self.ready.done():
             self.ready.set_result([])
 
     def end(self, how: signal.Signals) -> None:
-        """Send the worker a signal, if there is one."""
+        """Send a signal to the worker, if it runs."""
         if self._process is not None:
             self._process.send_signal(how)
 
@@ -229,9 +229,9 @@ class Slot:
                 if not self._stop.is_set():
                     writer.write(self._config)
                 writer.write_eof()
-                told = await reader.readline()
-                if told and not self.ready.done():
-                    self.ready.set_result(json.loads(told))
+                facts = await reader.readline()
+                if facts and not self.ready.done():
+                    self.ready.set_result(json.loads(facts))
                 await reader.read()
             watch.cancel()
         writer.close()
@@ -250,15 +250,15 @@ class Slot:
             beats = self._progress.beats(self._number)
             missed = missed + 1 if beats and beats == before else 0
             before = beats
-        log.error("worker %d stands still; it is killed", self._number)
+        log.error("worker %d hangs; it is killed", self._number)
         process.kill()
 
     def _spawn(self, channel: socket.socket) -> "subprocess.Popen[bytes]":
-        told = f"{self._number} of {self._of}"  # for readers of a process list
+        label = f"{self._number} of {self._of}"  # shown in process lists
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         environment.pop("NOTIFY_SOCKET", None)  # the supervisor notifies systemd
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "apiext.worker", told, str(os.getpid())],
+            [sys.executable, "-P", "-m", "apiext.worker", label, str(os.getpid())],
             stdin=channel.fileno(),
             pass_fds=[self._progress.descriptor],
             env=environment,
@@ -267,7 +267,7 @@ class Slot:
 
 
 def share(config: Config, port: int, worker: Worker) -> Config:
-    """Return the configuration of one worker: its share of the requests at a time, and its part of the work."""
+    """Return the configuration of one worker: its share of concurrent requests, and its own tasks."""
     first, requests = worker.number == 1, config.requests
     return replace(
         config,
@@ -290,21 +290,21 @@ def reserved(listening: Listening) -> Iterator[int]:
     """Reserve the address for the workers, which listen with SO_REUSEPORT; yield the port. Raises as ``refused``.
 
     Bound sockets that do not listen keep other programs from the address, and find a free port for port 0. Two
-    supervisors of one user would not notice each other before their workers listen. So each binds a name, too, which
-    one process can have only.
+    supervisors of one user would not notice each other before their workers listen. So each of them binds a name, too,
+    which only one process can have.
     """
     with contextlib.ExitStack() as stack:
         try:
             port = hold(stack, listening.bind_address, listening.port)
             host = "::" if is_unspecified(listening.bind_address) else listening.bind_address
-            _take_name(stack, f"\0apiext {os.geteuid()} {host}:{port}")
+            _bind_name(stack, f"\0apiext {os.geteuid()} {host}:{port}")
         except OSError as error:
             raise launch.refused(listening, error) from error
         yield port
 
 
-def _take_name(stack: contextlib.ExitStack, name: str) -> None:
-    """Bind a name that one process of this user can have; raise OSError if another process has it.
+def _bind_name(stack: contextlib.ExitStack, name: str) -> None:
+    """Bind a name that only one process of this user can have; raise OSError if another process has it.
 
     Any user can bind such a name. If a process of another user holds it, the next name is tried.
     """
@@ -321,7 +321,7 @@ def _take_name(stack: contextlib.ExitStack, name: str) -> None:
 
 
 def _holder(name: str) -> int | None:
-    """Return the user of the process that listens at a name; None if no process does."""
+    """Return the user id of the process that listens on a name; None if no process does."""
     with socket.socket(socket.AF_UNIX) as asking:
         asking.setblocking(False)
         try:

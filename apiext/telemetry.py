@@ -42,7 +42,7 @@ REQUEST_SECONDS = (
     45.0,
     60.0,
 )
-"""Upper bounds of the request duration buckets, in seconds; those of etcd's calls are the same."""
+"""Upper bounds of the request duration buckets, in seconds; also of etcd's calls."""
 
 SIZES = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)
 """Upper bounds of the response size buckets, in bytes."""
@@ -55,7 +55,7 @@ EVENT_SIZES = tuple(1024.0 * 2**power for power in range(8))
 
 
 class Slot:
-    """One number of a counter or gauge; the hot path adds to ``value``."""
+    """The value of a counter or gauge; callers on the hot path change ``value``."""
 
     __slots__ = ("value",)
 
@@ -63,12 +63,12 @@ class Slot:
         self.value: float = 0
 
     def add(self, amount: float) -> None:
-        """Add to the number, for callers that need a call."""
+        """Add to the value, for callers that need a function."""
         self.value += amount
 
 
 class Distribution:
-    """One histogram: a count per bucket, and the sum."""
+    """A histogram: a count for each bucket, and the sum."""
 
     __slots__ = ("bounds", "buckets", "sum")
 
@@ -78,7 +78,7 @@ class Distribution:
         self.sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one value."""
+        """Count a value."""
         self.buckets[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
@@ -88,7 +88,7 @@ class Distribution:
         return sum(self.buckets)
 
 
-class _Forgetful:
+class _Expiring:
     """Values by label set; label sets of deleted resources are dropped.
 
     ``lasting`` checks label sets that name no group and resource. A value is dropped after the second check in a row
@@ -114,8 +114,8 @@ class _Forgetful:
         yield
 
 
-class Family(_Forgetful):
-    """A counter or gauge with labels; ``slot`` finds or makes the number of one label set."""
+class Family(_Expiring):
+    """A counter or gauge with labels; ``slot`` returns the value of a label set."""
 
     def __init__(self, name: str, kind: str, text: str, labels: Sequence[str] = ()) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Family(_Forgetful):
         self._slots: dict[Labels, Slot] = {}
 
     def slot(self, *values: str) -> Slot:
-        """Return the number for these label values, made at the first call."""
+        """Return the value of a label set; create it at the first call."""
         found = self._slots.get(values)
         if found is None:
             found = self._slots[values] = Slot()
@@ -137,13 +137,13 @@ class Family(_Forgetful):
         self._slots.clear()
 
     def lines(self) -> Iterable[str]:
-        """Return the sample lines."""
+        """Yield the sample lines."""
         for values, slot in sorted(self._slots.items()):
             yield f"{self.name}{_labels(self.labels, values)} {_number(slot.value)}"
 
 
-class HistogramFamily(_Forgetful):
-    """A histogram with labels; ``slot`` finds or makes the distribution of one label set."""
+class HistogramFamily(_Expiring):
+    """A histogram with labels; ``slot`` returns the distribution of a label set."""
 
     kind = "histogram"
 
@@ -156,7 +156,7 @@ class HistogramFamily(_Forgetful):
         self._slots: dict[Labels, Distribution] = {}
 
     def slot(self, *values: str) -> Distribution:
-        """Return the distribution for these label values, made at the first call."""
+        """Return the distribution of a label set; create it at the first call."""
         found = self._slots.get(values)
         if found is None:
             found = self._slots[values] = Distribution(self._bounds)
@@ -167,14 +167,14 @@ class HistogramFamily(_Forgetful):
         self._slots[values] = distribution
 
     def observe(self, value: float, *labels: str) -> None:
-        """Count one value under these label values."""
+        """Count a value of a label set."""
         found = self._slots.get(labels) or self.slot(*labels)
-        # as Distribution.observe, without one more call for each request
+        # inlined Distribution.observe, which would be one more call for each request
         found.buckets[bisect_left(found.bounds, value)] += 1
         found.sum += value
 
     def lines(self) -> Iterable[str]:
-        """Return the sample lines: cumulative buckets, sum and count."""
+        """Yield the sample lines: cumulative buckets, sum and count."""
         for values, slot in sorted(self._slots.items()):
             total = 0
             for bound, count in zip((*slot.bounds, None), slot.buckets, strict=True):
@@ -255,7 +255,7 @@ class Telemetry:
         )
         self.sli_seconds = HistogramFamily(
             "apiserver_request_sli_duration_seconds",
-            "Response latency distribution of what is neither a watch nor a dry run.",
+            "Response latency distribution of requests other than watches and dry runs.",
             ("verb", *_RESOURCE, "scope", "component"),
             REQUEST_SECONDS[2:],
         )
@@ -333,11 +333,11 @@ class Telemetry:
         self._more: list[Family | HistogramFamily] = []
 
     def add(self, family: Family | HistogramFamily) -> None:
-        """Show one more family at the scrape."""
+        """Add a family to the scrape."""
         self._more.append(family)
 
     def families(self) -> list[Family | HistogramFamily]:
-        """Return every family, in the order in which they are shown."""
+        """Return all families, in the order of the scrape."""
         return [
             self.requests,
             self.seconds,
@@ -364,11 +364,11 @@ class Telemetry:
             yield from family.forget(gone)
 
     def text(self) -> str:
-        """Return everything as Prometheus text (MTR-001)."""
+        """Return all families as Prometheus text (MTR-001)."""
         return "\n".join(self.lines()) + "\n"
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of that text; values observed meanwhile may be included."""
+        """Yield the lines of the Prometheus text; values observed meanwhile may be included."""
         for fill in self.on_scrape:
             fill(self)
         for family in self.families():

@@ -22,22 +22,22 @@ _PR_SET_PDEATHSIG = 1
 def main(arguments: list[str]) -> int:
     """Serve until the supervisor ends it or dies; return the exit code. The last argument is the supervisor's pid."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != int(arguments[-1]):  # it died before that
+    if os.getppid() != int(arguments[-1]):  # the supervisor died before the call
         return cli.EXIT_FAILURE
     gc.disable()  # as in __main__
     logs.open_log()
-    from apiext import app  # the slow import comes before the configuration, which may have to wait
+    from apiext import app  # slow, so it is imported before the configuration arrives
 
     with open(CHANNEL, "rb", closefd=False) as channel:
-        told = channel.read()
-    if not told:
+        pickled = channel.read()
+    if not pickled:
         return cli.EXIT_FAILURE
-    config: Config = pickle.loads(told)
-    return app.run(config, logs.warn if config.first else _say_nothing, _tell)
+    config: Config = pickle.loads(pickled)
+    return app.run(config, logs.warn if config.first else _ignore_warning, _tell)
 
 
-def _say_nothing(text: str) -> None:
-    """Drop a warning: the first worker logs the same."""
+def _ignore_warning(text: str) -> None:
+    """Drop a warning: the first worker logs it, too."""
 
 
 def _tell(config: Config, ready: Ready) -> None:

@@ -209,14 +209,14 @@ async def apart(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwar
     return await asyncio.to_thread(work, *args, **kwargs)
 
 
-_DENIALS: dict[str, logs.Seldom] = {}
+_DENIALS: dict[str, logs.RateLimited] = {}
 
 
 def _log_denial(webhook: str, operation: str, error: "Rejected") -> None:
     """Log that a webhook denied a write: a line in LOG_EVERY seconds for each webhook."""
     if len(_DENIALS) > limits.WEBHOOKS_TOLD:
         _DENIALS.clear()
-    seldom = _DENIALS.setdefault(webhook, logs.Seldom(server_limits.LOG_EVERY))
+    seldom = _DENIALS.setdefault(webhook, logs.RateLimited(server_limits.LOG_EVERY))
     seldom.log(
         logging.INFO,
         log,

@@ -157,7 +157,7 @@ def _check(value: Any, kind: str, path: str, shown: str, unknown: list[str]) -> 
         return
     if kind.startswith("[]"):
         if not isinstance(value, list):
-            raise _misfit(value, path, kind)
+            raise _type_error(value, path, kind)
         for index, item in enumerate(value):
             if item is None:  # Go decodes it as the zero value
                 value[index] = {} if kind[2:] in _MEMBERS else ""
@@ -165,7 +165,7 @@ def _check(value: Any, kind: str, path: str, shown: str, unknown: list[str]) -> 
         return
     members = _MEMBERS.get(kind)
     if not isinstance(value, _JSON_TYPES[kind] if members is None else dict):
-        raise _misfit(value, path, kind)
+        raise _type_error(value, path, kind)
     for name, item in value.items() if isinstance(value, dict) else ():
         field_path = f"{shown}.{name}" if shown else name
         if members is not None and name in members:
@@ -175,7 +175,7 @@ def _check(value: Any, kind: str, path: str, shown: str, unknown: list[str]) -> 
             unknown.append(f'unknown field "{field_path}"')
 
 
-def _misfit(value: Any, path: str, kind: str) -> PolicyError:
+def _type_error(value: Any, path: str, kind: str) -> PolicyError:
     text = f"json: cannot unmarshal {json_kind(value)} into Go struct field {path} of type {kind}"
     return PolicyError(f"failed decoding: {text}")
 

@@ -70,7 +70,7 @@ class Authority(Struct, frozen=True):
 def serving_names(bind_address: str, extra: Sequence[str] = ()) -> list[str]:
     """Return names and addresses of the serving certificate; raises ValueError for an invalid name."""
     for name in extra:
-        _general(name)
+        _general_name(name)
     names = [*_ALWAYS, socket.gethostname(), bind_address, *extra]
     return [name for name in dict.fromkeys(names) if name and not is_unspecified(name)]
 
@@ -123,7 +123,7 @@ def load_serving(
 ) -> Serving:
     """Return the serving certificate of a directory; renew it if it is missing, expires, or lacks a name."""
     certificate_file, key_file = directory / "serving.crt", directory / "serving.key"
-    if _still_good(certificate_file, key_file, authority, names, clock()):
+    if _is_usable(certificate_file, key_file, authority, names, clock()):
         certificate = _certificate(certificate_file)
     else:
         key = ec.generate_private_key(ec.SECP256R1())
@@ -279,19 +279,19 @@ def _leaf(authority: Authority, key: Key, holder: _Holder, at: datetime, life: t
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_key), critical=False)
     )
     if holder.names:
-        alternatives = x509.SubjectAlternativeName([_general(name) for name in holder.names])
+        alternatives = x509.SubjectAlternativeName([_general_name(name) for name in holder.names])
         builder = builder.add_extension(alternatives, critical=False)
     return builder.sign(authority.key, hashes.SHA256())
 
 
-def _general(name: str) -> x509.GeneralName:
+def _general_name(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
 
 
-def _still_good(
+def _is_usable(
     certificate_file: Path, key_file: Path, authority: Authority, names: Sequence[str], at: datetime
 ) -> bool:
     if not certificate_file.exists() or not key_file.exists():
@@ -308,4 +308,4 @@ def _still_good(
     if certificate.not_valid_after_utc - at < RENEW_BEFORE:
         return False
     covered = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return all(_general(name) in covered for name in names)
+    return all(_general_name(name) in covered for name in names)

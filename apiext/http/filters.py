@@ -247,7 +247,7 @@ def _count(gate: Gate, what: tuple[Labels, str, int], started: float, reply: Rep
 log = logging.getLogger(__name__)
 
 _NOTHING = Reply(200)
-_SLOW = logs.Seldom(server_limits.LOG_EVERY)
+_SLOW = logs.RateLimited(server_limits.LOG_EVERY)
 
 
 def _log_slow(exchange: Exchange, code: int, took: float) -> None:

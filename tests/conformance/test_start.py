@@ -269,7 +269,7 @@ def test_a_wrong_call_says_what_to_change(tmp_path: Path, flags: list[str], code
         (["--service-account-signing-key-file={bad}"], "--service-account-signing-key-file {bad}: "),
         (["--service-account-key-file=/nowhere/k"], "--service-account-key-file /nowhere/k: No such"),
         (["--service-account-key-file={bad}"], "--service-account-key-file {bad}: data does not contain any valid RSA"),
-        (["--service-account-issuer="], "--service-account-issuer is empty: tokens need one"),
+        (["--service-account-issuer="], "--service-account-issuer is empty: tokens need an issuer"),
         (["--service-resolver=/nowhere/s"], "--service-resolver /nowhere/s: No such file or directory"),
         (["--service-resolver={bad}"], "--service-resolver {bad}: expected a mapping of name.namespace:port"),
         (["--admission-control-config-file=/nowhere/a"], "--admission-control-config-file /nowhere/a: No such"),

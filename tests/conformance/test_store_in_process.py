@@ -114,10 +114,10 @@ def test_a_damaged_file_ends_the_start_with_the_recipe(tmp_path: Path) -> None:
 
 
 REFUSED = [
-    (["--store=sqlite", "--etcd-servers=http://127.0.0.1:1"], "--store sqlite: not together with --etcd-servers"),
+    (["--store=sqlite", "--etcd-servers=http://127.0.0.1:1"], "--store sqlite: cannot be combined with --etcd-servers"),
     (["--store=memory", "--workers=2"], "--workers 2 needs --etcd-servers"),
     (["--store=etcd"], "--store etcd: use sqlite or memory, or --etcd-servers for an etcd"),
-    (["--store=sqlite", "--store-quota-bytes=0"], "--store-quota-bytes 0: the store needs room"),
+    (["--store=sqlite", "--store-quota-bytes=0"], "--store-quota-bytes 0: it must be at least 1"),
     (["--store=sqlite", "--store-quota-bytes=1GB"], "--store-quota-bytes"),
 ]
 

@@ -60,7 +60,7 @@ def test_an_etcd_that_is_down(tmp_path: Path) -> None:
     for url in (f"http://127.0.0.1:{port}", f"unix://{tmp_path}/no.sock", "http://nowhere.invalid:1"):
         said = refused(tmp_path / "server", f"--etcd-servers={url}")
         assert said.startswith(f"etcd at {url} does not answer (etcd is not reachable: {url}: ")
-        assert said.endswith("): start it, or leave --etcd-servers out for a store in this process")
+        assert said.endswith("): start it, or omit --etcd-servers to use a store in this process")
 
 
 def test_an_etcd_that_is_silent_at_first(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sealed]:
         yield etcd
 
 
-LOOK = "): start it, or look at --etcd-cafile, --etcd-certfile and --etcd-keyfile"
+LOOK = "): start it, or check --etcd-cafile, --etcd-certfile and --etcd-keyfile"
 
 
 def test_an_etcd_behind_tls(secure: Sealed, tmp_path: Path) -> None:
@@ -173,8 +173,8 @@ def test_an_etcd_with_users(tmp_path: Path) -> None:
         etcd.call("auth/enable", {})
         for user in ("--etcd-user=root:guess", "--etcd-user=", "--etcd-user=nobody:"):
             said = refused(tmp_path / "server", f"--etcd-servers={etcd.url}", user)
-            assert said.startswith(f"etcd at {etcd.url} does not let us in (etcdserver: "), said
-            assert said.endswith("): look at --etcd-user")
+            assert said.startswith(f"etcd at {etcd.url} refuses the user (etcdserver: "), said
+            assert said.endswith("): check --etcd-user")
         with running_server([*OWN, f"--etcd-servers={etcd.url}", "--etcd-user=root:secret"], tmp_path / "in") as server:
             serve(Client(server.url)).create("a")
 
@@ -208,13 +208,13 @@ def test_a_wrong_prefix_is_told_and_touches_nothing(tmp_path: Path) -> None:
             widgets.create("a")
         had = right(etcd)
         with running_server([*flags, "--etcd-prefix=/wrong"], tmp_path / "second") as server:
-            text = "nothing lies under /wrong/ in etcd yet, but elsewhere, such as /right/"
+            text = "etcd has no keys under /wrong/ yet, but others, such as /right/"
             assert server.log_tail().count(text) == 1
             assert Client(server.url).get(widgets.path("a")).status == 404
         assert right(etcd) == had
         for prefix in ("/wrong", "/right"):
             with running_server([*flags, f"--etcd-prefix={prefix}"], tmp_path / prefix[1:]) as server:
-                assert "nothing lies under" not in server.log_tail()
+                assert "has no keys under" not in server.log_tail()
                 assert Client(server.url).get(widgets.path("a")).status == (200 if prefix == "/right" else 404)
 
 

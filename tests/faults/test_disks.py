@@ -201,7 +201,7 @@ def test_a_start_on_a_full_disk(disk: Disk, own_etcd: Etcd, tmp_path: Path) -> N
         [*OWN, f"--data-dir={tmp_path}/data", f"--ready-file={disk.path}/ready", *elsewhere],
     ):
         said = refused(*flags)
-        assert said == "No space left on device: look at --data-dir, --ready-file and --audit-log-path"
+        assert said == "No space left on device: check --data-dir, --ready-file and --audit-log-path"
     disk.free()
     with running_server(OWN, disk.path / "data", command=[*disk.inside, *SERVE]) as server:
         serve(Client(server.url)).create("a")

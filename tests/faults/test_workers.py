@@ -248,7 +248,7 @@ def test_a_killed_worker_comes_back_while_the_other_serves(tmp_path: Path, pin: 
         with Client(server.url).watch(things.path(), resourceVersion=begin) as watch:
             assert watch.next()["object"] == made
         Client(server.url).post(DEFINITIONS, definition(fresh_group())).expect(201)
-        assert server.log_tail().count("worker 1 ended with code -9; it is started again") == 1
+        assert server.log_tail().count("worker 1 ended with code -9; it is restarted") == 1
 
 
 @pytest.mark.long
@@ -261,7 +261,7 @@ def test_a_worker_that_stands_still_is_replaced(tmp_path: Path, pin: Pin, etcd_f
         assert is_there(before[2])
         assert pin(server, 1).request("POST", things.path(), thing(things.group)).status == 201
         assert pids(server)[1] != before[1]
-        assert server.log_tail().count("stands still; it is killed") == 1
+        assert server.log_tail().count("hangs; it is killed") == 1
 
 
 @pytest.mark.rows("RV-009", "RV-017", "WRI-005", "ETC-005")

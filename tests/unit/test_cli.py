@@ -110,7 +110,7 @@ def test_a_prefix_is_a_path(text: str, prefix: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", [[], ["--insecure"]])
 def test_an_empty_address_is_told_as_such(flags: list[str], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--bind-address is empty: name an address of this machine"):
+    with pytest.raises(ConfigError, match="--bind-address is empty: use an address of this machine"):
         parse(f"--data-dir={tmp_path}", "--bind-address=", *flags)
 
 
@@ -203,7 +203,7 @@ def test_values(typed: list[str], wanted: dict[str, object], tmp_path: Path) -> 
 def test_one_is_told_that_strangers_may_do_everything(mode: list[str], tmp_path: Path) -> None:
     config, warnings = parse(f"--data-dir={tmp_path}", "--anonymous-auth=true", *mode)
     assert config.auth.anonymous
-    assert [text.endswith("strangers may do everything (see --authorization-mode=RBAC)") for text in warnings] == [True]
+    assert [text.endswith("anonymous users may do all (see --authorization-mode=RBAC)") for text in warnings] == [True]
 
 
 def test_a_wrong_value_that_nobody_typed_says_where_it_is(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_relative_directory_below_none(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    with pytest.raises(ConfigError, match="--data-dir here: the current directory is gone, name the whole path"):
+    with pytest.raises(ConfigError, match="--data-dir here: the current directory is deleted: use an absolute path"):
         cli.parse_serve(["--data-dir=here"], {}, print)
 
 
@@ -298,10 +298,13 @@ def test_help_shows_the_daily_flags_and_help_all_every_one(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("typed", "remedy"),
     [
-        (["--etcd-transport=grpc"], "there is no --etcd-transport any more; apiext has one client of etcd: leave the"),
-        (["--etcd-transport", "native"], "there is no --etcd-transport any more; apiext has one client of etcd"),
-        (["--etcd-binary=/bin/etcd"], "there is no --etcd-binary any more; apiext starts no etcd: use the store of"),
-        (["--etcd-binary", "/bin/etcd"], "there is no --etcd-binary any more; apiext starts no etcd"),
+        (["--etcd-transport=grpc"], "there is no --etcd-transport any more; apiext has one etcd client: omit the"),
+        (["--etcd-transport", "native"], "there is no --etcd-transport any more; apiext has one etcd client"),
+        (
+            ["--etcd-binary=/bin/etcd"],
+            "there is no --etcd-binary any more; apiext does not start etcd: use the",
+        ),
+        (["--etcd-binary", "/bin/etcd"], "there is no --etcd-binary any more; apiext does not start etcd"),
     ],
 )
 def test_a_removed_flag_is_refused_with_a_remedy(typed: list[str], remedy: str) -> None:

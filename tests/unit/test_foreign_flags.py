@@ -150,7 +150,7 @@ def test_an_authorization_file_names_the_modes(tmp_path: Path) -> None:
         ("- {type: RBAC, name: r, odd: 1}", 'unknown field "authorizers[0].odd"'),
         ("- RBAC", "authorizers[0]: expected an object"),
         ("- {type: Webhook, name: w, webhook: {}}", "does not have the mode Webhook"),
-        ("- [", "it is no YAML"),
+        ("- [", "it is not valid YAML"),
     ],
 )
 def test_faults_of_an_authorization_file(tmp_path: Path, rows: str, fault: str) -> None:

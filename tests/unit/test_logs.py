@@ -100,7 +100,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_seldom_counts_what_it_leaves_out(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
-    seldom, told = logs.Seldom(1.0), []
+    seldom, told = logs.RateLimited(1.0), []
     with caplog.at_level(logging.INFO):
         for clock[0] in (0.0, 0.1, 0.9, 1.0, 2.5):
             seldom.log(logging.INFO, logging.getLogger("apiext"), "slow", code=200)

@@ -63,7 +63,7 @@ def test_who_holds_the_data_directory_keeps_it(tmp_path: Path, ready: Path, dire
     launch.prepare(config)
     assert ready.exists()
     directory.unlock()  # the other one has let go meanwhile
-    launch.forget_earlier(config)
+    launch.remove_earlier_ready_file(config)
     assert not ready.exists()
 
 

@@ -175,7 +175,7 @@ async def test_a_worker_that_stands_still_is_killed(
     if not still:
         process.terminate()
     assert await process.wait() == (-signal.SIGKILL if still else -signal.SIGTERM)
-    assert caplog.text.count("worker 1 stands still; it is killed") == still
+    assert caplog.text.count("worker 1 hangs; it is killed") == still
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_who_does_not_read_the_log_holds_nobody_up(monkeypatch: pytest.MonkeyPat
         read.wait(20)
         seen.append(line)
 
-    handler = logs.Beside(write)
+    handler = logs.ThreadedHandler(write)
     for number in range(30):
         handler.handle(logging.makeLogRecord({"msg": f"line {number}"}))
     assert not seen
@@ -222,7 +222,7 @@ def test_who_does_not_read_the_log_holds_nobody_up(monkeypatch: pytest.MonkeyPat
     handler.handle(logging.makeLogRecord({"msg": "the last"}))
     handler.flush()
     kept = len(seen) - 2
-    assert seen == [*(f"line {number}" for number in range(kept)), f"{30 - kept} lines are missing here", "the last"]
+    assert seen == [*(f"line {number}" for number in range(kept)), f"{30 - kept} lines were dropped here", "the last"]
     assert 10 <= kept <= 11
 
 
@@ -253,7 +253,7 @@ def test_workers_need_linux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         parse(f"--data-dir={tmp_path}", "--workers=2")
 
 
-STOPPED = "stopped before it served, by a signal"
+STOPPED = "a signal stopped the server before it was ready"
 
 
 async def why_ended(boss: supervisor.Supervisor) -> str:

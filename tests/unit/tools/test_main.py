@@ -64,7 +64,7 @@ def test_who_has_read_enough_hears_no_more(command: list[str]) -> None:
             text=True,
             check=False,
         )
-    assert (done.returncode, done.stderr) == (program.EXIT_UNREAD, "")
+    assert (done.returncode, done.stderr) == (program.EXIT_PIPE, "")
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_who_has_read_enough_hears_no_more(command: list[str]) -> None:
     [
         (["--cafile=/nowhere/ca"], 2, "--cafile /nowhere/ca: No such file or directory"),
         (["--url=a:1"], 2, "--url must begin with http:// or https://"),
-        (["--timeout=-1"], 2, "--timeout is more than 0"),
-        (["--timeout=nan"], 2, "--timeout is more than 0"),
+        (["--timeout=-1"], 2, "--timeout must be more than 0"),
+        (["--timeout=nan"], 2, "--timeout must be more than 0"),
         (["--url=http://a:b"], 1, "http://a:b is not ready: nonnumeric port: 'b'"),
         (["--url=http://127.0.0.1:{port}"], 1, "http://127.0.0.1:{port} is not ready: hello"),
         (["--url=https://127.0.0.1:{port}"], 1, "https://127.0.0.1:{port} is not ready: "),

@@ -159,7 +159,7 @@ def test_what_cannot_be_meant_is_refused(arguments: list[str], tmp_path: Path) -
 
 
 def test_a_password_in_a_url_is_refused_and_not_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="by --etcd-user") as told:
+    with pytest.raises(ConfigError, match="use --etcd-user") as told:
         parse(f"--data-dir={tmp_path}", "--etcd-servers=http://root:sesame@etcd:2379")
     assert "sesame" not in str(told.value)
 

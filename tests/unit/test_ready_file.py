@@ -118,7 +118,7 @@ def test_an_etcd_of_an_earlier_release_is_not_passed_over(tmp_path: Path) -> Non
     with pytest.raises(ConfigError) as refused:
         launch.prepare(Config(tmp_path))
     assert str(refused.value) == (
-        f"--data-dir {tmp_path}: its objects are in {tmp_path}/etcd/data, the etcd of an earlier release: go on with "
+        f"--data-dir {tmp_path}: its objects are in {tmp_path}/etcd/data, in the etcd of an earlier release: use "
         f"`etcd --data-dir {tmp_path}/etcd/data` and --etcd-servers http://127.0.0.1:2379, or move {tmp_path}/etcd away"
     )
     launch.prepare(config_of(tmp_path, etcd=ETCD))

@@ -621,7 +621,7 @@ NOT_PLAIN = {
     *(
         f"apiext/{name}"
         for name in (
-            "audit", "auth", "catalog", "conversion",
+            "audit", "auth", "catalog",
             "http",
             "webhooks",
         )

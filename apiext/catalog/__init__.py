@@ -1,1 +1,1 @@
-"""What is served, as frozen values."""
+"""The served resources, as frozen values: endpoints, codecs, validation and columns of each version."""

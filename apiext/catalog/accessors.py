@@ -28,7 +28,7 @@ def split_path(path: str) -> tuple[str, ...]:
 
 
 def nested(document: View, fields: Sequence[str], expected: type) -> Any:
-    """Return the value at the path, None when it is absent; raises AccessorError when a type is wrong (SRV-009)."""
+    """Return the value at the path, None if it is absent; raises AccessorError for a wrong type (SRV-009)."""
     value: Any = document
     for index, name in enumerate(fields):
         if value is None:
@@ -44,9 +44,10 @@ def nested(document: View, fields: Sequence[str], expected: type) -> Any:
 
 
 def with_nested(document: View, fields: Sequence[str], value: Any) -> Document:
-    """Return a copy of the document with the value at the path, copying only what lies on the path.
+    """Return a copy of the document with the value at the path; only the maps on the path are copied.
 
-    Raises AccessorError where something else than a map lies on it, be it null; ValueError where no body goes as deep.
+    Raises AccessorError if a value on the path is not a map (null is none), ValueError if the path is longer than
+    documents.limits.MAX_DEPTH.
     """
     if len(fields) > documents_limits.MAX_DEPTH:
         raise ValueError(f"value cannot be set because it is nested deeper than {documents_limits.MAX_DEPTH} levels")

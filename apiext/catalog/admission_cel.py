@@ -1,4 +1,4 @@
-"""Expressions about a write: their variables and their errors (ADM-006, plugin/cel/compile.go)."""
+"""CEL environments of admission policies and matchConditions: variables, types, errors (ADM-006, cel/compile.go)."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -55,7 +55,7 @@ def _request() -> Declared:
 
 
 def _namespace() -> Declared:
-    # upstream: its times are declared, and texts when an expression runs
+    # upstream: times are declared as timestamps, but are strings at run time
     time, number = Declared("timestamp"), Declared("int")
     texts = Declared("map", element=_TEXT)
     names = dict.fromkeys(("name", "generateName", "namespace", "UID", "resourceVersion"), _TEXT)
@@ -83,12 +83,12 @@ def _namespace() -> Declared:
 
 REQUEST = _request()
 NAMESPACE = _namespace()
-_OBJECTS = (REQUEST, NAMESPACE)  # types that are checked; their data is read as it is
+_OBJECTS = (REQUEST, NAMESPACE)  # types for the checker; at run time, values are plain maps
 _VARIABLES = types.object_named(attributes.VARIABLES)
 
 
 def _shape(name: str) -> Shape | None:
-    """Return what expressions of mutations construct under a name: JSONPatch, Object, or Object.spec.template…"""
+    """Return the shape of a type that mutations may construct: JSONPatch, Object, or Object.spec.template…"""
     if name == "JSONPatch":
         return PATCH
     return OPEN if name == "Object" or name.startswith("Object.") else None
@@ -105,11 +105,11 @@ def environment(
     variables: Mapping[str, Type] | None = None,
     patches: bool = False,
 ) -> Environment:
-    """Return the environment of expressions about a write.
+    """Return the environment of admission expressions.
 
-    ``variables`` are the composed ones by name, None where there can be none. ``version`` is as for Environment.
-    ``patches``: for the expressions of a policy's mutations, which construct objects and patches; those of its
-    variables and matchConditions do not (upstream: HasPatchTypes).
+    ``variables`` are the types of spec.variables by name, None for objects without this field. ``version`` is as for
+    Environment. ``patches``: for spec.mutations, which construct objects and patches; spec.variables and
+    matchConditions cannot (upstream: HasPatchTypes).
     """
     if variables is None:
         return _plain(params, authorizer, version, patches)
@@ -121,9 +121,9 @@ def environment(
 def typed_environment(
     shown: Declared | Type, params: Declared | Type | None, variables: Mapping[str, Type]
 ) -> Environment:
-    """Return the environment that checks the types of expressions; ``shown`` is the type of objects.
+    """Return the environment that checks expressions against schemas; ``shown`` is the type of the object.
 
-    As upstream, it does not know authorizer.requestResource.
+    As upstream, it does not declare authorizer.requestResource.
     """
     known: dict[str, Declared | Type] = {"object": shown, "oldObject": shown, "authorizer": AUTHORIZER}
     known |= {"namespaceObject": NAMESPACE.type(), "request": REQUEST.type()}
@@ -133,18 +133,19 @@ def typed_environment(
 
 
 def _composed(variables: Mapping[str, Type]) -> dict[str, Type]:
-    """Return composed variables as expressions name them, and what they are fields of."""
+    """Return the global ``variables`` and each of its fields, by name."""
     return {"variables": _VARIABLES, **{f"variables.{name}": _kept(kind) for name, kind in variables.items()}}
 
 
 def _whole(variables: Mapping[str, Type]) -> Declared:
-    """Return the type of what composed variables are fields of."""
+    """Return the type of the global ``variables``."""
     fields = {name: Declared("dyn", known=_kept(kind)) for name, kind in variables.items()}
     return Declared("object", _VARIABLES.name, fields, fields)
 
 
 def _kept(kind: Type) -> Type:
     """Return the declared type of a variable: dyn, except for scalars (upstream: convertCelTypeToDeclType)."""
+
     if kind in _SCALARS:
         return kind
     return types.make(kind.kind, kind.name, *map(_kept, kind.params)) if kind.kind in ("list", "map") else types.DYN
@@ -168,9 +169,9 @@ def _globals(params: bool, authorizer: bool) -> dict[str, Type]:
 
 
 def compiled(text: str, within: Environment, wanted: Sequence[Type] = ()) -> Program | str:
-    """Return the program of an expression, or upstream's text about what is wrong with it.
+    """Compile an expression; return the program, or upstream's error message.
 
-    ``wanted`` are the types that it may give, none for any. Raises BudgetExhausted where work is to be brief.
+    ``wanted`` are the allowed result types, empty for any. Raises BudgetExhausted inside a limited work budget.
     """
     current().spend(compiling(text))
     found = within.compile(text, weigh=grow)
@@ -183,5 +184,5 @@ def compiled(text: str, within: Environment, wanted: Sequence[Type] = ()) -> Pro
 
 
 def _named(type: Type) -> str:
-    """Return a type as Go's types name themselves, which other messages of upstream do not."""
+    """Return the name of a type with its parameters, as Go prints it in this message only."""
     return f"{type.name}({', '.join(map(_named, type.params))})" if type.params else type.name

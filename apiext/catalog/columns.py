@@ -1,4 +1,4 @@
-"""Table columns: definitions of printer columns and the cells they give (TAB-002, TAB-003)."""
+"""Table columns: the definitions of printer columns, and the cells of an object (TAB-002, TAB-003)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -36,17 +36,17 @@ def name_cell(document: View) -> Any:
 
 
 def created(document: View) -> Any:
-    """Return metadata.creationTimestamp as it is, null when unset."""
+    """Return metadata.creationTimestamp, None if it is unset."""
     return document.get("metadata", {}).get("creationTimestamp")
 
 
 def created_at(document: View) -> Any:
-    """Return metadata.creationTimestamp, Go's zero time when unset: bookmarks are shown as rows, too."""
+    """Return metadata.creationTimestamp, Go's zero time if it is unset, as in the row of a bookmark."""
     return created(document) or ZERO_TIME
 
 
 OF_METADATA = (name_cell, created, created_at)
-"""The cells that need no more of an object than its metadata."""
+"""The cell functions that read only the metadata of an object."""
 NAME = Column("Name", "string", format="name", description=NAME_DESCRIPTION, cell=name_cell)
 AGE = Column("Age", "date", description=CREATED_DESCRIPTION, cell=created, shows_age=True)
 """The age of a custom object: null for a bookmark."""
@@ -56,7 +56,7 @@ CREATED_AT = Column("Created At", "date", description=CREATED_DESCRIPTION, cell=
 
 
 class Searching:
-    """A cell whose cost grows with the object, since its path does more than name fields."""
+    """A cell whose cost grows with the object: its JSONPath does more than name fields."""
 
     __slots__ = ("_cell",)
 
@@ -64,15 +64,15 @@ class Searching:
         self._cell = cell
 
     def __call__(self, document: View) -> Any:
-        """Return what is shown of a document."""
+        """Return the value of the cell."""
         return self._cell(document)
 
 
 def custom_columns(definitions: Iterable[View]) -> tuple[Column, ...]:
-    """Return the columns of a version: the name, then its printer columns, or the age when it has none (TAB-002).
+    """Return the columns of a version: the name, then its printer columns, or the age if there are none (TAB-002).
 
-    Columns from the first one with an unusable path on are left out (TAB-006). What a row may take is divided among
-    those that search, so that no cell depends on its neighbours.
+    The first column with an invalid path and all later ones are left out (TAB-006). The work budget of a row is divided
+    among the columns that search, so that no cell depends on another one.
     """
     definitions, columns = list(definitions), [NAME]
     searching = sum(not jsonpath.is_simple(definition.get("jsonPath") or "") for definition in definitions)
@@ -120,7 +120,7 @@ def _nothing(value: Any) -> None:
 
 
 def text_of(value: Any) -> str:
-    """Return a JSON value as JSONPath results are printed: text raw, containers as Go's compact JSON."""
+    """Print the result of a JSONPath: a string without quotes, an object or array as Go's compact JSON."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -141,7 +141,7 @@ def _integer(value: Any) -> int | None:
 def _number(value: Any) -> float | None:
     if value.__class__ not in (int, float):
         return None
-    return value if abs(value) <= _EXACT else float(value)  # what a double holds of it
+    return value if abs(value) <= _EXACT else float(value)  # the value of a float64
 
 
 def _boolean(value: Any) -> bool | None:

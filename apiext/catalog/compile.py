@@ -1,4 +1,4 @@
-"""A definition becomes what is served: one ServedResource with closures for each version."""
+"""Compile a CustomResourceDefinition into a ServedResource."""
 
 import hashlib
 from base64 import b64encode
@@ -57,12 +57,11 @@ def compile_definition(
     streams: Mapping[str, str] | None = None,
     again: Callable[[], View] | None = None,
 ) -> ServedResource:
-    """Return what the definition (v1 form) serves; pure, and cheap since schemas are compiled when first used.
+    """Return the resource of a definition in v1 form. Schemas are compiled at their first use.
 
-    Names are the accepted ones; whether it is to be served at all is the caller's question (CND-005). ``shape`` is the
-    identity to give it, by default one that changes with everything, and ``streams`` those of its versions, by default
-    the same. ``again()`` gives the document another time, for
-    its schemas: with it nothing of the document is kept but what is small.
+    Its names are the accepted names; the caller decides if it is served at all (CND-005). ``shape`` is the identity of
+    the resource, by default ``identity(document)``; ``streams`` are the identities of its versions, by default
+    ``shape``. ``again()`` returns the document when a schema is compiled, so that the document need not stay in memory.
     """
     definition = from_document(document)
     sources = {version.name: schema_from(again or (lambda: document), version.name) for version in definition.versions}
@@ -95,27 +94,27 @@ def compile_definition(
 
 
 def _is_unusable(webhook: View | None) -> bool:
-    """Return whether the CA bundle of a conversion webhook cannot be read; a blank one is none, as upstream has it."""
+    """Report whether the CA bundle of a conversion webhook is invalid; upstream ignores a blank one."""
     bundle = ((webhook or {}).get("clientConfig") or {}).get("caBundle") or ""
     return bool(bundle) and not is_blank(bundle) and bool(bundle_fault(bundle))
 
 
 def identity(document: View) -> str:
-    """Return a text that changes with the uid, the spec and the accepted names (SRV-015)."""
+    """Return a string that changes with the uid, the spec and the accepted names (SRV-015)."""
     metadata, status = document.get("metadata") or {}, document.get("status") or {}
     shape = orjson.dumps([document.get("spec"), status.get("acceptedNames")], option=orjson.OPT_SORT_KEYS)
     return f"{metadata.get('uid', '')}/{hashlib.blake2b(shape, digest_size=16).hexdigest()}"
 
 
 def storage_version_hash(group: str, version: str, kind: str) -> str:
-    """Return the hash that discovery shows of the storage version (DIS-105)."""
+    """Return the storageVersionHash of discovery (DIS-105)."""
     return b64encode(hashlib.sha256(f"{group}/{version}/{kind}".encode()).digest()[:8]).decode()
 
 
 def deprecation_warning(definition: CustomResourceDefinition, version: Version, best: str) -> str:
-    """Return the warning of a deprecated version: its own, or one that names the version to use (SRV-016).
+    """Return the warning of a deprecated version, from its definition or with the version to use (SRV-016).
 
-    ``best`` is what ``best_version`` returns, which is better than a version or there is none.
+    ``best`` is the result of ``best_version``.
     """
     if not version.deprecated:
         return ""
@@ -128,7 +127,7 @@ def deprecation_warning(definition: CustomResourceDefinition, version: Version, 
 
 
 def best_version(versions: Iterable[Version]) -> str:
-    """Return the name of the version to use, empty when each one that is served is deprecated."""
+    """Return the name of the version to use, empty if all served versions are deprecated."""
     fit = (version.name for version in versions if version.served and not version.deprecated)
     return max(fit, key=version_priority, default="")
 
@@ -151,7 +150,7 @@ def _version(
     best: str,
 ) -> ServedVersion:
     schema = schemas[version.name]
-    # an object may be stored in each of these, and is read by the schema of the one that it is in
+    # objects may be stored in each of these versions, and are decoded with the schema of their version
     names_read = dict.fromkeys((version.name, definition.storage_version, *definition.stored_versions))
     read = [schemas[name] for name in names_read if name in schemas]
     accepted = definition.accepted if definition.accepted.kind else definition.names
@@ -210,7 +209,7 @@ def _merge_type(definition: CustomResourceDefinition, source: Callable[[], View 
     def made() -> Type:
         schema = source()
         if doubtful and schema is not None:
-            from apiext.schema.rules_of_structure import is_structural  # few definitions are doubtful (decision 36)
+            from apiext.schema.rules_of_structure import is_structural  # most definitions are structural (decision 36)
 
             if not is_structural(schema):
                 schema = None  # upstream: like no schema
@@ -241,7 +240,7 @@ def _settling(schema: Schema) -> Callable[[Document], Document]:
 
 
 def _defaults_status(schema: View | None) -> bool:
-    """Return whether reading fills in a status that creating has dropped: then written bytes are not what is shown."""
+    """Report whether a read sets a default status after a create has dropped it: such bytes may not be spliced."""
     return "default" in (((schema or {}).get("properties") or {}).get("status") or {})
 
 
@@ -253,7 +252,7 @@ def _normalizer(schema: Schema, kind: str, group: str) -> Callable[[Document], t
         if "metadata" in document:
             document["metadata"], unknown = objectmeta.coerce(document["metadata"], "metadata")
         own = document.get("kind") == kind and str(document.get("apiVersion")).startswith(begin)
-        if own:  # upstream leaves a body of another kind or group alone; it is refused later
+        if own:  # upstream does not normalize a body of another kind or group; it is refused later
             unknown = unknown + schema().normalize(document, unknown)
         return document, unknown
 

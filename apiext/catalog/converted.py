@@ -1,4 +1,4 @@
-"""What a conversion webhook made of stored bytes: remembered by their hash, all versions together bounded (VER-012)."""
+"""Converted objects, cached by the hash of their stored bytes; one bound for all versions of all kinds (VER-012)."""
 
 import re
 from collections import deque
@@ -17,12 +17,11 @@ CONVERTED_OVERHEAD = 300
 
 
 class NeedsConversion(Exception):
-    """Work met an object that must go through the conversion webhook first.
+    """An object must be converted by the webhook before a step can go on; the caller converts it and retries the step.
 
-    ``text`` is its JSON, to be converted to ``api_version``. ``keep(answer, metadata)`` takes the converted document,
-    puts it where the work finds it when it is tried again, and returns it as kept; it raises ValueError for one that
-    cannot be accepted. ``metadata`` are those of the answer as text, empty when that is not known. Questions with an
-    equal ``key`` have the same answer.
+    ``text`` is the JSON of the object, to be converted to ``api_version``. ``keep(answer, metadata)`` caches the
+    converted document for the retry and returns the cached value; it raises ValueError for an invalid document.
+    ``metadata`` is the JSON of its metadata, empty if it is unknown. Needs with an equal ``key`` have the same result.
     """
 
     __slots__ = ("_document", "_keep", "api_version", "key", "text")
@@ -39,13 +38,13 @@ class NeedsConversion(Exception):
 
     @property
     def document(self) -> View:
-        """The object to be converted, parsed when somebody has to look inside."""
+        """The object to be converted; parsed at the first use."""
         if self._document is None:
             self._document = orjson.loads(self.text)
         return self._document
 
-    def unchanged(self, answer: View) -> bytes:
-        """Return an answer's metadata as text if it has the object's kind and metadata; empty: look inside."""
+    def unchanged_metadata(self, answer: View) -> bytes:
+        """Return the JSON of the metadata if kind and metadata of the converted object are unchanged, else empty."""
         place = PLACE.match(self.text)
         metadata = answer.get("metadata")
         if place is None or metadata.__class__ is not dict or place["kind"].decode() != answer.get("kind"):
@@ -54,35 +53,35 @@ class NeedsConversion(Exception):
         return text if self.text.startswith(text, place.end()) else b""
 
     def keep(self, answer: Document, metadata: bytes) -> "Converted | None":
-        """Take an answer that was accepted; see above."""
+        """Cache a converted object that is valid; see the class."""
         return self._keep(answer, metadata)
 
-    def take(self, answer: Any) -> "Converted | None":
-        """Keep an answer if it plainly is acceptable as it is, and return it; None: look inside, nothing is kept."""
+    def keep_plain(self, answer: Any) -> "Converted | None":
+        """Fast path: cache and return an object that needs no validation; None: validate it, then call ``keep``."""
         return None
 
     @property
-    def asker(self) -> object:
-        """The version that needs it: the needs of one asker make a review."""
+    def batch_key(self) -> object:
+        """Key of the version to convert to: one review contains the needs of one key."""
         return self.api_version
 
     @property
-    def others(self) -> "Ask":
-        """What is to be asked about other stored bytes."""
-        return unknown
+    def lookup(self) -> "Lookup":
+        """The function that finds conversions of other stored bytes to the same version, or the needs for them."""
+        return no_lookup
 
 
-Ask = Callable[[Sequence[bytes]], Sequence["NeedsConversion | Converted | None"]]
-"""Tells of several stored bytes what a version knows, or the question about them; None: look closer."""
+Lookup = Callable[[Sequence[bytes]], Sequence["NeedsConversion | Converted | None"]]
+"""Stored bytes → for each the cached conversion, or the need for one; None if the bytes must be parsed first."""
 
 
-def unknown(raws: Sequence[bytes]) -> Sequence[None]:
-    """Return neither answers nor questions."""
+def no_lookup(raws: Sequence[bytes]) -> Sequence[None]:
+    """Return None for each of the stored bytes: a Lookup that finds nothing."""
     return [None] * len(raws)
 
 
 PLACE = re.compile(rb'\{"apiVersion":"[^"\\]*","kind":"(?P<kind>[^"\\]*)","metadata":')
-"""What comes before metadata in the text of an object."""
+"""The bytes before the metadata of an object that begins with apiVersion and kind."""
 
 
 def place_of(raw: bytes, uid: Any) -> int:
@@ -95,9 +94,9 @@ def place_of(raw: bytes, uid: Any) -> int:
 
 
 class Converted:
-    """A converted object as text, cut where its resourceVersion goes; ``head`` is empty when that is not known.
+    """A converted object as JSON, cut at the place of its resourceVersion; ``head`` is empty if that is unknown.
 
-    Both must be copies: what orjson writes holds a multiple of its length for as long as it is kept.
+    Both parts must be copies: bytes from orjson occupy a multiple of their length as long as they exist.
     """
 
     __slots__ = ("head", "tail")
@@ -108,7 +107,7 @@ class Converted:
 
     @classmethod
     def cut(cls, raw: bytes, place: int = -1) -> "Converted":
-        """Return an object cut at a place, if there is one; a copy."""
+        """Return an object cut at this offset, or uncut if the offset is not positive; the bytes are copied."""
         return cls(b"", b"%b" % raw) if place <= 0 else cls(raw[:place], raw[place:])
 
     @property
@@ -131,9 +130,9 @@ class Converted:
 
 
 class Conversions:
-    """What the webhook made of bytes on their way to one version of one definition as it was compiled.
+    """Cached conversions to one version of one compiled definition.
 
-    A new generation of the definition has a new value, so what an old one made is never seen again.
+    A changed definition is compiled anew and has a new cache, so its readers never see old conversions.
     """
 
     __slots__ = ("__weakref__", "_made")
@@ -142,29 +141,29 @@ class Conversions:
         self._made: dict[int, Converted] = {}
 
     def find(self, raw: bytes) -> Converted | None:
-        """Return what was made of the bytes, None when that is not known."""
+        """Return the conversion of stored bytes, None on a cache miss."""
         return self._made.get(hash(raw))
 
     def find_all(self, hashes: Sequence[int]) -> list[Converted | None]:
-        """Return what was made of each of several bytes."""
+        """Return the conversion for each hash of stored bytes, None on a cache miss."""
         return [*map(self._made.get, hashes)]
 
     def keep(self, raw: bytes, made: Converted) -> Converted:
-        """Cache the conversion of the bytes; on the loop only, since the bound is shared."""
+        """Cache a conversion. Call it on the event loop only, since all caches share one bound."""
         key = hash(raw)
         self._made[key] = made
         _BOUND.take(self, key, made)
         return made
 
     def drop(self, key: int) -> None:
-        """Evict what was made of the bytes with this hash."""
+        """Evict the conversion of the bytes with this hash."""
         self._made.pop(key, None)
 
 
 class _Bound:
-    """All cached answers, oldest first; together at most limits.CONVERTED_BYTES, and always the newest.
+    """The order and size of all cached conversions, to evict the oldest ones above limits.CONVERTED_BYTES.
 
-    It keeps none itself: those of a definition that is deleted are deleted with it.
+    The newest one is never evicted. References are weak: the conversions of a deleted definition are deleted with it.
     """
 
     __slots__ = ("_bytes", "_held")

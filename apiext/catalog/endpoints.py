@@ -1,4 +1,4 @@
-"""The lenses of resources: the object itself, its status, its scale (SRV-004…010)."""
+"""Endpoints of custom resources: the object itself, its status, its scale (SRV-004…010)."""
 
 from apiext.catalog.accessors import AccessorError, nested, split_path, with_nested
 from apiext.catalog.columns import SCALE_COLUMNS
@@ -14,7 +14,7 @@ from apiext.managedfields.schemas import lazily
 from apiext.meta.fields import FieldError, invalid
 
 SUBRESOURCE_VERBS = ("get", "patch", "update")
-_UNSET_REPLICAS = -(2**31)  # upstream: marks a Scale whose object has no replicas yet
+_UNSET_REPLICAS = -(2**31)  # upstream: in the Scale of an object without replicas
 _MAX_INT32 = 2**31 - 1
 
 
@@ -55,7 +55,7 @@ def _count_change(new: Document, old: View) -> None:
 
 
 def same_content(new: View, old: View) -> bool:
-    """Return whether two objects differ in metadata only."""
+    """Report whether two objects are equal outside metadata."""
     if len(new) != len(old):
         return False
     for name, value in new.items():
@@ -65,12 +65,12 @@ def same_content(new: View, old: View) -> bool:
             return False
         before = old[name]
         if value is not before and (value != before or not (value.__class__ is str or same(value, before))):
-            return False  # what differs is seen soonest by !=
+            return False  # != is fastest; values that are equal for it may have different types
     return True
 
 
 def status(model: Model) -> Endpoint:
-    """Return the status endpoint of a custom object: only status and managedFields are taken (SRV-005)."""
+    """Return the status endpoint of a custom object: it changes only status and managedFields (SRV-005)."""
 
     def prepare(new: Document, old: View | None) -> Document:
         assert old is not None, "the status endpoint has no create"
@@ -94,8 +94,9 @@ def _with_managed_fields(metadata: View, new: View) -> Document:
 def scale(settings: View, *, status_subresource: bool = True) -> Endpoint:
     """Return the scale endpoint: an autoscaling/v1 Scale that reads and writes the replicas (SRV-007, SRV-008).
 
-    Upstream writes through the main strategy, so the generation counts; a missing spec value shows as the smallest
-    int32 to those who change it (see with_replicas), as none to those who judge it, and as a 500 to those who read it.
+    Upstream writes through the strategy of the main endpoint, so the generation counts. For an object without
+    spec replicas, a get is a 500, a patch or apply sees the smallest int32 (see with_replicas), and admission sees a
+    Scale without replicas.
     """
     spec_path, status_path = settings["specReplicasPath"], settings["statusReplicasPath"]
     spec_fields, status_fields = split_path(spec_path), split_path(status_path)
@@ -149,7 +150,7 @@ def scale(settings: View, *, status_subresource: bool = True) -> Endpoint:
 
 
 def with_replicas(endpoint: Endpoint, shown: View, stored: View) -> Document:
-    """Return the Scale of a stored object for those who change it: what has no replicas is marked (SRV-008)."""
+    """Return the Scale to be changed by a write; without spec replicas they are the smallest int32 (SRV-008)."""
     missing = nested(stored, endpoint.replicas, int) is None
     return {**shown, "spec": {"replicas": _UNSET_REPLICAS}} if missing else {**shown}
 
@@ -163,9 +164,9 @@ def _replicas(count: int, *, omit_zero: bool) -> Document:
 
 
 def decode_scale(document: Document) -> tuple[Document, list[str]]:
-    """Return a Scale body with only its own fields, and the paths of the others.
+    """Return the known fields of a Scale body, and the paths of the unknown ones.
 
-    Raises ValueError with the whole message when the body is no Scale or a value has the wrong type.
+    Raises ValueError with the whole message if the body is no Scale or a value has a wrong type.
     """
     kind, version = document.get("kind", "Scale"), document.get("apiVersion", "autoscaling/v1")
     if (kind, version) in _OLD_SCALES:

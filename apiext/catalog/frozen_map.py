@@ -1,4 +1,4 @@
-"""A frozen mapping whose changed copies share almost all of it: for values that change often and hold thousands."""
+"""A persistent mapping: a changed copy shares almost all memory with the original (the catalog of all resources)."""
 
 from collections.abc import Hashable, ItemsView, Iterator, Mapping, ValuesView
 from typing import TypeVar, overload
@@ -7,13 +7,13 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 D = TypeVar("D")
 
-PARTS = 256  # a power of two; with 5,000 keys a change copies some 20 of them
+PARTS = 256  # a power of two; with 5,000 keys, a change copies about 20 of them
 
 
 class FrozenMap(Mapping[K, V]):
-    """A mapping in the order in which keys were added, as a dict; safe to read in any thread.
+    """A mapping in insertion order, as a dict; any thread may read it.
 
-    ``put`` and ``without`` return copies, which share all parts but that of the key.
+    ``put`` and ``without`` return copies that share all parts except the part of the key.
     """
 
     __slots__ = ("_following", "_ordered", "_parts", "_size")
@@ -21,11 +21,11 @@ class FrozenMap(Mapping[K, V]):
     def __init__(self) -> None:
         self._parts: list[dict[K, tuple[int, V]]] = [{}] * PARTS
         self._size = 0
-        self._following = 0  # the number of the next key that is added
-        self._ordered: dict[K, V] | None = None  # made by the first read of all
+        self._following = 0  # the sequence number of the next key
+        self._ordered: dict[K, V] | None = None  # all entries in order, built by the first iteration
 
     def put(self, key: K, value: V) -> "FrozenMap[K, V]":
-        """Return a copy in which the key has this value, at its old place if it had one."""
+        """Return a copy in which the key has this value; an existing key keeps its position."""
         place = hash(key) % PARTS
         part = self._parts[place]
         known = part.get(key)
@@ -36,7 +36,7 @@ class FrozenMap(Mapping[K, V]):
         return made
 
     def without(self, key: K) -> "FrozenMap[K, V]":
-        """Return a copy without the key, this mapping if it does not have it."""
+        """Return a copy without the key, or this mapping itself if the key is absent."""
         place = hash(key) % PARTS
         part = self._parts[place]
         if key not in part:
@@ -53,7 +53,7 @@ class FrozenMap(Mapping[K, V]):
     @overload
     def get(self, key: K, /, default: V | D) -> V | D: ...
     def get(self, key: K, /, default: V | D | None = None) -> V | D | None:
-        """Return the value of a key; the base class would catch an exception for each that is not there."""
+        """Return the value of a key, else the default; faster than the base class for absent keys."""
         found = self._parts[hash(key) % PARTS].get(key)
         return default if found is None else found[1]
 
@@ -61,11 +61,11 @@ class FrozenMap(Mapping[K, V]):
         return iter(self._whole())
 
     def values(self) -> ValuesView[V]:
-        """Return all values in the order of their keys."""
+        """Return all values in insertion order."""
         return self._whole().values()
 
     def items(self) -> ItemsView[K, V]:
-        """Return all keys and values in order."""
+        """Return all keys and values in insertion order."""
         return self._whole().items()
 
     def __len__(self) -> int:

@@ -4,9 +4,9 @@
 MAX_STORED_DEPTH = 254
 # Nesting of JSON in a Secret of type dockerconfigjson. Beyond: 422. Upstream: maxNestingDepth.
 MAX_TEXT_DEPTH = 10_000
-# Stored values of a version known to need only a resourceVersion, 8 MB. Beyond: the oldest is evicted.
+# Objects in the cache of splices of a version, 8 MB: they need only a resourceVersion. Beyond: the oldest is evicted.
 SPLICES = 65_536
-# Those of them that a write has replaced. Beyond: the oldest is evicted.
+# Entries of that cache whose object has been replaced or deleted. Beyond: the oldest is evicted.
 SPLICES_REPLACED = 1_024
 # Bytes of converted objects in a cache, of all definitions. Beyond: the oldest is evicted.
 CONVERTED_BYTES = 64 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""Merge types of Go types, from their tables (SSA-019; the markers are those of upstream's Go sources)."""
+"""Merge types of built-in kinds for server-side apply, from their data files (SSA-019; types.go has markers)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ _SCALARS: Mapping[type[Any], str] = {
 
 
 def go_merge_type(of: GoType) -> Type:
-    """Return the merge type of a Go type; types that refer to themselves may."""
+    """Return the merge type of a Go type, which may be recursive."""
     return _of(of, {})
 
 
@@ -35,9 +35,9 @@ def _of(of: GoType, known: dict[int, Type], keys: tuple[str, ...] = ()) -> Type:
         return Type(list=ListType(_of(of.item, known), bool(keys), keys, dict.fromkeys(keys, "")))
     if isinstance(of, Map):
         return Type(map=MapType(element=_of(of.item, known)))
-    if not isinstance(of, Struct):  # any JSON, or a type with its own decoder: upstream's OpenAPI says nothing of it
+    if not isinstance(of, Struct):  # any JSON, or a type with its own decoder: upstream's OpenAPI has no schema for it
         return Type(UNTYPED, ListType(ATOMIC), DEDUCED.map)
-    if not of.fields:  # an object of which nothing is known takes every field
+    if not of.fields:  # an object without a schema has any fields
         return merge_type({"type": "object"}, preserve_unknown_fields=True)
     found = known.get(id(of))
     if found is None:
@@ -49,7 +49,7 @@ def _of(of: GoType, known: dict[int, Type], keys: tuple[str, ...] = ()) -> Type:
 
 
 def table_type(types: Types, kind: str) -> Type:
-    """Return the merge type of a kind, from the table of its types; types are shared by the kinds that have them."""
+    """Return the merge type of a kind from its data file; kinds share the merge types of common structs."""
     found = _struct(types, kind)
     return found if KIND in types.row(kind) or found.map is None else Type(map=with_meta(found.map))
 
@@ -76,18 +76,18 @@ def _struct(types: Types, name: str) -> Type:
     return made
 
 
-def _written(types: Types, name: str, told: Mapping[str, Any]) -> Type:
-    """Return the merge type of a field; ``told`` is what its table says of merging."""
+def _written(types: Types, name: str, semantics: Mapping[str, Any]) -> Type:
+    """Return the merge type of a field; ``semantics`` is its entry in ``lists`` of the data file."""
     entry = types.table.get(name)
-    if isinstance(entry, str):  # another name
-        return _written(types, entry.split()[0], told)
+    if isinstance(entry, str):  # a Go name of another type
+        return _written(types, entry.split()[0], semantics)
     if name.endswith("[]"):
-        keys = tuple(told.get("keys") or ())
+        keys = tuple(semantics.get("keys") or ())
         item = name[:-2]
-        granular = bool(keys or told.get("set"))
+        granular = bool(keys or semantics.get("set"))
         return Type(list=ListType(_written(types, item, {}), granular, keys, types.key_defaults(item, keys)))
     if name.endswith("{}"):
-        return Type(map=MapType(element=_written(types, name[:-2], {}), granular=not told.get("atomic")))
+        return Type(map=MapType(element=_written(types, name[:-2], {}), granular=not semantics.get("atomic")))
     if types.is_struct(name) and not types.table[name].get("union"):
         return _struct(types, name)
     if name == "ObjectMeta":

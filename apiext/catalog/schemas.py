@@ -1,4 +1,4 @@
-"""Schemas of versions: read from the definition and compiled when first used, since most are never used."""
+"""Schemas of versions, read and compiled at their first use, since most versions are never used."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -14,12 +14,12 @@ Schema = Callable[[], View | None]
 
 
 def schema_from(definition: Callable[[], View], version: str) -> Schema:
-    """Return a function that reads a version's schema from its definition, which nobody has to keep."""
+    """Return a function that reads a version's schema from its definition each time."""
     return lambda: schema_of(definition(), version)
 
 
 class LazySchema:
-    """Compiles the schema at its first call and gives the same value from then on."""
+    """Compiles the schema at its first call; later calls return the same value."""
 
     __slots__ = ("_long_from", "_made", "_preserve", "_schema")
 
@@ -27,7 +27,7 @@ class LazySchema:
         self._schema = schema
         self._preserve = preserve_unknown_fields
         self._made: CompiledSchema | None = None
-        self._long_from = server_limits.WORK_INLINE  # bytes of objects that are known to take long
+        self._long_from = server_limits.WORK_INLINE  # size from which work on an object takes long
 
     def __call__(self) -> "CompiledSchema":
         """Return the compiled schema."""
@@ -39,27 +39,27 @@ class LazySchema:
 
     @property
     def cold(self) -> bool:
-        """Whether reading an object takes long, since something is compiled for it."""
+        """True if the next read of an object takes long, since it compiles the schema."""
         return self._made is None or not self._made.readable
 
     def prepare(self, *, quickly: bool = False) -> None:
-        """Compile what reading an object takes; ``quickly`` as CompiledSchema.prepare has it."""
+        """Compile all that reads of objects need; ``quickly`` as in CompiledSchema.prepare."""
         self().prepare(quickly=quickly)
 
     def slow(self, size: int) -> bool:
-        """Whether work on an object of so many bytes may take long: its schema, its rules, its defaults."""
+        """Report whether work on an object of this size may take long, because of its schema, rules or defaults."""
         made = self._made
         if made is None or not made.warm or size >= self._long_from:
             return True
         return made.growth * size > server_limits.WORK_INLINE * 8
 
     def report(self, size: int, long: bool) -> None:
-        """Learn from an object whether its rules took long; what was long once may be short for others."""
-        known = self._long_from
-        self._long_from = min(known, size) if long else min(max(known, size + 1), server_limits.WORK_INLINE)
+        """Record whether the rules of an object of this size took long, for the next calls of ``slow``."""
+        long_from = self._long_from
+        self._long_from = min(long_from, size) if long else min(max(long_from, size + 1), server_limits.WORK_INLINE)
 
 
 def prepare_all(*schemas: LazySchema, quickly: bool = False) -> None:
-    """Compile what reading objects of several versions takes."""
+    """Compile all that reads of objects in these versions need."""
     for schema in schemas:
         schema.prepare(quickly=quickly)

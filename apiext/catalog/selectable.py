@@ -1,4 +1,4 @@
-"""Field selectors of a resource: label → value of a document as text (SEL-001)."""
+"""Field selectors of a resource: field label → string value in an object (SEL-001)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ Getter = Callable[[View], str]
 
 
 def selectable_fields(paths: Iterable[str], *, namespaced: bool) -> Mapping[str, Getter]:
-    """Return the labels that field selectors may name: name, namespace, and the paths without their first dot."""
+    """Return the supported field labels: metadata.name, metadata.namespace, and the paths without the first dot."""
     found = {"metadata.name": _metadata("name")}
     if namespaced:
         found["metadata.namespace"] = _metadata("namespace")

@@ -1,4 +1,4 @@
-"""What is served, as frozen values: version, resource, catalog, and the one cell that changes."""
+"""Frozen values of the served API: endpoint, version, resource and catalog. LiveCatalog holds the current catalog."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -32,17 +32,16 @@ def _same(document: Document) -> Document:
     return document
 
 
-# each request needs several of them, and making one is slow
+# each request needs several of them, and creating one is slow
 _group_resource = lru_cache(limits.NAMES_SEEN)(GroupResource)
 _group_kind = lru_cache(limits.NAMES_SEEN)(GroupKind)
 
 
 class Column(Struct, frozen=True, eq=False):
-    """A Table column: its definition, and the cell of a document (TAB-002, TAB-003).
+    """A Table column: its definition, and the function that returns the cell of an object (TAB-002, TAB-003).
 
-    If it ``shows_age``, ``cell`` returns the RFC 3339 time since which the age counts, or None; or a pair of a text
-    with ``{}`` for the age and the time, None for a text without an age. The shown cell changes with the clock:
-    ``shown`` makes it, and a cache of cells asks ``Ages`` how long they hold.
+    With ``shows_age``, ``cell`` returns the RFC 3339 time at which the age begins, or None; or a pair (text with ``{}``
+    for the age, time or None). The shown cell then depends on the clock: ``Ages`` reports how long it is valid.
     """
 
     name: str
@@ -54,7 +53,7 @@ class Column(Struct, frozen=True, eq=False):
     shows_age: bool = False
 
     def shown(self, ages: Ages) -> Callable[[View], Any]:
-        """Return the function that makes the cell of a document, with the ages of one moment."""
+        """Return the function that returns the cell of an object, with its age at the time of ``ages``."""
         find, of = self.cell, ages.of
         if not self.shows_age:
             return find
@@ -70,15 +69,16 @@ class Column(Struct, frozen=True, eq=False):
 
 
 class Model(Struct, frozen=True, eq=False):
-    """The kind of the objects that an endpoint shows.
+    """The kind of the objects at an endpoint.
 
-    - ``typed``: a Go type upstream, so a body is completed from the URL, may be protobuf, and takes a strategic merge.
-    - ``normalize(document)`` prunes, coerces and defaults a body in place of decoding it; it returns the document and
-      the paths of unknown fields, and raises ValueError with Go's text for a body that cannot be this kind.
+    - ``typed``: a Go type upstream, so a body is completed from the URL, may be protobuf, and strategic merge patches
+      are supported.
+    - ``normalize(document)`` prunes, coerces and defaults a request body; it returns the document and the paths of
+      unknown fields, and raises ValueError with Go's message for a body that cannot be decoded as this kind.
     - ``custom_decoded(document)``: paths of the values in a body that have their own decoder in Go; upstream does not
       look for duplicate fields there.
-    - ``merge_type()`` tells how its fields are owned; ``empty`` is an object that has no fields.
-    - ``owns_items()``: whether the items of its lists may have an owner each.
+    - ``merge_type()`` returns the merge type for server-side apply; ``empty`` is an object that has no fields.
+    - ``owns_items()`` reports whether items of its lists may have different owners.
     - ``merge_keys``: the lists that a strategic merge patch merges by key, as path → key.
     - ``schema()`` reads its OpenAPI schema, which is not kept in memory.
     """
@@ -107,7 +107,7 @@ class Model(Struct, frozen=True, eq=False):
 
     @property
     def open_api(self) -> View | None:
-        """The OpenAPI schema, read anew; None if the stored definition has become unreadable."""
+        """The OpenAPI schema, read again at each use; None if the stored definition has become unreadable."""
         try:
             return self.schema()
         except Unreadable:
@@ -115,20 +115,21 @@ class Model(Struct, frozen=True, eq=False):
 
 
 class Endpoint(Struct, frozen=True):
-    """The lens of one (sub)resource: what it shows, and how a change is put back.
+    """One (sub)resource: the object that clients read and write there, and its place in the stored object.
 
-    - ``model``: the kind of the objects that it shows; ``partial``: it is not the kind of the resource.
-    - ``project(stored)`` is what a client of the endpoint sees. ``embed(existing, shown)`` is the whole object with the
-      shown part put back; it raises ValueError with the message of a 400.
-    - ``prepare(new, old)`` undoes what this endpoint may not change, and sets the generation; old is None on create.
-      ``preview`` is the same for a dry run, if that differs.
-    - ``unreadable(stored)`` is the message of the 500 that a get answers, empty if there is none.
-    - ``reset``: paths that no writer of this endpoint owns (SSA-013). ``replicas``: names that lead to the field which
-      a scale endpoint writes.
-    - ``review``: the question that a create asks here; empty where objects are stored.
+    - ``model``: the kind of the objects at the endpoint; ``partial``: it is not the kind of the resource.
+    - ``project(stored)`` returns the object that clients of the endpoint see. ``embed(existing, shown)`` returns the
+      whole object with a changed part in it; it raises ValueError with the message of a 400.
+    - ``prepare(new, old)`` undoes changes that this endpoint may not make, and sets the generation; ``old`` is None on
+      create. ``preview`` replaces it in a dry run, if it differs.
+    - ``unreadable(stored)`` returns the message of the 500 of a get, empty if the object can be shown.
+    - ``reset``: paths that no manager owns after a write to this endpoint (SSA-013). ``replicas``: path of the field
+      that a scale endpoint writes.
+    - ``review``: the function of ``verbs/reviews.py`` that answers a create, such as a TokenReview; empty if objects
+      are stored.
     - ``metadata_checks``: how the metadata of an update is validated (see ``objectmeta.validate_update``). If it is
       empty, the metadata of a new object is validated after its values.
-    - ``sign(document, name, uid, groups, extra)`` writes into a new object which user has made it.
+    - ``sign(document, name, uid, groups, extra)`` writes the requesting user into a new object.
     - ``stamp(new, old, now)`` sets times in an update.
     - ``validate(new, old)`` replaces the validation of the kind.
     - ``connects``: the name of a function in ``verbs/connects.py``, for an endpoint that upstream forwards elsewhere.
@@ -159,9 +160,9 @@ class Endpoint(Struct, frozen=True):
 
 
 class Names(Struct, frozen=True):
-    """What a version of a resource is called in URLs, in the store, and in error texts.
+    """The names of a version of a resource in URLs, in the store, and in error messages.
 
-    ``stored_as`` is the resource whose objects it shows, None for its own. The last four fields are computed.
+    ``stored_as`` is the resource under which its objects are stored, None for itself. The fields after it are computed.
     """
 
     group: str
@@ -175,7 +176,7 @@ class Names(Struct, frozen=True):
     group_resource: GroupResource = GroupResource("", "")
     stored_resource: GroupResource = GroupResource("", "")
     group_kind: GroupKind = GroupKind("", "")
-    stored_kind: GroupKind = GroupKind("", "")  # errors of values name it, as those of upstream
+    stored_kind: GroupKind = GroupKind("", "")  # in validation errors, as upstream
 
     def __post_init__(self) -> None:
         resource = _group_resource(self.group, self.resource)
@@ -187,17 +188,17 @@ class Names(Struct, frozen=True):
 
 
 class Codec(Struct, frozen=True):
-    """How stored bytes become what a version shows, and back.
+    """Converts between stored bytes and the objects of a version.
 
-    - ``view(raw, revision)`` is the JSON that a client sees, without a newline; ``decode(raw, revision)`` is the same
-      as a document. ``encode(document)`` makes the bytes to store, and so does ``to_store(document)`` for metadata as
-      ``decode`` and ``normalize`` leave them.
+    - ``view(raw, revision)`` returns the JSON for clients, without a newline; ``decode(raw, revision)`` returns the
+      same as a document. ``encode(document)`` returns the bytes to store. ``to_store(document)`` is a faster ``encode``
+      for documents whose metadata comes from ``decode`` or ``normalize``.
     - ``converts``: these four may raise NeedsConversion. ``encode_as_is(document)`` never does: it stores a document in
-      this version whatever the storage version is (None: as ``encode``).
-    - ``decode_metadata(raw, revision)`` is the metadata that ``decode`` returns, without managedFields. It returns None
-      if it cannot find them in the bytes; then ``decode`` is needed.
-    - ``is_normalized(raw)``: reading these bytes is known to give what ``normalize`` gives, in each part.
-    - ``evict(raw)``: these bytes are stored no more.
+      this version, even if it is not the storage version (None: as ``encode``).
+    - ``decode_metadata(raw, revision)`` returns the metadata that ``decode`` returns, without managedFields, or None if
+      ``decode`` is needed for it.
+    - ``is_normalized(raw)`` reports that ``normalize`` would not change the decoded object; False means "unknown".
+    - ``evict(raw)`` drops cached data about bytes that are no longer stored.
     """
 
     view: Callable[[bytes, int], bytes]
@@ -211,18 +212,19 @@ class Codec(Struct, frozen=True):
     converts: bool = False
 
     def as_is(self) -> "Codec":
-        """Return the codec that stores each document in its own version, so that no webhook is called."""
+        """Return a codec that stores documents in this version, without the conversion webhook."""
         if self.encode_as_is is None:
             return self
         return replace(self, encode=self.encode_as_is, to_store=self.encode_as_is, converts=False)
 
 
 class Shaping(Struct, frozen=True):
-    """How documents that were no bodies get the form of a version; each function may change its argument.
+    """Normalization of documents that are not request bodies; each function may change its argument.
 
-    ``accept`` prunes and coerces what a conversion webhook or an apply made, ``settle`` what admission policies made,
-    whose nulls it keeps. ``complete`` fills in the defaults of an applied object. ``named`` fills in what follows from
-    a generated name. ``internal`` is an object as it comes back from upstream's internal form, in which owners see it.
+    ``accept`` prunes and coerces the result of a conversion webhook or an apply; ``settle`` that of admission policies,
+    and keeps nulls. ``complete`` sets the defaults of an applied object. ``named`` sets fields that depend on a
+    generated name. ``internal`` returns an object as it is after a round trip through upstream's internal version,
+    which managed fields are computed from.
     """
 
     accept: Reshape = _same
@@ -233,11 +235,12 @@ class Shaping(Struct, frozen=True):
 
 
 class Validation(Struct, frozen=True):
-    """How a new or changed object is validated; ``old`` is None on create.
+    """Validation of a new or changed object; ``old`` is None on create.
 
-    ``structure(new, old, endpoint)`` is the part of ``validate`` that also counts for an object of another kind.
-    ``rules(new, old, errors)`` evaluates rules knowing all other errors, and returns more errors and warnings.
-    ``names(name)`` returns faults of a name; ``metadata`` validates metadata beyond the rules of all kinds.
+    ``structure(new, old, endpoint)`` is the part of ``validate`` that also applies to a body of another kind.
+    ``rules(new, old, errors)`` evaluates CEL rules after all other validation, with the errors so far; it returns more
+    errors and warnings. ``names(name)`` returns the errors of a name; ``metadata`` adds the kind's own validation of
+    metadata to that of all kinds.
     """
 
     validate: Callable[[View, View | None], list[FieldError]] = lambda new, old: []
@@ -253,10 +256,10 @@ class Validation(Struct, frozen=True):
 
 
 class Published(Struct, frozen=True):
-    """What discovery and OpenAPI publish of a version besides its names, and the labels that select its objects.
+    """Facts of a version that discovery and OpenAPI publish besides its names, and the field labels of selectors.
 
-    ``preserve``: spec.preserveUnknownFields of the definition, so that nothing is pruned. ``selectable``: field label →
-    value of an object.
+    ``preserve``: spec.preserveUnknownFields of the definition; nothing is pruned. ``selectable``: field label → the
+    function that returns its value in an object.
     """
 
     singular: str = ""
@@ -270,11 +273,11 @@ class Published(Struct, frozen=True):
 
 
 class Traits(Struct, frozen=True):
-    """In what writes of a built-in kind differ.
+    """Differences between the writes of built-in kinds.
 
     ``unconditional``: a PUT without resourceVersion replaces any stored object (upstream's core kinds). ``upserts``: a
-    PUT creates an object that is missing. ``returns_deleted``: the answer to a delete is the object, not a Status.
-    ``uncollected``: a delete has no propagation policy (events).
+    PUT creates a missing object. ``returns_deleted``: the response to a delete is the object, not a Status.
+    ``uncollected``: a delete ignores the propagation policy (events).
     """
 
     unconditional: bool = False
@@ -284,10 +287,11 @@ class Traits(Struct, frozen=True):
 
 
 class Work(Struct, frozen=True):
-    """How long work on objects of a version takes.
+    """Predictions that decide which work on objects of a version runs in a thread.
 
-    ``cold()``: reading an object takes long, since its schema is compiled then, or before in ``prepare()``.
-    ``slow(size)``: work on an object of so many bytes may take long, as ``report(size, long)`` has reported before.
+    ``cold()``: the next read of an object takes long, since it compiles the schema; ``prepare()`` compiles it before.
+    ``slow(size)``: work on an object of this size in bytes may take long, as far as ``report(size, long)`` has recorded
+    the time of such work.
     """
 
     cold: Callable[[], bool] = lambda: False
@@ -297,9 +301,9 @@ class Work(Struct, frozen=True):
 
 
 class ServedVersion(Struct, frozen=True, eq=False, weakref=True):
-    """One version of a resource: all that reading and writing it needs, as values and closures.
+    """One version of a resource: values and functions for all reads and writes of its objects.
 
-    ``identity`` changes whenever open watches of the version must end.
+    ``identity`` changes when open watches of the version must end.
     """
 
     names: Names
@@ -314,22 +318,25 @@ class ServedVersion(Struct, frozen=True, eq=False, weakref=True):
     identity: str = ""
 
     def as_is(self) -> "ServedVersion":
-        """Return this version for writes that store in it whatever the storage version is: no webhook is called."""
+        """Return this version with a codec that stores objects in it, without the conversion webhook."""
         return replace(self, codec=self.codec.as_is())
 
 
 class ServedResource(Struct, frozen=True, eq=False):
-    """A resource: its served versions by name, and the state of the definition behind it.
+    """A resource: its served versions by name, and the state of its definition.
 
-    ``guard_key`` and ``guard_revision`` are compared by every put of a custom object; empty for built-ins.
-    ``identity`` changes with the definition's uid and shape. ``all_versions`` holds the unserved
-    ones too, to read and write what is stored. ``conversion`` is the webhook's settings in v1 form, None without one.
-    ``content`` changes with all of the definition's spec, prose too, with the names accepted and the uid; empty when
-    nobody knows it. ``stored_as`` is the resource whose objects are shown, None for its own; ``equivalents`` are the
-    versions of other groups that show the same objects. ``review`` tells that nothing is stored at all. ``ttl`` are the
-    seconds after its last write when an object goes by itself, 0 for never. ``cached`` tells that reads may be of a
-    while ago, and wait for a revision to come, as those of upstream's cache. ``unusable``: each request of it is a 500,
-    since the CA bundle of its conversion webhook cannot be read.
+    - ``guard_key``, ``guard_revision``: each put of a custom object compares the revision of this key; empty for
+      built-in kinds.
+    - ``identity`` changes with the definition's uid and shape. ``content`` changes with the whole spec (also with
+      descriptions), the accepted names and the uid; empty if it is unknown.
+    - ``all_versions`` also holds the versions that are not served, since objects may be stored in them.
+    - ``conversion``: the settings of the conversion webhook in v1 form, None if there is none. ``unusable``: its CA
+      bundle is invalid, so each request is a 500.
+    - ``stored_as``: the resource under which the objects are stored, None for itself. ``equivalents``: the versions of
+      other groups that show the same objects.
+    - ``review``: objects are never stored; a create is answered by a function.
+    - ``ttl``: seconds after the last write when an object expires, 0 for never.
+    - ``cached``: reads may be served from the cache, and may wait until it reaches a revision, as upstream.
     """
 
     group: str
@@ -357,34 +364,34 @@ class ServedResource(Struct, frozen=True, eq=False):
 
     @property
     def stored_resource(self) -> GroupResource:
-        """The resource that its objects are stored under."""
+        """The resource under which its objects are stored."""
         return self.stored_as or self.group_resource
 
     @property
     def stores_objects(self) -> bool:
-        """Whether objects are stored under its own name: neither a second view nor questions that are answered."""
+        """True if objects are stored under its own name: it is neither a second view of a resource nor a review."""
         return self.stored_as is None and not self.review
 
     @property
     def group_resource(self) -> GroupResource:
-        """The resource as keys and error texts name it."""
+        """Group and resource, as in keys and error messages."""
         return _group_resource(self.group, self.resource)
 
     def evict(self, raw: bytes) -> None:
-        """Let every version drop what it has cached of bytes that are stored no more."""
+        """Drop the cached data of all versions about bytes that are no longer stored."""
         for version in (self.all_versions or self.versions).values():
             version.codec.evict(raw)
 
     @property
     def storage(self) -> ServedVersion | None:
-        """The storage version if it is served."""
+        """The storage version, None if it is not served."""
         return self.versions.get(self.storage_version)
 
 
 class Catalog(Struct, frozen=True, eq=False):
-    """Everything served at one moment. ``number`` grows with each change; discovery is computed from this value.
+    """All served resources. ``number`` grows with each change; discovery and OpenAPI are computed from this value.
 
-    ``builtin_groups`` are the groups of the server itself.
+    ``builtin_groups`` are the groups of built-in kinds.
     """
 
     resources: FrozenMap[tuple[str, str], ServedResource] = field(default_factory=FrozenMap)
@@ -393,11 +400,11 @@ class Catalog(Struct, frozen=True, eq=False):
     _cache: dict[str, Any] = field(default_factory=dict)  # documents computed lazily from this value
 
     def resource(self, group: str, resource: str) -> ServedResource | None:
-        """Return the resource of a group, whatever its versions."""
+        """Return a resource with all its versions, None if there is none."""
         return self.resources.get((group, resource))
 
     def lookup(self, group: str, version: str, resource: str) -> ServedVersion | None:
-        """Return the served version that a URL names."""
+        """Return the served version of a URL, None if there is none."""
         found = self.resources.get((group, resource))
         return found.versions.get(version) if found is not None else None
 
@@ -408,14 +415,14 @@ class Catalog(Struct, frozen=True, eq=False):
         return Catalog(resources, self.number + 1, own)
 
     def with_state(self, served: ServedResource) -> "Catalog":
-        """Return the catalog with a resource replaced by one that no document shows otherwise.
+        """Return the catalog with a resource replaced by one that discovery and OpenAPI show in the same way.
 
-        It keeps its number, and the documents computed from it.
+        It keeps its number and the documents computed from it.
         """
         return replace(self, resources=self.resources.put((served.group, served.resource), served))
 
     def without_resource(self, group: str, resource: str) -> "Catalog":
-        """Return the catalog without the resource, which is no built-in one."""
+        """Return the catalog without a resource, which must not be a built-in one."""
         return Catalog(self.resources.without((group, resource)), self.number + 1, self.builtin_groups)
 
     def groups(self) -> dict[str, list[str]]:
@@ -427,11 +434,11 @@ class Catalog(Struct, frozen=True, eq=False):
         return {group: sort_versions(list(found[group])) for group in sorted(found) if found[group]}
 
     def cached(self, key: str) -> Any | None:
-        """Return what was computed under a key before, None when nothing was."""
+        """Return the result of ``compute_once`` for a key, None if it has not been computed."""
         return self._cache.get(key)
 
     def compute_once(self, key: str, make: Callable[["Catalog"], T]) -> T:
-        """Return what ``make`` computes from this value, computed once."""
+        """Return ``make(self)``, computed at the first call for a key."""
         if key not in self._cache:
             self._cache[key] = make(self)
         found: T = self._cache[key]
@@ -439,7 +446,7 @@ class Catalog(Struct, frozen=True, eq=False):
 
 
 class LiveCatalog:
-    """The one cell that changes; a request reads ``current`` once and keeps what it read."""
+    """Holds the current catalog; a request reads ``current`` once and uses this value until its end."""
 
     __slots__ = ("current",)
 

@@ -1,4 +1,4 @@
-"""How the objects of a definition are stored, and what stored objects no version shows."""
+"""Storage of the objects of a definition: versions, storage version, and errors of unreadable objects."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -9,11 +9,11 @@ from apiext.catalog.splices import Splices
 from apiext.documents.document import Document, View
 
 Text = Callable[[bytes], tuple[bytes, int]]
-"""Stored bytes → what their own version shows without a resourceVersion, and where that goes (-1: not known)."""
+"""Stored bytes → the JSON in their version without a resourceVersion, and the offset for it (-1: unknown)."""
 
 
 class Shape(Protocol):
-    """What viewing asks of a version's schema (apiext.schema.compile.CompiledSchema)."""
+    """The schema of a version, as far as codecs use it (apiext.schema.compile.CompiledSchema)."""
 
     def from_storage(self, document: Document) -> bool:
         """Prune and default a stored object in place."""
@@ -22,21 +22,21 @@ class Shape(Protocol):
         """Drop unknown fields in place."""
 
     def drop_nulls(self, document: Document) -> object:
-        """Drop null members that nothing allows."""
+        """Drop nulls that are not allowed by ``nullable``."""
 
     def default(self, document: Document) -> bool:
-        """Fill in defaults in place; return whether any were missing."""
+        """Set defaults in place; report whether any were missing."""
 
     @property
     def is_normal(self) -> Callable[[Any], bool]:
-        """Tells that pruning, dropping nulls and coercing plainly change nothing, and that it holds no float."""
+        """Fast path: reports that pruning, dropping nulls and coercing change nothing, and that there are no floats."""
 
     def coerce_embedded(self, document: Document, *, drop_invalid: bool = False) -> object:
-        """Bring embedded resources into shape."""
+        """Coerce the metadata of embedded resources."""
 
 
 class Unreadable(ValueError):
-    """A stored object that no version shows: a 500 for who asks. ``named`` says which one it is, too."""
+    """A stored object that no version can show; a get is a 500. ``named`` is the message with the object's name."""
 
     def __init__(self, text: str, stored: View) -> None:
         super().__init__(text)
@@ -48,14 +48,15 @@ class Unreadable(ValueError):
 
 
 class WrongVersion(Unreadable):
-    """A stored object claims a version that its definition does not have (VER-011): a 500 for who asks."""
+    """A stored object has a version that its definition does not have (VER-011); a get is a 500."""
 
 
 class Storage(Struct, frozen=True):
-    """How the objects of a definition are stored: versions by name, which one is written, who converts.
+    """The stored versions of a definition.
 
-    ``texts`` make stored bytes of a version what that version shows, but for the resourceVersion, which no webhook is
-    told; ``splices`` are those of a version; each codec adds its own.
+    ``shapes`` are the schemas by version, ``written`` is the storage version, ``webhook`` is true if a webhook
+    converts. The codec of each version adds its entry to ``texts`` and ``splices``; ``texts`` are the functions that
+    return an object as it is sent to the webhook.
     """
 
     group: str
@@ -66,15 +67,15 @@ class Storage(Struct, frozen=True):
     splices: dict[str, Splices] = field(default_factory=dict)
 
     def version_of(self, document: View) -> str:
-        """Return the version that a stored object is in; raises WrongVersion when the definition has none such."""
+        """Return the version of a stored object; raises WrongVersion if the definition does not have it."""
         api_version = document.get("apiVersion")
         group, _, version = api_version.rpartition("/") if isinstance(api_version, str) else ("", "", "")
         if group != self.group or version not in self.shapes:
-            told = api_version if isinstance(api_version, str) else ""
-            raise WrongVersion(f"request to convert CR from an invalid group/version: {told}", document)
+            text = api_version if isinstance(api_version, str) else ""
+            raise WrongVersion(f"request to convert CR from an invalid group/version: {text}", document)
         return version
 
     def check(self, document: View) -> None:
-        """Raise WrongVersion for an object that is to be written where no version is: others made the definition so."""
+        """Raise WrongVersion if no version is the storage version, as in definitions written directly into etcd."""
         if not self.written:
             raise WrongVersion("error resolving resource: its definition has no version to store", document)

@@ -1,4 +1,4 @@
-"""Codecs of resources that are Go types upstream: what is stored, and what a version of the API shows."""
+"""Codecs of built-in kinds, whose versions are Go types upstream."""
 
 from collections.abc import Callable
 
@@ -18,14 +18,15 @@ Step = Callable[[View], Document]
 _VERSIONS = frozenset(
     ("v1", "v1alpha1", "v1alpha2", "v1alpha3", "v1beta1", "v1beta2", "v1beta3", "v2", "v2beta1", "v2beta2")
 )
-"""What versions of built-in kinds have been called so far; any other is one to come."""
+"""Names of the versions that built-in kinds have had so far; an object in any other version is unreadable."""
 
 
 def typed_codec(api_version: str, kind: str, *, read: Step, own: Step, write: Step, same: bool) -> Codec:
-    """Return the closures of a typed version.
+    """Return the codec of one version of a built-in kind.
 
-    ``read`` turns what anybody stored into the version's form, ``own`` does so with what this codec wrote, and
-    ``write`` turns it back; ``same`` tells that both are one form, so that stored bytes may be spliced.
+    ``read`` converts a stored object into the version's form; ``own`` does so for an object that this codec has
+    encoded, which needs no defaults. ``write`` converts an object into the stored form. ``same``: both forms are equal,
+    so stored bytes may be spliced.
     """
     splices = Splices()
 
@@ -39,28 +40,28 @@ def typed_codec(api_version: str, kind: str, *, read: Step, own: Step, write: St
         return with_revision({**document, "apiVersion": api_version, "kind": kind, "metadata": metadata}, revision)
 
     def view(raw: bytes, revision: int) -> bytes:
-        known = splices.view(raw, revision) if same else None
-        if known is not None:
-            return known
+        spliced = splices.view(raw, revision) if same else None
+        if spliced is not None:
+            return spliced
         document = decode(raw, revision)
         shown = encode_json(document)
         uid = document["metadata"].get("uid")
         place = place_of(raw, uid) if same else -1
         if place >= 0 and splice(raw, place, revision) == shown:
-            splices.note(raw, uid)
+            splices.add(raw, uid)
         return shown
 
     def encode(document: Document) -> bytes:
         stored = stored_form(document)
         raw = encode_json(write(stored)) + b"\n"
-        splices.note(raw, stored["metadata"].get("uid"))
+        splices.add(raw, stored["metadata"].get("uid"))
         return raw
 
     return Codec(view, decode, encode, encode, splices.evict)
 
 
 def _checked(stored: View, kind: str) -> View:
-    """Return a stored object if it is of the kind, in a version that may be; raises DecodeError."""
+    """Return a stored object; raises DecodeError if its kind or version is unknown."""
     found, version = stored.get("kind"), stored.get("apiVersion")
     if found != kind or not isinstance(version, str) or version.rpartition("/")[2] not in _VERSIONS:
         raise DecodeError(

@@ -1,7 +1,8 @@
-"""How stored bytes become what a client of one version sees, and back.
+"""Codec of custom resources: from stored bytes to the JSON of one version, and back.
 
-The full route decodes, repairs, defaults, converts, prunes and encodes. Bytes for which that is known to add only the
-resourceVersion are spliced instead: known are those that this version encoded, and those the full route has met.
+The slow path decodes, repairs, defaults, converts, prunes and encodes an object. The fast path inserts only the
+resourceVersion. It is used for bytes that this version has encoded, and for bytes to which the slow path added nothing
+else before (Splices).
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import orjson
 from msgspec.structs import replace
 
 from apiext.catalog import limits
-from apiext.catalog.answers import Answers
+from apiext.catalog.conversion_cache import ConversionCache
 from apiext.catalog.converted import PLACE, place_of
 from apiext.catalog.served import Codec
 from apiext.catalog.splices import Splices, splice
@@ -24,16 +25,16 @@ from apiext.documents.errors import DecodeError
 from apiext.documents.json_errors import check_depth
 from apiext.meta import objectmeta
 
-_DIGITS, _LONG = bytes.maketrans(b"123456789", b"000000000"), b"0" * 19  # finds integers that int64 may not hold
+_DIGITS, _LONG = bytes.maketrans(b"123456789", b"000000000"), b"0" * 19  # to find integers that may exceed int64
 
 
 def parse(raw: bytes) -> Document:
-    """Return the object that stored bytes hold; raises ValueError when they hold none."""
+    """Decode a stored object; raises ValueError if the bytes are no JSON object."""
     try:
         document = orjson.loads(raw)
-    except orjson.JSONDecodeError:  # what others wrote may nest deeper or be looser UTF-8 than orjson takes
+    except orjson.JSONDecodeError:  # kube-apiserver may have stored deeper nesting or invalid UTF-8
         document = decode_json(raw)[0]
-    if raw.translate(_DIGITS).find(_LONG) >= 0:  # an integer beyond int64 is a float, as in a body
+    if raw.translate(_DIGITS).find(_LONG) >= 0:  # an integer beyond int64 becomes a float, as in a request body
         document = decode_json(raw)[0]
     if not isinstance(document, dict):
         raise ValueError(f"stored value is not an object but {document.__class__.__name__}")  # noqa: TRY004
@@ -41,7 +42,7 @@ def parse(raw: bytes) -> Document:
 
 
 def _check_depth(raw: bytes) -> None:
-    """Raise Unreadable for an object that nests deeper than orjson writes."""
+    """Raise Unreadable for an object that is nested deeper than orjson can encode."""
     try:
         check_depth(raw, limits.MAX_STORED_DEPTH)
     except DecodeError as error:
@@ -49,7 +50,7 @@ def _check_depth(raw: bytes) -> None:
 
 
 def with_revision(document: Document, revision: int) -> Document:
-    """Set metadata.resourceVersion, making metadata when there is none."""
+    """Set metadata.resourceVersion in place."""
     document.setdefault("metadata", {})["resourceVersion"] = str(revision)
     return document
 
@@ -58,15 +59,15 @@ _NEVER_STORED = frozenset(("resourceVersion", "selfLink"))
 
 
 def stored_form(document: View) -> Document:
-    """Return a copy of an object without what is never stored (ETC-002)."""
+    """Return a copy of an object without the fields that are never stored (ETC-002)."""
     metadata = objectmeta.repair(document.get("metadata") or {})
     for name in _NEVER_STORED:
         metadata.pop(name, None)
     return {**document, "metadata": metadata}
 
 
-def _formed(document: Document) -> Document:
-    """Return an object whose metadata are in form without what is never stored."""
+def _without_never_stored(document: Document) -> Document:
+    """Return an object with valid metadata without the fields that are never stored; copied only if it has them."""
     return document if _NEVER_STORED.isdisjoint(document["metadata"]) else stored_form(document)
 
 
@@ -75,10 +76,10 @@ def _encode_as_is(document: Document) -> bytes:
 
 
 def _decode_metadata(splices: Splices, raw: bytes, revision: int) -> Document | None:
-    """Return the metadata without managedFields of an object whose bytes are known to need nothing; None: look closer.
+    """Fast path: return the metadata without managedFields of an object that the splices contain; None: use ``decode``.
 
-    The uid ends them, and the name follows managedFields, in which no other list stands, since keys are sorted. Neither
-    text is to be found within another, where its quotes would be escaped.
+    The keys of metadata are sorted, so the uid ends them, and the name follows managedFields. The search for these keys
+    cannot hit a string value, in which quotes are escaped.
     """
     place, head = splices.place(raw), PLACE.match(raw)
     if place is None or head is None:
@@ -88,7 +89,7 @@ def _decode_metadata(splices: Splices, raw: bytes, revision: int) -> Document | 
     name = raw.find(_NAME, owned, end) if owned > 0 else -1
     try:
         metadata = orjson.loads(raw[start:end] if name < 0 else raw[start:owned] + raw[name + 2 : end])
-    except orjson.JSONDecodeError:  # a uid with a brace
+    except orjson.JSONDecodeError:  # a brace in the uid
         return None
     return with_revision({"metadata": metadata}, revision)
 
@@ -102,11 +103,11 @@ Read = Callable[[bytes, int], Document]
 def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
     """Return the codec of one version of a custom resource.
 
-    ``exact``: reading back the bytes that this version encoded changes nothing, so they may be spliced. With a webhook,
-    all but ``encode_as_is`` raise NeedsConversion until the answer is cached.
+    ``exact``: decoding the bytes that this version encoded changes nothing, so they may be spliced. With a webhook, all
+    functions except ``encode_as_is`` raise NeedsConversion until the converted object is cached.
     """
     splices = Splices()
-    answers = Answers(storage, version) if storage.webhook and len(storage.shapes) > 1 else None
+    cache = ConversionCache(storage, version) if storage.webhook and len(storage.shapes) > 1 else None
     exact = exact and version == storage.written
 
     def read(raw: bytes, revision: int) -> Document:
@@ -120,32 +121,32 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
         with_revision(document, revision)
         if stored == version:
             return document
-        document = _accepted(document, storage, version) if answers is None else answers.read(document, raw)
-        # what lacks defaults of this version may be written so, too
+        document = _accepted(document, storage, version) if cache is None else cache.read(document, raw)
+        # without its defaults here, an object may also be stored without them: its bytes are not what clients read
         exact = exact and not storage.shapes[version]().default(clone(document))
         return document
 
     def view(raw: bytes, revision: int) -> bytes:
-        known = splices.view(raw, revision) or _renamed(storage, version, raw, revision)
-        if known is not None:
-            return known
+        spliced = splices.view(raw, revision) or _renamed(storage, version, raw, revision)
+        if spliced is not None:
+            return spliced
         document, shown = _read_and_written(read, raw, revision)
         uid = document["metadata"].get("uid")
         place = place_of(raw, uid)
         if place >= 0 and splice(raw, place, revision) == shown:
-            splices.note(raw, uid)
+            splices.add(raw, uid)
         return shown
 
     def written(stored: Document) -> bytes:
         if version != storage.written:
             storage.check(stored)
-            if answers is not None:
-                return answers.write(stored)
+            if cache is not None:
+                return cache.write(stored)
             stored = _accepted(clone(stored), storage, storage.written)
         text, floats = encode_with_float_flag(stored)
         raw = text + b"\n"
-        if exact and not (answers is not None and answers.lacking):
-            splices.note(raw, stored["metadata"].get("uid"), floats=floats)
+        if exact and not (cache is not None and cache.lacks_defaults):
+            splices.add(raw, stored["metadata"].get("uid"), floats=floats)
         return raw
 
     decode = partial(_read_within_bounds, read)
@@ -154,18 +155,18 @@ def custom_codec(storage: Storage, version: str, *, exact: bool) -> Codec:
         view,
         decode,
         encode=lambda document: written(stored_form(document)),
-        to_store=lambda document: written(_formed(document)),
+        to_store=lambda document: written(_without_never_stored(document)),
         evict=splices.evict,
         encode_as_is=_encode_as_is,
         decode_metadata=partial(_decode_metadata, splices),
         is_normalized=splices.has,
-        converts=answers is not None,
+        converts=cache is not None,
     )
-    return codec if answers is None else _remembered_first(codec, answers)
+    return codec if cache is None else _cached_first(codec, cache)
 
 
 def accepting(storage: Storage, version: str) -> Callable[[Document], Document]:
-    """Return the function that prunes and coerces a document which a webhook or an apply made in this version."""
+    """Return the function that prunes and coerces a document of this version from a webhook or an apply."""
 
     def accept(document: Document) -> Document:
         document["metadata"] = objectmeta.repair(document.get("metadata") or {})
@@ -175,7 +176,7 @@ def accepting(storage: Storage, version: str) -> Callable[[Document], Document]:
 
 
 def _read_and_written(read: Read, raw: bytes, revision: int) -> tuple[Document, bytes]:
-    """Return an object and its JSON; raises Unreadable for one that nests deeper than orjson writes."""
+    """Return an object and its JSON; raises Unreadable if it is nested deeper than orjson can encode."""
     try:
         document = read(raw, revision)
         return document, encode_json(document)
@@ -185,28 +186,28 @@ def _read_and_written(read: Read, raw: bytes, revision: int) -> tuple[Document, 
 
 
 def _read_within_bounds(read: Read, raw: bytes, revision: int) -> Document:
-    """Return an object that is to be changed; raises Unreadable for one that nests deeper than orjson writes."""
+    """Return a decoded object; raises Unreadable if it is nested deeper than orjson can encode."""
     if raw.count(b"{") + raw.count(b"[") > limits.MAX_STORED_DEPTH:
         _check_depth(raw)
     return read(raw, revision)
 
 
-def _remembered_first(codec: Codec, answers: Answers) -> Codec:
-    """Return a codec for which remembered answers come first."""
-    find, then_view, then_decode = answers.known.find, codec.view, codec.decode
+def _cached_first(codec: Codec, cache: ConversionCache) -> Codec:
+    """Return a codec that looks in the conversion cache before it decodes an object."""
+    find, then_view, then_decode = cache.cached.find, codec.view, codec.decode
 
     def view(raw: bytes, revision: int) -> bytes:
         known = find(raw)
         if known is not None:
             return known.at(revision)
-        answers.ask_quickly(raw, revision)
+        cache.request_if_recognized(raw, revision)
         return then_view(raw, revision)
 
     def decode(raw: bytes, revision: int) -> Document:
         known = find(raw)
         if known is not None:
             return parse(known.at(revision))
-        answers.ask_quickly(raw, revision)
+        cache.request_if_recognized(raw, revision)
         return then_decode(raw, revision)
 
     return replace(
@@ -217,9 +218,9 @@ def _remembered_first(codec: Codec, answers: Answers) -> Codec:
 def _shown_without_revision(
     decode: Callable[[bytes, int], Document], splices: Splices, raw: bytes
 ) -> tuple[bytes, int]:
-    """Return what a version shows of an object that is stored in it, but for the resourceVersion: mostly as stored.
+    """Return the JSON of an object in the version that it is stored in, without a resourceVersion.
 
-    The second value is the place of the latter, -1 when it is not known.
+    Most objects are returned as they are stored. The second value is the offset for the resourceVersion, -1 if unknown.
     """
     place = splices.place(raw)
     if place is not None:
@@ -228,13 +229,16 @@ def _shown_without_revision(
     del document["metadata"]["resourceVersion"]
     text = encode_json(document)
     if text == raw.removesuffix(b"\n"):
-        splices.note(raw, document["metadata"].get("uid"))
+        splices.add(raw, document["metadata"].get("uid"))
         place = splices.place(raw)
     return text, -1 if place is None else place
 
 
 def _renamed(storage: Storage, version: str, raw: bytes, revision: int) -> bytes | None:
-    """Return an object of the written version under another version's name, if it needs nothing else in both."""
+    """Fast path without a webhook: replace only the apiVersion and insert the resourceVersion.
+
+    Return None if the object is not stored in the storage version, or would change otherwise.
+    """
     if storage.webhook or version == storage.written:
         return None
     written = storage.splices.get(storage.written)
@@ -246,9 +250,9 @@ def _renamed(storage: Storage, version: str, raw: bytes, revision: int) -> bytes
 
 
 def _accepted(document: Document, storage: Storage, version: str) -> Document:
-    """Return a document given in another version as one of this version, pruned by its schema (VER-003, PRU-007).
+    """Set the version of a document and prune it by the schema of this version (VER-003, PRU-007).
 
-    What is malformed in embedded resources is left out: nobody has judged a status, nor what others have stored.
+    Invalid fields of embedded resources are dropped, since status and stored objects are not validated before.
     """
     shape = storage.shapes[version]()
     document["apiVersion"] = f"{storage.group}/{version}"
@@ -259,7 +263,7 @@ def _accepted(document: Document, storage: Storage, version: str) -> Document:
 
 
 def _repaired(metadata: Any) -> Document:
-    """Return stored metadata with malformed fields dropped and a generation (MET-002)."""
+    """Return stored metadata without invalid fields and with a generation (MET-002)."""
     repaired = objectmeta.repair(metadata if isinstance(metadata, dict) else {})
     repaired["generation"] = repaired.get("generation") or 1
     return repaired

@@ -8,9 +8,9 @@ REVIEW_OBJECTS = 100
 REVIEW_BYTES = 1024 * 1024
 # ConversionReviews at a time for one list. Beyond: reviews wait.
 REVIEWS_AT_ONCE = 4
-# Bytes of the answer to a ConversionReview. Beyond: the call fails.
+# Bytes of the response to a ConversionReview. Beyond: the call fails.
 REVIEW_ANSWER = 8 * 1024 * 1024
 # Requests of one definition that wait for its webhook. Beyond: they are refused.
 CONVERSIONS_WAITING = 100
-# Objects coded for a webhook without a look at the clock. Beyond: the event loop gets its turn if it is due.
+# Objects looked up for a list between two checks of the loop's budget. Beyond: the list yields if the budget is spent.
 CONVERTED_UNSEEN = 16

@@ -1,4 +1,4 @@
-"""Counts of conversion webhook calls, under upstream's names (VER-013)."""
+"""Metrics of conversion webhook calls, under upstream's names (VER-013)."""
 
 from apiext.telemetry import Family, HistogramFamily
 
@@ -31,11 +31,11 @@ class Metrics:
 
     @property
     def families(self) -> tuple[Family | HistogramFamily, ...]:
-        """Everything that is counted here."""
+        """All metric families of conversions."""
         return self._definitions, self._requests, self._seconds
 
     def observe(self, definition: str, versions: tuple[str, str], seconds: float, failure: str = "") -> None:
-        """Count one review; ``versions`` are from and to, ``failure`` is empty for a success."""
+        """Count one review; ``versions`` is the pair (from, to), ``failure`` is empty for a success."""
         self._definitions.slot(definition, *versions, "false" if failure else "true").observe(seconds)
         result = "failure" if failure else "success"
         self._requests.slot(result, failure).value += 1

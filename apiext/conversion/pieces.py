@@ -1,4 +1,4 @@
-"""Finds the objects in the text of an answer to a review, so that never more than one of them is decoded."""
+"""Find the objects in the JSON of a conversion response, so that they can be decoded one at a time."""
 
 import json
 import re
@@ -9,11 +9,11 @@ KEY = b'"convertedObjects"'
 _TYPE = rb'"(?:apiVersion|kind)"\s*:'
 _TEXT = rb'\s*"[^"\\]*"\s*,\s*'
 _OPENING = re.compile(rb'%b\s*:\s*\[\s*(\{\s*%b(?:%b%b%b"metadata"\s*:\s*)?)' % (KEY, _TYPE, _TEXT, _TYPE, _TEXT))
-_NEAR = 16 * 1024  # bytes that are searched more quickly than all
+_NEAR = 16 * 1024  # bytes of the first search for the next object, which is faster than a search of the whole text
 
 
 class Listed(NamedTuple):
-    """Objects in a JSON text: where each begins, and how many bytes are between two of them.
+    """Objects in a JSON text: the offset of each, and the number of bytes between two of them.
 
     The end of the last object is unknown.
     """
@@ -28,24 +28,23 @@ class Listed(NamedTuple):
 
 
 def split(raw: bytes, count: int) -> tuple[bytes, Listed] | None:
-    """Return an answer cut down to the last of its ``count`` objects, and the texts of the objects before that.
+    """Return the response without all but the last of its ``count`` objects, and the offsets of its objects.
 
-    Return None if the objects cannot be cut apart: each must begin like the first, up to its metadata. If the short
-    answer and all texts are JSON, then so is the whole answer, with the same meaning: its list begins with the first
-    text, and commas separate the texts.
+    Return None if the objects cannot be separated: each must begin like the first one, up to its metadata. If the
+    shortened response and the texts of all objects are valid JSON, the whole response is valid JSON with these objects.
     """
     place = raw.find(KEY)
     found = _OPENING.match(raw, place) if place >= 0 else None
     if found is None:
         return None
     opening, begin = found[1], found.start(1)
-    comma = b", " if b" " in raw[found.end() - 1 : found.end() + 1] else b","  # as Python has it
+    comma = b", " if b" " in raw[found.end() - 1 : found.end() + 1] else b","  # Python's json.dumps writes ", "
     between = b"}" + comma + opening
     begins, step = [begin], 1 + len(comma)
     at, following = found.end(), 0
     while len(begins) <= count:
         place = at
-        at = following - step  # if it is as long as the one before
+        at = following - step  # a guess: the object is as long as the previous one
         if not following or not raw.startswith(between, at):
             at = raw.find(between, place, place + _NEAR)
             if at < 0 and (at := raw.find(between, place)) < 0:
@@ -64,7 +63,7 @@ _COMMA = re.compile(r"\s*,\s*")
 
 
 def texts_of(raw: bytes) -> list[str]:
-    """Return the texts of the objects as the answer has them, up to one that is not to be found; slow."""
+    """Return the texts of the objects in a response, up to the first invalid one; slow."""
     text, decoder = raw.decode("utf-8", "replace"), json.JSONDecoder()
     found, texts = _ARRAY.search(text), []
     try:

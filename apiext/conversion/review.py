@@ -1,4 +1,4 @@
-"""ConversionReviews: how objects are put to a webhook, and what is checked of its answer (VER-004…007)."""
+"""ConversionReviews: write the request to a webhook, decode and validate its response (VER-004…007)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -22,14 +22,14 @@ from apiext.webhooks.reviews import STATUS, VERSIONS, decoded, review_types, typ
 GROUP = "apiextensions.k8s.io"
 KIND = "ConversionReview"
 _CHANGEABLE = ("labels", "annotations")
-_UNANSWERED = b']},"response":{"uid":"","convertedObjects":null,"result":{"metadata":{}}}}'
+_EMPTY_RESPONSE = b']},"response":{"uid":"","convertedObjects":null,"result":{"metadata":{}}}}'
 
 
 class ConversionError(Exception):
-    """Objects could not be converted; the text is the message of the 500 that a client reads (VER-008).
+    """Objects could not be converted; the text is the message of the 500 response (VER-008).
 
-    ``failure`` is the name by which metrics count it (VER-013). ``need`` is the first object that could not be
-    converted, None where the error is not about a certain object.
+    ``failure`` is the label value in metrics (VER-013). ``need`` is the first object that could not be converted, None
+    if the error is not about one object.
     """
 
     def __init__(self, text: str, failure: str) -> None:
@@ -45,7 +45,7 @@ INVALID_OBJECT = "conversion_webhook_invalid_converted_object_failure"
 
 
 def review_version(supported: Sequence[str]) -> str:
-    """Return the first version that this server can send; raises ConversionError when there is none (VER-004)."""
+    """Return the first version that this server can send; raises ConversionError if there is none (VER-004)."""
     for version in supported:
         if version in VERSIONS:
             return version
@@ -53,15 +53,15 @@ def review_version(supported: Sequence[str]) -> str:
 
 
 def request(version: str, uid: str, needs: Sequence[NeedsConversion]) -> bytes:
-    """Return the review that requests objects in another version, the same for every webhook.
+    """Return the JSON of the review that requests the conversion of several objects.
 
-    It has an empty answer, as upstream's has: some webhooks fill it in.
+    It has an empty response, as upstream: some webhooks fill it in.
     """
-    asked = {"uid": uid, "desiredAPIVersion": needs[0].api_version, "objects": []}
-    empty = orjson.dumps({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": asked})
+    content = {"uid": uid, "desiredAPIVersion": needs[0].api_version, "objects": []}
+    empty = orjson.dumps({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": content})
     texts = [need.text for need in needs]
     texts[0] = empty.removesuffix(b"]}}") + texts[0]
-    texts[-1] += _UNANSWERED
+    texts[-1] += _EMPTY_RESPONSE
     return b",".join(texts)
 
 
@@ -70,26 +70,26 @@ def kind_of(document: View) -> str:
     return _go_kind(document.get("apiVersion"), document.get("kind"))
 
 
-def failed(document: View, text: object) -> str:
-    """Return the message about a call that failed, by its first object (VER-008)."""
+def failure_text(document: View, text: object) -> str:
+    """Return the message about a failed call; it contains the kind of the first object (VER-008)."""
     return f"conversion webhook for {kind_of(document)} failed: {text}"
 
 
 def is_empty(document: View) -> bool:
-    """Tell whether an object has nothing but apiVersion and kind: such are never sent (VER-011)."""
+    """Report whether an object has only apiVersion and kind: such objects are never sent (VER-011)."""
     return len(document) == 2 and "kind" in document and "apiVersion" in document
 
 
-class Answered(Sequence[Any]):
-    """The objects of an answer, each decoded on first use.
+class ConvertedObjects(Sequence[Any]):
+    """The objects of a response, each decoded at its first use.
 
-    ``listed`` has the texts of all but the last; it is None if the answer can be decoded only as a whole.
+    ``listed`` has the texts of all objects but the last one; it is None if the response is decoded as a whole.
     """
 
     __slots__ = ("_objects", "_raw", "_texts", "_whole", "listed")
 
     def __init__(self, raw: bytes, objects: Sequence[Any]) -> None:
-        """``objects`` are all that the answer holds."""
+        """Hold the decoded ``objects`` of the response ``raw``."""
         self.listed: Listed | None = None
         self._raw = raw
         self._objects = objects
@@ -97,8 +97,8 @@ class Answered(Sequence[Any]):
         self._whole: Callable[[], Sequence[Any]] = tuple
 
     @classmethod
-    def split(cls, last: Any, listed: Listed, whole: Callable[[], Sequence[Any]]) -> "Answered":
-        """Return objects of which only the last is decoded; ``whole`` decodes all when a text is no JSON."""
+    def split(cls, last: Any, listed: Listed, whole: Callable[[], Sequence[Any]]) -> "ConvertedObjects":
+        """Return objects of which only the last one is decoded; ``whole`` decodes all if a text is invalid JSON."""
         made = cls(listed.raw, (last,))
         made.listed, made._whole = listed, whole
         return made
@@ -107,7 +107,7 @@ class Answered(Sequence[Any]):
         return len(self.listed.begins if self.listed is not None else self._objects)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return an object; raises JSONDecodeError when its text by itself is no JSON, or too much of it."""
+        """Return an object; raises JSONDecodeError if its text is invalid JSON or has too many objects and arrays."""
         listed = self.listed
         if listed is None:
             return self._objects[index]
@@ -115,12 +115,12 @@ class Answered(Sequence[Any]):
             return self._objects[0]
         text = listed.text(index)
         if _is_crowded(text):
-            raise orjson.JSONDecodeError("crowded", "", 0)  # so is the whole answer, which the error shows
+            raise orjson.JSONDecodeError("crowded", "", 0)  # the caller decodes the whole response for the error
         return orjson.loads(text)
 
     @property
     def size(self) -> int:
-        """Bytes of the answer."""
+        """Bytes of the response."""
         return len(self._raw)
 
     def bytes_of(self, index: int) -> int:
@@ -134,27 +134,27 @@ class Answered(Sequence[Any]):
         """Decode all objects together; raises ConversionError. Slow."""
         self._objects, self.listed = self._whole(), None
 
-    def tell_apart(self) -> Sequence[str]:
-        """Return the texts of the objects as far as they are found, which are looked for once; slow."""
+    def find_texts(self) -> Sequence[str]:
+        """Return the texts of the objects up to the first invalid one; the first call is slow."""
         if self._texts is None:
             self._texts = pieces.texts_of(self._raw)
         return self._texts
 
     def text(self, index: int) -> str:
-        """Return the text of one object, empty when it is not found; as slow as ``tell_apart`` the first time."""
-        texts = self.tell_apart()
+        """Return the text of one object, empty if it is unknown; the first call is as slow as ``find_texts``."""
+        texts = self.find_texts()
         return texts[index] if index < len(texts) else ""
 
 
 def split(raw: bytes, count: int) -> tuple[bytes, Listed] | None:
-    """Return an answer about several objects in pieces; None when it is to be decoded as a whole."""
+    """Return a response with several objects in pieces (see pieces.split); None if it must be decoded as a whole."""
     return pieces.split(raw, count) if count > 1 else None
 
 
 def listed_objects(
     version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes, parts: tuple[bytes, Listed]
-) -> Answered | None:
-    """Return the objects of a split answer; None if an error needs the whole answer.
+) -> ConvertedObjects | None:
+    """Return the objects of a split response; None if the whole response must be decoded for an error message.
 
     An invalid object raises its error when it is decoded.
     """
@@ -165,19 +165,21 @@ def listed_objects(
         last = _objects_of(version, uid, orjson.loads(short))
     except ValueError:
         return None
-    return Answered.split(last[0], listed, partial(_decoded, version, uid, needs, raw)) if len(last) == 1 else None
+    return (
+        ConvertedObjects.split(last[0], listed, partial(_decoded, version, uid, needs, raw)) if len(last) == 1 else None
+    )
 
 
-def all_objects(version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes) -> Answered:
-    """Return the converted objects of an answer, unchecked (VER-005).
+def all_objects(version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes) -> ConvertedObjects:
+    """Decode all objects of a response, without validation (VER-005).
 
-    Raises ConversionError if the answer as a whole failed or holds another number of objects.
+    Raises ConversionError if the response reports a failure or contains another number of objects than requested.
     """
-    return Answered(raw, _decoded(version, uid, needs, raw))
+    return ConvertedObjects(raw, _decoded(version, uid, needs, raw))
 
 
 def _is_crowded(raw: bytes) -> bool:
-    """Report whether a text has more objects and lists than may be decoded at once: decoding blocks other threads."""
+    """Report whether JSON has more objects and arrays than may be decoded at once: decoding blocks other threads."""
     return (
         len(raw) > documents_limits.MAX_CONTAINERS
         and raw.count(b"{") + raw.count(b"[") > documents_limits.MAX_CONTAINERS
@@ -186,18 +188,18 @@ def _is_crowded(raw: bytes) -> bool:
 
 def _loaded(raw: bytes) -> Any:
     if _is_crowded(raw):
-        return decoded(raw)  # which says so
+        return decoded(raw)  # raises the error
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return decoded(raw)  # slower, with Go's words for what is wrong
+        return decoded(raw)  # slower; raises the error with Go's message
 
 
 def _decoded(version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes) -> list[Any]:
     try:
         found = _objects_of(version, uid, _loaded(raw))
     except ValueError as error:
-        raise ConversionError(failed(needs[0].document, error), MALFORMED) from error
+        raise ConversionError(failure_text(needs[0].document, error), MALFORMED) from error
     if len(found) != len(needs):
         first = kind_of(needs[0].document)
         raise ConversionError(
@@ -211,12 +213,12 @@ _RESPONSE = {
     "convertedObjects": Field(List(Json(), "[]runtime.RawExtension")),
     "result": Field(STATUS),
 }
-_SUCCESS = ({"status": "Success"}, {"metadata": {}, "status": "Success"})  # as most write it, and as Go does
+_SUCCESS = ({"status": "Success"}, {"metadata": {}, "status": "Success"})  # the usual form, and that of Go
 _REVIEWS = review_types(KIND, "ConversionResponse", _RESPONSE)
 
 
 def _plain_success(version: str, uid: str, answer: Any) -> list[Any] | None:
-    """Fast path: return the objects of an answer of the expected form, without checks of its types."""
+    """Fast path: return the objects of a response in the usual form; None: use the slow path, which checks types."""
     if answer.__class__ is not dict or answer.get("kind") != KIND or answer.get("apiVersion") != f"{GROUP}/{version}":
         return None
     response = answer.get("response")
@@ -227,7 +229,7 @@ def _plain_success(version: str, uid: str, answer: Any) -> list[Any] | None:
 
 
 def _objects_of(version: str, uid: str, answer: Any) -> list[Any]:
-    """Return the objects that an answer holds; raises ValueError with upstream's text when it is no success."""
+    """Return the objects of a response; raises ValueError with upstream's message if it reports no success."""
     plain = _plain_success(version, uid, answer)
     if plain is not None:
         return plain
@@ -248,14 +250,14 @@ def _objects_of(version: str, uid: str, answer: Any) -> list[Any]:
     return response.get("convertedObjects") or []
 
 
-def accepted(need: NeedsConversion, answered: Answered, given: Any, index: int) -> tuple[Document, bytes]:
-    """Return a converted object with the metadata of its original; raise ConversionError if it is not acceptable.
+def accepted(need: NeedsConversion, answered: ConvertedObjects, given: Any, index: int) -> tuple[Document, bytes]:
+    """Return a converted object with the metadata of its original; raises ConversionError if it is invalid.
 
-    The second value is its metadata as text, empty if the webhook changed them. ``index`` is its position in a review
-    of several objects, -1 if it was requested alone: errors contain it (VER-006, VER-007).
+    The second value is the JSON of its metadata, empty if the webhook changed them. ``index`` is the position in a
+    review of several objects, -1 in a review of one object; error messages contain it (VER-006, VER-007).
     """
     api_version = need.api_version
-    if given.__class__ is dict and given.get("apiVersion") == api_version and (same := need.unchanged(given)):
+    if given.__class__ is dict and given.get("apiVersion") == api_version and (same := need.unchanged_metadata(given)):
         return given, same
     original = need.document
     prefix = f"conversion webhook for {kind_of(original)} returned invalid"
@@ -278,8 +280,8 @@ def accepted(need: NeedsConversion, answered: Answered, given: Any, index: int) 
     return given, b""
 
 
-def too_deep(need: NeedsConversion, index: int) -> ConversionError:
-    """Return the error about a converted object that nests deeper than JSON writers go; ``index`` as for accepted."""
+def nesting_error(need: NeedsConversion, index: int) -> ConversionError:
+    """Return the error about an object that is nested deeper than MAX_STORED_DEPTH; ``index`` as for ``accepted``."""
     original = need.document
     metadata = _map(original.get("metadata"))
     name = "/".join(_text(metadata[part]) for part in ("namespace", "name") if part in metadata)
@@ -291,12 +293,12 @@ def too_deep(need: NeedsConversion, index: int) -> ConversionError:
 
 
 def is_typed(given: View) -> bool:
-    """Tell whether a value has a kind and a version, as objects have."""
+    """Report whether a value has a kind and a valid apiVersion."""
     return bool(_text(given.get("kind"))) and _text(given.get("apiVersion")).count("/") < 2
 
 
-def _undecodable(given: Any, answered: Answered, index: int) -> str:
-    """Return why Go makes no object of a value, empty when it does (unstructured.UnmarshalJSON)."""
+def _undecodable(given: Any, answered: ConvertedObjects, index: int) -> str:
+    """Return Go's error for a value that is no object, empty if there is none (unstructured.UnmarshalJSON)."""
     if given is None:
         return "unexpected end of JSON input"
     if not isinstance(given, dict):
@@ -307,7 +309,7 @@ def _undecodable(given: Any, answered: Answered, index: int) -> str:
 
 
 def _kind_fault(need: NeedsConversion, given: View) -> str:
-    """Return what is wrong with the version and kind of an object, empty when nothing (VER-006)."""
+    """Return the error of a wrong version or kind, empty if there is none (VER-006)."""
     version, kind = _text(given.get("apiVersion")), _text(need.document.get("kind"))
     if version != need.api_version:
         return f"invalid groupVersion (expected {need.api_version}, received {version})"
@@ -318,7 +320,7 @@ _SAME = (("name", "name"), ("namespace", "namespace"), ("uid", "UID"))
 
 
 def _identity_fault(original: View, given: View) -> str:
-    """Return what of an object's identity the webhook changed, empty when nothing (VER-006)."""
+    """Return the error of a changed name, namespace or uid, empty if there is none (VER-006)."""
     before, after = _map(original.get("metadata")), _map(given.get("metadata"))
     for name, shown in _SAME:
         old, new = _text(before.get(name)), _text(after.get(name))
@@ -328,7 +330,7 @@ def _identity_fault(original: View, given: View) -> str:
 
 
 def _restored(original: View, given: View) -> Document:
-    """Return the original's metadata with the labels and annotations that the webhook gave (VER-007)."""
+    """Return the original's metadata with the labels and annotations of the converted object (VER-007)."""
     if "metadata" not in given:
         raise ValueError("missing metadata in converted object")
     answered = given["metadata"]
@@ -346,7 +348,7 @@ def _restored(original: View, given: View) -> Document:
 
 
 def _changed(name: str, before: Any, after: Any) -> Document:
-    """Return labels or annotations as the webhook gave them, checked if they are not what they were."""
+    """Return the labels or annotations of the converted object; validate them if the webhook changed them."""
     if not isinstance(after, dict):
         raise ValueError(f"invalid metadata.{name} of type {_go_type(after)} in converted object")  # noqa: TRY004
     if before is not None and not isinstance(before, Mapping):
@@ -361,7 +363,7 @@ def _changed(name: str, before: Any, after: Any) -> Document:
     if name == "labels":
         errors = objectmeta.label_errors(after, "metadata.labels")
     else:
-        errors = objectmeta.annotation_errors(after, "metadata.annotation")  # upstream spells the path so
+        errors = objectmeta.annotation_errors(after, "metadata.annotation")  # upstream's path has no final s
     if errors:
         raise ValueError(aggregate(errors))
     return after

@@ -1,4 +1,4 @@
-"""Calls conversion webhooks: one call for all who wait for an object, lists in bounded reviews (VER-004…012)."""
+"""Call conversion webhooks: requests for the same object share a call, lists use bounded reviews (VER-004…012)."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from apiext import limits as server_limits
-from apiext.catalog.converted import Ask, Converted, NeedsConversion, unknown
+from apiext.catalog.converted import Converted, Lookup, NeedsConversion, no_lookup
 from apiext.catalog.served import ServedResource
 from apiext.conversion import limits, review
 from apiext.conversion.metrics import Metrics
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 STOPPING = "the server is stopping"
-_ASKER, _TEXT = attrgetter("asker"), attrgetter("text")
+_BATCH_KEY, _TEXT = attrgetter("batch_key"), attrgetter("text")
 _NEEDS_AT_ONCE = limits.REVIEW_OBJECTS * limits.REVIEWS_AT_ONCE
 _BYTES_AT_ONCE = limits.REVIEW_BYTES * limits.REVIEWS_AT_ONCE
 
@@ -41,11 +41,11 @@ class Poster(Protocol):
     """The client of webhooks (apiext.webhooks.client.Client)."""
 
     async def post(self, target: Target, body: bytes, timeout: float, *, owner: str, most: int) -> bytes:
-        """POST JSON and return the answer's body; raises CallError."""
+        """POST JSON and return the body of the response; raises CallError."""
 
 
 class _Hook(Struct):
-    """The webhook of one definition as it is configured, and how many requests wait for it."""
+    """The configured webhook of one definition, and the number of requests that wait for it."""
 
     settings: View
     name: str
@@ -63,10 +63,10 @@ class _Hook(Struct):
 
 
 class Converter:
-    """Converts objects by the webhooks of their definitions; one for each server.
+    """Converts objects with the webhooks of their definitions; one for each server.
 
-    NeedsConversion says where answers are cached. A call goes on after its request was cancelled, since other requests
-    may wait for it.
+    NeedsConversion.keep caches the converted objects. A call continues after its request was cancelled, since other
+    requests may wait for it.
     """
 
     def __init__(self, poster: Poster) -> None:
@@ -74,12 +74,12 @@ class Converter:
         self._poster = poster
         self._group: asyncio.TaskGroup | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._flights: dict[Hashable, _Flight] = {}
+        self._calls: dict[Hashable, _Call] = {}
         self._hooks: dict[tuple[str, str], _Hook] = {}
         self._generation = 0
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Make calls in this group from now on."""
+        """Create the tasks of calls in this group from now on."""
         self._group = group
 
     async def stop(self) -> None:
@@ -89,43 +89,43 @@ class Converter:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for flight in set(self._flights.values()):  # calls whose task has not begun
-            flight.land(ConversionError(review.failed(flight.needs[0].document, STOPPING), CALL))
-        self._flights.clear()
+        for call in set(self._calls.values()):  # calls whose task has not begun
+            call.finish(ConversionError(review.failure_text(call.needs[0].document, STOPPING), CALL))
+        self._calls.clear()
 
     async def made(
         self, resource: ServedResource, viewer: Viewer, entries: Sequence[Entry], *, request: bool = True
     ) -> list[Made]:
-        """Return the views of entries, and call a webhook for objects that are not cached.
+        """Return the views of entries; call the webhook for objects that are not cached.
 
-        ``request`` if a request waits, of which there may be limits.CONVERSIONS_WAITING. Raises ConversionError, and
-        the errors of the viewer.
+        ``request``: a client's request waits, so the call counts for limits.CONVERSIONS_WAITING. Raises
+        ConversionError, and the errors of the viewer.
         """
         found: list[Made] = []
         part: list[Made | NeedsConversion] = []
         needs: list[NeedsConversion] = []
         start, size, loop_budget = 0, 0, LoopBudget()
-        asked: Ask = unknown  # the webhook for several objects is not known yet
+        lookup: Lookup = no_lookup  # replaced by that of the first need
         while start < len(entries):
             await loop_budget.pause()
             some = entries[start : start + min(limits.CONVERTED_UNSEEN, _NEEDS_AT_ONCE - len(needs))]
             start += len(some)
             raws = stored(some)
-            for entry, answer in zip(some, asked(raws), strict=True):
+            for entry, answer in zip(some, lookup(raws), strict=True):
                 if answer is not None:
                     part.append(answer)
                     continue
                 try:
                     part.append(Ready(entry.shown(viewer), entry.revision))
                 except NeedsConversion as need:
-                    part.append(need.with_traceback(None))  # it holds frames
-                    asked = need.others
+                    part.append(need.with_traceback(None))  # a traceback would keep frames alive
+                    lookup = need.lookup
             needs += [one for one in part[-len(some) :] if isinstance(one, NeedsConversion)]
             size += sum(map(len, raws)) if needs else 0
             if len(needs) == _NEEDS_AT_ONCE or size >= _BYTES_AT_ONCE:
-                found += _filled(part, await self.answer(resource, needs, request=request))
+                found += _filled(part, await self.convert(resource, needs, request=request))
                 part, needs, size = [], [], 0
-        found += _filled(part, await self.answer(resource, needs, request=request))
+        found += _filled(part, await self.convert(resource, needs, request=request))
         return found
 
     def prepare(
@@ -135,18 +135,18 @@ class Converter:
         entries: Sequence[Entry],
         then: Callable[[Sequence[Entry] | Exception], None],
     ) -> None:
-        """Have entries shown in the background, and hand them over in their order, or what went wrong."""
+        """Convert entries in a task of its own, then call ``then`` with them in their order, or with the error."""
 
         async def work() -> None:
             try:
                 made = await self.made(resource, viewer, entries, request=False)
                 found: Sequence[Entry] | Exception = held(entries, viewer, made)
-            except Exception as error:  # whatever it is, it is handed over
+            except Exception as error:  # the caller handles it
                 found = error
             try:
                 then(found)
             except Exception:  # outermost: one watch must not end the task group of all
-                log.exception("a conversion for a watch could not be used")
+                log.exception("converted objects could not be delivered to a watch")
 
         if self._group is not None:
             self._spawn(self._group, work())
@@ -156,81 +156,81 @@ class Converter:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def answer(
+    async def convert(
         self, resource: ServedResource, needs: Sequence[NeedsConversion], *, request: bool = True
     ) -> list[Converted | None]:
-        """Have everything converted that is needed, and return what was kept of it; raises ConversionError."""
+        """Convert all needed objects and return the cached values in their order; raises ConversionError."""
         if not needs:
             return []
         hook = self._hook(resource)
         if request and hook.waiting >= limits.CONVERSIONS_WAITING:
             text = f"{hook.waiting} requests are waiting for its answers already"
-            raise ConversionError(review.failed(needs[0].document, text), CALL)
+            raise ConversionError(review.failure_text(needs[0].document, text), CALL)
         keys = [need.key for need in needs]
-        flights = self._fly(hook, needs, keys)
-        abroad = set(flights)
+        calls = self._calls_for(hook, needs, keys)
+        pending = set(calls)
         kept: dict[Hashable, Converted | None] = {}
         hook.waiting += request
         try:
-            while abroad:
-                await asyncio.wait([flight.done for flight in abroad], return_when=asyncio.FIRST_COMPLETED)
-                down = [flight for flight in abroad if flight.done.done()]
-                if any(flight.error or flight.failures for flight in down):
-                    for need, flight in zip(needs, flights, strict=True):
-                        flight.check(need)
-                for flight in down:
-                    kept |= flight.kept
-                abroad.difference_update(down)
+            while pending:
+                await asyncio.wait([call.done for call in pending], return_when=asyncio.FIRST_COMPLETED)
+                finished = [call for call in pending if call.done.done()]
+                if any(call.error or call.failures for call in finished):
+                    for need, call in zip(needs, calls, strict=True):
+                        call.check(need)
+                for call in finished:
+                    kept |= call.kept
+                pending.difference_update(finished)
         finally:
             hook.waiting -= request
         return [kept[key] for key in keys]
 
-    def _fly(self, hook: _Hook, needs: Sequence[NeedsConversion], keys: Sequence[Hashable]) -> "list[_Flight]":
-        """Return the review that brings each answer; start reviews for objects that no call requests yet."""
-        known = self._flights
+    def _calls_for(self, hook: _Hook, needs: Sequence[NeedsConversion], keys: Sequence[Hashable]) -> "list[_Call]":
+        """Return the call for each need; start calls for objects that no call contains yet."""
+        known = self._calls
         fresh = needs if known.keys().isdisjoint(keys) else [need for need in needs if need.key not in known]
         for batch in _batches(fresh):
-            flight = _Flight(batch)
-            known |= dict.fromkeys(flight.keys, flight)
+            call = _Call(batch)
+            known |= dict.fromkeys(call.keys, call)
             if self._group is None:
-                flight.land(ConversionError(review.failed(batch[0].document, STOPPING), CALL))
+                call.finish(ConversionError(review.failure_text(batch[0].document, STOPPING), CALL))
             else:
-                self._spawn(self._group, self._convert(hook, flight))
-        flights = [known[key] for key in keys]
+                self._spawn(self._group, self._convert(hook, call))
+        calls = [known[key] for key in keys]
         if self._group is None:
-            for flight in set(flights):
-                self._drop(flight)
-        return flights
+            for call in set(calls):
+                self._drop(call)
+        return calls
 
-    def _drop(self, flight: "_Flight") -> None:
-        known = self._flights
-        for key in flight.keys:
+    def _drop(self, call: "_Call") -> None:
+        known = self._calls
+        for key in call.keys:
             known.pop(key, None)
 
-    async def _convert(self, hook: _Hook, flight: "_Flight") -> None:
-        """Make one review of a flight and bring it down."""
-        needs = flight.needs
+    async def _convert(self, hook: _Hook, call: "_Call") -> None:
+        """Send one review, cache the converted objects, and wake the waiters of the call."""
+        needs = call.needs
         first = needs[0]
         began = perf_counter()
         error: ConversionError | None = None
         try:
-            await self._spread(flight, await self._ask(hook, needs))
+            await self._keep_all(call, await self._post(hook, needs))
         except ConversionError as failure:
             error = failure
         except asyncio.CancelledError:
-            error = ConversionError(review.failed(first.document, STOPPING), CALL)
+            error = ConversionError(review.failure_text(first.document, STOPPING), CALL)
             raise
         except Exception as failure:  # outermost: every waiter must get the error, whatever it is
-            log.exception("an answer of the conversion webhook of %s could not be used", hook.name)
-            error = ConversionError(review.failed(first.document, failure), INVALID_OBJECT)
+            log.exception("a response of the conversion webhook of %s could not be used", hook.name)
+            error = ConversionError(review.failure_text(first.document, failure), INVALID_OBJECT)
         finally:
-            self._drop(flight)
-            flight.land(error)
+            self._drop(call)
+            call.finish(error)
         versions = (_version(first.document.get("apiVersion")), _version(first.api_version))
-        failed = next(iter(flight.failures.values()), flight.error)
+        failed = next(iter(call.failures.values()), call.error)
         self.metrics.observe(hook.name, versions, perf_counter() - began, failed.failure if failed is not None else "")
 
-    async def _ask(self, hook: _Hook, needs: Sequence[NeedsConversion]) -> review.Answered:
+    async def _post(self, hook: _Hook, needs: Sequence[NeedsConversion]) -> review.ConvertedObjects:
         version = review.review_version(hook.settings.get("conversionReviewVersions") or ())
         uid = str(uuid.uuid4())
         body = review.request(version, uid, needs)
@@ -239,35 +239,35 @@ class Converter:
                 hook.target, body, limits.CONVERSION_TIMEOUT, owner=hook.owner, most=limits.REVIEW_ANSWER
             )
         except CallError as error:
-            raise ConversionError(review.failed(needs[0].document, error), CALL) from error
+            raise ConversionError(review.failure_text(needs[0].document, error), CALL) from error
         return await converted_objects(version, uid, needs, raw)
 
-    async def _spread(self, flight: "_Flight", given: review.Answered) -> None:
-        """Store the answer or the error of each need: an invalid object does not fail the others."""
+    async def _keep_all(self, call: "_Call", given: review.ConvertedObjects) -> None:
+        """Cache the converted object or the error of each need: an invalid object fails only its own need."""
         loop_budget = LoopBudget()
-        for index in range(len(flight.needs)):
+        for index in range(len(call.needs)):
             await loop_budget.pause()
-            self._take(flight, given, index, await object_of(given, index))
+            self._keep_one(call, given, index, await object_of(given, index))
 
-    def _take(self, flight: "_Flight", given: review.Answered, index: int, answer: Any) -> None:
-        """Keep one answer as it is, or as far as it is acceptable."""
-        needs, key = flight.needs, flight.keys[index]
+    def _keep_one(self, call: "_Call", given: review.ConvertedObjects, index: int, answer: Any) -> None:
+        """Cache one converted object or its error."""
+        needs, key = call.needs, call.keys[index]
         need = needs[index]
         try:
-            made = need.take(answer)
+            made = need.keep_plain(answer)
             if made is None:
                 made = need.keep(*review.accepted(need, given, answer, index if len(needs) > 1 else -1))
         except ConversionError as error:
-            flight.failures[key] = error
+            call.failures[key] = error
         except (TypeError, RecursionError):
-            flight.failures[key] = review.too_deep(need, index if len(needs) > 1 else -1)
-        except ValueError as error:  # what the version's schema cannot take
-            flight.failures[key] = ConversionError(str(error), INVALID_OBJECT)
+            call.failures[key] = review.nesting_error(need, index if len(needs) > 1 else -1)
+        except ValueError as error:  # invalid by the schema of the version
+            call.failures[key] = ConversionError(str(error), INVALID_OBJECT)
         else:
-            flight.kept[key] = made
+            call.kept[key] = made
 
     def _hook(self, resource: ServedResource) -> _Hook:
-        """Return the webhook of the current configuration; a changed one starts without waiters and failures."""
+        """Return the webhook as it is configured now; a changed configuration starts without waiters and failures."""
         key, settings = (resource.group, resource.resource), resource.conversion or {}
         known = self._hooks.get(key)
         if known is None or (known.settings is not settings and known.settings != settings):
@@ -280,8 +280,8 @@ class Converter:
         return known
 
 
-class _Flight:
-    """One review in flight: its objects, the stored answers, and errors of all or of one object."""
+class _Call:
+    """One review in flight: its needs, their cached values, and the errors of single needs or of the whole call."""
 
     __slots__ = ("done", "error", "failures", "kept", "keys", "needs")
 
@@ -293,56 +293,58 @@ class _Flight:
         self.error: ConversionError | None = None
         self.done = asyncio.get_running_loop().create_future()
 
-    def land(self, error: ConversionError | None) -> None:
+    def finish(self, error: ConversionError | None) -> None:
         """Wake all waiters."""
         self.error = error
         self.done.set_result(None)
 
     def check(self, need: NeedsConversion) -> None:
-        """Raise what went wrong about an object, if that is known by now."""
+        """Raise the error of a need, if it has failed by now."""
         error = self.failures.get(need.key) or self.error
         if error is not None:
             error.need = need
             raise error
 
 
-async def _apart(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what the work on so many bytes returns: here when they are few, else out of a thread."""
+async def _offload(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run work on this number of bytes and return its result; in a thread above limits.WORK_INLINE bytes."""
     if size < server_limits.WORK_INLINE:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
 
 
-async def converted_objects(version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes) -> review.Answered:
-    """Return the converted objects of an answer, unchecked, and yield to the event loop meanwhile.
+async def converted_objects(
+    version: str, uid: str, needs: Sequence[NeedsConversion], raw: bytes
+) -> review.ConvertedObjects:
+    """Return the objects of a response without validation; large responses are decoded in a thread.
 
     Raises ConversionError.
     """
     parts = review.split(raw, len(needs))
     if parts is not None:
-        found = await _apart(len(parts[0]), review.listed_objects, version, uid, needs, raw, parts)
+        found = await _offload(len(parts[0]), review.listed_objects, version, uid, needs, raw, parts)
         if found is not None:
             return found
-    return await _apart(len(raw), review.all_objects, version, uid, needs, raw)
+    return await _offload(len(raw), review.all_objects, version, uid, needs, raw)
 
 
-async def object_of(given: review.Answered, index: int) -> Any:
-    """Return one object of an answer, with its text for errors; raise ConversionError.
+async def object_of(given: review.ConvertedObjects, index: int) -> Any:
+    """Return one object of a response; raises ConversionError.
 
-    If a text is not JSON, the whole answer is decoded for its error.
+    If its text is not JSON, the whole response is decoded for the error message.
     """
     try:
-        answer = await _apart(given.bytes_of(index), given.__getitem__, index)
+        answer = await _offload(given.bytes_of(index), given.__getitem__, index)
     except orjson.JSONDecodeError:
-        await _apart(given.size, given.decode)
+        await _offload(given.size, given.decode)
         answer = given[index]
     if isinstance(answer, dict) and not review.is_typed(answer):
-        await _apart(given.size, given.tell_apart)
+        await _offload(given.size, given.find_texts)
     return answer
 
 
 def _filled(part: Sequence[Made | NeedsConversion], answers: Sequence[Converted | None]) -> Sequence[Made]:
-    """Return the views, with an answer for each need: an answer that a viewer needs is always stored."""
+    """Replace each need by its converted object; the needs of a viewer always have one."""
     if len(answers) == len(part):
         return cast(Sequence[Made], answers)
     following = iter(cast(Sequence[Made], answers))
@@ -350,10 +352,10 @@ def _filled(part: Sequence[Made | NeedsConversion], answers: Sequence[Converted 
 
 
 def _batches(needs: Sequence[NeedsConversion]) -> Iterator[Sequence[NeedsConversion]]:
-    """Yield needs in reviews: of one asker, at most limits.REVIEW_OBJECTS and about limits.REVIEW_BYTES."""
+    """Split needs into reviews: one batch_key, at most limits.REVIEW_OBJECTS and about limits.REVIEW_BYTES each."""
     begin = 0
     while begin < len(needs):
-        alike = next(groupby(needs[begin : begin + limits.REVIEW_OBJECTS], _ASKER))[1]
+        alike = next(groupby(needs[begin : begin + limits.REVIEW_OBJECTS], _BATCH_KEY))[1]
         batch = [*alike]
         ends = [*accumulate(map(len, map(_TEXT, batch)))]
         if ends[-1] > limits.REVIEW_BYTES:

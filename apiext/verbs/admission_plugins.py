@@ -97,7 +97,7 @@ def conversion(converter: Converter) -> Convert:
             return None
 
         with explained():
-            await converter.answer(resource, [NeedsConversion(encode(document), api_version, object(), keep)])
+            await converter.convert(resource, [NeedsConversion(encode(document), api_version, object(), keep)])
         return found[0]
 
     return convert

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from apiext.catalog.answers import Question
+from apiext.catalog.conversion_cache import ConversionRequest
 from apiext.catalog.converted import Converted, NeedsConversion
 from apiext.catalog.served import ServedVersion
 from apiext.catalog.stored import Unreadable, WrongVersion
@@ -62,7 +62,7 @@ def undecodable(
     """
     if isinstance(error, FailedConversion):
         raw = error.raw
-    elif isinstance(error, ConversionError) and isinstance(error.need, Question):
+    elif isinstance(error, ConversionError) and isinstance(error.need, ConversionRequest):
         raw = error.need.raw
     else:
         raw = b""
@@ -137,11 +137,11 @@ async def _answer(verbs: Verbs, call: Call, need: NeedsConversion) -> None:
     try:
         async with asyncio.timeout_at(call.deadline or None):
             with explained(need.doing if isinstance(need, Needed) else ""):
-                await verbs.converter.answer(call.resource, [need])
+                await verbs.converter.convert(call.resource, [need])
     except TimeoutError as error:
         raise status.timeout(threads.OVER) from error
     except status.StatusError as error:
-        if isinstance(need, Question):
+        if isinstance(need, ConversionRequest):
             raise FailedConversion(error, need.raw) from error
         raise
 

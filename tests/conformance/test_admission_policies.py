@@ -71,7 +71,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], str | None]] = [
     ("an error to be ignored", {"expression": "object.spec.nope == 1"}, {"failurePolicy": "Ignore"}, None),
     ("the request", {"expression": "request.operation == 'CREATE' && request.userInfo.username == 'admin'"}, {}, None),
     ("the namespace", {"expression": "namespaceObject.metadata.name == 'default'"}, {}, None),
-    # upstream: its times are declared, and texts when an expression runs
+    # upstream: times are declared as timestamps, but are strings at run time
     ("the text of a time of the namespace",
      {"expression": "string(namespaceObject.metadata.creationTimestamp) != ''"}, {},
      "resulted in error: no such overload: string(string)"),

@@ -215,7 +215,7 @@ def test_splices_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     splices = Splices()
     raws = [b'{"metadata":{"name":"%d","uid":"u"}}' % number for number in range(3)]
     for raw in raws:
-        splices.note(raw, "u")
+        splices.add(raw, "u")
     assert [splices.has(raw) for raw in raws] == [False, True, True]
     assert splices.view(raws[1], 4) == b'{"metadata":{"name":"1","resourceVersion":"4","uid":"u"}}'
     assert splices.view(raws[0], 4) is None
@@ -226,7 +226,7 @@ def test_splices_of_what_was_overwritten_are_forgotten(monkeypatch: pytest.Monke
     splices = Splices()
     raws = [b'{"metadata":{"name":"%d","uid":"u"}}' % number for number in range(100)]
     for before, raw in pairwise(raws):
-        splices.note(raw, "u")
+        splices.add(raw, "u")
         splices.evict(before)
     assert [number for number, raw in enumerate(raws) if splices.has(raw)] == [97, 98, 99]
     assert len(splices._order) < 10

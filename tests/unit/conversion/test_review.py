@@ -21,7 +21,7 @@ ORIGINAL: dict[str, Any] = {
         "managedFields": [{"manager": "m"}], "labels": {"x": "1"},
     },
 }  # fmt: skip
-ANSWERED = review.Answered(b"", [])
+ANSWERED = review.ConvertedObjects(b"", [])
 ABOUT = "conversion webhook for example.com/v1, Kind=Widget "
 
 

@@ -99,18 +99,18 @@ async def test_so_much_is_asked_for_at_once(
     await shown(converter, of, entries(20, start=7_000))
     asked: list[int] = []
     seen: list[bytes] = []
-    answer_of, view = converter.answer, of.versions["v2"].codec.view
+    convert, view = converter.convert, of.versions["v2"].codec.view
 
     async def counted(resource: ServedResource, needs: list[NeedsConversion], *, request: bool) -> Any:
         if needs:
             asked.append(len(needs))
-        return await answer_of(resource, needs, request=request)
+        return await convert(resource, needs, request=request)
 
     def viewed(raw: bytes, revision: int) -> bytes:
         seen.append(raw)
         return view(raw, revision)
 
-    monkeypatch.setattr(converter, "answer", counted)
+    monkeypatch.setattr(converter, "convert", counted)
     monkeypatch.setattr("apiext.conversion.webhook._BYTES_AT_ONCE", most)
     made = await converter.made(of, viewed, [*entries(5, start=7_000), *wanted])
     assert [orjson.loads(one.at(7))["metadata"]["name"] for one in made[5:]] == [entry.name for entry in wanted]
@@ -130,7 +130,7 @@ async def test_a_review_is_about_one_version(converter: Converter, hook: Webhook
     of = served(hook)
     first, *others = (needed(of.versions["v2"].codec.view, entry.raw, 7) for entry in entries(3))
     written = needed(of.versions["v2"].codec.encode, {**widget(), "apiVersion": "example.com/v2"})
-    kept = await converter.answer(of, [first, written, *others])
+    kept = await converter.convert(of, [first, written, *others])
     assert all(kept)
     asked = [(request["desiredAPIVersion"], len(request["objects"])) for request in hook.requests()]
     assert sorted(asked) == [("example.com/v1", 1), ("example.com/v2", 1), ("example.com/v2", 2)]
@@ -340,7 +340,7 @@ def _second_spoiled(uid: str, objects: list[dict[str, Any]]) -> bytes:
     ("make", "works"),
     [
         (lambda uid, objects: b"{" * server_limits.WORK_INLINE, ["all_objects"]),
-        (lambda uid, objects: _success(uid, [_NO_KIND] * len(objects)), ["all_objects", "tell_apart"]),
+        (lambda uid, objects: _success(uid, [_NO_KIND] * len(objects)), ["all_objects", "find_texts"]),
         (_second_spoiled, ["listed_objects", "__getitem__", "decode"]),
     ],
     ids=["no JSON", "without kinds", "read by the slow decoder"],
@@ -361,7 +361,7 @@ async def test_large_answers_are_read_in_threads(
         monkeypatch.setattr(of, name, noticed)
 
     for name in works:
-        watched(review if name.endswith("objects") else review.Answered, name)
+        watched(review if name.endswith("objects") else review.ConvertedObjects, name)
     of = resource(version("v1", CLOSED), version("v2", OPEN), conversion=HOOK)
     async with asyncio.TaskGroup() as group:
         converter = Converter(Answering(make))

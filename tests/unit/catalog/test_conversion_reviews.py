@@ -1,4 +1,4 @@
-"""The objects of a review are cut out of its text one by one, and what is kept of each is what would be judged."""
+"""The objects of a review are cut out of its text one by one, and what is kept of each is what would be kept."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from apiext.catalog.converted import Converted, NeedsConversion
 from apiext.conversion import review, webhook
-from apiext.conversion.review import Answered
-from tests.unit.catalog.answering import ROOTS, SPECS, TYPED, VALUES, judged, question, served
+from apiext.conversion.review import ConvertedObjects
+from tests.unit.catalog.conversions import ROOTS, SPECS, TYPED, VALUES, kept, request, served
 from tests.unit.catalog.samples import widget
 
 pytestmark = pytest.mark.rows("VER-003", "VER-006", "VER-007", "VER-012")
@@ -38,12 +38,12 @@ WRITERS: dict[str, Callable[[Any], bytes]] = {
 }
 
 
-def read(asked: list[NeedsConversion], raw: bytes) -> Answered:
+def read(asked: list[NeedsConversion], raw: bytes) -> ConvertedObjects:
     """Return what an answer to a review "u" brings."""
     return asyncio.run(webhook.converted_objects("v1", "u", asked, raw))
 
 
-def review_of(asked: list[NeedsConversion], converted: list[Any], writer: str) -> Answered:
+def review_of(asked: list[NeedsConversion], converted: list[Any], writer: str) -> ConvertedObjects:
     """Return an answer that brings objects, as a webhook writes them."""
     objects = [*map(in_go, converted)] if writer == "in Go" else converted
     response = {"uid": "u", "convertedObjects": objects, "result": {"status": "Success"}}
@@ -106,18 +106,18 @@ def test_what_is_taken_of_a_review_is_what_would_be_judged(writer: str, rows: li
 
     for raw in raws:
         of.versions["v1"].codec.view(raw, 7)  # so that it is known where the resourceVersion goes
-    asked = [question(of, raw) for raw in raws]
+    asked = [request(of, raw) for raw in raws]
     converted = [
         convert(number, {**orjson.loads(need.text), "apiVersion": "example.com/v2"})
         for number, need in enumerate(asked)
     ]
     given = review_of(asked, converted, writer)
-    taken = [need.take(given[index]) for index, need in enumerate(asked)]
+    taken = [need.keep_plain(given[index]) for index, need in enumerate(asked)]
     assert taken[0] is not None
     for index, (raw, one) in enumerate(zip(raws, taken, strict=True)):
         assert given[index] == json.loads(json.dumps(converted[index]))
         if one is not None:
-            kept = judged(question(other, raw), given[index])
-            assert isinstance(kept, Converted), kept
-            assert (one.at(12), one.size) == (kept.at(12), kept.size)
+            full = kept(request(other, raw), given[index])
+            assert isinstance(full, Converted), full
+            assert (one.at(12), one.size) == (full.at(12), full.size)
             assert of.versions["v2"].codec.view(raw, 9) == other.versions["v2"].codec.view(raw, 9)

@@ -1,4 +1,4 @@
-"""An answer that is taken at a glance is kept as one that was judged, pruned and written."""
+"""An answer that is taken at a glance is kept as one that was kept, pruned and written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from apiext.catalog.converted import Conversions, Converted, NeedsConversion
 from apiext.documents.document import clone
 from apiext.storage.store import Entry
-from tests.unit.catalog.answering import ROOTS, SPECS, TYPED, UID, VALUES, judged, question, served
+from tests.unit.catalog.conversions import ROOTS, SPECS, TYPED, UID, VALUES, kept, request, served
 from tests.unit.catalog.samples import CLOSED, OPEN, widget
 
 pytestmark = pytest.mark.rows("VER-003", "VER-006", "VER-007", "VER-012")
@@ -82,21 +82,21 @@ def compare(written: str, schema: dict[str, Any], stored: dict[str, Any], conver
     raw = orjson.dumps(stored, option=orjson.OPT_SORT_KEYS)
     quick, careful = served(written, schema), served(written, schema)
     quick_v2, careful_v2 = quick.versions["v2"], careful.versions["v2"]
-    asked, other = question(quick, raw), question(careful, raw)
+    asked, other = request(quick, raw), request(careful, raw)
     assert (asked.text, asked.api_version) == (other.text, other.api_version)
     answer = convert({**orjson.loads(asked.text), "apiVersion": "example.com/v2"})
     before = clone(answer)
-    taken = asked.take(answer)
+    taken = asked.keep_plain(answer)
     if taken is None:
         assert answer == before
-        assert question(quick, raw).text == asked.text, "nothing is kept of it"
+        assert request(quick, raw).text == asked.text, "nothing is kept of it"
         return
-    kept = judged(other, before)
-    assert isinstance(kept, Converted), kept
+    full = kept(other, before)
+    assert isinstance(full, Converted), full
     for revision in (7, 123_456):
-        assert taken.at(revision) == kept.at(revision)
+        assert taken.at(revision) == full.at(revision)
         assert quick_v2.codec.view(raw, revision) == careful_v2.codec.view(raw, revision)
-    assert taken.size == kept.size
+    assert taken.size == full.size
     new = {**widget(spec={}), "apiVersion": "example.com/v2"}
     if written == "v2":  # both have seen whether defaults were lacking
         stored = quick_v2.codec.encode(new)
@@ -106,9 +106,9 @@ def compare(written: str, schema: dict[str, Any], stored: dict[str, Any], conver
 
 def test_what_is_taken() -> None:
     of = served("v1", TYPED)
-    need = question(of, orjson.dumps(widget(spec={"color": "blue"}), option=orjson.OPT_SORT_KEYS))
+    need = request(of, orjson.dumps(widget(spec={"color": "blue"}), option=orjson.OPT_SORT_KEYS))
     answer = {**orjson.loads(need.text), "apiVersion": "example.com/v2", "spec": {"size": 3, "ports": [{"uid": "u"}]}}
-    taken = need.take(clone(answer))
+    taken = need.keep_plain(clone(answer))
     assert taken is not None
     shown = orjson.loads(taken.at(12))
     assert shown["metadata"].pop("resourceVersion") == "12"
@@ -121,8 +121,8 @@ def test_what_is_taken() -> None:
 def test_defaults_that_were_lacking_are_noticed() -> None:
     of = served("v2", TYPED)
     raw = orjson.dumps(widget(spec={}), option=orjson.OPT_SORT_KEYS)
-    need = question(of, raw)
-    assert need.take({**orjson.loads(need.text), "apiVersion": "example.com/v2", "spec": {"size": 1}}) is not None
+    need = request(of, raw)
+    assert need.keep_plain({**orjson.loads(need.text), "apiVersion": "example.com/v2", "spec": {"size": 1}}) is not None
     stored = of.versions["v2"].codec.encode({**widget(spec={"size": 2}), "apiVersion": "example.com/v2"})
     assert orjson.loads(of.versions["v2"].codec.view(stored, 8))["spec"] == {"size": 2, "color": "red"}
 
@@ -144,12 +144,12 @@ def test_defaults_that_were_lacking_are_noticed() -> None:
 def test_what_is_judged(change: dict[str, Any]) -> None:
     of = served("v1", TYPED)
     first, need = (
-        question(of, orjson.dumps(widget(spec={"replicas": n}), option=orjson.OPT_SORT_KEYS)) for n in range(2)
+        request(of, orjson.dumps(widget(spec={"replicas": n}), option=orjson.OPT_SORT_KEYS)) for n in range(2)
     )
     plain = {**orjson.loads(need.text), "apiVersion": "example.com/v2", "spec": {}}
-    assert need.take({**plain, **change}) is None
-    assert first.take(clone(plain)) is not None
-    assert need.take({**plain, **change}) is None, "however much is known of the version"
+    assert need.keep_plain({**plain, **change}) is None
+    assert first.keep_plain(clone(plain)) is not None
+    assert need.keep_plain({**plain, **change}) is None, "however much is known of the version"
 
 
 def remembered(view: bytes) -> Entry:
@@ -185,18 +185,18 @@ def test_others_are_asked_about_alike() -> None:
     of = served("v1", TYPED)
     raws = [orjson.dumps(widget(spec={"replicas": n}), option=orjson.OPT_SORT_KEYS) for n in range(4)]
     of.versions["v1"].codec.view(raws[2], 7)  # known to be as it is stored, unlike that before
-    first = question(of, raws[0])
+    first = request(of, raws[0])
     unseen = [b'{"apiVersion":"example.com/v2","kind":"Widget"}', b'{"kind":"Widget"}', b"[]", b""]
-    second, third, *none = first.others([raws[1], raws[2], *unseen])
+    second, third, *none = first.lookup([raws[1], raws[2], *unseen])
     assert none == [None] * len(unseen)
     for need, raw in ((second, raws[1]), (third, raws[2])):
         assert isinstance(need, NeedsConversion)
-        alone = question(of, raw)
-        assert (need.text, need.key, need.asker) == (alone.text, alone.key, first.asker)
+        alone = request(of, raw)
+        assert (need.text, need.key, need.batch_key) == (alone.text, alone.key, first.batch_key)
     assert isinstance(second, NeedsConversion)
     kept = second.keep({**orjson.loads(second.text), "apiVersion": "example.com/v2"}, b"")
-    assert first.others([raws[1]]) == [kept]
-    again, known = first.others([raws[3], raws[1]])
+    assert first.lookup([raws[1]]) == [kept]
+    again, known = first.lookup([raws[3], raws[1]])
     assert known is kept
     assert isinstance(again, NeedsConversion)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from apiext.catalog.converted import Converted, NeedsConversion
 from apiext.catalog.served import ServedResource
 from apiext.conversion import review
-from apiext.conversion.review import Answered, ConversionError
+from apiext.conversion.review import ConversionError, ConvertedObjects
 from tests.unit.catalog.samples import CLOSED, resource, version
 
 HOOK = {"strategy": "Webhook", "webhook": {"clientConfig": {"url": "https://x"}, "conversionReviewVersions": ["v1"]}}
@@ -78,16 +78,16 @@ def served(written: str, schema: dict[str, Any]) -> ServedResource:
     return made
 
 
-def question(of: ServedResource, raw: bytes) -> NeedsConversion:
+def request(of: ServedResource, raw: bytes) -> NeedsConversion:
     """Return what v2 asks about stored bytes."""
     with pytest.raises(NeedsConversion) as needed:
         of.versions["v2"].codec.view(raw, 7)
     return needed.value
 
 
-def judged(need: NeedsConversion, answer: Any) -> Converted | str | None:
+def kept(need: NeedsConversion, answer: Any) -> Converted | str | None:
     """Return what the careful way keeps of an answer, or what is wrong with it."""
     try:
-        return need.keep(*review.accepted(need, Answered(b"", []), answer, 0))
+        return need.keep(*review.accepted(need, ConvertedObjects(b"", []), answer, 0))
     except (ConversionError, ValueError, TypeError) as error:
         return str(error)

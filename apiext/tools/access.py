@@ -77,12 +77,15 @@ def _kubeconfig(named: str, environment: Mapping[str, str]) -> Path | None:
 def from_kubeconfig(file: Path, context: str = "") -> Access:
     """Return the access of a context of a kubeconfig. Raise AccessError."""
     try:
-        document, _ = decode_yaml(file.read_bytes())
+        raw = file.read_bytes()
+        document, _ = decode_yaml(raw) if raw.strip() else ({}, [])
     except (OSError, DecodeError) as error:
         raise AccessError(f"{file}: {error}") from error
     if not isinstance(document, dict):
         raise AccessError(f"{file} is no kubeconfig")
     wanted = context or document.get("current-context") or ""
+    if not wanted:  # as kubectl does, also for the empty file /dev/null
+        return Access(INSECURE)
     chosen = _named(document, file, "contexts", "context", wanted)
     cluster = _named(document, file, "clusters", "cluster", chosen.get("cluster"))
     user = _named(document, file, "users", "user", chosen.get("user")) if chosen.get("user") else {}

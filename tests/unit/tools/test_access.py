@@ -50,6 +50,15 @@ def test_without_anything_it_is_the_insecure_server(tmp_path: Path) -> None:
     assert access.resolve(options(), {"HOME": str(tmp_path)}).url == "http://at-home:3"
 
 
+@pytest.mark.parametrize("text", ["", "\n", "apiVersion: v1\nkind: Config\ncurrent-context: ''\ncontexts: []\n"])
+def test_a_kubeconfig_without_a_current_context_names_the_insecure_server(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config").write_text(text)
+    for given in (options(), options("--kubeconfig", str(tmp_path / "config"))):
+        assert access.resolve(given, {"KUBECONFIG": str(tmp_path / "config")}).url == "http://127.0.0.1:8080"
+    with pytest.raises(access.AccessError, match="there is no context named 'other'"):
+        access.from_kubeconfig(tmp_path / "config", "other")
+
+
 def test_credentials_of_a_kubeconfig(tmp_path: Path) -> None:
     authority = certificates.load_authority(tmp_path / "pki")
     serving = certificates.load_serving(tmp_path / "pki", authority, certificates.serving_names("127.0.0.1", ()))
@@ -113,7 +122,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     for context, words in (("other", "there is no context named 'other'"), ("empty", "there is no cluster named")):
         with pytest.raises(access.AccessError, match=words):
             access.from_kubeconfig(file, context)
-    for text in (b"a: [", b"5", b"", b"\xff", b"contexts: 5"):
+    for text in (b"a: [", b"5", b"\xff", b"current-context: x\ncontexts: 5"):
         file.write_bytes(text)
         with pytest.raises(access.AccessError):
             access.from_kubeconfig(file)

@@ -1,4 +1,4 @@
-"""The files and the pytest of docs/tutorial.md, as they are written there."""
+"""The files and the tests of docs/tutorial.md and of the recipe for pytest, as they are written there."""
 
 from __future__ import annotations
 
@@ -52,3 +52,17 @@ def test_the_pytest_of_the_tutorial_passes(tmp_path: Path) -> None:
         90,
         {"PYTHONPATH": str(tmp_path)},
     )
+
+
+@pytest.mark.client("kubernetes")
+def test_the_test_of_the_recipe_for_pytest_passes(tmp_path: Path) -> None:
+    needed("kubernetes")
+    bases = tmp_path / "config" / "crd" / "bases"
+    bases.mkdir(parents=True)
+    page = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    (bases / "crontabs.yaml").write_text(page.partition("<<'EOF'\n")[2].partition("EOF\n")[0], encoding="utf-8")
+    recipe = (ROOT / "docs" / "recipes" / "test-an-operator-with-pytest.md").read_text(encoding="utf-8")
+    module = recipe.partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "test_crontab.py").write_text(module, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_crontab.py"]
+    toolchain.succeed(command, tmp_path, 90, {"PYTHONPATH": str(ROOT)})

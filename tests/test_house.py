@@ -623,7 +623,6 @@ NOT_PLAIN = {
         for name in (
             "audit", "auth", "catalog",
             "http",
-            "webhooks",
         )
     ),
 }  # fmt: skip

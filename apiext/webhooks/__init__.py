@@ -1,1 +1,1 @@
-"""The client that calls out to webhooks."""
+"""HTTP client for webhooks: connections, TLS, proxies, credentials, circuit breakers."""

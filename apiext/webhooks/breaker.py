@@ -1,4 +1,4 @@
-"""One owner's share of the calls: how many at a time, and a pause after failures that took long."""
+"""Bulkhead and circuit breaker of one owner: a bound on parallel calls, and a pause after slow failures."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ Clock = Callable[[], float]
 
 
 class Cut(float):
-    """Seconds that a request has left, fewer than the webhook may take: that they are over is no fault of it."""
+    """A timeout that the request's deadline has shortened: if it expires, the webhook has not failed."""
 
     __slots__ = ()
 
@@ -23,7 +23,7 @@ class Cut(float):
 class Breaker:
     """Bulkhead and circuit of one owner.
 
-    Only slow failures count: they hold requests, while a refused connection costs nothing and may be tried each time.
+    Only slow failures count, since requests wait for them. A refused connection is cheap and is tried at each call.
     """
 
     __slots__ = ("_clock", "_failures", "_last", "_probe_at", "_under_way", "_waiting")
@@ -31,20 +31,21 @@ class Breaker:
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._under_way = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()  # for room
+        self._waiting: deque[asyncio.Future[None]] = deque()  # calls that wait for a slot
         self._failures = 0
         self._last = ""
         self._probe_at = 0.0
 
     @property
     def is_open(self) -> bool:
-        """Report whether calls are refused now, except for one trial at intervals."""
+        """True if calls fail at once, except for one trial each WEBHOOK_PROBE_EVERY seconds."""
         return self._failures >= limits.WEBHOOK_FAILURES
 
     async def run(self, call: Callable[[], Awaitable[bytes]], deadline: float, *, cut: bool = False) -> bytes:
-        """Make the call when there is room; raises CircuitOpen, TimeoutError without room, or what the call raises.
+        """Make the call when a slot is free; raises CircuitOpen, TimeoutError without a slot, or errors of the call.
 
-        ``deadline`` is a time of the running loop, ``cut`` if the owner may take longer: then its end says nothing.
+        ``deadline`` is a time of the running loop. ``cut``: the webhook's own timeout is longer, so that a call which
+        ends at the deadline is no failure.
         """
         if self.is_open:
             self._probe()
@@ -56,7 +57,7 @@ class Breaker:
         try:
             answer = await call()
         except Refused:
-            self._failures = 0  # the webhook answers
+            self._failures = 0  # an error status is a response
             raise
         except CallError as error:
             if not (cut and isinstance(error, TimedOut)):
@@ -68,7 +69,7 @@ class Breaker:
         return answer
 
     async def _wait(self, deadline: float) -> None:
-        """Wait for the place of a call that ends."""
+        """Wait for a slot; raises TimeoutError."""
         loop = asyncio.get_running_loop()
         place = loop.create_future()
         self._waiting.append(place)
@@ -78,7 +79,7 @@ class Breaker:
             if loop.time() >= deadline:
                 raise TimeoutError
         except BaseException:
-            if place.done() and not place.cancelled():  # it came, but too late
+            if place.done() and not place.cancelled():  # the slot came too late: pass it on
                 self._leave()
             elif place in self._waiting:
                 self._waiting.remove(place)
@@ -96,7 +97,7 @@ class Breaker:
     def _probe(self) -> None:
         now = self._clock()
         if now < self._probe_at:
-            raise CircuitOpen(f"{self._last} (not asked again yet after {self._failures} failures in a row)")
+            raise CircuitOpen(f"{self._last} (not called again yet after {self._failures} failures in a row)")
         self._probe_at = now + WEBHOOK_PROBE_EVERY
 
     def _count(self, error: CallError, took: float) -> None:
@@ -109,7 +110,7 @@ class Breaker:
 
 
 class Breakers:
-    """The breakers of all owners; the least recently used are evicted."""
+    """The breakers of all owners; the least recently used one is evicted above limits.WEBHOOK_OWNERS."""
 
     __slots__ = ("_known",)
 
@@ -117,7 +118,7 @@ class Breakers:
         self._known: OrderedDict[str, Breaker] = OrderedDict()
 
     def of(self, owner: str) -> Breaker:
-        """Return the owner's breaker, made at the first call."""
+        """Return the breaker of an owner, created at the first call."""
         found = self._known.get(owner)
         if found is None:
             found = self._known[owner] = Breaker()

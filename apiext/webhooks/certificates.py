@@ -1,6 +1,6 @@
-"""Why a webhook's certificate is invalid, in Go's words and order: its times, its names, then its issuer.
+"""The error of an invalid webhook certificate, with Go's text and order: its times, its names, then its issuer.
 
-OpenSSL reports an error number without the certificate, so a refused one is fetched again.
+OpenSSL reports an error number without the certificate, so the certificate is fetched again in a second handshake.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from cryptography.x509.oid import NameOID
 from apiext.system.certificates import read_certificate, subject_of
 from apiext.webhooks import limits
 
-_MANY = 100  # more names are only counted in the error (upstream: maxNamesIncluded)
+_MANY = 100  # from this number on, the error has only the number of names (upstream: maxNamesIncluded)
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*").fullmatch
 _UNREADABLE = (ValueError, x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType)
 
 
-async def shown(address: str, port: int, name: str) -> bytes | None:
-    """Return the certificate that a server shows (DER), unverified; None if it does not do so again, or not soon."""
+async def fetch(address: str, port: int, name: str) -> bytes | None:
+    """Return the unverified certificate of a server (DER); None if the handshake fails or takes too long."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     loop = asyncio.get_running_loop()
@@ -30,7 +30,7 @@ async def shown(address: str, port: int, name: str) -> bytes | None:
             transport, _ = await loop.create_connection(
                 asyncio.Protocol, address, port, ssl=context, server_hostname=name
             )
-    except OSError:  # TimeoutError and SSLError are such
+    except OSError:  # includes TimeoutError and SSLError
         return None
     try:
         found: bytes | None = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
@@ -40,7 +40,7 @@ async def shown(address: str, port: int, name: str) -> bytes | None:
 
 
 def fault(der: bytes, name: str, now: datetime) -> str | None:
-    """Return the error in the times or names of a certificate; None if there is none, or if it cannot be parsed."""
+    """Return the error of the times or names of a certificate; None if there is none, or it cannot be parsed."""
     try:
         certificate = read_certificate(der)
         return _of_times(certificate, now) or _of_names(certificate, name)
@@ -88,7 +88,7 @@ def _not_among(names: list[str], noun: str, name: str) -> str:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Report whether a certificate's name, whose first label may be an asterisk, matches a host."""
+    """Report whether a host matches a name of a certificate, whose first label may be an asterisk."""
     wanted = name.lower().removesuffix(".").split(".")
     given = pattern.lower().split(".")
     if given[0] == "*" and len(given) > 1:

@@ -1,4 +1,4 @@
-"""The client that calls webhooks out: pooled HTTP/1.1 over TLS, bounded answers, one error type (ADM-008, VER-009)."""
+"""The client that calls webhooks: pooled HTTP/1.1 over TLS, bounded answers, one error type (ADM-008, VER-009)."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ _STATUS_TEXTS = {  # upstream: NewGenericServerResponse
     503: "the server is currently unable to handle the request",
     504: "the server was unable to return a response in the time allotted, but may still be processing the request",
 }
-_OWN_TEXT = frozenset((403, 406, 415))  # these show what the server said
+_OWN_TEXT = frozenset((403, 406, 415))  # errors of these codes contain the body of the answer
 
 
 class _Pool(Struct):
@@ -50,7 +50,7 @@ class _Pool(Struct):
 
 
 class Client:
-    """Calls webhooks. One value per server; connections are kept between calls and never follow a redirect."""
+    """Calls webhooks; one client for each server. Connections are reused, redirects are never followed."""
 
     __slots__ = ("_breakers", "_contexts", "_names", "_pools", "_proxy", "_resolver", "_swept")
 
@@ -60,10 +60,11 @@ class Client:
         environment: Mapping[str, str] = os.environ,
         denied: Sequence[Network] = (),
     ) -> None:
-        """``environment`` may name a proxy (HTTPS_PROXY, NO_PROXY); services that the resolver maps need none.
+        """Set up a client without connections.
 
-        ``denied`` are networks that are not connected to, but for those services. What a proxy connects to is its own
-        decision, unless the target is an address.
+        ``environment`` may name a proxy (HTTPS_PROXY, NO_PROXY). ``denied`` are networks that calls never connect to.
+        Services that the resolver maps use neither. A proxy resolves names itself, so ``denied`` then applies only to
+        targets that are IP addresses.
         """
         self._resolver = resolver or Resolver()
         self._proxy = proxy_of(environment)
@@ -84,11 +85,11 @@ class Client:
         user: Credentials = ANONYMOUS,
         empty: bool = False,
     ) -> bytes:
-        """POST JSON and return the body of a 2xx answer; raise CallError with a Go client's text.
+        """POST JSON and return the body of a 2xx answer; raises CallError with the text of a Go client.
 
-        An answer of 429 or 5xx with a Retry-After is retried within the timeout. ``timeout`` is in seconds and is sent
-        to the webhook; ``owner`` names the configuration or definition that shares one bulkhead and circuit; ``most``
-        limits the answer in bytes; ``user`` holds the server's credentials; ``empty`` accepts an answer without a
+        An answer of 429 or 5xx with Retry-After is retried within the timeout. ``timeout`` is in seconds and is sent to
+        the webhook. ``owner`` is the name of the configuration or definition; its calls share a breaker. ``most`` is
+        the limit of the answer in bytes. ``user`` are the server's credentials. ``empty`` accepts an answer without a
         body.
         """
         url = f"{target.path}?timeout={math.ceil(timeout)}s"
@@ -102,13 +103,13 @@ class Client:
             raise TimedOut(f"{call.prefix}{_DEADLINE}") from error
 
     async def close(self) -> None:
-        """Drop the idle connections."""
+        """Close the idle connections."""
         for pool in self._pools.values():
             for connection in pool.idle:
                 connection.close()
         self._pools.clear()
         self._names.close()
-        await asyncio.sleep(0)  # aborted transports end in the next turn
+        await asyncio.sleep(0)  # transports call connection_lost in the next turn of the loop
 
     async def _call(self, call: "_Call") -> bytes:
         try:
@@ -153,7 +154,7 @@ class Client:
             except Broken:
                 if idle is None or connection.began:
                     raise
-                idle = None  # it was closed in the meantime: once more on a new one
+                idle = None  # the webhook has closed the idle connection: retry on a new one
             finally:
                 call.in_body = connection.in_body
                 if reusable and len(pool.idle) < limits.WEBHOOK_IDLE:
@@ -182,7 +183,7 @@ class Client:
         return found
 
     def _sweep(self, oldest: float) -> None:
-        """Drop the pools of unused targets."""
+        """Close the pools of unused targets."""
         for key, pool in list(self._pools.items()):
             if pool.used < oldest:
                 del self._pools[key]
@@ -215,12 +216,12 @@ class Client:
     async def _context(self, ca: bytes, user: Credentials) -> ssl.SSLContext:
         try:
             return await self._contexts.of(ca, user.certificate)
-        except OSError as error:  # no file could be made for its certificate, or no more files opened
+        except OSError as error:  # no temporary file for the client certificate, or too many open files
             raise Unreachable(f"tls: {error.strerror or error}") from error
 
 
 class Authenticated:
-    """The client as the users that a kubeconfig has for webhooks."""
+    """A client that sends the credentials of a kubeconfig's users."""
 
     __slots__ = ("_client", "_users")
 
@@ -235,7 +236,7 @@ class Authenticated:
 
 
 class _Call(Struct):
-    """One request, and how far its answer has come."""
+    """One request and its state."""
 
     target: Target
     path: str
@@ -254,7 +255,7 @@ class _Call(Struct):
 
 @lru_cache(limits.WEBHOOK_HEADS_SEEN)
 def _head(path: str, authority: str) -> str:
-    """Return how the head of a request begins, up to the length of its body."""
+    """Return the head of a request up to the value of Content-Length."""
     lines = (
         f"POST {path} HTTP/1.1",
         f"Host: {authority}",
@@ -285,18 +286,18 @@ async def _dial(address: str, port: int, context: ssl.SSLContext | None, name: s
 
 
 async def _refused(error: Exception, address: str, port: int, name: str) -> Untrusted | None:
-    """Return what is wrong with the certificate itself that was refused, None for nothing that can be found out."""
+    """Return the error of a refused certificate; None if the cause is not in the certificate, or unknown."""
     if not isinstance(error, ssl.SSLCertVerificationError):
         return None
     from apiext.webhooks import certificates  # imports cryptography
 
-    found = await certificates.shown(address, port, name)
+    found = await certificates.fetch(address, port, name)
     why = None if found is None else certificates.fault(found, name, datetime.now(UTC))
     return None if why is None else Untrusted(f"{UNVERIFIED}{why}")
 
 
 def refusal(answer: Answer) -> Refused:
-    """Return the error of an answer that is no success: its Status, else what a Go client makes of the code."""
+    """Return the error of an answer that is no success: its Status, else the text of a Go client for the code."""
     found = _status_of(answer.body)
     if found is not None:
         return Refused(str(found.get("message") or "unknown"), _code_of(found, answer.status))

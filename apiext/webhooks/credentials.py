@@ -1,4 +1,4 @@
-"""The server's credentials for webhooks: users of a kubeconfig by host (--admission-control-config-file)."""
+"""Credentials for webhooks: the users of a kubeconfig, named after hosts (--admission-control-config-file)."""
 
 import asyncio
 import base64
@@ -22,11 +22,11 @@ _FOREIGN = ("exec", "auth-provider")
 
 
 class CredentialsError(ValueError):
-    """A file that cannot be used; the text says why."""
+    """A file is missing, invalid or not supported."""
 
 
 class Credentials:
-    """One user: header lines, and a client certificate with its key as PEM. A token file is read again each minute."""
+    """Header lines and client certificate (with its key, PEM) of one user. A token file is read again each minute."""
 
     __slots__ = ("_lines", "_read", "_token_file", "certificate")
 
@@ -42,7 +42,7 @@ class Credentials:
         self._read: tuple[float, str] = (0.0, "")
 
     async def lines(self) -> tuple[str, ...]:
-        """Return header lines; if the token file is missing, the last token stays in use."""
+        """Return the header lines; if the token file cannot be read, the last token stays in use."""
         if self._token_file is None:
             return self._lines
         now = time.monotonic()
@@ -64,7 +64,7 @@ def _token_of(path: Path) -> str:
 
 
 class Users:
-    """The users of a kubeconfig; raises CredentialsError for one that cannot be used."""
+    """The users of a kubeconfig; raises CredentialsError for invalid ones."""
 
     __slots__ = ("_default", "_known")
 
@@ -81,7 +81,7 @@ class Users:
         return self._default
 
     def find(self, host: str, port: int) -> Credentials:
-        """Return the credentials of the user named like the webhook, else the default (webhook/authentication.go)."""
+        """Return the credentials of the user named after the host, else the default (webhook/authentication.go)."""
         for name in _names(host, port):
             if name in self._known:
                 return self._known[name]
@@ -99,7 +99,7 @@ def _names(host: str, port: int) -> Iterator[str]:
 
 
 def users_of(path: str) -> dict[str, Users]:
-    """Return the users by the name of the plug-in that an AdmissionConfiguration names them for."""
+    """Return admission plug-in → its users, from an AdmissionConfiguration file."""
     file = Path(path)
     found = {}
     for plugin in entries(file, read(file, "AdmissionConfiguration"), "plugins"):
@@ -120,7 +120,7 @@ def users_of(path: str) -> dict[str, Users]:
 
 
 def read(path: Path, *kinds: str) -> Mapping[str, Any]:
-    """Return a YAML mapping, of one of the kinds if any are named; raises CredentialsError."""
+    """Return the mapping in a YAML file; if ``kinds`` are given, it must be one of them. Raises CredentialsError."""
     try:
         document = yaml_files.load(path)
     except (OSError, ValueError) as error:
@@ -147,7 +147,7 @@ def entries(path: Path, document: Mapping[str, Any], name: str) -> list[Mapping[
 
 
 def named(path: Path, document: Mapping[str, Any], name: str, member: str) -> dict[str, Mapping[str, Any]]:
-    """Return what the entries of a kubeconfig's list hold, by their names; raises CredentialsError."""
+    """Return name → mapping under ``member`` for the entries of a kubeconfig's list; raises CredentialsError."""
     found = {}
     for entry in entries(path, document, name):
         held = found[str(entry.get("name"))] = entry.get(member) or {}

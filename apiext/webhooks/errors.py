@@ -1,8 +1,8 @@
-"""Errors of webhook calls, in the words of a Go client."""
+"""Errors of webhook calls, with the texts of a Go client."""
 
 
 class CallError(Exception):
-    """A webhook was not called or gave no usable answer; ``code`` is the HTTP status for metrics and callers."""
+    """A webhook was not called, or its answer is invalid; ``code`` is the HTTP status for metrics and callers."""
 
     def __init__(self, text: str, code: int = 503) -> None:
         super().__init__(text)
@@ -10,11 +10,11 @@ class CallError(Exception):
 
 
 class BadTarget(CallError):
-    """A clientConfig that names no place to call."""
+    """A clientConfig without a valid URL or service."""
 
 
 class Unreachable(CallError):
-    """No connection: name, network, or no listener."""
+    """No connection: the name is unknown, the network unreachable, or nothing listens."""
 
 
 class Untrusted(CallError):
@@ -22,20 +22,20 @@ class Untrusted(CallError):
 
 
 class TimedOut(CallError):
-    """The time given to the call is over."""
+    """The timeout of the call has expired."""
 
 
 class Broken(CallError):
-    """A connection that ended, or an answer that is no HTTP."""
+    """The connection ended early, or the answer is not HTTP."""
 
 
 class TooLarge(CallError):
-    """An answer beyond the bound."""
+    """An answer over the limit."""
 
 
 class Refused(CallError):
-    """An HTTP status that is no success; ``message`` of a Status in the body wins over the generic text."""
+    """An HTTP status that is no success; the text is the ``message`` of a Status in the body, else a generic one."""
 
 
 class CircuitOpen(CallError):
-    """Not called: the last calls failed slowly, and the next trial is not due."""
+    """The webhook was not called: the last calls failed slowly, and the next trial is not due."""

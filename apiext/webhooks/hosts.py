@@ -1,4 +1,4 @@
-"""Hosts as texts: which ones Go makes a URL of, how a URL shows them, and what they are in DNS."""
+"""Host names: validation as in Go's URLs, their form in a URL, and their form in DNS."""
 
 import re
 import stringprep
@@ -10,14 +10,14 @@ from apiext.webhooks.errors import BadTarget
 
 _CONTROL = re.compile(r"[\0-\x1f\x7f]")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
-_NO_HOST = re.compile(r"[ \\^`{|}%\[:/?#@]")  # what Go refuses, and what would end a host or begin another
+_NO_HOST = re.compile(r"[ \\^`{|}%\[:/?#@]")  # characters that Go refuses, and those that would end the host in a URL
 _SHOWN = "".join(map(chr, range(0x21, 0x7F)))
 _IN_DNS = re.compile(r"[a-z0-9-]*").fullmatch
 _LONGEST = 63  # characters of a label
 
 
 def check(host: str, port: int) -> None:
-    """Raise BadTarget for a service's host of which a client in Go makes no URL (upstream: DefaultServerURL)."""
+    """Raise BadTarget for a service whose host is invalid in a URL of a Go client (upstream: DefaultServerURL)."""
     base = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
     tried = f"parse {go_quote(f'http://{base}')}: "
     if _CONTROL.search(host):
@@ -29,12 +29,12 @@ def check(host: str, port: int) -> None:
 
 
 def shown(authority: str) -> str:
-    """Return a host, or host and port, as a URL shows it: escaped where it is not plain ASCII."""
+    """Return a host, or host and port, as in a URL: characters other than ASCII are escaped."""
     return authority if authority.isascii() else quote(authority, safe=_SHOWN)
 
 
 def in_dns(host: str) -> str:
-    """Return the name that is looked up for a host (UTS 46, without transition); one that has none as it is."""
+    """Return the DNS name of a host (UTS 46, non-transitional); the host itself if it has none."""
     if host.isascii():
         return host
     kept = "".join(char for char in host.lower() if not stringprep.in_table_b1(char))

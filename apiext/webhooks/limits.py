@@ -2,7 +2,7 @@
 
 # Bytes of a webhook's answer about one object. Beyond: the call fails.
 WEBHOOK_ANSWER = 8 * 1024 * 1024
-# Bytes of the heads of a webhook's answer. Beyond: the call fails. Upstream: 10 MiB.
+# Bytes of the heads of a webhook's answer, with those of 1xx answers. Beyond: the call fails. Upstream: 10 MiB.
 WEBHOOK_HEAD = 64 * 1024
 # Chunks of a webhook's answer, half a second of work. Beyond: the call fails. Upstream: no limit.
 WEBHOOK_CHUNKS = 250_000
@@ -24,7 +24,7 @@ WEBHOOK_IDLE = 16
 WEBHOOK_IDLE_FOR = 60.0
 # Calls at a time of one owner. Beyond: calls wait.
 WEBHOOK_PARALLEL = 64
-# Owners whose circuit is remembered. Beyond: the oldest is evicted.
+# Owners with a circuit breaker. Beyond: the least recently used is evicted.
 WEBHOOK_OWNERS = 4_096
 # Seconds of a failed call. Beyond: it counts against its owner's circuit.
 WEBHOOK_SLOW_FAILURE = 0.5
@@ -32,7 +32,7 @@ WEBHOOK_SLOW_FAILURE = 0.5
 WEBHOOK_FAILURES = 5
 # TLS contexts in a cache, one for each CA bundle. Beyond: the oldest is evicted.
 WEBHOOK_CONTEXTS = 256
-# DNS lookups at a time, each of which holds a thread. Beyond: lookups wait.
+# DNS lookups at a time, each in a thread. Beyond: lookups wait.
 WEBHOOK_LOOKUPS = 32
 # Bytes of an answer read at a time. Beyond: the next read.
 WEBHOOK_READ = 256 * 1024

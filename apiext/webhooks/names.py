@@ -1,7 +1,7 @@
-"""Addresses of hosts: a name is looked up once for all waiting calls, in threads of its own.
+"""DNS lookups in threads of their own; calls that wait for the same name share one lookup.
 
-The event loop has few threads for look-ups, and an unknown name blocks one for many seconds: other webhooks, and
-reconnects to etcd, must not wait behind it.
+The event loop's default pool has few threads, and the lookup of an unknown name blocks one for many seconds. Other
+webhooks, and reconnects to etcd, must not wait for it.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ Network = IPv4Network | IPv6Network
 
 
 class Names:
-    """Looks hosts up; addresses in the ``denied`` networks are never returned, whatever name leads to them."""
+    """Looks up the addresses of hosts; addresses in the ``denied`` networks are never returned."""
 
     __slots__ = ("_asked", "_denied", "_threads")
 
@@ -30,7 +30,7 @@ class Names:
     async def find(self, host: str, *, given: bool = False) -> list[str]:
         """Return the addresses of a host in the order to try; raises Unreachable.
 
-        ``given``: the operator has named the host, and no network is denied.
+        ``given``: the operator has configured the host, so no network is denied.
         """
         try:
             found = [str(ip_address(host))]
@@ -39,7 +39,7 @@ class Names:
         return found if given else self._allowed(host, found)
 
     async def _looked_up(self, host: str) -> list[str]:
-        if not host.isascii():  # it has no name in DNS, whatever a resolver would make of it
+        if not host.isascii():  # hosts.in_dns found no DNS name for it
             raise Unreachable(f"dial tcp: lookup {host}: no such host")
         asked = self._asked.get(host)
         if asked is None:
@@ -52,7 +52,7 @@ class Names:
             raise Unreachable(f"dial tcp: lookup {host}: no such host") from error
 
     def check(self, host: str) -> None:
-        """Raise Unreachable for a host that is a denied address; names are checked after their look-up."""
+        """Raise Unreachable for a host that is a denied address; names are checked after their lookup."""
         with contextlib.suppress(ValueError):
             self._allowed(host, [str(ip_address(host))])
 
@@ -64,19 +64,19 @@ class Names:
 
     def _is_denied(self, address: str) -> bool:
         found = ip_address(address)
-        if found.is_unspecified:  # connections to it are made to this machine
+        if found.is_unspecified:  # a connection to it reaches this machine
             found = ip_address("127.0.0.1" if found.version == 4 else "::1")
         inner = found.ipv4_mapped if isinstance(found, IPv6Address) else None
         return any(one in network for one in (found, *([inner] if inner else [])) for network in self._denied)
 
     def close(self) -> None:
-        """Stop look-ups; no call waits for those in flight."""
+        """Stop lookups, without waiting for those in flight."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _over(self, host: str, done: asyncio.Future[list[str]]) -> None:
         del self._asked[host]
         if not done.cancelled():
-            done.exception()  # read, although all callers may have been cancelled
+            done.exception()  # marks the exception as retrieved, in case all callers were cancelled
 
 
 def _addresses(host: str) -> list[str]:

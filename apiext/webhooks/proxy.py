@@ -1,4 +1,4 @@
-"""The way out through a proxy: which targets take it by the environment, and a tunnel to them (VER-010)."""
+"""Calls through an HTTP proxy: the targets that use it, by the environment, and the tunnel to them (VER-010)."""
 
 import asyncio
 import ipaddress
@@ -23,7 +23,7 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Proxy(Struct, frozen=True):
-    """A proxy that makes tunnels. ``credentials`` are user and password as they are sent, empty for none."""
+    """A proxy for CONNECT. ``credentials`` is base64 of user:password, empty if there is none."""
 
     host: str
     port: int
@@ -31,7 +31,7 @@ class Proxy(Struct, frozen=True):
     exceptions: str = ""
 
     def serves(self, host: str, port: int) -> bool:
-        """Tell whether a host is reached through the proxy: never this machine, nor what NO_PROXY names."""
+        """Report whether a host is reached through the proxy: not loopback addresses, and no entries of NO_PROXY."""
         address = _address(host)
         if host.lower() == "localhost" or (address is not None and address.is_loopback):
             return False
@@ -40,7 +40,7 @@ class Proxy(Struct, frozen=True):
 
 
 def proxy_of(environment: Mapping[str, str]) -> Proxy | None:
-    """Return the proxy for https that the environment names, as Go reads it; None for none that can be used."""
+    """Return the proxy for https in the environment, as Go reads it; None if there is no valid one."""
     exceptions = next((environment[name] for name in _EXCEPTIONS if environment.get(name)), "")
     try:
         return _read(environment.get(_named(environment), ""), exceptions)
@@ -49,7 +49,7 @@ def proxy_of(environment: Mapping[str, str]) -> Proxy | None:
 
 
 def fault(environment: Mapping[str, str]) -> str:
-    """Return what to say of a proxy in the environment that cannot be used, without what it is; empty for none."""
+    """Return the warning about an invalid proxy in the environment, without its value; empty if there is none."""
     named = _named(environment)
     if not named or proxy_of(environment) is not None:
         return ""
@@ -61,20 +61,20 @@ def _named(environment: Mapping[str, str]) -> str:
 
 
 def _read(text: str, exceptions: str) -> Proxy | None:
-    """Return the proxy that a text names; raises ValueError, or returns None, for what cannot be used."""
+    """Parse a proxy URL; return None or raise ValueError for an invalid one."""
     parts = urlsplit(text if "://" in text else f"http://{text}")
     host = hosts.in_dns(parts.hostname or "")
     if parts.scheme != "http" or not _ONE_WORD(host):
-        return None  # tunnels through TLS and SOCKS are not spoken
+        return None  # proxies with TLS or SOCKS are not supported
     if parts.query or parts.fragment:
-        return None  # of a password, which wants to be escaped
-    host.encode("idna")  # a name that cannot be looked up
+        return None  # ? or # in a password that is not escaped
+    host.encode("idna")  # raises UnicodeError, a ValueError, for an invalid name
     login = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}" if parts.username else ""
     return Proxy(host, parts.port or 80, b64encode(login.encode()).decode() if login else "", exceptions)
 
 
 def _names(exception: str, host: str, port: str, address: _Address | None) -> bool:
-    """Tell whether an entry of NO_PROXY names a host: itself and what is below it, or with a dot only that."""
+    """Report whether an entry of NO_PROXY matches: a domain with its subdomains, or, after a dot, only these."""
     if not exception or exception == "*":
         return bool(exception)
     if (network := _network(exception)) is not None:
@@ -100,11 +100,11 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
     try:
         return ipaddress.ip_network(text, strict=False) if "/" in text else None
     except ValueError:
-        return None  # a name
+        return None  # not a CIDR
 
 
 class _Handshake(asyncio.Protocol):
-    """Waits for the head of a proxy's answer to CONNECT."""
+    """Receives the head of a proxy's answer to CONNECT."""
 
     def __init__(self) -> None:
         self.head = bytearray()

@@ -1,4 +1,4 @@
-"""The server and user of a kubeconfig (upstream: webhook.LoadKubeconfig)."""
+"""Server and user of a kubeconfig's current context (upstream: webhook.LoadKubeconfig)."""
 
 import base64
 import binascii
@@ -16,7 +16,7 @@ _FOREIGN = ("proxy-url", "insecure-skip-tls-verify")
 
 
 class Remote(Struct, frozen=True):
-    """Target of a POST, and the credentials for it."""
+    """The target of POST requests and the credentials for it."""
 
     target: Target
     user: Credentials
@@ -38,7 +38,7 @@ def remote_of(path: Path) -> Remote:
     try:
         target = target_at(server, _authority(path, cluster), str(cluster.get("tls-server-name") or ""))
     except BadTarget as error:
-        why = "it is no https or http URL" if "@" in server else error  # what stands before an @ may be a password
+        why = "it is no https or http URL" if "@" in server else error  # the part before an @ may be a password
         raise CredentialsError(f"{path}: server: {why}") from error
     users = Users(path)  # upstream: credentials are for TLS only
     return Remote(target, ANONYMOUS if target.plain else users.current)

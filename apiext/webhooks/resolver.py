@@ -1,4 +1,4 @@
-"""Addresses of services: a file that maps ``name.namespace:port`` to an address, else DNS (VER-009)."""
+"""Addresses of services: from a file that maps ``name.namespace:port`` to an address, else from DNS (VER-009)."""
 
 import logging
 import os
@@ -11,14 +11,14 @@ log = logging.getLogger(__name__)
 
 
 class ResolverError(ValueError):
-    """A map file that cannot be used; the text says why."""
+    """A map file is missing or invalid."""
 
 
 Address = tuple[str, int]
 
 
 class Resolver:
-    """Service references to addresses. The file is read again when it changes; a bad edit keeps the old map."""
+    """Maps services to addresses. A changed file is read again; if it is invalid, the previous map stays in use."""
 
     __slots__ = ("_known", "_path", "_stamp")
 
@@ -30,7 +30,7 @@ class Resolver:
             self._known, self._stamp = read_map(Path(path)), _stamp(path)
 
     def find(self, service: str, port: int) -> Address | None:
-        """Return host and port of ``name.namespace`` at a port; None when the map does not say."""
+        """Return host and port for ``name.namespace`` and its port; None if the map has no entry."""
         if not self._path:
             return None
         self._refresh()
@@ -44,11 +44,11 @@ class Resolver:
         try:
             self._known = read_map(Path(self._path))
         except ResolverError as error:
-            log.warning("no usable map of services: %s; the last one stays in use", error)
+            log.warning("the map of services is invalid: %s; the previous one stays in use", error)
 
 
 def _stamp(path: str) -> tuple[int, int, int]:
-    """Return what changes with the contents of a file; zeros for one that is not there."""
+    """Return modification time, size and inode of a file; zeros if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:
@@ -57,7 +57,7 @@ def _stamp(path: str) -> tuple[int, int, int]:
 
 
 def read_map(path: Path) -> dict[str, Address]:
-    """Return the map of a YAML or JSON file: ``name.namespace[:port]`` to ``host:port``; raises ResolverError."""
+    """Read a YAML or JSON file that maps ``name.namespace[:port]`` to ``host:port``; raises ResolverError."""
     try:
         document = yaml_files.load(path)
     except (OSError, ValueError) as error:

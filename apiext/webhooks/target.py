@@ -1,4 +1,4 @@
-"""Target of a webhook: a clientConfig as address, path and trusted authority (VER-009)."""
+"""Target of a webhook, parsed from a clientConfig: host, port, path and CA bundle (VER-009)."""
 
 import base64
 import binascii
@@ -17,10 +17,12 @@ DEFAULT_PORT = 443
 
 
 class Target(Struct, frozen=True):
-    """A target of POST requests. ``service`` is ``name.namespace`` for the service form, which a resolver may map.
+    """A target of POST requests.
 
-    ``authority`` is ASCII, for headers; ``shown`` is its form in errors if that differs. A ``host`` that is not ASCII
-    has no address. ``plain`` means without TLS, which only the operator of the server can choose.
+    - ``service``: ``name.namespace`` if the clientConfig has a service; a Resolver may map it to an address.
+    - ``authority``: ASCII, for headers; ``shown`` is its form in errors if that differs.
+    - ``host``: if it is not ASCII, it has no DNS name.
+    - ``plain``: without TLS, possible only in a kubeconfig.
     """
 
     host: str
@@ -34,11 +36,11 @@ class Target(Struct, frozen=True):
     shown: str = ""
 
     def __hash__(self) -> int:
-        return hash((self.host, self.port, self.path))  # computed in each call: three fields are enough
+        return hash((self.host, self.port, self.path))  # each call computes it, and three fields are enough
 
     @property
     def url(self) -> str:
-        """The URL as errors show it, without a query."""
+        """The URL in error messages, without a query."""
         return f"http{'' if self.plain else 's'}://{self.shown or self.authority}{self.path}"
 
 
@@ -55,7 +57,7 @@ def target_of(config: Mapping[str, Any]) -> Target:
 
 
 def target_at(url: str, ca: bytes, server_name: str = "") -> Target:
-    """Return the target of a kubeconfig's server, which may be a plain one; raises BadTarget."""
+    """Return the target of a kubeconfig's server, which may be an http URL; raises BadTarget."""
     if url.startswith("http://"):
         found = _of_url(f"https://{url.removeprefix('http://')}", b"")
         port = found.port if ":" in found.authority.rpartition("]")[2] else 80
@@ -105,6 +107,6 @@ def _of_url(url: str, ca: bytes) -> Target:
 
 
 def _path(path: str) -> str:
-    """Return the path of the request: cleaned and escaped."""
+    """Return the path of the request, cleaned and escaped."""
     # upstream: a path is cleaned before the request, such as that of envtest, which begins with two slashes
     return quote(normpath(f"/{path.strip('/')}"), safe="/:@$&+,;=-._~")

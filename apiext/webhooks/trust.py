@@ -1,4 +1,4 @@
-"""Trust of webhook connections: a TLS context for each CA bundle, and Go's texts for failures."""
+"""TLS contexts for webhooks, one for each CA bundle; Go's texts for failed connections."""
 
 import asyncio
 import ssl
@@ -37,7 +37,7 @@ class Contexts:
         self._making: dict[_Key, asyncio.Future[ssl.SSLContext]] = {}
 
     async def of(self, ca: bytes, certificate: Certificate | None = None) -> ssl.SSLContext:
-        """Return the context that trusts this bundle; raises Untrusted for what holds no certificates, and OSError."""
+        """Return the context for a bundle; raises Untrusted for a bundle without valid certificates, and OSError."""
         key = ca, certificate
         found = self._made.get(key)
         if found is not None:
@@ -45,7 +45,7 @@ class Contexts:
         if ca and certificate is None:
             return self._keep(key, context_of(ca))
         making = self._making.get(key)
-        if making is None:  # hundreds of system roots take milliseconds, and a certificate goes through a file
+        if making is None:  # in a thread: system roots take milliseconds, and a client certificate needs a file
             making = asyncio.get_running_loop().run_in_executor(None, context_of, ca, certificate)
             self._making[key] = making
             making.add_done_callback(lambda done: self._over(key, done))
@@ -64,7 +64,10 @@ class Contexts:
 
 
 def context_of(ca: bytes, certificate: Certificate | None = None) -> ssl.SSLContext:
-    """Return a new context that trusts the PEM bundle only, or the system's roots; raises Untrusted, OSError."""
+    """Return a new context that trusts only the PEM bundle, or, if it is empty, the system's roots.
+
+    Raises Untrusted and OSError.
+    """
     context = as_go(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     context.hostname_checks_common_name = False
     context.set_alpn_protocols(["http/1.1"])
@@ -81,7 +84,7 @@ def context_of(ca: bytes, certificate: Certificate | None = None) -> ssl.SSLCont
 
 
 def _show(context: ssl.SSLContext, certificate: Certificate) -> None:
-    """Load a client certificate into a context; raise OSError."""
+    """Load a client certificate into a context; raises Untrusted and OSError."""
     try:
         show(context, *certificate)
     except (ssl.SSLError, ValueError) as error:
@@ -89,7 +92,7 @@ def _show(context: ssl.SSLContext, certificate: Certificate) -> None:
 
 
 def failure_of(error: Exception, name: str, address: str) -> Unreachable | Untrusted:
-    """Return what a failed dial or handshake means, in Go's words."""
+    """Return the error of a failed connection or handshake, with Go's text."""
     if isinstance(error, ssl.SSLCertVerificationError):
         text = _VERIFY_TEXTS.get(error.verify_code, f"x509: {error.verify_message}").format(name=name)
         return Untrusted(f"{UNVERIFIED}{text}")

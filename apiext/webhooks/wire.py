@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection to a webhook: a request at a time, answers parsed as they arrive and bounded."""
+"""One HTTP/1.1 connection to a webhook: one request at a time; answers are parsed as they arrive, within limits."""
 
 import asyncio
 import math
@@ -14,14 +14,14 @@ from apiext.webhooks.errors import Broken, CallError, TooLarge
 _NO_BODY = frozenset((204, 304))
 _RECORD = 16 * 1024  # bytes of a TLS record
 _SECONDS = re.compile(rb"[+-]?[0-9]{1,18}")
-_FIELDS = re.compile(  # the header fields that are used, found in one pass of the pattern
+_FIELDS = re.compile(  # all header fields that are used, in one pattern
     rb"\r\n(content-length|transfer-encoding|content-type|connection|retry-after):((?:(?!\r\n).)*)", re.I | re.S
 )
 _NO_FIELD = re.compile(rb"\r\n((?:(?!\r\n)[^:])*)(?=\r\n|\Z)", re.S)
-_INFORMATIONAL = 5  # heads before an answer's own (upstream: Go's max1xxResponses)
+_INFORMATIONAL = 5  # 1xx heads before the final one (upstream: Go's max1xxResponses)
 _CHUNK_LINE = 4096  # bytes of the line before a chunk (upstream: Go's maxLineLength)
-_CHUNK_EXCESS = 16 * 1024  # bytes of overhead over what chunks may have (upstream: Go's chunkedReader)
-_TRAILER = 4096  # bytes of a trailer (upstream: what Go's bufio.Reader holds)
+_CHUNK_EXCESS = 16 * 1024  # bytes of overhead above the free overhead of chunks (upstream: Go's chunkedReader)
+_TRAILER = 4096  # bytes of a trailer (upstream: the buffer of Go's bufio.Reader)
 _BROKEN = "net/http: HTTP/1.x transport connection broken: "
 
 
@@ -51,9 +51,9 @@ class _Head(Struct, frozen=True):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The protocol of one connection. ``began`` says whether a byte of the current answer has come.
+    """The protocol of one connection. ``began`` is true if a byte of the current answer has arrived.
 
-    It is read into a buffer of its own, which stays for the next answer: TLS would make one of 256 KiB for each record.
+    It has a buffer of its own for all answers: asyncio's TLS would allocate a buffer of 256 KiB for each record.
     """
 
     __slots__ = (
@@ -92,16 +92,16 @@ class Connection(asyncio.BufferedProtocol):
         self.began = False
         self.idle_since = 0.0
         self._buffer = bytearray(_RECORD)
-        self._start = self._end = 0  # of what has come and was not taken yet
-        self._lacking = 0  # bytes that have to come before it is worth looking
-        self._searched = 0  # bytes of these that hold no end of what is parsed
+        self._start = self._end = 0  # the received bytes in the buffer that are not parsed yet
+        self._lacking = 0  # bytes that must arrive before the next attempt to parse
+        self._searched = 0  # bytes from _start that do not contain the searched mark
         self._chunked = bytearray()
         self._chunks = self._excess = 0  # chunks so far; their overhead as Go counts it
-        self._trailing = False  # whether the last chunk has come
-        self._head_bytes = self._informational = 0  # of all heads of an answer; heads before its own
-        self._more = False  # whether chunks are left for the next turn of the loop
-        self._paused = False  # whether nothing is read until these are parsed
-        self._cut: Exception | None = None  # the error with which the connection was lost meanwhile
+        self._trailing = False  # the last chunk has arrived
+        self._head_bytes = self._informational = 0  # bytes of all heads of an answer; number of 1xx heads
+        self._more = False  # chunks are left for the next turn of the loop
+        self._paused = False  # reading is paused until these are parsed
+        self._cut: Exception | None = None  # the error of a connection that was lost while paused
         self._head: _Head | None = None
         self._waiter: asyncio.Future[Answer] | None = None
         self._most = 0
@@ -109,12 +109,12 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def usable(self) -> bool:
-        """Report whether another request can be sent."""
+        """True if another request can be sent."""
         return not self._lost and self.transport is not None and not self.transport.is_closing()
 
     @property
     def in_body(self) -> bool:
-        """Report whether the head of the answer was received and its body is awaited."""
+        """True if the head of the answer has arrived."""
         return self._head is not None
 
     async def exchange(self, head: bytes, body: bytes, most: int, deadline: float = math.inf) -> Answer:
@@ -141,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._buffer = bytearray(_RECORD)
 
     def _wake_at(self, deadline: float) -> None:
-        """Have the answer under way end in time: a timer stays when an answer has come, and mostly serves the next."""
+        """Set the deadline of the current exchange. Later exchanges reuse the timer, since creating one is slow."""
         self._deadline = deadline
         if self._timer is not None:
             if self._due <= deadline:
@@ -161,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
             self._wake_at(self._deadline)
 
     def close(self) -> None:
-        """Drop the connection at once."""
+        """Abort the connection."""
         if self.transport is not None:
             self.transport.abort()
 
@@ -170,12 +170,12 @@ class Connection(asyncio.BufferedProtocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return room for what arrives."""
+        """Return free space of the buffer, which grows if necessary."""
         held, room = self._end - self._start, min(sizehint, limits.WEBHOOK_READ) + 1
         if not held:
             self._start = self._end = 0
         if self._end + room > len(self._buffer):
-            larger = bytearray(held + max(held, room) + _RECORD)  # another one: views of the old may be about
+            larger = bytearray(held + max(held, room) + _RECORD)  # new, since the transport may hold views of the old
             larger[:held] = self._taken(self._end)
             self._buffer, self._start, self._end = larger, 0, held
         return memoryview(self._buffer)[self._end :]
@@ -192,9 +192,9 @@ class Connection(asyncio.BufferedProtocol):
             self._advance()
 
     def _advance(self) -> None:
-        """Parse the received bytes. More chunks than fit into a turn of the loop are left for the next turn."""
+        """Parse the received bytes, at most limits.WEBHOOK_CHUNKS_AT_ONCE chunks in one turn of the loop."""
         waiter = self._waiter
-        if waiter is None or waiter.done():  # the caller gave up between two turns
+        if waiter is None or waiter.done():  # the caller was cancelled between two turns
             return
         assert self.transport is not None
         self._more = False
@@ -219,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
             self._end_by(waiter, self._cut)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End the exchange in flight: an answer that ends with the connection is complete, any other is broken."""
+        """End the exchange: an answer without a length is complete, any other one is broken."""
         self._lost = True
         if self._timer is not None:
             self._timer.cancel()
@@ -232,7 +232,7 @@ class Connection(asyncio.BufferedProtocol):
             self._end_by(self._waiter, error)
 
     def _end_by(self, waiter: asyncio.Future[Answer], error: Exception | None) -> None:
-        """End the exchange of a lost connection with an error, or with None if the webhook closed it."""
+        """End the exchange of a lost connection; ``error`` is None if the webhook closed it."""
         head = self._head
         if error is None and head is not None and head.length is None and not head.chunked:
             waiter.set_result(head.answer(self._taken(self._end), reusable=False))
@@ -247,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
         return memoryview(self._buffer)[self._start : end].tobytes()
 
     def _find(self, mark: bytes) -> int:
-        """Return where a mark begins in the received bytes, or -1. Search only those that were not searched before."""
+        """Return the offset of a mark in the received bytes, or -1; bytes are searched only once."""
         found = self._buffer.find(mark, self._start + self._searched, self._end)
         self._searched = max(self._end - self._start - len(mark) + 1, 0) if found < 0 else 0
         return found
@@ -281,7 +281,7 @@ class Connection(asyncio.BufferedProtocol):
         return head.answer(body, reusable=come == length)
 
     def _check_head(self, end: int) -> None:
-        """Raise Broken for a head that is no HTTP, or that is too long together with those before it."""
+        """Raise Broken for a head that is not HTTP, or if all heads of the answer together are too long."""
         if self._head_bytes + end - self._start > limits.WEBHOOK_HEAD:
             raise Broken(f"{_BROKEN}net/http: server response headers exceeded {limits.WEBHOOK_HEAD} bytes; aborted")
         if not b"HTTP/1.".startswith(self._taken(min(self._end, self._start + 7))):
@@ -314,14 +314,14 @@ class Connection(asyncio.BufferedProtocol):
         return None
 
     def _count_chunk(self, overhead: int, size: int) -> None:
-        """Raise Broken for too much overhead: as Go bounds it, 16 bytes a chunk and twice its data are free."""
+        """Raise Broken for too much overhead. As in Go, 16 bytes a chunk and twice the size of its data are free."""
         self._chunks += 1
         self._excess = max(self._excess + overhead - 16 - 2 * size, 0)
         if self._excess > _CHUNK_EXCESS or self._chunks > limits.WEBHOOK_CHUNKS:
             raise Broken("chunked encoding contains too much non-data")
 
     def _parse_trailer(self, head: _Head) -> Answer | None:
-        """Skip the trailer unread. A connection with one carries no other request."""
+        """Skip the trailer. A connection is not reused after one."""
         come = self._end - self._start
         if come < 2:
             return None
@@ -334,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _bound(self, size: int) -> None:
         if size > self._most:
-            raise TooLarge(f"the answer has more than the {self._most} bytes that are read of it")
+            raise TooLarge(f"the answer exceeds the limit of {self._most} bytes")
 
 
 @lru_cache(limits.WEBHOOK_HEADS_SEEN)

@@ -1,4 +1,4 @@
-"""YAML files of the operator, which may hold passwords and tokens: errors show no content."""
+"""YAML files of the operator, which may contain passwords and tokens: error messages never quote them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -6,14 +6,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # few servers have such files (decision 36)
     import yaml
 
-_WRONG_VALUES = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # what tags make of values
+_WRONG_VALUES = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+)  # of the constructors of tags
 
 
 def load(path: Path) -> Any:
-    """Return what a file holds; raises OSError, and ValueError with a text that shows nothing of it."""
+    """Return the content of a YAML file; raises OSError, and ValueError with a message that quotes nothing of it."""
     import yaml
 
-    # errors of this loader have positions only, those of Python's quote the line; it limits the depth
+    # errors of this loader have only positions, those of the Python loader quote the line; it also limits the depth
     loader: Any = yaml.CSafeLoader
     try:
         return yaml.load(path.read_bytes(), Loader=loader)

@@ -81,7 +81,7 @@ def test_what_is_wrong_with_it(der: bytes, name: str, told: str | None) -> None:
 
 
 async def test_a_look_that_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await certificates.shown("127.0.0.1", free_port(), "localhost") is None
+    assert await certificates.fetch("127.0.0.1", free_port(), "localhost") is None
     monkeypatch.setattr(limits, "WEBHOOK_LOOK", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        assert await certificates.shown("127.0.0.1", silent.getsockname()[1], "localhost") is None
+        assert await certificates.fetch("127.0.0.1", silent.getsockname()[1], "localhost") is None

@@ -168,7 +168,7 @@ async def test_a_reset_within_the_body(tmp_path: Path, client: Client) -> None:
 async def test_an_answer_is_bounded(tmp_path: Path, client: Client, answer: hooks.Raw) -> None:
     with hook(tmp_path) as (webhook, target):
         webhook.answer = lambda _: answer
-        text = f"the answer has more than the {limits.WEBHOOK_ANSWER} bytes that are read of it$"
+        text = f"the answer exceeds the limit of {limits.WEBHOOK_ANSWER} bytes$"
         with pytest.raises(errors.TooLarge, match=text):
             await client.post(target, REVIEW, 20)
 
@@ -319,7 +319,7 @@ def test_the_map_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     file.unlink()
     assert [resolver.find("c.d", 9) for _ in range(3)] == [("127.0.0.1", 3)] * 3
     told = [f"{file}: expected a mapping of name.namespace:port to host:port", f"{file}: No such file or directory"]
-    assert caplog.messages == [f"no usable map of services: {why}; the last one stays in use" for why in told]
+    assert caplog.messages == [f"the map of services is invalid: {why}; the previous one stays in use" for why in told]
     file.write_text("c.d: 127.0.0.1:4\n")
     assert resolver.find("c.d", 9) == ("127.0.0.1", 4)
 
@@ -384,7 +384,7 @@ async def test_a_slow_failing_owner_is_left_alone_for_a_while(
         for _ in range(limits.WEBHOOK_FAILURES):
             with pytest.raises(errors.TimedOut):
                 await client.post(target, REVIEW, 0.05, owner="one")
-        with pytest.raises(errors.CircuitOpen, match=r"context deadline exceeded \(not asked again yet"):
+        with pytest.raises(errors.CircuitOpen, match=r"context deadline exceeded \(not called again yet"):
             await client.post(target, REVIEW, 5, owner="one")
         webhook.answer = hooks.allow
         await client.post(target, REVIEW, 5, owner="two")

@@ -11,6 +11,10 @@ _CONTAINERS = ("containers", "initContainers")
 _SUPPORTED = ("cpu", "memory")  # resources that decide the quality of service
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 _COUNT = re.compile("[0-9]{1,18}")
+APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"  # the annotation of a container, before its name
+_APP_ARMOR_TYPES = {"unconfined": "Unconfined", "runtime/default": "RuntimeDefault"}
+_LOCAL_PROFILE = "localhost/"
+_MAX_PROFILE = 4095  # bytes of the name of a profile
 _UID, _OLD_UID = "batch.kubernetes.io/controller-uid", "controller-uid"
 _NAME, _OLD_NAME = "batch.kubernetes.io/job-name", "job-name"
 
@@ -21,6 +25,7 @@ _NAME, _OLD_NAME = "batch.kubernetes.io/job-name", "job-name"
 def prepare_pod(new: Document, old: View | None) -> Document:
     """Set the status of a new pod: its phase, its quality of service, and the condition of scheduling gates."""
     if old is not None:
+        _keep_resources(new, old)
         return new
     status: Document = {"phase": "Pending"}
     if new["spec"].get("schedulingGates"):
@@ -34,8 +39,60 @@ def prepare_pod(new: Document, old: View | None) -> Document:
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
             }
         ]
+    _select_by_label_keys(new["spec"], new["metadata"].get("labels") or {})
+    _copy_app_armor(new["spec"], new["metadata"].get("annotations") or {})
     new["status"] = {**status, "qosClass": quality_of(new["spec"])}
     return new
+
+
+def _keep_resources(new: Document, old: View) -> None:
+    """Keep the resources of a whole pod if a client that does not know the field left them out."""
+    if new["spec"].get("resources") is None and old["spec"].get("resources") is not None:
+        new["spec"]["resources"] = clone(old["spec"]["resources"])
+
+
+def _select_by_label_keys(spec: Document, labels: View) -> None:
+    """Add the values of matchLabelKeys and mismatchLabelKeys to the label selectors beside them."""
+    affinity = spec.get("affinity") or {}
+    terms = list(spec.get("topologySpreadConstraints") or ())
+    for name in ("podAffinity", "podAntiAffinity"):
+        one = affinity.get(name) or {}
+        terms += one.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        weighted = one.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        terms += (term.get("podAffinityTerm") or {} for term in weighted)
+    for term in terms:
+        selector = term.get("labelSelector")
+        found = [
+            {"key": key, "operator": operator, "values": [labels[key]]}
+            for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn"))
+            for key in term.get(field) or ()
+            if key in labels
+        ]
+        if selector is not None and found:
+            selector["matchExpressions"] = [*(selector.get("matchExpressions") or ()), *found]
+
+
+def _copy_app_armor(spec: Document, annotations: View) -> None:
+    """Set appArmorProfile of containers by their deprecated annotations, unless the pod has the same profile."""
+    if (spec.get("os") or {}).get("name") == "windows":
+        return
+    whole = (spec.get("securityContext") or {}).get("appArmorProfile")
+    for container in (one for name in (*_CONTAINERS, "ephemeralContainers") for one in spec.get(name) or ()):
+        given = container.get("securityContext") or {}
+        text = annotations.get(APP_ARMOR + (container.get("name") or ""))
+        profile = None if text is None or given.get("appArmorProfile") is not None else app_armor_profile(text)
+        if profile is not None and profile != whole:
+            container["securityContext"] = {**given, "appArmorProfile": profile}
+
+
+def app_armor_profile(annotation: str) -> dict[str, str] | None:
+    """Return the appArmorProfile of an annotation's value, None for an invalid value."""
+    if annotation in _APP_ARMOR_TYPES:
+        return {"type": _APP_ARMOR_TYPES[annotation]}
+    profile = annotation.removeprefix(_LOCAL_PROFILE)
+    if profile in ("", annotation) or profile != profile.strip() or len(profile.encode()) > _MAX_PROFILE:
+        return None
+    return {"type": "Localhost", "localhostProfile": profile}
 
 
 def quality_of(spec: View) -> str:

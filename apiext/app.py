@@ -51,8 +51,8 @@ from apiext.meta.names import GroupResource
 from apiext.meta.time import now
 from apiext.storage import metrics
 from apiext.storage.cached_store import CachedStore
+from apiext.storage.encryption import NoEncryption
 from apiext.storage.keys import Keys
-from apiext.storage.sealing import Unsealed
 from apiext.storage.store import Entry, StoreError
 from apiext.system.worker_progress import WorkerProgress
 from apiext.telemetry import Telemetry
@@ -68,7 +68,7 @@ from apiext.webhooks.resolver import Resolver
 
 if TYPE_CHECKING:
     from apiext.controllers.encryption_reload import EncryptionReload
-    from apiext.storage.sealing_config import Loaded
+    from apiext.storage.encryption_config import Loaded
 
 # Seconds that a thread computes before another one may.
 SWITCH_INTERVAL = 0.0002
@@ -285,8 +285,8 @@ class Application:
         if (own := self._store) is not None:
             telemetry.on_scrape.append(lambda _: metrics.show_store(own))
         keys, encryption = Keys(config.store.etcd.prefix), self._encryption
-        sealings = encryption.sealings if encryption is not None else Unsealed()
-        store = CachedStore(etcd, keys, telemetry.etcd_seconds, sealings, quota)
+        encryptions = encryption.encryptions if encryption is not None else NoEncryption()
+        store = CachedStore(etcd, keys, telemetry.etcd_seconds, encryptions, quota)
         live = LiveCatalog(Catalog())
         encryption_reload = _encryption_reload(config, encryption, store)
         async with asyncio.TaskGroup() as group:
@@ -483,11 +483,11 @@ def _encryption(path: str) -> "Loaded | None":
     """Load the file of --encryption-provider-config; return None without one. Raises ConfigError."""
     if not path:
         return None
-    from apiext.storage import sealing_config  # imports ciphers and KMS plug-ins: 60 ms
+    from apiext.storage import encryption_config  # imports ciphers and KMS plug-ins: 60 ms
 
     try:
-        return sealing_config.load(path)
-    except sealing_config.ConfigurationError as error:
+        return encryption_config.load(path)
+    except encryption_config.ConfigurationError as error:
         raise ConfigError(f"--encryption-provider-config {path}: {error}") from error
 
 

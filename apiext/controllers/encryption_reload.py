@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from apiext.controllers import limits
 from apiext.kms import metrics
 from apiext.kms.provider import Provider, faults_of, start_all, stop_all
-from apiext.storage import sealing_config
+from apiext.storage import encryption_config
 from apiext.storage.ciphers import OPERATIONS, SECONDS
-from apiext.storage.sealing import Sealings
-from apiext.storage.sealing_config import ConfigurationError, Loaded
+from apiext.storage.encryption import Encryptions
+from apiext.storage.encryption_config import ConfigurationError, Loaded
 from apiext.telemetry import Family, HistogramFamily
 
 # Seconds between looks at the file of the encryption configuration.
@@ -62,7 +62,7 @@ class EncryptionReload:
     Reads the file every second, if enabled; an unusable one leaves the last one in use, and is retried.
     """
 
-    def __init__(self, path: str, loaded: Loaded, use: Callable[[Sealings], None]) -> None:
+    def __init__(self, path: str, loaded: Loaded, use: Callable[[Encryptions], None]) -> None:
         """``loaded`` is the configuration that the file had at the start."""
         tell(loaded)
         self._path = path
@@ -120,16 +120,16 @@ class EncryptionReload:
     async def look(self) -> None:
         """Switch to the configuration in the file if it has changed."""
         try:
-            raw = await asyncio.to_thread(sealing_config.read, self._path)
-            if sealing_config.hash_of(raw) == self._loaded.hash:
+            raw = await asyncio.to_thread(encryption_config.read, self._path)
+            if encryption_config.hash_of(raw) == self._loaded.hash:
                 return
-            loaded = sealing_config.loaded(raw, self._path)
+            loaded = encryption_config.loaded(raw, self._path)
             await self._begin(loaded.services)
         except ConfigurationError as error:
             log.error("error processing encryption config file %s: %s", self._path, error)  # noqa: TRY400 - says it all
             _count("failure")
             return
-        self._use(loaded.sealings)
+        self._use(loaded.encryptions)
         before, self._loaded = self._loaded, loaded
         if before.services:
             self._spawn(self._retire(before.services))
@@ -144,7 +144,7 @@ class EncryptionReload:
         try:
             async with asyncio.timeout(max(limits.KMS_RELOAD, 2 * sum(service.timeout for service in services))):
                 await start_all(services, self._group)
-                await asyncio.gather(*(service.become_well() for service in services))
+                await asyncio.gather(*(service.wait_until_healthy() for service in services))
         except TimeoutError as error:
             fault, self._seen = faults_of(services), None  # it may be well soon
             await stop_all(services)

@@ -212,9 +212,9 @@ class Serving:
         definitions = self._definitions.collection
         await self.fresh()
         await self.settled()
-        if any(broken.sealed for broken in definitions.state.broken.values()):
+        if any(broken.undecryptable for broken in definitions.state.broken.values()):
             raise NotReady(
-                f"no key opens {', '.join(definitions.state.broken)}, and nobody knows what objects there are"
+                f"no key decrypts {', '.join(definitions.state.broken)}, so the served resources are unknown"
             )
 
     @property

@@ -1,1 +1,1 @@
-"""KMS plug-ins on this machine: their calls, and the data keys that are known (OPS-003)."""
+"""KMS plug-ins on this machine: their calls, and their data keys in memory (OPS-003)."""

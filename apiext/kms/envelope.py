@@ -1,4 +1,4 @@
-"""The stored form of values encrypted with a plug-in's key, to the byte as upstream writes it, and its validation."""
+"""The stored form of values encrypted with a plug-in's key, equal to upstream's bytes, and its validation."""
 
 import hashlib
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ from apiext.meta.syntax import dns1123_label, dns1123_subdomain
 KEY, SEED = 0, 1
 """The kind of an encrypted data key: the AES-GCM key itself, or a seed from which each value's key is derived."""
 
-_DATA = b"\x0a"  # the tag of the first field, as Go writes it: what follows its bytes is the same for many values
+_DATA = b"\x0a"  # the tag of the first field in Go's order: the bytes after the data are equal for many values
 MALFORMED = "proto: cannot parse invalid wire-format data"
 
 
-class Unfit(ValueError):
+class InvalidEnvelope(ValueError):
     """A stored value, or an answer of a plug-in, is invalid; the text is upstream's."""
 
 
 class Envelope(NamedTuple):
-    """A stored value taken apart; ``digest`` is the same for all values under one key."""
+    """A parsed stored value; ``digest`` is equal for all values with the same data key."""
 
     data: bytes
     kind: int
@@ -34,14 +34,14 @@ class Envelope(NamedTuple):
 
 
 def tail(kind: int, key_id: str, source: bytes, annotations: Mapping[str, bytes]) -> bytes:
-    """Return what follows the data of each value under a key."""
+    """Return the bytes that follow the data in each value with a key."""
     message = EncryptedObject(keyID=key_id, encryptedDEKSource=source, encryptedDEKSourceType=kind)
     message.annotations.update(annotations)
     return bytes(message.SerializeToString(deterministic=True))
 
 
 def digest_of(rest: bytes) -> bytes:
-    """Return the digest that identifies a data key, of the bytes after the encrypted data."""
+    """Return the digest of the bytes after the encrypted data, which identifies a data key."""
     return hashlib.sha256(rest).digest()
 
 
@@ -70,11 +70,11 @@ def split(raw: bytes) -> tuple[bytes, bytes] | None:
 
 
 def unpacked(raw: bytes) -> Envelope:
-    """Parse and validate a stored value; raise Unfit."""
+    """Parse and validate a stored value; raise InvalidEnvelope."""
     try:
         message = EncryptedObject.FromString(raw)
     except DecodeError as error:
-        raise Unfit(MALFORMED) from error
+        raise InvalidEnvelope(MALFORMED) from error
     found = Envelope(
         message.encryptedData,
         message.encryptedDEKSourceType,
@@ -84,24 +84,24 @@ def unpacked(raw: bytes) -> Envelope:
         b"",
     )
     if not found.data and found.kind in (KEY, SEED):
-        raise Unfit("encrypted data is empty")
+        raise InvalidEnvelope("encrypted data is empty")
     validate(found.kind, found.key_id, found.source, found.annotations)
     return found._replace(digest=digest_of(tail(found.kind, found.key_id, found.source, found.annotations)))
 
 
 def validate(kind: int, key_id: str, source: bytes, annotations: Mapping[str, bytes]) -> None:
-    """Raise Unfit for an invalid encrypted key."""
+    """Raise InvalidEnvelope for an invalid encrypted key."""
     if kind not in (KEY, SEED):
-        raise Unfit(f"unknown encryptedDEKSourceType: {kind}")
+        raise InvalidEnvelope(f"unknown encryptedDEKSourceType: {kind}")
     why = "failed to validate encrypted DEK source: encrypted DEK source is"
     if not source:
-        raise Unfit(f"{why} empty")
+        raise InvalidEnvelope(f"{why} empty")
     if len(source) > limits.KMS_SOURCE:
-        raise Unfit(f"{why} {len(source)} bytes, which exceeds the max size of {limits.KMS_SOURCE}")
+        raise InvalidEnvelope(f"{why} {len(source)} bytes, which exceeds the max size of {limits.KMS_SOURCE}")
     if fault := key_id_fault(key_id)[1]:
-        raise Unfit(f"failed to validate key id: {fault}")
+        raise InvalidEnvelope(f"failed to validate key id: {fault}")
     if faults := list(dict.fromkeys(_annotation_faults(annotations))):
-        raise Unfit(f"failed to validate annotations: {fields.aggregate(faults)}")
+        raise InvalidEnvelope(f"failed to validate annotations: {fields.aggregate(faults)}")
 
 
 def key_id_fault(key_id: str) -> tuple[str, str]:

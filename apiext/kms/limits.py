@@ -1,11 +1,11 @@
 """Limits of key management plug-ins."""
 
-# Seconds that /readyz uses a good Status. Beyond: another call. Upstream: kmsPluginHealthzPositiveTTL.
+# Seconds for which /readyz uses a good Status. Beyond: another call. Upstream: kmsPluginHealthzPositiveTTL.
 KMS_TTL = 20.0
-# Seconds that /readyz uses a failure, and reads that of a data key. Beyond: another call. Upstream:
-# kmsPluginHealthzNegativeTTL.
+# Seconds for which /readyz uses a failed Status, and reads use a failed decryption of a data key. Beyond: another call.
+# Upstream: kmsPluginHealthzNegativeTTL.
 KMS_TTL_ILL = 3.0
-# Seconds that a data key encrypts without a good Status. Beyond: writes fail. Upstream:
+# Seconds for which a data key encrypts without a good Status. Beyond: writes fail. Upstream:
 # kmsv2PluginWriteDEKSourceMaxTTL.
 KMS_WRITES = 180.0
 # Bytes of a key id. Beyond: the plug-in's answer is refused. Upstream: KeyIDMaxSize.
@@ -22,5 +22,5 @@ KMS_TEXT = 1024
 KMS_KEYS = 10_000
 # Decrypt calls at a time. Beyond: calls wait.
 KMS_CALLS = 16
-# Key ids in metrics, the latest ones. Beyond: the oldest series is removed. Upstream: cacheSize.
+# Key ids in metrics. Beyond: the least recently used one is removed. Upstream: cacheSize.
 KMS_LABELS = 100

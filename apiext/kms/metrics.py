@@ -8,12 +8,12 @@ from apiext.telemetry import Family, HistogramFamily, Slot
 
 FROM_STORAGE, TO_STORAGE = "from_storage", "to_storage"
 _SERVER = "apiserver_id_hash"
-_NOBODY = ""  # servers have no identity here
+_NO_SERVER = ""  # servers have no identity
 _USE = ("transformation_type", "provider_name", "key_id_hash", _SERVER)
 
 
 class Recent(Family):
-    """A family that shows the latest limits.KMS_LABELS label sets only: plug-ins choose the names of their keys."""
+    """A family with at most limits.KMS_LABELS label sets, the latest ones: plug-ins choose the names of their keys."""
 
     def slot(self, *values: str) -> Slot:
         """Return the counter for these label values; a new one evicts the least recently used."""
@@ -27,31 +27,31 @@ class Recent(Family):
 USED = Recent(
     "apiserver_envelope_encryption_key_id_hash_total",
     "counter",
-    "Number of times that a key of a plug-in was used, by what for, provider, and key.",
+    "Number of uses of a plug-in's key, by operation, provider, and key.",
     _USE,
 )
 USED_AT = Recent(
     "apiserver_envelope_encryption_key_id_hash_last_timestamp_seconds",
     "gauge",
-    "Time at which a key of a plug-in was used last.",
+    "Time of the last use of a plug-in's key.",
     _USE,
 )
-TOLD_AT = Recent(
+STATUS_AT = Recent(
     "apiserver_envelope_encryption_key_id_hash_status_last_timestamp_seconds",
     "gauge",
-    "Time at which the status of a plug-in named a key last.",
+    "Time of the last status of a plug-in that named a key.",
     ("provider_name", "key_id_hash", _SERVER),
 )
 INVALID = Family(
     "apiserver_envelope_encryption_invalid_key_id_from_status_total",
     "counter",
-    "Number of times that the status of a plug-in named a key by what is no name, by fault.",
+    "Number of statuses of a plug-in with an invalid key id, by error.",
     ("provider_name", "error"),
 )
 KEYS = Family(
     "apiserver_envelope_encryption_dek_source_cache_size",
     "gauge",
-    "Number of keys kept in memory that a plug-in opened: about as many have to be opened after a restart.",
+    "Number of decrypted data keys in memory: a restart decrypts about as many.",
     ("provider_name",),
 )
 CALLS = HistogramFamily(
@@ -63,28 +63,28 @@ CALLS = HistogramFamily(
 MISSES = Family(
     "apiserver_storage_envelope_transformation_cache_misses_total",
     "counter",
-    "Number of times that a plug-in had to be asked for a key.",
+    "Number of calls of a plug-in to decrypt a data key.",
 )
 MADE = HistogramFamily(
     "apiserver_storage_data_key_generation_duration_seconds",
-    "Latencies in seconds of making keys.",
+    "Latencies in seconds of the generation of data keys.",
     (),
     [5e-6 * 2**power for power in range(14)],
 )
-FAMILIES: tuple[Family | HistogramFamily, ...] = (USED, USED_AT, TOLD_AT, INVALID, KEYS, CALLS, MISSES, MADE)
+FAMILIES: tuple[Family | HistogramFamily, ...] = (USED, USED_AT, STATUS_AT, INVALID, KEYS, CALLS, MISSES, MADE)
 
 
 def hash_of(text: str) -> str:
-    """Return the hash of a key's name, as logs and metrics show it; of nothing, nothing."""
+    """Return the hash of a key's name for logs and metrics; an empty string for an empty name."""
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}" if text else ""
 
 
 def used(what: str, provider: str, key_hash: str) -> None:
     """Count a use of a key."""
-    USED.slot(what, provider, key_hash, _NOBODY).value += 1
-    USED_AT.slot(what, provider, key_hash, _NOBODY).value = round(time.time(), 3)
+    USED.slot(what, provider, key_hash, _NO_SERVER).value += 1
+    USED_AT.slot(what, provider, key_hash, _NO_SERVER).value = round(time.time(), 3)
 
 
 def status_seen(provider: str, key_id: str) -> None:
-    """Remember when a status named a key."""
-    TOLD_AT.slot(provider, hash_of(key_id), _NOBODY).value = round(time.time(), 3)
+    """Record the time at which a status named a key."""
+    STATUS_AT.slot(provider, hash_of(key_id), _NO_SERVER).value = round(time.time(), 3)

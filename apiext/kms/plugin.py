@@ -1,4 +1,4 @@
-"""Asks a key management plug-in on a unix socket: three unary gRPC calls over the transport that etcd has here."""
+"""Client of a KMS plug-in on a unix socket: three unary gRPC calls over the transport of the etcd client."""
 
 import asyncio
 import logging
@@ -44,7 +44,7 @@ class PluginError(Exception):
     def __init__(self, code: int, message: str, reached: bool) -> None:
         super().__init__(code, message, reached)
         self.code = code
-        self.status = code_name(code if code < len(_CODES) else UNKNOWN)  # that of metrics: plug-ins choose any number
+        self.status = code_name(code if code < len(_CODES) else UNKNOWN)  # for metrics: plug-ins can send any number
         self.message = message[: limits.KMS_TEXT]
         self.reached = reached
 
@@ -55,7 +55,7 @@ class PluginError(Exception):
 def socket_of(endpoint: str) -> str:
     """Return the socket path of an endpoint, ``@name`` for an abstract socket, empty if there is none.
 
-    The result is that of Go's url.Parse; ``unix:@name`` has no path there, and names the same socket here.
+    The result is that of Go's url.Parse, except that ``unix:@name`` is accepted, too.
     """
     rest = endpoint.partition(":")[2].partition("#")[0].partition("?")[0]
     if rest.startswith("//"):
@@ -67,7 +67,7 @@ def socket_of(endpoint: str) -> str:
 
 
 class Plugin:
-    """One plug-in: a connection that is made when it is needed, and calls that wait for it until their time is over."""
+    """A plug-in: a connection that is opened when it is needed, and calls that wait for it until their timeout."""
 
     def __init__(self, name: str, endpoint: str, timeout: float) -> None:
         self.name = name
@@ -95,7 +95,7 @@ class Plugin:
         return bytes(answer.plaintext)
 
     async def close(self) -> None:
-        """Close the connection; calls that are under way fail."""
+        """Close the connection; running calls fail."""
         if self._connection is not None:
             self._connection.abort()
 
@@ -113,21 +113,21 @@ class Plugin:
             metrics.CALLS.observe(perf_counter() - began, self.name, path, status)
 
     async def _answer(self, path: str, request: bytes) -> bytes:
-        """Call until the deadline; repeat a call once if the connection ends, even if the plug-in may have got it."""
-        asked = heard = False
+        """Call until the deadline; repeat a call once if the connection is lost, even if the plug-in may have it."""
+        sent = received = False
         try:
             async with asyncio.timeout(self.timeout):
                 while True:
-                    connection, asked = await self._connected(), True
+                    connection, sent = await self._connected(), True
                     try:
                         return await connection.unary(path, request, self.timeout)
                     except EtcdError as error:
-                        if error.sent and (connection.live or heard):
-                            told = connection.live and error.code != DEADLINE_EXCEEDED
-                            raise PluginError(error.code, error.message, reached=told) from error
-                        heard, asked = error.sent, False
+                        if error.sent and (connection.live or received):
+                            reached = connection.live and error.code != DEADLINE_EXCEEDED
+                            raise PluginError(error.code, error.message, reached=reached) from error
+                        received, sent = error.sent, False
         except TimeoutError as error:
-            raise PluginError(DEADLINE_EXCEEDED, _LATE if asked else self._unreached, reached=False) from error
+            raise PluginError(DEADLINE_EXCEEDED, _LATE if sent else self._unreached, reached=False) from error
 
     async def _connected(self) -> Transport:
         async with self._dialling:
@@ -149,5 +149,5 @@ class Plugin:
 
 
 def _never(work: Any) -> None:
-    """This transport needs no tasks."""
+    """Discard the work: this transport has no background tasks."""
     work.close()

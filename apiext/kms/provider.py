@@ -1,4 +1,4 @@
-"""A KMS provider: the current data key, the data keys of other servers, and the state of the plug-in."""
+"""A KMS provider: its current data key, the data keys of stored values, and the state of the plug-in."""
 
 import asyncio
 import logging
@@ -13,7 +13,18 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Struct
 
 from apiext.kms import limits, metrics
-from apiext.kms.envelope import KEY, SEED, Envelope, Unfit, digest_of, key_id_fault, split, tail, unpacked, validate
+from apiext.kms.envelope import (
+    KEY,
+    SEED,
+    Envelope,
+    InvalidEnvelope,
+    digest_of,
+    key_id_fault,
+    split,
+    tail,
+    unpacked,
+    validate,
+)
 from apiext.kms.plugin import Plugin, PluginError
 from apiext.meta import fields
 
@@ -31,11 +42,11 @@ _NO_STATE = "got unexpected nil transformer"
 _NON_GRPC = "unknown-non-grpc"
 _NIL = "<nil>"
 _ZERO = "0001-01-01T00:00:00Z"
-_KEEPING = threading.Lock()  # large values are opened in threads
+_CACHE_LOCK = threading.Lock()  # threads decrypt large values
 
 
-class Unusable(Exception):
-    """A key is not available; ``status`` is the metric's label, ``tried`` if a retry at once is useless."""
+class KeyUnavailable(Exception):
+    """A key is not available; ``status`` is the label in metrics; ``tried``: an immediate retry is useless."""
 
     def __init__(self, text: str, status: str = _NON_GRPC, *, tried: bool = True) -> None:
         super().__init__(text)
@@ -61,8 +72,8 @@ class PluginCalls(Protocol):
         """Close the connection."""
 
 
-class Opened(Struct, frozen=True):
-    """A key that the plug-in opened, the name of the plug-in's own key, and its hash."""
+class DataKey(Struct, frozen=True):
+    """A decrypted data key, the id of the plug-in's key, and the hash of the id."""
 
     kind: int
     key: bytes
@@ -70,11 +81,11 @@ class Opened(Struct, frozen=True):
     key_hash: str
 
     def __repr__(self) -> str:  # without the key
-        return f"Opened({self.key_id!r})"
+        return f"DataKey({self.key_id!r})"
 
 
-class Writing(Struct, frozen=True):
-    """The seed that encrypts until a time, and the bytes that are stored with each value."""
+class CurrentKey(Struct, frozen=True):
+    """The seed that encrypts values until a time, and the bytes that are stored with each value."""
 
     seed: bytes
     key_id: str
@@ -83,16 +94,16 @@ class Writing(Struct, frozen=True):
     until: float
 
     def __repr__(self) -> str:  # without the seed
-        return f"Writing({self.key_id!r}, until={self.until})"
+        return f"CurrentKey({self.key_id!r}, until={self.until})"
 
 
 class _Refused(NamedTuple):
     until: float
-    fault: Unusable
+    fault: KeyUnavailable
 
 
 class Provider:
-    """The state of one ``kms`` provider while a configuration is used. Every read of it returns at once."""
+    """The state of a ``kms`` provider of the current configuration. Reads of it never wait."""
 
     def __init__(
         self,
@@ -102,8 +113,8 @@ class Provider:
     ) -> None:
         self.name = name
         self.timeout = plugin.timeout
-        self.fault = "not asked yet"
-        self.current: Writing | None = None
+        self.fault = "no status yet"
+        self.current: CurrentKey | None = None
         self._plugin = plugin
         self._clock = clock
         self._version = ""
@@ -112,22 +123,22 @@ class Provider:
         self._calls = asyncio.Semaphore(limits.KMS_CALLS)
         self._group: asyncio.TaskGroup | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._asking: dict[bytes, asyncio.Task[None]] = {}
-        self._opened: dict[bytes, Opened] = {}
-        self._aliases: dict[bytes, Opened] = {}
+        self._running_calls: dict[bytes, asyncio.Task[None]] = {}
+        self._keys: dict[bytes, DataKey] = {}
+        self._aliases: dict[bytes, DataKey] = {}
         self._refused: dict[bytes, _Refused] = {}
         self._down: _Refused | None = None
 
     # -- life
 
     async def start(self, group: asyncio.TaskGroup) -> None:
-        """Ask the plug-in once, within its timeout, and again and again from then on: that it fails is not fatal."""
+        """Get the status of the plug-in once, within its timeout, then repeatedly; a failure is not fatal."""
         self._group = group
         await self.check()
-        self._spawn(self._live())
+        self._spawn(self._poll())
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Stop the calls, and close the connection."""
         self._group = None
         tasks = list(self._tasks)
         for task in tasks:
@@ -135,36 +146,36 @@ class Provider:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._plugin.close()
 
-    async def become_well(self) -> None:
-        """Ask until the plug-in is well."""
+    async def wait_until_healthy(self) -> None:
+        """Get the status until the plug-in is healthy."""
         while self.fault:
             await asyncio.sleep(limits.KMS_TTL_ILL)
             await self.check()
 
     def probe(self) -> str:
-        """Return the last error of the plug-in, or None; request a new status if the last one is old."""
+        """Return the last error of the plug-in, empty if it is healthy; call it again if the status is old."""
         if self._group is not None and self._clock() >= self._good_until and not self._checking.locked():
             self._spawn(self.check())
         return self.fault
 
     async def check(self) -> None:
-        """Request the status, unless a recent one is cached, and make a new data key if the plug-in has a new key."""
+        """Get the status, unless it is recent, and generate a data key if the plug-in has a new key."""
         async with self._checking:
             if self._clock() < self._good_until:
                 return
             try:
-                fault = await self._ask_status()
-            except Exception as error:  # outermost: the next turn comes
+                fault = await self._check_status()
+            except Exception as error:  # any error: the next check follows
                 log.exception("the call of the KMS provider %s failed", self.name)
                 fault = str(error) or type(error).__name__
             if fault != self.fault:
-                (log.warning if fault else log.info)("KMS provider %s: %s", self.name, fault or "well")
+                (log.warning if fault else log.info)("KMS provider %s: %s", self.name, fault or "healthy")
             self.fault = fault
             self._good_until = self._clock() + (limits.KMS_TTL_ILL if fault else limits.KMS_TTL)
             if not fault:
                 self._down = None
 
-    async def _live(self) -> None:
+    async def _poll(self) -> None:
         while True:
             await asyncio.sleep(KMS_POLL_ILL if self.fault else KMS_POLL)
             await self.check()
@@ -178,7 +189,7 @@ class Provider:
 
     # -- the status, and the current data key
 
-    async def _ask_status(self) -> str:
+    async def _check_status(self) -> str:
         try:
             answer = await self._plugin.status()
         except PluginError as error:
@@ -203,22 +214,22 @@ class Provider:
             faults.append(f'got invalid KMSv2 KeyID hash "{hashed}": {why}')
         else:
             metrics.status_seen(self.name, answer.key_id)
-            if fault := await self._keep_up(answer.key_id):
+            if fault := await self._use_key(answer.key_id):
                 faults.append(fault)
         return f"kmsv2 Provider {self.name} is not healthy, error: {fields.aggregate(faults)}" if faults else ""
 
-    async def _keep_up(self, key_id: str) -> str:
-        """Encrypt with the plug-in's key from now on, or extend its time; return the error of a failed call.
+    async def _use_key(self, key_id: str) -> str:
+        """Make a data key for the plug-in's key the current one, or extend its time; return the error of a failed call.
 
-        The time counts from the call, so it is an upper bound. If there is no new key, the last one encrypts until it
-        expires.
+        The time begins before the call, so it ends early rather than late. If there is no new key, the last one is used
+        until it expires.
         """
         until = self._clock() + limits.KMS_WRITES
         before = self.current
         if before is not None and before.key_id == key_id:
-            self.current = Writing(before.seed, before.key_id, before.key_hash, before.tail, until)
+            self.current = CurrentKey(before.seed, before.key_id, before.key_hash, before.tail, until)
             return ""
-        uid, told, fault = str(uuid.uuid4()), "", _NIL
+        uid, used, fault = str(uuid.uuid4()), "", _NIL
         began = time.perf_counter()
         seed = os.urandom(_SEED_SIZE)
         metrics.MADE.observe(time.perf_counter() - began)
@@ -226,54 +237,54 @@ class Provider:
             answer = await self._plugin.encrypt(uid, seed)
             source, annotations = bytes(answer.ciphertext), dict(answer.annotations)
             validate(SEED, answer.key_id, source, annotations)
-            told = answer.key_id
+            used = answer.key_id
         except PluginError as error:
             fault = f"failed to encrypt DEK, error: {error}"
-        except Unfit as error:
+        except InvalidEnvelope as error:
             fault = str(error)
-        if fault == _NIL and told == key_id:
+        if fault == _NIL and used == key_id:
             hashed, rest = metrics.hash_of(key_id), tail(SEED, key_id, source, annotations)
-            self._keep(digest_of(rest), Opened(SEED, seed, key_id, hashed))
-            self.current = Writing(seed, key_id, hashed, rest, until)
+            self._cache(digest_of(rest), DataKey(SEED, seed, key_id, hashed))
+            self.current = CurrentKey(seed, key_id, hashed, rest, until)
             log.info("KMS provider %s encrypts with a new data key, of the plug-in's key %s", self.name, hashed)
             return ""
         return (
             f'failed to rotate DEK uid="{uid}", useSeed=true, errState={_NIL if before else _NO_STATE}, '
-            f'errGen={fault}, statusKeyIDHash="{metrics.hash_of(key_id)}", encryptKeyIDHash="{metrics.hash_of(told)}", '
+            f'errGen={fault}, statusKeyIDHash="{metrics.hash_of(key_id)}", encryptKeyIDHash="{metrics.hash_of(used)}", '
             f'stateKeyIDHash="{before.key_hash if before else ""}", '
             f"expirationTimestamp={self._time(before.until) if before else _ZERO}"
         )
 
-    def writing(self) -> Writing:
-        """Return the current data key; raise Unusable. Thread-safe."""
+    def current_key(self) -> CurrentKey:
+        """Return the current data key; raise KeyUnavailable. Thread-safe."""
         current = self.current
         if current is None:
-            raise Unusable(_NO_STATE)
+            raise KeyUnavailable(_NO_STATE)
         if (now := self._clock()) > current.until:
-            raise Unusable(
+            raise KeyUnavailable(
                 f'encryptedDEKSource with keyID hash "{current.key_hash}" expired at {self._time(current.until)} '
                 f"(current time is {self._time(now)})"
             )
         return current
 
     def _time(self, moment: float) -> str:
-        """Return a time of the clock as Go prints it."""
+        """Return a time of the clock in Go's format."""
         at = datetime.fromtimestamp(time.time() + moment - self._clock(), UTC).astimezone()
         text = at.isoformat(timespec="seconds")
         return f"{text[:-6]}Z" if text.endswith("+00:00") else text
 
-    # -- the keys of stored values
+    # -- data keys of stored values
 
-    def opened(self, raw: bytes) -> tuple[bytes, Opened]:
-        """Return the encrypted data of a stored value and its key; raises Unusable. Called by any thread."""
+    def data_and_key(self, raw: bytes) -> tuple[bytes, DataKey]:
+        """Return the encrypted data of a stored value and its data key; raise KeyUnavailable. Thread-safe."""
         parts = split(raw)
         found = self._aliases.get(digest_of(parts[1])) if parts is not None else None
         if parts is not None and found is not None:
             return parts[0], found
         envelope = self._unpacked(raw)
         if self.current is None:
-            raise Unusable(_NO_STATE)
-        found = self._opened.get(envelope.digest)
+            raise KeyUnavailable(_NO_STATE)
+        found = self._keys.get(envelope.digest)
         if found is None:
             raise self._missing(envelope.digest)
         if parts is not None and parts[0] == envelope.data:
@@ -281,40 +292,40 @@ class Provider:
         return envelope.data, found
 
     async def fetch(self, values: Iterable[bytes]) -> None:
-        """Get the missing keys of stored values; cache a refusal for limits.KMS_TTL_ILL seconds."""
-        lacking = {it.digest: it for raw in values if (it := self._lacks(raw)) is not None}
+        """Call the plug-in for missing keys of stored values; cache a failure for limits.KMS_TTL_ILL seconds."""
+        lacking = {it.digest: it for raw in values if (it := self._missing_key_of(raw)) is not None}
         if lacking and self._group is not None:
-            await asyncio.wait([self._ask(envelope) for envelope in lacking.values()])
+            await asyncio.wait([self._call_for(envelope) for envelope in lacking.values()])
 
-    def _lacks(self, raw: bytes) -> Envelope | None:
-        """Return the key to get before a value can be decrypted; None if no key helps or is needed."""
+    def _missing_key_of(self, raw: bytes) -> Envelope | None:
+        """Return the envelope of the missing key of a value; None if no key helps or is needed."""
         parts = split(raw)
         if self.current is None or (parts is not None and digest_of(parts[1]) in self._aliases):
             return None
         try:
             envelope = self._unpacked(raw)
-        except Unusable:
+        except KeyUnavailable:
             return None
-        missing = envelope.digest not in self._opened and not self._missing(envelope.digest).tried
+        missing = envelope.digest not in self._keys and not self._missing(envelope.digest).tried
         return envelope if missing else None
 
     def _unpacked(self, raw: bytes) -> Envelope:
         try:
             return unpacked(raw)
-        except Unfit as error:
-            raise Unusable(str(error)) from error
+        except InvalidEnvelope as error:
+            raise KeyUnavailable(str(error)) from error
 
-    def _missing(self, digest: bytes) -> Unusable:
+    def _missing(self, digest: bytes) -> KeyUnavailable:
         refused, now = self._refused.get(digest) or self._down, self._clock()
         if refused is not None and now < refused.until:
-            return Unusable(str(refused.fault), refused.fault.status)
-        return Unusable("failed to decrypt DEK, error: the plug-in was not asked yet", tried=False)
+            return KeyUnavailable(str(refused.fault), refused.fault.status)
+        return KeyUnavailable("failed to decrypt DEK, error: the plug-in was not called yet", tried=False)
 
-    def _ask(self, envelope: Envelope) -> asyncio.Task[None]:
-        """Return the call for a key, which all its callers share. A cancelled caller does not end it."""
-        known = self._asking.get(envelope.digest)
+    def _call_for(self, envelope: Envelope) -> asyncio.Task[None]:
+        """Return the call for a key, which all callers share; the cancellation of a caller does not cancel it."""
+        known = self._running_calls.get(envelope.digest)
         if known is None:
-            known = self._asking[envelope.digest] = self._spawn(self._decrypt(envelope))
+            known = self._running_calls[envelope.digest] = self._spawn(self._decrypt(envelope))
         return known
 
     async def _decrypt(self, envelope: Envelope) -> None:
@@ -322,66 +333,66 @@ class Provider:
         try:
             async with self._calls:
                 if self._missing(digest).tried:
-                    return  # the plug-in was found to be gone meanwhile
+                    return  # another call has found that the plug-in is not available
                 metrics.MISSES.slot().value += 1
                 uid = str(uuid.uuid4())
                 key = await self._plugin.decrypt(uid, envelope.source, envelope.key_id, envelope.annotations)
             _validate_key(envelope.kind, key)
         except PluginError as error:
-            self._refuse(digest, Unusable(f"failed to decrypt DEK, error: {error}", error.status), error.reached)
-        except Unusable as error:
+            self._refuse(digest, KeyUnavailable(f"failed to decrypt DEK, error: {error}", error.status), error.reached)
+        except KeyUnavailable as error:
             self._refuse(digest, error, reached=True)
-        except Exception as error:  # outermost: waiting callers continue without the key
+        except Exception as error:  # any error: waiting callers continue without the key
             log.exception("the call of the KMS provider %s failed", self.name)
-            self._refuse(digest, Unusable(f"failed to decrypt DEK, error: {error}"), reached=True)
+            self._refuse(digest, KeyUnavailable(f"failed to decrypt DEK, error: {error}"), reached=True)
         else:
             self._refused.pop(digest, None)
-            self._keep(digest, Opened(envelope.kind, key, envelope.key_id, metrics.hash_of(envelope.key_id)))
+            self._cache(digest, DataKey(envelope.kind, key, envelope.key_id, metrics.hash_of(envelope.key_id)))
         finally:
-            self._asking.pop(digest, None)
+            self._running_calls.pop(digest, None)
 
-    def _refuse(self, digest: bytes, fault: Unusable, reached: bool) -> None:
+    def _refuse(self, digest: bytes, fault: KeyUnavailable, reached: bool) -> None:
         refused = _Refused(self._clock() + limits.KMS_TTL_ILL, fault)
         _put(self._refused, digest, refused)
         if not reached:
             self._down = refused
             self._good_until = self._clock()  # the health check reports it
 
-    def _keep(self, digest: bytes, found: Opened) -> None:
-        _put(self._opened, digest, found)
+    def _cache(self, digest: bytes, found: DataKey) -> None:
+        _put(self._keys, digest, found)
         _put(self._aliases, digest, found)
-        metrics.KEYS.slot(self.name).value = len(self._opened)
+        metrics.KEYS.slot(self.name).value = len(self._keys)
 
 
 def _validate_key(kind: int, key: bytes) -> None:
     if kind == SEED and len(key) < _SEED_SIZE:
-        raise Unusable(f"invalid seed length {len(key)} used for key generation")
+        raise KeyUnavailable(f"invalid seed length {len(key)} used for key generation")
     if kind == KEY and len(key) not in _KEY_SIZES:
-        raise Unusable(f"crypto/aes: invalid key size {len(key)}")
+        raise KeyUnavailable(f"crypto/aes: invalid key size {len(key)}")
 
 
 def _put(kept: dict[bytes, Any], digest: bytes, value: Any) -> None:
-    """Keep the latest limits.KMS_KEYS."""
-    with _KEEPING:
+    """Cache a value; evict the oldest over limits.KMS_KEYS."""
+    with _CACHE_LOCK:
         kept[digest] = value
         if len(kept) > limits.KMS_KEYS:
             del kept[next(iter(kept))]
 
 
 def service(name: str, endpoint: str, timeout: float) -> Provider:
-    """Return a provider for the plug-in at an endpoint; ``seconds`` is the timeout of each call."""
+    """Return a provider for the plug-in at an endpoint; ``timeout`` is that of each call in seconds."""
     return Provider(name, Plugin(name, endpoint, timeout))
 
 
 def faults_of(providers: Iterable[Provider]) -> str:
-    """Return the errors of all plug-ins, as /readyz/kms-providers shows them."""
+    """Return the errors of all plug-ins for /readyz/kms-providers."""
     found = ((number, provider.probe()) for number, provider in enumerate(providers))
     faults = [f"kms-provider-{number}: {fault}" for number, fault in found if fault]
     return fields.aggregate(faults) if faults else ""
 
 
 async def start_all(providers: Iterable[Provider], group: asyncio.TaskGroup) -> None:
-    """Start providers at once: none waits for another's plug-in."""
+    """Start providers concurrently, so that none waits for the plug-in of another one."""
     await asyncio.gather(*(provider.start(group) for provider in providers))
 
 

@@ -11,10 +11,10 @@ from apiext.etcd.values import DELETE, Batch, KeyValue, WatchEvent
 from apiext.storage import limits
 from apiext.storage import progress as progress_module
 from apiext.storage.collection import Collection
+from apiext.storage.encryption import MissingKey
 from apiext.storage.etcd_store import translated
 from apiext.storage.history import Change
 from apiext.storage.keys import split_relative
-from apiext.storage.sealing import Lacking
 from apiext.storage.store import Compacted, Entry, Unavailable
 
 
@@ -175,7 +175,7 @@ class _Reader:
 
     def on_batch(self, batch: Batch) -> None:
         """Add events, or wake the reader that decrypts them first; done when they exceed the wanted revision."""
-        if self.col.values.sealing is None:
+        if self.col.values.encryption is None:
             self._read(batch)
             return
         self._late.append(batch)
@@ -183,7 +183,7 @@ class _Reader:
             self.woken.set_result(None)
 
     async def catch_up(self) -> None:
-        """Take the events that wait, their sealed values opened elsewhere if they are large."""
+        """Apply the waiting events; large encrypted values are decrypted in a thread before."""
         if self.woken.done():
             self.woken = self._loop.create_future()
         late, self._late = self._late, []
@@ -241,7 +241,7 @@ class _Reader:
     def _entry(self, key: str, kv: KeyValue | None) -> Entry | None:
         try:
             return None if kv is None else self.col.entry_of(key, kv.mod_revision, kv.value)
-        except Lacking as lack:  # it may open later, so a watch must not go on without it
+        except MissingKey as lack:  # it may be decrypted later, so a watch must not skip it
             self.fail(Unavailable(str(lack)))
             return None
         except ValueError:

@@ -15,13 +15,13 @@ from apiext.storage import limits, metrics
 from apiext.storage.backfill import Backfills
 from apiext.storage.collection import Collection, Decoder
 from apiext.storage.compaction import Compactor
+from apiext.storage.encryption import Encryptions, NoEncryption
 from apiext.storage.etcd_store import EtcdStore, key_outcome, refusal
 from apiext.storage.fanout import Watcher
 from apiext.storage.inlet import Inlet
 from apiext.storage.keys import Keys, bounds, relative
 from apiext.storage.progress import Progress
 from apiext.storage.pump import Pump
-from apiext.storage.sealing import Sealings, Unsealed
 from apiext.storage.snapshot import Slice
 from apiext.storage.store import (
     Entry,
@@ -52,14 +52,14 @@ class CachedStore:
         etcd: Etcd,
         keys: Keys,
         seconds: HistogramFamily | None = None,
-        sealings: Sealings | None = None,
+        encryptions: Encryptions | None = None,
         quota: int = 0,
     ) -> None:
-        """``seconds`` measures calls of etcd, by operation and resource; ``sealings`` encrypt stored values.
+        """``seconds`` measures calls of etcd, by operation and resource; ``encryptions`` encrypt stored values.
 
         ``quota``: bytes that a store in this process may have; 0 for an etcd, which its owner looks after.
         """
-        self._sealings = sealings or Unsealed()
+        self._encryptions = encryptions or NoEncryption()
         self.etcd = etcd
         self.keys = keys
         self._store = EtcdStore(etcd)
@@ -137,8 +137,8 @@ class CachedStore:
             self.drop(resource)
         prefix = self.keys.collection(resource)
         col = Collection(resource, namespaced, prefix, decoder, self._progress, self._pump)
-        col.set_encryption(self._sealings.of(resource), self, self._progress)
-        self._inlet.sealed |= col.values.sealing is not None
+        col.set_encryption(self._encryptions.of(resource), self, self._progress)
+        self._inlet.decrypts |= col.values.encryption is not None
         self._collections[path] = col
         if self._group is not None:
             self.spawn(self._fill(col))
@@ -166,13 +166,13 @@ class CachedStore:
         if col is not None:
             col.unload()
 
-    def switch_encryption(self, sealings: Sealings) -> None:
+    def switch_encryption(self, encryptions: Encryptions) -> None:
         """Use a new encryption configuration; fill each collection again of which it can read other values (RV-019)."""
-        self._sealings = sealings
+        self._encryptions = encryptions
         for col in self._collections.values():
-            sealing = sealings.of(col.resource)
-            changed = col.switch_encryption(sealing, self, self._progress)
-            self._inlet.sealed |= col.values.sealing is not None
+            encryption = encryptions.of(col.resource)
+            changed = col.switch_encryption(encryption, self, self._progress)
+            self._inlet.decrypts |= col.values.encryption is not None
             if changed:
                 col.unready()
                 self.spawn(self._fill(col))
@@ -379,7 +379,7 @@ class CachedStore:
         also: Guard | None = None,
     ) -> Entry:
         key = relative(*name)
-        stored = raw if col.values.sealing is None else await col.values.encrypt(col.values.sealing, key, raw)
+        stored = raw if col.values.encryption is None else await col.values.encrypt(col.values.encryption, key, raw)
         col.values.pending[key] = raw
         began = perf_counter()
         try:
@@ -392,8 +392,8 @@ class CachedStore:
         finally:
             if col.values.pending.get(key) is raw:
                 del col.values.pending[key]
-                if col.values.sealed:
-                    col.values.sealed.pop(key, None)
+                if col.values.encrypted:
+                    col.values.encrypted.pop(key, None)
         if not result.ok:
             raise await refusal(col, key, result, expected, guard, also)
         entry = col.state.known(key)
@@ -477,11 +477,11 @@ class CachedStore:
                 async with self._filling:
                     col.unready()  # a re-fill may have made it so: changes are to be kept from here on
                     col.drop_early()
-                    sealing, began = col.values.sealing, perf_counter()
+                    encryption, began = col.values.encryption, perf_counter()
                     state, broken, revision = await self._store.whole(col, 0)
                     self._took("list", col, began)
                 reached = await self._progress.reach(revision)
-                if reached and epoch == self._epoch and sealing is col.values.sealing and not col.dropped:
+                if reached and epoch == self._epoch and encryption is col.values.encryption and not col.dropped:
                     col.announce(col.load(state, broken, revision))
                     metrics.INITIALIZATION.observe(perf_counter() - asked, *labels)
                     return

@@ -1,7 +1,7 @@
-"""Ciphers of encryption at rest, and which of them a resource has (OPS-003).
+"""Ciphers of encryption at rest, and the choice of the cipher of a resource (OPS-003).
 
-Stored forms are upstream's to the byte: ``k8s:enc:aescbc:v1:NAME:``, then the output of the cipher. A key of etcd goes
-into what AES-GCM authenticates, so a value that was copied to another key cannot be read.
+Stored values are equal to upstream's: ``k8s:enc:aescbc:v1:NAME:``, then the output of the cipher. AES-GCM authenticates
+the etcd key, too, so a value that was copied to another key cannot be decrypted.
 """
 
 import os
@@ -18,9 +18,9 @@ from apiext.kms.provider import Provider as Service
 from apiext.meta import fields
 from apiext.meta.names import GroupResource
 from apiext.storage import envelopes, secretbox
+from apiext.storage.encryption import ENCRYPTED, NOT_ENCRYPTED, PLAIN, Encryption, EncryptionError, MissingKey, Secret
 from apiext.storage.envelopes import Enveloped, OfProvider
 from apiext.storage.gcm import SHORT, Gcm, in_pieces
-from apiext.storage.sealing import ENCRYPTED, NOT_ENCRYPTED, PLAIN, Lacking, Sealing, Secret, Unsealable
 from apiext.telemetry import Family, HistogramFamily
 
 IDENTITY, AES_CBC, AES_GCM, SECRETBOX = "identity", "aescbc", "aesgcm", "secretbox"
@@ -35,23 +35,23 @@ _NO_KEY = {
 OPERATIONS = Family(
     "apiserver_storage_transformation_operations_total",
     "counter",
-    "Number of values sealed for the store and opened from it, by resource, key or provider, and status.",
+    "Number of stored values that were encrypted or decrypted, by resource, key or provider, and status.",
     ("resource", "transformation_type", "transformer_prefix", "status"),
 )
 SECONDS = HistogramFamily(
     "apiserver_storage_transformation_duration_seconds",
-    "Latencies in seconds of sealing and opening stored values.",
+    "Latencies in seconds of the encryption and decryption of stored values.",
     ("transformation_type", "transformer_prefix"),
     [5e-6 * 2**power for power in range(25)],
 )
 
 
 class MaskedError(ValueError):
-    """A rule that would never count, because an earlier one takes its resources."""
+    """A rule without effect, since an earlier one has its resources."""
 
 
 class Provider(Struct, frozen=True):
-    """A way of sealing and its keys; identity has none, and of ``kms`` they are a service's."""
+    """A kind of encryption and its keys; identity has no keys, and ``service`` has those of ``kms``."""
 
     kind: str
     keys: tuple[Secret, ...] = ()
@@ -59,35 +59,35 @@ class Provider(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True):
-    """Resources, as ``plural.group`` or with a star, and their providers: the first writes."""
+    """Resources, as ``plural.group`` or with ``*``, and their providers: the first one encrypts."""
 
     resources: tuple[str, ...]
     providers: tuple[Provider, ...]
 
 
 class _Part(Protocol):
-    """A cipher with its key, or a choice of several."""
+    """A cipher with its key, or a choice of several ciphers."""
 
     @property
     def secret(self) -> Secret:
         """The key that encrypts values from now on."""
 
-    def seal(self, plain: bytes, key: bytes) -> bytes:
-        """Return the stored form of a value under a key of etcd; raise Unsealable."""
+    def encrypt(self, plain: bytes, key: bytes) -> bytes:
+        """Return the stored form of a value under a key of etcd; raise EncryptionError."""
 
-    def open(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
-        """Return the decrypted value and its key; raise Unsealable."""
+    def decrypt(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
+        """Return the decrypted value and its key; raise EncryptionError."""
 
 
 class _Identity:
     secret = PLAIN
 
-    def seal(self, plain: bytes, key: bytes) -> bytes:
+    def encrypt(self, plain: bytes, key: bytes) -> bytes:
         return plain
 
-    def open(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
+    def decrypt(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
         if data.startswith(ENCRYPTED):
-            raise Unsealable(NOT_ENCRYPTED)
+            raise EncryptionError(NOT_ENCRYPTED)
         return data, PLAIN
 
 
@@ -96,8 +96,8 @@ class _AesGcm(Gcm):
         super().__init__(secret.value)
         self.secret = secret
 
-    def open(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
-        return self.opened(data, key), self.secret
+    def decrypt(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
+        return self.decrypted(data, key), self.secret
 
 
 class _AesCbc:
@@ -107,24 +107,24 @@ class _AesCbc:
         self.secret = secret
         self._cipher = AES(secret.value)
 
-    def seal(self, plain: bytes, key: bytes) -> bytes:
+    def encrypt(self, plain: bytes, key: bytes) -> bytes:
         vector, lacking = os.urandom(_BLOCK), _BLOCK - len(plain) % _BLOCK
         cipher = Cipher(self._cipher, CBC(vector)).encryptor()
-        sealed = [vector, *in_pieces(cipher.update, plain), cipher.update(bytes((lacking,)) * lacking)]
-        return b"".join((*sealed, cipher.finalize()))
+        ciphertext = [vector, *in_pieces(cipher.update, plain), cipher.update(bytes((lacking,)) * lacking)]
+        return b"".join((*ciphertext, cipher.finalize()))
 
-    def open(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
+    def decrypt(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
         if len(data) < _BLOCK:
-            raise Unsealable(SHORT)
+            raise EncryptionError(SHORT)
         if len(data) % _BLOCK:
-            raise Unsealable("the stored data is not a multiple of the block size")
+            raise EncryptionError("the stored data is not a multiple of the block size")
         cipher = Cipher(self._cipher, CBC(data[:_BLOCK])).decryptor()
         padded = b"".join((*in_pieces(cipher.update, data[_BLOCK:]), cipher.finalize()))
         size = padded[-1] if padded else 0
         if not 0 < size <= len(padded):
-            raise Unsealable("invalid PKCS7 data (empty or not padded)")
+            raise EncryptionError("invalid PKCS7 data (empty or not padded)")
         if padded[-size:] != padded[-1:] * size:
-            raise Unsealable("invalid padding on input")
+            raise EncryptionError("invalid padding on input")
         return padded[:-size], self.secret
 
 
@@ -134,16 +134,16 @@ class _Secretbox:
     def __init__(self, secret: Secret) -> None:
         self.secret = secret
 
-    def seal(self, plain: bytes, key: bytes) -> bytes:
+    def encrypt(self, plain: bytes, key: bytes) -> bytes:
         nonce = os.urandom(secretbox.NONCE)
-        return nonce + secretbox.seal(self.secret.value, nonce, plain)
+        return nonce + secretbox.encrypt(self.secret.value, nonce, plain)
 
-    def open(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
+    def decrypt(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
         if len(data) < secretbox.NONCE + secretbox.TAG:
-            raise Unsealable(SHORT)
-        plain = secretbox.unseal(self.secret.value, data[: secretbox.NONCE], data[secretbox.NONCE :])
+            raise EncryptionError(SHORT)
+        plain = secretbox.decrypt(self.secret.value, data[: secretbox.NONCE], data[secretbox.NONCE :])
         if plain is None:
-            raise Unsealable("output array was not large enough for encryption")
+            raise EncryptionError("output array was not large enough for encryption")
         return plain, self.secret
 
 
@@ -151,7 +151,7 @@ _CIPHERS: Mapping[str, Callable[[Secret], _Part]] = {AES_CBC: _AesCbc, AES_GCM: 
 
 
 class _Choice:
-    """Several ways, each behind its prefix: the first seals, the first that can opens."""
+    """Several ciphers, each with a prefix: the first one encrypts, the first one that can decrypts."""
 
     def __init__(self, resource: str, parts: Sequence[tuple[bytes, _Part]], none: str) -> None:
         self._resource = resource
@@ -162,66 +162,66 @@ class _Choice:
     def secret(self) -> Secret:
         return self._parts[0][1].secret
 
-    def seal(self, plain: bytes, key: bytes) -> bytes:
+    def encrypt(self, plain: bytes, key: bytes) -> bytes:
         began = perf_counter()
         prefix, part = self._parts[0]
         try:
-            sealed = prefix + part.seal(plain, key)
-        except Unsealable as fault:
+            ciphertext = prefix + part.encrypt(plain, key)
+        except EncryptionError as fault:
             self._count("to_storage", prefix.decode(), 0, fault.status)
             raise
         self._count("to_storage", prefix.decode(), began)
-        return sealed
+        return ciphertext
 
-    def open(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
+    def decrypt(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
         began = perf_counter()
         faults: list[str] = []
-        lacking: Lacking | None = None
+        lacking: MissingKey | None = None
         for prefix, part in self._parts:
             if not data.startswith(prefix):
                 continue
             try:
-                opened = part.open(data[len(prefix) :], key)
-            except Unsealable as fault:
-                if isinstance(fault, Lacking):
+                decrypted = part.decrypt(data[len(prefix) :], key)
+            except EncryptionError as fault:
+                if isinstance(fault, MissingKey):
                     if not fault.tried:
                         raise
                     lacking = fault
-                if prefix:  # without one it is the identity, which says only that another must open it
+                if prefix:  # identity has no prefix, and its error only says that the value is encrypted
                     faults.append(str(fault))
                     self._count("from_storage", prefix.decode(), 0, fault.status)
                 continue
             self._count("from_storage", prefix.decode() or IDENTITY, began)
-            return opened
+            return decrypted
         if lacking is not None:
             raise lacking
         if not faults:
             self._count("from_storage", "unknown", 0)
-        raise Unsealable(fields.aggregate(faults) if faults else self._none)
+        raise EncryptionError(fields.aggregate(faults) if faults else self._none)
 
-    def _count(self, what: str, prefix: str, began: float, status: str = Unsealable.status) -> None:
-        """Count a turn that began then, 0 for one that failed."""
+    def _count(self, what: str, prefix: str, began: float, status: str = EncryptionError.status) -> None:
+        """Count an operation by its begin; 0 for a failed one."""
         OPERATIONS.slot(self._resource, what, prefix, "OK" if began else status).value += 1
         if began:
             SECONDS.observe(perf_counter() - began, what, prefix)
 
 
-class _Sealing:
+class _Encryption:
     def __init__(self, resource: GroupResource, providers: Sequence[Provider]) -> None:
         label = str(resource)
         self._choice = _Choice(label, [_part(label, provider) for provider in providers], _NO_PREFIX)
 
-    def seal(self, key: str, plain: bytes) -> bytes:
-        """Return the stored form of a value under a key of etcd; raise Unsealable."""
-        return self._choice.seal(plain, key.encode())
+    def encrypt(self, key: str, plain: bytes) -> bytes:
+        """Return the stored form of a value under a key of etcd; raise EncryptionError."""
+        return self._choice.encrypt(plain, key.encode())
 
-    def open(self, key: str, value: bytes) -> tuple[bytes, Secret]:
-        """Return the decrypted value and its key; raise Unsealable."""
-        return self._choice.open(value, key.encode())
+    def decrypt(self, key: str, value: bytes) -> tuple[bytes, Secret]:
+        """Return the decrypted value and its key; raise EncryptionError."""
+        return self._choice.decrypt(value, key.encode())
 
 
-class CipherSealing(_Sealing):
-    """How the values of one resource are kept, by keys of the configuration."""
+class CipherEncryption(_Encryption):
+    """The encryption of the values of one resource, with static keys."""
 
     waits = False
 
@@ -233,12 +233,12 @@ class CipherSealing(_Sealing):
     async def fetch(self, values: Iterable[bytes]) -> None:
         """Do nothing: no plug-in has to be called."""
 
-    def well(self) -> bool:
-        """Return True: all keys are there."""
+    def is_healthy(self) -> bool:
+        """Return True: all keys are known."""
         return True
 
 
-class ServiceSealing(_Sealing):
+class ServiceEncryption(_Encryption):
     """The encryption of the values of one resource, with keys of plug-ins and static keys."""
 
     waits = True
@@ -255,11 +255,11 @@ class ServiceSealing(_Sealing):
         return self._choice.secret
 
     async def fetch(self, values: Iterable[bytes]) -> None:
-        """Ask plug-ins for the keys that these values lack."""
+        """Call plug-ins for the missing keys of these values."""
         await envelopes.fetch(self._enveloped, values)
 
-    def well(self) -> bool:
-        """True if the plug-in is healthy."""
+    def is_healthy(self) -> bool:
+        """Report whether the plug-in is healthy."""
         return not all(part.provider.fault for _, part in self._enveloped)
 
 
@@ -295,20 +295,20 @@ def _part(resource: str, provider: Provider) -> tuple[bytes, _Part]:
 _ANY = GroupResource("*", "*")
 
 
-class CipherSealings:
-    """All rules: a resource's own first, then its group's, then the one for everything."""
+class CipherEncryptions:
+    """All rules: a rule for the resource is used first, then one for its group, then one for all resources."""
 
     def __init__(self, rules: Sequence[Rule] = ()) -> None:
         self._providers = _by_resource(rules)
 
-    def of(self, resource: GroupResource) -> Sealing | None:
+    def of(self, resource: GroupResource) -> Encryption | None:
         """Return the encryption of a resource, None for plain text. The server's own keys are never encrypted."""
         if resource.group.startswith("."):
             return None
         for rule in (resource, GroupResource(resource.group, "*"), _ANY):
             if rule in self._providers:
                 providers = self._providers[rule]
-                kind = ServiceSealing if any(provider.service for provider in providers) else CipherSealing
+                kind = ServiceEncryption if any(provider.service for provider in providers) else CipherEncryption
                 return kind(resource, providers)
         return None
 
@@ -326,7 +326,7 @@ def _by_resource(rules: Sequence[Rule]) -> Mapping[GroupResource, list[Provider]
 
 
 def group_resource(text: str) -> GroupResource:
-    """Return what ``plural.group`` names."""
+    """Parse ``plural.group``."""
     resource, _, group = text.partition(".")
     return GroupResource(group, resource)
 

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from apiext.meta.names import GroupResource
 from apiext.storage import limits
+from apiext.storage.encryption import PLAIN, Encryption, MissingKey
 from apiext.storage.fanout import Watcher
 from apiext.storage.following import Following
 from apiext.storage.history import Change
 from apiext.storage.keys import bounds, relative, split_relative
 from apiext.storage.progress import Reached
 from apiext.storage.pump import Pump
-from apiext.storage.sealing import PLAIN, Lacking, Sealing
 from apiext.storage.snapshot import Slice, Snapshot, pieces_of
 from apiext.storage.state import CachedState
 from apiext.storage.store import Entry, FutureRevision, NotReady
@@ -150,10 +150,10 @@ class Collection:
 
     # -- stored values
 
-    def set_encryption(self, sealing: Sealing | None, home: Filler, progress: Reached) -> None:
+    def set_encryption(self, encryption: Encryption | None, home: Filler, progress: Reached) -> None:
         """Encrypt by a configuration. With one whose keys plug-ins have, the collection may lag behind the store."""
-        self.values.switch(sealing)
-        if sealing is not None and sealing.waits:
+        self.values.switch(encryption)
+        if encryption is not None and encryption.waits:
             self.waiting = self.waiting or self.new_waiting(home)
         elif self.waiting is not None:
             self.waiting.close()
@@ -165,16 +165,16 @@ class Collection:
         fill_again = partial(home.read_again, self)
         return Waiting(home, self.arrivals, self.state, self.values, self.take_waited, fill_again)
 
-    def switch_encryption(self, sealing: Sealing | None, home: Filler, progress: Reached) -> bool:
+    def switch_encryption(self, encryption: Encryption | None, home: Filler, progress: Reached) -> bool:
         """Encrypt by another configuration. Return whether the caller must fill the collection again.
 
         It must if values that could not be decrypted may be readable now, or the other way round.
         """
-        before, held = self.values.sealing, self.state.ready and not self.arrivals.open
-        self.set_encryption(sealing, home, progress)
-        if not self.state.ready or (before is None and sealing is None):
+        before, held = self.values.encryption, self.state.ready and not self.arrivals.open
+        self.set_encryption(encryption, home, progress)
+        if not self.state.ready or (before is None and encryption is None):
             return False
-        known = sealing.secrets if sealing is not None else frozenset((PLAIN,))
+        known = encryption.secrets if encryption is not None else frozenset((PLAIN,))
         entries = self.state.snapshot.index.values()
         return held or bool(self.state.broken) or any(secret_of(entry) not in known for entry in entries)
 
@@ -226,13 +226,13 @@ class Collection:
             return
         ours = values.pending.get(key)
         try:
-            if values.sealing is None:
+            if values.encryption is None:
                 raw = ours if ours is not None and ours == value else values.decode(value)
                 entry = Entry(intern(place[0]), place[1], revision, raw)
             else:
-                entry = values.decrypted(values.sealing, key, revision, value, snapshot.index.get(key))
+                entry = values.decrypted(values.encryption, key, revision, value, snapshot.index.get(key))
         except ValueError as error:
-            if isinstance(error, Lacking) and not error.tried and not waited and self.waiting is not None:
+            if isinstance(error, MissingKey) and not error.tried and not waited and self.waiting is not None:
                 self.waiting.hold((key, revision, value))
             else:
                 following.undelivered = revision

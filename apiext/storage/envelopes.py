@@ -1,6 +1,7 @@
-"""Values under keys that a plug-in keeps: sealed at once by the key there is, opened once its key is known (OPS-003).
+"""Values with a KMS plug-in's keys: encrypted with the current key, decrypted once the key is known (OPS-003).
 
-A value has a key of its own, made of the provider's seed and 32 random bytes in front of it, so that nonces never meet.
+Each value has its own key, derived from the provider's seed and 32 random bytes that precede the ciphertext. So a nonce
+is never used twice with a key.
 """
 
 import hmac
@@ -11,13 +12,13 @@ from functools import lru_cache
 from apiext.kms import limits as kms_limits
 from apiext.kms import metrics
 from apiext.kms.envelope import SEED, packed
-from apiext.kms.provider import Provider, Unusable
+from apiext.kms.provider import KeyUnavailable, Provider
+from apiext.storage.encryption import EncryptionError, MissingKey, Secret
 from apiext.storage.gcm import SHORT, Gcm
-from apiext.storage.sealing import Lacking, Secret, Unsealable
 
 KMS = "kms"
 _INFO = 32
-_FIRST = b"\x01"  # HKDF counts its blocks, of which one is needed
+_FIRST = b"\x01"  # the number of the only block of HKDF
 
 
 @lru_cache(kms_limits.KMS_LABELS)
@@ -43,38 +44,38 @@ class Enveloped:
 
     @property
     def secret(self) -> Secret:
-        """The plug-in's key by which values are sealed from now on."""
+        """The plug-in's key that encrypts values from now on."""
         current = self.provider.current
         return _secret(self.provider.name, SEED, current.key_id if current is not None else "")
 
-    def seal(self, plain: bytes, key: bytes) -> bytes:
-        """Return the stored form of a value under a key of etcd; raise Unsealable."""
+    def encrypt(self, plain: bytes, key: bytes) -> bytes:
+        """Return the stored form of a value under a key of etcd; raise EncryptionError."""
         try:
-            current = self.provider.writing()
-        except Unusable as error:
-            raise Unsealable(str(error)) from error
+            current = self.provider.current_key()
+        except KeyUnavailable as error:
+            raise EncryptionError(str(error)) from error
         info = os.urandom(_INFO)
         cipher = Gcm(hmac.digest(current.seed, info + _FIRST, "sha256"))
         metrics.used(metrics.TO_STORAGE, self.provider.name, current.key_hash)
-        return packed(info + cipher.seal(plain, key), current.tail)
+        return packed(info + cipher.encrypt(plain, key), current.tail)
 
-    def open(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
-        """Return the decrypted value and its key; raise Unsealable."""
+    def decrypt(self, data: bytes, key: bytes) -> tuple[bytes, Secret]:
+        """Return the decrypted value and its key; raise EncryptionError."""
         try:
-            sealed, by = self.provider.opened(data)
-        except Unusable as error:
-            raise Lacking(str(error), error.status, error.tried) from error
+            ciphertext, by = self.provider.data_and_key(data)
+        except KeyUnavailable as error:
+            raise MissingKey(str(error), error.status, error.tried) from error
         metrics.used(metrics.FROM_STORAGE, self.provider.name, by.key_hash)
         if by.kind != SEED:
-            return Gcm(by.key).opened(sealed, key), _secret(self.provider.name, by.kind, by.key_id)
-        if len(sealed) < _INFO:
-            raise Unsealable(SHORT)
-        cipher = Gcm(hmac.digest(by.key, sealed[:_INFO] + _FIRST, "sha256"))
-        return cipher.opened(sealed[_INFO:], key), _secret(self.provider.name, by.kind, by.key_id)
+            return Gcm(by.key).decrypted(ciphertext, key), _secret(self.provider.name, by.kind, by.key_id)
+        if len(ciphertext) < _INFO:
+            raise EncryptionError(SHORT)
+        cipher = Gcm(hmac.digest(by.key, ciphertext[:_INFO] + _FIRST, "sha256"))
+        return cipher.decrypted(ciphertext[_INFO:], key), _secret(self.provider.name, by.kind, by.key_id)
 
 
 async def fetch(parts: Iterable[tuple[bytes, Enveloped]], values: Iterable[bytes]) -> None:
-    """Ask plug-ins for the keys that values behind their prefixes lack."""
+    """Call plug-ins for the missing keys of values with their prefixes."""
     found = list(values)
     for prefix, part in parts:
         await part.provider.fetch([value[len(prefix) :] for value in found if value.startswith(prefix)])

@@ -176,7 +176,7 @@ def _guards(*held: Guard | None) -> tuple[tuple[bytes, int], ...]:
 
 
 async def _take(col: Collection, page: RangeResult, state: State) -> None:
-    if col.values.sealing is not None:
+    if col.values.encryption is not None:
         cut = len(col.prefix)
         await col.values.prepare([(kv.key[cut:].decode("utf-8", "replace"), kv.value) for kv in page.kvs])
     try:

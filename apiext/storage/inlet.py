@@ -1,4 +1,4 @@
-"""Where events of the root watch come in: each goes to its collection, in order, large sealed values once opened."""
+"""Dispatch events of the root watch to their collections, in order; large encrypted values are decrypted first."""
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -29,11 +29,11 @@ class Inlet:
         self._spawn = spawn
         self._late: deque[Batch] = deque()
         self._opening = False
-        self.sealed = False  # whether any collection is
+        self.decrypts = False  # whether the values of any collection are encrypted
 
     def on_batch(self, batch: Batch) -> None:
         """Process a batch of the watch."""
-        if self.sealed and (self._late or _is_large(batch)):
+        if self.decrypts and (self._late or _is_large(batch)):
             self._late.append(batch)
             if not self._opening:
                 self._opening = True

@@ -25,7 +25,7 @@ _NO_HOST = re.compile(r"[^A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"%\u0080-\U0010ffff]"
 
 
 def validate(found: Mapping[str, Any], path: str, names: Sequence[str]) -> Iterator[FieldError]:
-    """Yield the validation errors of a provider; ``names`` are those of providers before it."""
+    """Yield the validation errors of a provider; ``names`` are those of earlier providers."""
     version, name = _version(found), found.get("name") or ""
     place = f"{path}.name"
     if not name:
@@ -37,7 +37,7 @@ def validate(found: Mapping[str, Any], path: str, names: Sequence[str]) -> Itera
     timeout = found.get("timeout") or _TIMEOUT
     if parse_duration(timeout) <= 0:
         yield fields.invalid(f"{path}.timeout", timeout, "timeout should be a positive value")
-    yield from _judge_endpoint(found.get("endpoint") or "", f"{path}.endpoint")
+    yield from _endpoint_errors(found.get("endpoint") or "", f"{path}.endpoint")
     size = found.get("cachesize")
     if version != V1 and size is not None:
         yield fields.invalid(f"{path}.cachesize", size, "cachesize is not supported in v2")
@@ -48,7 +48,7 @@ def validate(found: Mapping[str, Any], path: str, names: Sequence[str]) -> Itera
         yield fields.invalid(f"{path}.apiVersion", version, why)
 
 
-def _judge_endpoint(endpoint: str, path: str) -> Iterator[FieldError]:
+def _endpoint_errors(endpoint: str, path: str) -> Iterator[FieldError]:
     if not endpoint:
         yield fields.invalid(path, "", "endpoint is a mandatory field for a kms")
         return
@@ -62,7 +62,7 @@ def _judge_endpoint(endpoint: str, path: str) -> Iterator[FieldError]:
 
 
 def _parsed(text: str) -> tuple[str, str]:
-    """Return the scheme of a URL, and what Go's url.Parse finds wrong with it."""
+    """Return the scheme of a URL, and the error text of Go's url.Parse."""
     if _CONTROL.search(text):
         return "", "net/url: invalid control character in URL"
     if text.startswith(":"):
@@ -96,7 +96,7 @@ def _version(found: Mapping[str, Any]) -> str:
 
 
 def shown(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a provider as errors show it, in the order of Go's struct."""
+    """Return a provider in the form of errors, in the order of Go's struct."""
     size = found.get("cachesize")
     return {
         "APIVersion": _version(found),

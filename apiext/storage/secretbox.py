@@ -34,29 +34,29 @@ _DOUBLE_ROUND = tuple((to, one, other, turn, 32 - turn) for to, one, other, turn
 _DOUBLE_ROUNDS = 10
 
 
-def seal(key: bytes, nonce: bytes, message: bytes) -> bytes:
+def encrypt(key: bytes, nonce: bytes, message: bytes) -> bytes:
     """Return the tag and the encrypted message."""
-    turned = _turned(key, nonce, message)
-    tag = Poly1305(next(turned))
-    sealed = []
-    for piece in turned:
+    result = _apply_stream(key, nonce, message)
+    tag = Poly1305(next(result))
+    ciphertext = []
+    for piece in result:
         tag.update(piece)
-        sealed.append(piece)
-    return b"".join((tag.finalize(), *sealed))
+        ciphertext.append(piece)
+    return b"".join((tag.finalize(), *ciphertext))
 
 
-def unseal(key: bytes, nonce: bytes, box: bytes) -> bytes | None:
+def decrypt(key: bytes, nonce: bytes, box: bytes) -> bytes | None:
     """Decrypt a tag with its ciphertext; return None if either was changed or the key is another one."""
-    sealed = box[TAG:]
-    turned = _turned(key, nonce, sealed)
-    tag = Poly1305(next(turned))
-    for at in range(0, len(sealed), _PIECE):
-        tag.update(sealed[at : at + _PIECE])
+    ciphertext = box[TAG:]
+    result = _apply_stream(key, nonce, ciphertext)
+    tag = Poly1305(next(result))
+    for at in range(0, len(ciphertext), _PIECE):
+        tag.update(ciphertext[at : at + _PIECE])
     try:
         tag.verify(box[:TAG])
     except InvalidSignature:
         return None
-    return b"".join(turned)
+    return b"".join(result)
 
 
 def salsa20(key: bytes, nonce: bytes, size: int) -> Iterator[bytes]:
@@ -70,7 +70,7 @@ def salsa20(key: bytes, nonce: bytes, size: int) -> Iterator[bytes]:
         yield _blocks(words, number, first, min(_AT_ONCE, blocks - first))
 
 
-def _turned(key: bytes, nonce: bytes, message: bytes) -> Iterator[bytes]:
+def _apply_stream(key: bytes, nonce: bytes, message: bytes) -> Iterator[bytes]:
     """Yield the key of the tag, then the message, encrypted or decrypted, in pieces."""
     stream = salsa20(_hsalsa20(key, nonce[:16]), nonce[16:], KEY + len(message))
     part = next(stream)

@@ -11,7 +11,7 @@ from apiext.storage.keys import bounds, relative
 from apiext.storage.progress import Reached
 from apiext.storage.segments import Segments
 from apiext.storage.snapshot import Piece, Slice, Snapshot, batches, size_of
-from apiext.storage.store import Entry, Fault, Malformed, NotReady, Sealed, Viewer
+from apiext.storage.store import Entry, Fault, Malformed, NotReady, Undecryptable, Viewer
 from apiext.storage.values import Broken
 
 # Objects of a collection from which a selector builds an index.
@@ -175,10 +175,10 @@ class CachedState:
 
     def _malformed(self, broken: Mapping[str, Broken], *, listed: bool) -> Malformed:
         found = [
-            Fault(self.prefix + key, f"/{self._path}/{key}", it.revision, it.reason, it.sealed)
+            Fault(self.prefix + key, f"/{self._path}/{key}", it.revision, it.reason, it.undecryptable)
             for key, it in broken.items()
         ]
-        return (Sealed if found[0].sealed else Malformed)(found, self.resource, listed=listed)
+        return (Undecryptable if found[0].undecryptable else Malformed)(found, self.resource, listed=listed)
 
     def known(self, key: str) -> Entry | None:
         """Return the cached entry of a key within the collection."""
@@ -210,7 +210,7 @@ class CachedState:
         """Replace an object by a value that cannot be read."""
         self.snapshot.remove(key)
         self.broken[key] = broken
-        metrics.DECODE_ERRORS.slot(self.resource.group, self.resource.resource).value += not broken.sealed
+        metrics.DECODE_ERRORS.slot(self.resource.group, self.resource.resource).value += not broken.undecryptable
         self.count_unreadable()
 
     def last_states(self) -> dict[str, Entry]:

@@ -375,17 +375,17 @@ class FutureRevision(StoreError):
 class Fault(NamedTuple):
     """Why a stored value cannot be read: its etcd key, that key below the prefix, the value's revision, the reason.
 
-    ``sealed``: the value cannot be decrypted, so its encoding is unknown.
+    ``undecryptable``: the value cannot be decrypted, so its encoding is unknown.
     """
 
     key: str
     place: str
     revision: int
     reason: str
-    sealed: bool = False
+    undecryptable: bool = False
 
     def __str__(self) -> str:
-        if self.sealed:  # upstream: transformers know no revision
+        if self.undecryptable:  # upstream: transformers know no revision
             return f"data from the storage is not transformable revision=0: {self.reason}"
         return f"object not decodable revision={self.revision}: {self.reason}"
 
@@ -409,7 +409,7 @@ class Malformed(StoreError):
         return f"{self.key} cannot be read: {self.reason}{more}"
 
 
-class Sealed(Malformed):
+class Undecryptable(Malformed):
     """The first of the values is one that no key decrypts (OPS-003)."""
 
 
@@ -433,8 +433,8 @@ class Overloaded(Unavailable):
     """etcd has more to do than it takes on; nothing was written."""
 
 
-class NotSealed(Unavailable):
-    """A value could not be sealed, so it was not written (OPS-003)."""
+class NotEncrypted(Unavailable):
+    """A value could not be encrypted, so it was not written (OPS-003)."""
 
 
 class NotReady(Unavailable):

@@ -5,18 +5,18 @@ from collections.abc import Callable, Sequence
 from sys import intern
 
 from apiext.storage import limits
-from apiext.storage.sealing import (
+from apiext.storage.encryption import (
     ENCRYPTED,
     NOT_ENCRYPTED,
-    Lacking,
-    Opened,
-    SealedEntry,
-    Sealing,
+    Decrypted,
+    EncryptedEntry,
+    Encryption,
+    EncryptionError,
+    MissingKey,
     Secret,
-    Unsealable,
-    opened,
+    decrypt_all,
 )
-from apiext.storage.store import Entry, NotSealed
+from apiext.storage.store import Entry, NotEncrypted
 from apiext.storage.values import Broken, entry_of, json_object, secret_of
 
 Decoder = Callable[[bytes], bytes]
@@ -24,91 +24,93 @@ Decoder = Callable[[bytes], bytes]
 
 
 class StoredValues:
-    """Decode the values of one resource, and encrypt them if ``sealing`` is set.
+    """Decode the values of one resource, and encrypt them if ``encryption`` is set.
 
-    ``pending`` has the JSON of writes under way by key, and ``sealed`` their encrypted values and the key of these:
+    ``pending`` has the JSON of writes under way by key, and ``encrypted`` their encrypted values and the key of these:
     their events need not be decoded again. ``ahead`` has values that were decrypted in a thread, by the ``id`` of the
     bytes.
     """
 
     def __init__(self, prefix: str, decoder: Decoder | None) -> None:
         self.decode: Decoder = decoder or json_object
-        self.sealing: Sealing | None = None
-        self.sealed: dict[str, tuple[bytes, Secret]] = {}
-        self.ahead: dict[int, Opened] = {}
+        self.encryption: Encryption | None = None
+        self.encrypted: dict[str, tuple[bytes, Secret]] = {}
+        self.ahead: dict[int, Decrypted] = {}
         self.pending: dict[str, bytes] = {}
         self._prefix = prefix
 
-    def switch(self, sealing: Sealing | None) -> None:
+    def switch(self, encryption: Encryption | None) -> None:
         """Encrypt and decrypt by another configuration."""
-        self.sealing = sealing
+        self.encryption = encryption
         self.ahead.clear()  # decrypted by the old configuration
 
     def entry_of(self, key: str, revision: int, value: bytes, cached: Entry | None) -> Entry:
         """Return the entry of a stored value; the cached one if it is the same. Raises ValueError."""
-        if self.sealing is not None:
-            return self.decrypted(self.sealing, key, revision, value, cached)
+        if self.encryption is not None:
+            return self.decrypted(self.encryption, key, revision, value, cached)
         if cached is not None and cached.revision == revision and cached.raw == value:
             return cached
         return entry_of(key, revision, value if self.pending.get(key) == value else self.decode(value))
 
-    async def encrypt(self, sealing: Sealing, key: str, raw: bytes) -> bytes:
-        """Return the encrypted value of an object, and keep it in ``sealed``; raise NotSealed."""
+    async def encrypt(self, encryption: Encryption, key: str, raw: bytes) -> bytes:
+        """Return the encrypted value of an object, and keep it in ``encrypted``; raise NotEncrypted."""
         inline = len(raw) <= limits.ENCRYPT_INLINE
-        place, secret = self._prefix + key, sealing.secret
+        place, secret = self._prefix + key, encryption.secret
         try:
-            stored = sealing.seal(place, raw) if inline else await asyncio.to_thread(sealing.seal, place, raw)
-        except Unsealable as fault:
-            raise NotSealed(str(fault)) from fault
-        self.sealed[key] = stored, secret
+            stored = (
+                encryption.encrypt(place, raw) if inline else await asyncio.to_thread(encryption.encrypt, place, raw)
+            )
+        except EncryptionError as fault:
+            raise NotEncrypted(str(fault)) from fault
+        self.encrypted[key] = stored, secret
         return stored
 
     async def prepare(self, values: Sequence[tuple[str, bytes]]) -> None:
         """Have plug-ins decrypt the data keys of values, then decrypt large values in a thread."""
-        if self.sealing is not None and self.sealing.waits:
-            await self.sealing.fetch([value for _, value in values])
+        if self.encryption is not None and self.encryption.waits:
+            await self.encryption.fetch([value for _, value in values])
         await self.decrypt_ahead(values)
 
     async def decrypt_ahead(self, values: Sequence[tuple[str, bytes]]) -> None:
         """Decrypt values in a thread if they are large together, so that ``entry_of`` takes no time for them."""
-        sealing = self.sealing
-        if sealing is None or sum(len(value) for _, value in values) <= limits.ENCRYPT_INLINE:
+        encryption = self.encryption
+        if encryption is None or sum(len(value) for _, value in values) <= limits.ENCRYPT_INLINE:
             return
-        unknown = [it for it in values if it[0] not in self.sealed or self.sealed[it[0]][0] != it[1]]
-        found = await asyncio.to_thread(opened, sealing, self._prefix, unknown, self.decode)
-        self.ahead |= {id(one.value): one for one in found if sealing is self.sealing}
+        unknown = [it for it in values if it[0] not in self.encrypted or self.encrypted[it[0]][0] != it[1]]
+        found = await asyncio.to_thread(decrypt_all, encryption, self._prefix, unknown, self.decode)
+        self.ahead |= {id(one.value): one for one in found if encryption is self.encryption}
 
     def drop_ahead(self, value: bytes | None) -> None:
         """Drop the bytes that were decrypted ahead if their value will not be read."""
         if self.ahead:
             self.ahead.pop(id(value), None)
 
-    def decrypted(self, sealing: Sealing, key: str, revision: int, value: bytes, cached: Entry | None) -> Entry:
+    def decrypted(self, encryption: Encryption, key: str, revision: int, value: bytes, cached: Entry | None) -> Entry:
         """Return the entry of an encrypted value as ``entry_of`` does. Raises ValueError."""
-        ours, raw = self.sealed.get(key), self.pending.get(key)
+        ours, raw = self.encrypted.get(key), self.pending.get(key)
         ahead = self.ahead.pop(id(value), None) if self.ahead else None
         if ours is not None and raw is not None and ours[0] == value:
             secret = ours[1]
-        elif ahead is not None and ahead.by is sealing:
+        elif ahead is not None and ahead.by is encryption:
             if ahead.fault is not None:
                 raise ahead.fault
             raw, secret = ahead.raw, ahead.secret
         else:
-            plain, secret = sealing.open(self._prefix + key, value)
+            plain, secret = encryption.decrypt(self._prefix + key, value)
             raw = plain if raw == plain else self.decode(plain)
         if cached is not None and cached.revision == revision and cached.raw == raw:
             return cached
         namespace, _, name = key.rpartition("/")
-        return SealedEntry(intern(namespace), name, revision, raw, secret=secret)
+        return EncryptedEntry(intern(namespace), name, revision, raw, secret=secret)
 
     def stale(self, entry: Entry) -> bool:
         """Return whether an entry was encrypted by another key than writes use: it is written even if unchanged."""
-        return self.sealing is not None and secret_of(entry) != self.sealing.secret
+        return self.encryption is not None and secret_of(entry) != self.encryption.secret
 
     def broken(self, revision: int, value: bytes, error: ValueError, last: Entry | None = None) -> Broken:
         """Return the record of a value for which ``entry_of`` raised an error."""
-        if isinstance(error, Unsealable):
-            return Broken(revision, str(error), last, sealed=True, lacking=isinstance(error, Lacking))
-        if self.sealing is None and value.startswith(ENCRYPTED):
-            return Broken(revision, NOT_ENCRYPTED, last, sealed=True)
+        if isinstance(error, EncryptionError):
+            return Broken(revision, str(error), last, undecryptable=True, lacking=isinstance(error, MissingKey))
+        if self.encryption is None and value.startswith(ENCRYPTED):
+            return Broken(revision, NOT_ENCRYPTED, last, undecryptable=True)
         return Broken(revision, str(error), last)

@@ -9,8 +9,8 @@ from msgspec import Struct
 from apiext.documents import cbor
 from apiext.documents.encoding import decode_json, encode, json_kind
 from apiext.storage import limits
+from apiext.storage.encryption import PLAIN, EncryptedEntry, Secret
 from apiext.storage.history import Change
-from apiext.storage.sealing import PLAIN, SealedEntry, Secret
 from apiext.storage.store import Entry
 
 
@@ -20,7 +20,7 @@ class Broken(Struct, frozen=True):
     revision: int
     reason: str
     last: Entry | None
-    sealed: bool = False
+    undecryptable: bool = False
     lacking: bool = False
 
 
@@ -56,8 +56,8 @@ def _parsed(value: bytes, *, null_is_empty: bool = False) -> tuple[bytes, dict[s
 
 
 def secret_of(entry: Entry) -> Secret:
-    """Return the key by which an entry's value was sealed."""
-    return entry.secret if isinstance(entry, SealedEntry) else PLAIN
+    """Return the key with which an entry's value is encrypted."""
+    return entry.secret if isinstance(entry, EncryptedEntry) else PLAIN
 
 
 def entry_of(key: str, revision: int, raw: bytes) -> Entry:

@@ -169,8 +169,8 @@ class Waiting:
                 await asyncio.sleep(pause)
                 if self._closed or not (keys := self._state.lacking()):
                     return
-                sealing = self._values.sealing
-                if sealing is None or not sealing.well() or not self._state.ready:
+                encryption = self._values.encryption
+                if encryption is None or not encryption.is_healthy() or not self._state.ready:
                     pause = KMS_AGAIN_FIRST
                 elif await self._one_decrypts(keys):
                     await self._fill_again()

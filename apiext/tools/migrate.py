@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "--rewrite",
         action="store_true",
-        help="also objects that are in the storage version: after a change of the key that seals them",
+        help="also objects that have the storage version already: after a change of the encryption key",
     )
     access.add_flags(found)
     return found

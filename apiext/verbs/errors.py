@@ -30,7 +30,7 @@ class Undecodable(status.StatusError):
     def of_update(self) -> status.StatusError:
         """Return the error of an update of the object; upstream's text differs from that of a read."""
         text = str(self.fault)
-        return status.internal(text) if self.fault.sealed else status.unknown(text)
+        return status.internal(text) if self.fault.undecryptable else status.unknown(text)
 
 
 def undecodable(faults: Sequence[store.Fault], resource: GroupResource, *, listed: bool) -> Undecodable:
@@ -95,7 +95,7 @@ def as_status(error: store.StoreError) -> status.StatusError:
         return status.too_large_resource_version(error.asked, error.current, error.again)
     if isinstance(error, store.Malformed):
         return undecodable(error.faults, error.resource, listed=error.listed)
-    if isinstance(error, store.NotSealed):
+    if isinstance(error, store.NotEncrypted):
         return status.internal(str(error))
     if isinstance(error, store.TooLarge):
         return status.unknown("etcdserver: request is too large")

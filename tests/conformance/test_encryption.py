@@ -223,9 +223,9 @@ def test_a_key_is_rotated_in_service(own_etcd: Etcd, tmp_path: Path) -> None:
 
     use(PLAIN)
     flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=/rotated"]
-    sealing = [f"--encryption-provider-config={file}", "--encryption-provider-config-automatic-reload=true"]
+    encryption = [f"--encryption-provider-config={file}", "--encryption-provider-config-automatic-reload=true"]
     migrating = f"--runtime-config={MIGRATIONS.removeprefix('/apis/')}=true"
-    with running_server([*flags, *sealing, migrating], tmp_path / "server") as server:
+    with running_server([*flags, *encryption, migrating], tmp_path / "server") as server:
         api = Client(server.url)
         for name in ("a", "b"):
             api.post(SECRETS, {"metadata": {"name": name}}).expect(201)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 
 from apiext.storage.cached_store import CachedStore
+from apiext.storage.encryption import Encryptions
 from apiext.storage.keys import Keys
-from apiext.storage.sealing import Sealings
 from tests.support.fake_etcd import FakeEtcd
 
 
 class FakeWorld:
     """A store over a FakeEtcd; ``kept`` seals what it keeps."""
 
-    def __init__(self, group: asyncio.TaskGroup, kept: Sealings | None = None) -> None:
+    def __init__(self, group: asyncio.TaskGroup, kept: Encryptions | None = None) -> None:
         self.group = group
         self.kept = kept
         self.etcd = FakeEtcd()
         self.store = self._make()
 
     def _make(self) -> CachedStore:
-        return CachedStore(self.etcd, Keys("registry"), sealings=self.kept)  # type: ignore[arg-type]
+        return CachedStore(self.etcd, Keys("registry"), encryptions=self.kept)  # type: ignore[arg-type]
 
     async def put(self, key: str, value: bytes) -> int:
         return self.etcd.put(key, value)

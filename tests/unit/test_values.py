@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from apiext.cel.ast import Ident
 from apiext.config import EtcdConfig
 from apiext.http.negotiation import JSON, Wanted
-from apiext.kms.provider import Opened, Writing
+from apiext.kms.provider import CurrentKey, DataKey
 from apiext.storage.indexes import Dimension
 from apiext.tools.access import Access
 from tests.support.configs import config_of
@@ -26,8 +26,8 @@ SECRET = "correct horse battery staple"
         config_of(Path("data"), token=SECRET),
         config_of(Path("data"), etcd=EtcdConfig(password=SECRET)),
         EtcdConfig(password=SECRET),
-        Opened(1, SECRET.encode(), "key", "hash"),
-        Writing(SECRET.encode(), "key", "hash", b"", 0.0),
+        DataKey(1, SECRET.encode(), "key", "hash"),
+        CurrentKey(SECRET.encode(), "key", "hash", b"", 0.0),
         Access("http://127.0.0.1", {"Authorization": f"Bearer {SECRET}"}),
     ],
     ids=lambda value: type(value).__name__,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext.kms.envelope import KEY, SEED, Envelope, Unfit, packed, split, tail, unpacked
+from apiext.kms.envelope import KEY, SEED, Envelope, InvalidEnvelope, packed, split, tail, unpacked
 from tests.support.kms_plugin import message
 
 NAMES = st.from_regex(r"[a-z]([-a-z0-9]{0,10}[a-z0-9])?\.[a-z]{1,10}", fullmatch=True)
@@ -41,5 +41,5 @@ def test_nothing_is_taken_apart_that_is_not_whole(raw: bytes) -> None:
     parts = split(raw)
     if parts is not None:
         assert packed(*parts) == raw or raw[1] >= 128  # a length may be written longer than it need be
-    with contextlib.suppress(Unfit):
+    with contextlib.suppress(InvalidEnvelope):
         unpacked(raw)

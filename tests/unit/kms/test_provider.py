@@ -11,7 +11,7 @@ from apiext.kms import limits, metrics
 from apiext.kms import provider as provider_module
 from apiext.kms.envelope import KEY, SEED, packed, tail
 from apiext.kms.plugin import PluginError
-from apiext.kms.provider import Provider, Unusable, faults_of
+from apiext.kms.provider import KeyUnavailable, Provider, faults_of
 from tests.support.kms_plugin import NOTE, turned
 from tests.unit.kms.fake import FakePlugin
 
@@ -51,27 +51,27 @@ def hashed(text: str) -> str:
 
 async def test_a_key_is_made_at_the_start_and_kept_while_the_plugin_keeps_its_own(rig: Rig) -> None:
     await rig.start()
-    first = rig.provider.writing()
+    first = rig.provider.current_key()
     assert first.key_id == "key-1"
     assert [method for method, _ in rig.plugin.calls] == ["Status", "Encrypt"]
     await asyncio.sleep(10 * provider_module.KMS_POLL + 1)
     assert rig.plugin.count("Encrypt") == 1
     assert rig.plugin.count("Status") == 11
-    last = rig.provider.writing()
+    last = rig.provider.current_key()
     assert (last.seed, last.tail) == (first.seed, first.tail)
     assert "seed=" not in repr(last)
 
 
 async def test_a_new_key_of_the_plugin_makes_a_new_seed(rig: Rig) -> None:
     await rig.start()
-    before = rig.provider.writing()
+    before = rig.provider.current_key()
     old = packed(DATA, before.tail)
     rig.plugin.key_id = "key-2"
     await asyncio.sleep(provider_module.KMS_POLL + 1)
-    after = rig.provider.writing()
+    after = rig.provider.current_key()
     assert (after.key_id, after.seed == before.seed) == ("key-2", False)
-    assert rig.provider.opened(old)[1].key == before.seed
-    assert rig.provider.opened(packed(DATA, after.tail))[1].key == after.seed
+    assert rig.provider.data_and_key(old)[1].key == before.seed
+    assert rig.provider.data_and_key(packed(DATA, after.tail))[1].key == after.seed
     assert rig.plugin.count("Decrypt") == 0
 
 
@@ -82,13 +82,13 @@ async def test_a_key_seals_for_three_minutes_without_a_good_status(rig: Rig) -> 
     assert rig.plugin.count("Status") == pytest.approx(
         1 + (limits.KMS_WRITES - provider_module.KMS_POLL) / provider_module.KMS_POLL_ILL, abs=1
     )
-    rig.provider.writing()
+    rig.provider.current_key()
     await asyncio.sleep(2)
-    with pytest.raises(Unusable, match=f'encryptedDEKSource with keyID hash "{hashed("key-1")}" expired at .*Z'):
-        rig.provider.writing()
+    with pytest.raises(KeyUnavailable, match=f'encryptedDEKSource with keyID hash "{hashed("key-1")}" expired at .*Z'):
+        rig.provider.current_key()
     rig.plugin.fault = None
     await asyncio.sleep(provider_module.KMS_POLL_ILL)
-    assert rig.provider.writing().key_id == "key-1"
+    assert rig.provider.current_key().key_id == "key-1"
     assert rig.plugin.count("Encrypt") == 1
 
 
@@ -112,7 +112,7 @@ async def test_what_is_wrong_with_a_status(rig: Rig, changed: dict[str, dict[str
     await asyncio.sleep(provider_module.KMS_POLL + 1)
     assert rig.provider.fault == f"kmsv2 Provider p is not healthy, error: {why}"
     assert faults_of([rig.provider]) == f"kms-provider-0: {rig.provider.fault}"
-    rig.provider.writing()  # the last key goes on
+    rig.provider.current_key()  # the last key goes on
 
 
 ROTATIONS: list[tuple[dict[str, Any], str, str]] = [
@@ -139,10 +139,10 @@ async def test_a_new_key_that_cannot_be_had_leaves_the_last_one(
     assert fault.startswith('kmsv2 Provider p is not healthy, error: failed to rotate DEK uid="')
     assert f'useSeed=true, errState=<nil>, errGen={why}, statusKeyIDHash="{hashed("key-2")}", ' in fault
     assert f'encryptKeyIDHash="{told}", stateKeyIDHash="{hashed("key-1")}", expirationTimestamp=' in fault
-    assert rig.provider.writing().key_id == "key-1"
+    assert rig.provider.current_key().key_id == "key-1"
     rig.plugin.changed = {}
     await asyncio.sleep(provider_module.KMS_POLL_ILL)
-    assert rig.provider.writing().key_id == "key-2"
+    assert rig.provider.current_key().key_id == "key-2"
 
 
 async def test_without_a_first_key_nothing_is_sealed_or_opened() -> None:
@@ -152,8 +152,8 @@ async def test_without_a_first_key_nothing_is_sealed_or_opened() -> None:
         await rig.start()
         assert "errState=got unexpected nil transformer" in rig.provider.fault
         assert rig.provider.fault.endswith('stateKeyIDHash="", expirationTimestamp=0001-01-01T00:00:00Z')
-        for work in (rig.provider.writing, lambda: rig.provider.opened(rig.stored())):
-            with pytest.raises(Unusable, match="got unexpected nil transformer"):
+        for work in (rig.provider.current_key, lambda: rig.provider.data_and_key(rig.stored())):
+            with pytest.raises(KeyUnavailable, match="got unexpected nil transformer"):
                 work()
         await rig.provider.fetch([rig.stored()])
         assert rig.plugin.count("Decrypt") == 0
@@ -186,8 +186,8 @@ async def test_a_key_of_others_is_asked_for_once_by_all(rig: Rig) -> None:
     waits[0].cancel()
     rig.plugin.gate.set()
     await asyncio.wait(waits)
-    assert rig.provider.opened(stored) == rig.provider.opened(rig.stored())
-    assert rig.provider.opened(stored)[1].key == b"s" * 32
+    assert rig.provider.data_and_key(stored) == rig.provider.data_and_key(rig.stored())
+    assert rig.provider.data_and_key(stored)[1].key == b"s" * 32
     assert rig.plugin.count("Decrypt") == 1
     uids = [uid for method, uid in rig.plugin.calls if method == "Decrypt"]
     assert len(uids[0]) == 36
@@ -199,18 +199,18 @@ async def test_a_refusal_is_remembered_for_seconds(rig: Rig) -> None:
     rig.plugin.fault = PluginError(5, "no such key", reached=True)
     for _ in range(3):
         await rig.provider.fetch([stored])
-        with pytest.raises(Unusable) as refused:
-            rig.provider.opened(stored)
+        with pytest.raises(KeyUnavailable) as refused:
+            rig.provider.data_and_key(stored)
         assert str(refused.value) == "failed to decrypt DEK, error: rpc error: code = NotFound desc = no such key"
         assert (refused.value.status, refused.value.tried) == ("NotFound", True)
     assert rig.plugin.count("Decrypt") == 1
-    with pytest.raises(Unusable) as unknown:
-        rig.provider.opened(other)
+    with pytest.raises(KeyUnavailable) as unknown:
+        rig.provider.data_and_key(other)
     assert not unknown.value.tried
     rig.plugin.fault = None
     await asyncio.sleep(limits.KMS_TTL_ILL)
     await rig.provider.fetch([stored])
-    assert rig.provider.opened(stored)[0] == DATA
+    assert rig.provider.data_and_key(stored)[0] == DATA
 
 
 async def test_a_plugin_that_is_gone_is_not_asked_for_each_key(rig: Rig) -> None:
@@ -222,12 +222,12 @@ async def test_a_plugin_that_is_gone_is_not_asked_for_each_key(rig: Rig) -> None
     assert asyncio.get_running_loop().time() - began == pytest.approx(rig.plugin.timeout, abs=0.5)
     assert rig.plugin.count("Decrypt") == limits.KMS_CALLS
     for stored in many:
-        with pytest.raises(Unusable, match="code = DeadlineExceeded"):
-            rig.provider.opened(stored)
+        with pytest.raises(KeyUnavailable, match="code = DeadlineExceeded"):
+            rig.provider.data_and_key(stored)
     rig.plugin.gate.set()
     await asyncio.sleep(limits.KMS_TTL_ILL)
     await rig.provider.fetch(many)
-    assert all(rig.provider.opened(stored)[0] == DATA for stored in many)
+    assert all(rig.provider.data_and_key(stored)[0] == DATA for stored in many)
 
 
 @pytest.mark.parametrize(
@@ -242,8 +242,8 @@ async def test_a_key_must_be_one(rig: Rig, kind: int, key: bytes, why: str) -> N
     await rig.start()
     stored = rig.stored(key, kind=kind)
     await rig.provider.fetch([stored])
-    with pytest.raises(Unusable, match=why):
-        rig.provider.opened(stored)
+    with pytest.raises(KeyUnavailable, match=why):
+        rig.provider.data_and_key(stored)
 
 
 async def test_as_many_keys_are_kept_as_may_be(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,10 +252,10 @@ async def test_as_many_keys_are_kept_as_may_be(rig: Rig, monkeypatch: pytest.Mon
     for number in range(30):
         await rig.provider.fetch([rig.stored(b"%032d" % number)])
     assert metrics.KEYS.slot("p").value == 10
-    assert len(rig.provider._aliases) == len(rig.provider._opened) == 10
+    assert len(rig.provider._aliases) == len(rig.provider._keys) == 10
     first = rig.stored(b"%032d" % 0)
     await rig.provider.fetch([first])
-    assert rig.provider.opened(first)[0] == DATA
+    assert rig.provider.data_and_key(first)[0] == DATA
 
 
 async def test_a_fault_of_ours_is_one_of_the_turn_only(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,8 +269,8 @@ async def test_a_fault_of_ours_is_one_of_the_turn_only(rig: Rig, monkeypatch: py
     await asyncio.sleep(provider_module.KMS_POLL + 1)
     assert rig.provider.fault == "a fault"
     await rig.provider.fetch([rig.stored()])
-    with pytest.raises(Unusable, match="failed to decrypt DEK, error: a fault"):
-        rig.provider.opened(rig.stored())
+    with pytest.raises(KeyUnavailable, match="failed to decrypt DEK, error: a fault"):
+        rig.provider.data_and_key(rig.stored())
     monkeypatch.undo()
     await asyncio.sleep(provider_module.KMS_POLL_ILL)
     assert rig.provider.fault == ""

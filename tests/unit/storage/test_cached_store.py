@@ -32,7 +32,7 @@ def widgets(world: FakeWorld) -> Collection:
     return world.store.add(GroupResource("example.com", "widgets"), namespaced=True)
 
 
-async def test_a_write_is_seen_without_its_event_when_the_cache_lacks_nothing_else(world: FakeWorld) -> None:
+async def test_a_write_is_seen_without_its_event_when_the_cache_missing_key_of_nothing_else(world: FakeWorld) -> None:
     col, store = widgets(world), world.store
     await col.wait_ready()
     heard: list[tuple[str, int]] = []

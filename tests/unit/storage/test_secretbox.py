@@ -62,24 +62,24 @@ def test_the_stream_of_xsalsa20() -> None:
 
 def sealed_zeros(size: int) -> bytes:
     """Return the stream behind the key of the tag, which takes its first 32 bytes."""
-    return secretbox.seal(X_KEY, X_NONCE, bytes(size))[secretbox.TAG :]
+    return secretbox.encrypt(X_KEY, X_NONCE, bytes(size))[secretbox.TAG :]
 
 
 @pytest.mark.rows("OPS-003")
 def test_a_box_of_nacl() -> None:
     key, nonce, message = b"\1" * 32, b"\2" * 24, b"\3" * 64
-    assert secretbox.seal(key, nonce, message).hex() == BOX
-    assert secretbox.unseal(key, nonce, bytes.fromhex(BOX)) == message
+    assert secretbox.encrypt(key, nonce, message).hex() == BOX
+    assert secretbox.decrypt(key, nonce, bytes.fromhex(BOX)) == message
 
 
 @given(st.binary(max_size=300), st.binary(min_size=32, max_size=32), st.binary(min_size=24, max_size=24), st.data())
 def test_what_is_sealed_opens_and_what_was_changed_does_not(
     message: bytes, key: bytes, nonce: bytes, data: st.DataObject
 ) -> None:
-    box = bytearray(secretbox.seal(key, nonce, message))
-    assert secretbox.unseal(key, nonce, bytes(box)) == message
+    box = bytearray(secretbox.encrypt(key, nonce, message))
+    assert secretbox.decrypt(key, nonce, bytes(box)) == message
     box[data.draw(st.integers(0, len(box) - 1))] ^= 1 << data.draw(st.integers(0, 7))
-    assert secretbox.unseal(key, nonce, bytes(box)) is None
+    assert secretbox.decrypt(key, nonce, bytes(box)) is None
 
 
 @pytest.mark.parametrize("size", [64 * 1024 - 33, 64 * 1024, 64 * 1024 + 1, 200_001])

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from apiext.storage import limits
+from apiext.storage.encryption import EncryptedEntry, Secret
 from apiext.storage.history import Change, History
-from apiext.storage.sealing import SealedEntry, Secret
 from apiext.storage.store import Entry, ShownOnce
 from tests.unit.controllers.harness import until
 
@@ -45,7 +45,7 @@ class Held(Entry, gc=True, weakref=True):
 def test_the_garbage_collector_tracks_no_entry() -> None:
     """There is one for each object: a collection of 200,000 tracked entries takes 40 ms on the event loop."""
     secret = Secret("aescbc", "key", b"x" * 32)
-    kept = [Entry("default", "a", 7, RAW), SealedEntry("default", "a", 7, RAW, secret=secret)]
+    kept = [Entry("default", "a", 7, RAW), EncryptedEntry("default", "a", 7, RAW, secret=secret)]
     for entry in (*kept, kept[0].with_revision(8)):
         entry.view(renamed)
         assert entry.labels == {}

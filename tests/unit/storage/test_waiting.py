@@ -11,11 +11,11 @@ from apiext.kms.provider import Provider as Service
 from apiext.storage import limits as storage_limits
 from apiext.storage import waiting as waiting_module
 from apiext.storage.cached_store import CachedStore
-from apiext.storage.ciphers import IDENTITY, CipherSealings, Provider, Rule
+from apiext.storage.ciphers import IDENTITY, CipherEncryptions, Provider, Rule
 from apiext.storage.collection import Collection
+from apiext.storage.encryption import Encryption
 from apiext.storage.envelopes import KMS
-from apiext.storage.sealing import Sealing
-from apiext.storage.store import FutureRevision, NotReady, NotSealed, Sealed, Unavailable
+from apiext.storage.store import FutureRevision, NotEncrypted, NotReady, Unavailable, Undecryptable
 from tests.support.fake_world import FakeWorld
 from tests.support.sinks import RecordingSink, watch_group
 from tests.support.store_contract import ROOMS, THINGS, body
@@ -37,7 +37,7 @@ class KmsWorld(FakeWorld):
     async def start(self) -> Collection:
         """Start a server, whose things are read; rooms are there, too."""
         service = await self._service(self.plugin)
-        self.kept = sealings(service)
+        self.kept = encryptions(service)
         self.store = self._make()
         await self.store.start(self.group)
         self.rooms = self.store.add(ROOMS, True)
@@ -45,9 +45,9 @@ class KmsWorld(FakeWorld):
         await col.wait_ready()
         return col
 
-    async def other(self, key_id: str = "key-1") -> Sealing:
+    async def other(self, key_id: str = "key-1") -> Encryption:
         """Return how another server seals, by a seed of its own."""
-        found = sealings(await self._service(FakePlugin(key_id))).of(THINGS)
+        found = encryptions(await self._service(FakePlugin(key_id))).of(THINGS)
         assert found is not None
         return found
 
@@ -57,9 +57,9 @@ class KmsWorld(FakeWorld):
         self.services.append(service)
         return service
 
-    def write(self, by: Sealing, name: str, **fields: object) -> int:
+    def write(self, by: Encryption, name: str, **fields: object) -> int:
         key = f"{PREFIX}{name}"
-        return self.etcd.put(key, by.seal(key, body(**fields)))
+        return self.etcd.put(key, by.encrypt(key, body(**fields)))
 
     async def end(self) -> None:
         await self.store.stop()
@@ -67,8 +67,8 @@ class KmsWorld(FakeWorld):
             await service.stop()
 
 
-def sealings(service: Service) -> CipherSealings:
-    return CipherSealings([Rule(("things.example.com",), (Provider(KMS, service=service), Provider(IDENTITY)))])
+def encryptions(service: Service) -> CipherEncryptions:
+    return CipherEncryptions([Rule(("things.example.com",), (Provider(KMS, service=service), Provider(IDENTITY)))])
 
 
 @pytest.fixture
@@ -195,12 +195,12 @@ async def test_a_key_that_cannot_be_had_fails_its_values_only_and_they_come_back
     world.write(other, "d/b", n=1)
     after = await world.store.create(col, "d", "c", body(n=1))
     await world.store.fresh(col)
-    with pytest.raises(Sealed) as alone:
+    with pytest.raises(Undecryptable) as alone:
         col.state.get("d", "b")
-    with pytest.raises(Sealed):
+    with pytest.raises(Undecryptable):
         col.state.entries()
     assert alone.value.reason == GONE
-    with pytest.raises(Sealed):
+    with pytest.raises(Undecryptable):
         await world.store.current(col, "d", "b")
     assert [entry.name for entry in col.state.readable()] == ["a", "c"]
     assert [seen.revision for seen in await sink.reached(after.revision)] == [after.revision]
@@ -228,7 +228,7 @@ async def test_a_key_that_is_refused_for_good_keeps_nobody_else_from_coming_back
     world.plugin.unknown = {"key-9"}
     await asyncio.sleep(3 * storage_limits.KMS_AGAIN_LAST + 1)
     assert [entry.name for entry in col.state.readable()] == ["z"]
-    with pytest.raises(Sealed, match="no key key-9"):
+    with pytest.raises(Undecryptable, match="no key key-9"):
         col.state.entries()
 
 
@@ -237,10 +237,10 @@ async def test_a_start_without_a_plugin_tells_so_and_nothing_is_lost(world: KmsW
     world.write(other, "d/a", n=1)
     world.plugin.die()
     col = await world.start()
-    with pytest.raises(Sealed) as listed:
+    with pytest.raises(Undecryptable) as listed:
         col.state.entries()
     assert listed.value.reason == "got unexpected nil transformer"
-    with pytest.raises(NotSealed, match="got unexpected nil transformer"):
+    with pytest.raises(NotEncrypted, match="got unexpected nil transformer"):
         await world.store.create(col, "d", "b", body(n=1))
     assert list(world.etcd.state(PREFIX)) == [f"{PREFIX}d/a"]
     await world.store.create(world.rooms, "d", "a", body(n=1))
@@ -261,7 +261,7 @@ async def test_a_key_whose_time_is_over_seals_nothing(world: KmsWorld) -> None:
         world.store.update(col, "d", "a", body(n=2), made.revision),
         world.store.create(col, "d", "large", body(text="x" * 100_000)),
     ):
-        with pytest.raises(NotSealed, match="expired at"):
+        with pytest.raises(NotEncrypted, match="expired at"):
             await work
     assert world.etcd.state(PREFIX) == before
     assert not col.values.pending
@@ -359,7 +359,7 @@ async def test_a_collection_may_go_while_changes_wait(world: KmsWorld) -> None:
 async def test_other_keys_may_come_while_changes_wait(world: KmsWorld) -> None:
     col = await held(world)
     service = await world._service(FakePlugin())
-    world.store.switch_encryption(sealings(service))
+    world.store.switch_encryption(encryptions(service))
     await asyncio.sleep(1)
     assert names(col) == ["a000"]
     assert col.arrivals.open
@@ -367,9 +367,9 @@ async def test_other_keys_may_come_while_changes_wait(world: KmsWorld) -> None:
 
 async def test_without_plugins_nothing_waits_any_more(world: KmsWorld) -> None:
     col = await held(world)
-    world.store.switch_encryption(CipherSealings())
+    world.store.switch_encryption(CipherEncryptions())
     await asyncio.sleep(1)
-    with pytest.raises(Sealed, match="identity transformer"):
+    with pytest.raises(Undecryptable, match="identity transformer"):
         col.state.entries()
     assert (col.waiting, col.state.revision) == (None, world.store.revision)
 
@@ -388,7 +388,7 @@ async def test_a_change_may_come_in_the_turn_in_which_everything_is_read_again(
 
     monkeypatch.setattr(col.values, "prepare", counted)
     filling = world.group.create_task(world.store.read_again(col))
-    value = other.seal(f"{PREFIX}d/a", body(n=1))
+    value = other.encrypt(f"{PREFIX}d/a", body(n=1))
     world.etcd.hold()
     col.apply("d/a", world.etcd.put(f"{PREFIX}d/a", value), value)
     assert not col.arrivals.open

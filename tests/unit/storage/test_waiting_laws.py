@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from apiext.etcd.values import DELETE
 from apiext.storage import limits
-from apiext.storage.sealing import Sealing
+from apiext.storage.encryption import Encryption
 from apiext.storage.store import StoreError
 from tests.support.laws import examples
 from tests.support.sinks import RecordingSink, watch_group
@@ -44,7 +44,7 @@ async def story(steps: list[Step]) -> None:
         world.plugin.timeout = 1e6  # it is slow, never gone
         first, sink = world.etcd.revision, RecordingSink()
         watcher = col.watch(watch_group(), None, sink, bookmarks=True)
-        others: list[Sealing] = [await world.other()]
+        others: list[Encryption] = [await world.other()]
         for step in steps:
             await take(world, others, step)
             if step.what == "bookmark":
@@ -67,7 +67,7 @@ async def story(steps: list[Step]) -> None:
         await world.end()
 
 
-async def take(world: KmsWorld, others: list[Sealing], step: Step) -> None:
+async def take(world: KmsWorld, others: list[Encryption], step: Step) -> None:
     store, fields = world.store, {"n": len(others), "text": "x" * (limits.ENCRYPT_INLINE if step.large else 1)}
     col = store.collection(THINGS)
     assert col is not None

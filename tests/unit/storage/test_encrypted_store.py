@@ -8,9 +8,9 @@ import pytest
 
 from apiext.etcd.errors import UNAVAILABLE, StoreReplaced
 from apiext.etcd.values import WriteResult
-from apiext.storage.ciphers import AES_CBC, AES_GCM, IDENTITY, SECRETBOX, CipherSealings, Provider, Rule
-from apiext.storage.sealing import Sealings, Secret
-from apiext.storage.store import KeyExists, NotReady, Sealed
+from apiext.storage.ciphers import AES_CBC, AES_GCM, IDENTITY, SECRETBOX, CipherEncryptions, Provider, Rule
+from apiext.storage.encryption import Encryptions, Secret
+from apiext.storage.store import KeyExists, NotReady, Undecryptable
 from tests.support.fake_world import FakeWorld
 from tests.support.sinks import RecordingSink, watch_group
 from tests.support.store_contract import THINGS, StoreContract, body
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.looptime
 PREFIX = "/registry/example.com/things/"
 
 
-def sealings(kind: str, *names: str, identity: bool = True) -> Sealings:
+def encryptions(kind: str, *names: str, identity: bool = True) -> Encryptions:
     keys = tuple(Secret(kind, name, (name * 32)[:32].encode()) for name in names)
     plain = (Provider(IDENTITY),) if identity else ()
-    return CipherSealings([Rule(("*.*",), (Provider(kind, keys), *plain))])
+    return CipherEncryptions([Rule(("*.*",), (Provider(kind, keys), *plain))])
 
 
-class SealedWorld(FakeWorld):
+class EncryptedWorld(FakeWorld):
     """A sealed store over a FakeEtcd; somebody else writes what is not sealed, which counts, too."""
 
     async def value(self, name: str) -> bytes:
@@ -36,22 +36,22 @@ class SealedWorld(FakeWorld):
 
 
 @pytest.fixture(params=[AES_CBC, AES_GCM, SECRETBOX])
-async def world(request: pytest.FixtureRequest) -> AsyncIterator[SealedWorld]:
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[EncryptedWorld]:
     """A started store of one cipher."""
     async with asyncio.TaskGroup() as group:
-        made = SealedWorld(group, sealings(request.param, "b", "a"))
+        made = EncryptedWorld(group, encryptions(request.param, "b", "a"))
         await made.store.start(group)
         yield made
         await made.store.stop()
 
 
 @pytest.mark.rows("OPS-003")
-class TestSealedStore(StoreContract):
+class TestEncryptedStore(StoreContract):
     """CachedStore that seals, over FakeEtcd."""
 
 
 @pytest.mark.rows("OPS-003")
-async def test_etcd_holds_sealed_values_and_the_cache_plain_ones(world: SealedWorld) -> None:
+async def test_etcd_holds_sealed_values_and_the_cache_plain_ones(world: EncryptedWorld) -> None:
     col = world.store.add(THINGS, True)
     await col.wait_ready()
     made = await world.store.create(col, "d", "a", body(n=1))
@@ -68,7 +68,7 @@ async def test_etcd_holds_sealed_values_and_the_cache_plain_ones(world: SealedWo
 
 
 @pytest.mark.rows("OPS-003")
-async def test_values_of_older_keys_are_stale_until_they_are_written(world: SealedWorld) -> None:
+async def test_values_of_older_keys_are_stale_until_they_are_written(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -79,7 +79,7 @@ async def test_values_of_older_keys_are_stale_until_they_are_written(world: Seal
     assert other is not None
     assert col.values.stale(other)
     kind = made.secret.kind  # type: ignore[attr-defined]
-    store.switch_encryption(sealings(kind, "c", "b"))
+    store.switch_encryption(encryptions(kind, "c", "b"))
     assert col.values.stale(made)
     again = await store.update(col, "d", "a", made.raw, made.revision)
     assert not col.values.stale(again)
@@ -90,7 +90,7 @@ async def test_values_of_older_keys_are_stale_until_they_are_written(world: Seal
 
 
 @pytest.mark.rows("OPS-003", "RV-020")
-async def test_what_no_key_opens_is_told_and_the_rest_goes_on(world: SealedWorld) -> None:
+async def test_what_no_key_opens_is_told_and_the_rest_goes_on(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -99,13 +99,13 @@ async def test_what_no_key_opens_is_told_and_the_rest_goes_on(world: SealedWorld
     col.watch(watch_group(), None, sink)
     seen = world.etcd.put(f"{PREFIX}d/bad", b"k8s:enc:zzz")
     await store.at_least(seen)
-    with pytest.raises(Sealed) as alone:
+    with pytest.raises(Undecryptable) as alone:
         col.state.get("d", "bad")
-    with pytest.raises(Sealed) as listed:
+    with pytest.raises(Undecryptable) as listed:
         col.state.entries()
-    with pytest.raises(Sealed) as current:
+    with pytest.raises(Undecryptable) as current:
         await store.current(col, "d", "bad")
-    with pytest.raises(Sealed) as updated:
+    with pytest.raises(Undecryptable) as updated:
         await store.update(col, "d", "bad", body(n=2), 1)
     with pytest.raises(KeyExists):
         await store.create(col, "d", "bad", body(n=2))
@@ -117,14 +117,14 @@ async def test_what_no_key_opens_is_told_and_the_rest_goes_on(world: SealedWorld
     assert col.state.get("d", "good") is changed
     events = await sink.reached(changed.revision)
     assert [(seen.type, seen.revision) for seen in events] == [("MODIFIED", changed.revision)]
-    with pytest.raises(Sealed) as earlier:  # as etcd has it, since the cache is further on
+    with pytest.raises(Undecryptable) as earlier:  # as etcd has it, since the cache is further on
         await store.at_revision(col, None, seen)
     assert (earlier.value.key, earlier.value.listed) == (f"{PREFIX}d/bad", True)
 
 
 @pytest.mark.rows("OPS-003")
 async def test_what_another_wrote_is_never_taken_for_what_we_write(
-    world: SealedWorld, monkeypatch: pytest.MonkeyPatch
+    world: EncryptedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A create of ours that met an object has not said so yet when the watch tells of that object."""
     store = world.store
@@ -154,7 +154,7 @@ async def test_what_another_wrote_is_never_taken_for_what_we_write(
 
 @pytest.mark.rows("OPS-003")
 @pytest.mark.parametrize("identity", [True, False])
-async def test_a_key_that_goes_takes_what_it_sealed_along(world: SealedWorld, identity: bool) -> None:
+async def test_a_key_that_goes_takes_what_it_sealed_along(world: EncryptedWorld, identity: bool) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -162,36 +162,36 @@ async def test_a_key_that_goes_takes_what_it_sealed_along(world: SealedWorld, id
     kind = made.secret.kind  # type: ignore[attr-defined]
     sink = RecordingSink()
     col.watch(watch_group(), None, sink)
-    store.switch_encryption(sealings(kind, "c", "b", identity=identity))
+    store.switch_encryption(encryptions(kind, "c", "b", identity=identity))
     await asyncio.sleep(1)
     assert [entry.raw for entry in col.state.entries()] == [body(n=1)]
     assert not sink.ended
-    store.switch_encryption(sealings(kind, "c", identity=identity))
+    store.switch_encryption(encryptions(kind, "c", identity=identity))
     await asyncio.sleep(1)
-    with pytest.raises(Sealed):
+    with pytest.raises(Undecryptable):
         col.state.entries()
     assert sink.ended
 
 
 @pytest.mark.rows("OPS-003")
-async def test_a_key_that_comes_back_opens_what_it_sealed(world: SealedWorld) -> None:
+async def test_a_key_that_comes_back_opens_what_it_sealed(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
     made = await store.create(col, "d", "a", body(n=1))
     kind = made.secret.kind  # type: ignore[attr-defined]
     stored = await world.value("d/a")
-    store.switch_encryption(sealings(kind, "c", identity=False))
+    store.switch_encryption(encryptions(kind, "c", identity=False))
     await store.at_least(world.etcd.put(f"{PREFIX}d/a", stored))
-    with pytest.raises(Sealed):
+    with pytest.raises(Undecryptable):
         col.state.entries()
-    store.switch_encryption(sealings(kind, "c", "b"))
+    store.switch_encryption(encryptions(kind, "c", "b"))
     await asyncio.sleep(1)
     assert [entry.raw for entry in col.state.entries()] == [body(n=1)]
 
 
 @pytest.mark.rows("OPS-003", "RV-017")
-async def test_no_bookmark_passes_what_came_while_values_are_read_again(world: SealedWorld) -> None:
+async def test_no_bookmark_passes_what_came_while_values_are_read_again(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -200,7 +200,7 @@ async def test_no_bookmark_passes_what_came_while_values_are_read_again(world: S
     sink = RecordingSink()
     watcher = col.watch(watch_group(), None, sink, bookmarks=True)
     world.etcd.down = True
-    store.switch_encryption(sealings(kind, "c"))
+    store.switch_encryption(encryptions(kind, "c"))
     unseen = world.etcd.put(f"{PREFIX}d/b", body(n=2))
     await asyncio.sleep(1)
     assert store.revision == unseen
@@ -219,7 +219,7 @@ async def test_no_bookmark_passes_what_came_while_values_are_read_again(world: S
     assert sink.ended
 
 
-async def reads(world: SealedWorld, count: int) -> None:
+async def reads(world: EncryptedWorld, count: int) -> None:
     """Wait until so many pages more are asked for: those of two hundred objects are three."""
     count += world.etcd.calls.count("range")
     while world.etcd.calls.count("range") < count:  # noqa: ASYNC110 - it is about turns of the loop
@@ -227,21 +227,21 @@ async def reads(world: SealedWorld, count: int) -> None:
 
 
 @pytest.mark.rows("OPS-003", "RV-019")
-async def test_keys_that_change_while_a_collection_is_read_count_for_all_of_it(world: SealedWorld) -> None:
+async def test_keys_that_change_while_a_collection_is_read_count_for_all_of_it(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
     made = [await store.create(col, "d", f"a{number}", body(n=1)) for number in range(200)]
     kind = made[0].secret.kind  # type: ignore[attr-defined]
-    store.switch_encryption(sealings(kind, "c", identity=False))
+    store.switch_encryption(encryptions(kind, "c", identity=False))
     await reads(world, 2)
-    store.switch_encryption(sealings(kind, "c", "b"))
+    store.switch_encryption(encryptions(kind, "c", "b"))
     await asyncio.sleep(10)
     assert len(col.state.entries()) == 200
 
 
 @pytest.mark.rows("OPS-003", "RV-019")
-async def test_keys_that_change_while_everything_is_read_again_cost_no_event(world: SealedWorld) -> None:
+async def test_keys_that_change_while_everything_is_read_again_cost_no_event(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -250,7 +250,7 @@ async def test_keys_that_change_while_everything_is_read_again_cost_no_event(wor
     for watch in list(world.etcd.watches):
         watch.end(StoreReplaced(UNAVAILABLE, "the store was replaced"))
     await reads(world, 2)
-    store.switch_encryption(sealings(made[0].secret.kind, "c", "b"))  # type: ignore[attr-defined]
+    store.switch_encryption(encryptions(made[0].secret.kind, "c", "b"))  # type: ignore[attr-defined]
     await reads(world, 3)
     revision = world.etcd.put(f"{PREFIX}d/late", body(n=2))
     await asyncio.sleep(10)
@@ -259,12 +259,12 @@ async def test_keys_that_change_while_everything_is_read_again_cost_no_event(wor
 
 async def test_without_keys_sealed_values_are_told_as_such() -> None:
     async with asyncio.TaskGroup() as group:
-        world = SealedWorld(group, CipherSealings())
+        world = EncryptedWorld(group, CipherEncryptions())
         await world.store.start(group)
         col = world.store.add(THINGS, True)
         await world.store.at_least(world.etcd.put(f"{PREFIX}d/a", b"k8s:enc:aescbc:v1:a:x"))
         await col.wait_ready()
-        with pytest.raises(Sealed) as found:
+        with pytest.raises(Undecryptable) as found:
             col.state.get("d", "a")
         assert found.value.reason == "identity transformer tried to read encrypted data"
         await world.store.stop()

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from apiext.conformance.support.cases import Case
 from apiext.conformance.support.cases import load as load_cases
 from apiext.meta.names import GroupResource
-from apiext.storage.ciphers import AES_CBC, AES_GCM, IDENTITY, OPERATIONS, SECRETBOX, CipherSealings, Provider, Rule
-from apiext.storage.sealing import PLAIN, Sealing, Secret, Unsealable
-from apiext.storage.sealing_config import ConfigurationError, hash_of, load, parse
+from apiext.storage.ciphers import AES_CBC, AES_GCM, IDENTITY, OPERATIONS, SECRETBOX, CipherEncryptions, Provider, Rule
+from apiext.storage.encryption import PLAIN, Encryption, EncryptionError, Secret
+from apiext.storage.encryption_config import ConfigurationError, hash_of, load, parse
 
 SECRETS = GroupResource("", "secrets")
 KEY = "/registry/secrets/default/a"
@@ -21,8 +21,8 @@ KINDS = (AES_CBC, AES_GCM, SECRETBOX)
 PREFIXES = {kind: f"k8s:enc:{kind}:v1:".encode() for kind in KINDS}
 
 
-def sealing(*providers: Provider) -> Sealing:
-    found = CipherSealings([Rule(("secrets",), providers)]).of(SECRETS)
+def encryption(*providers: Provider) -> Encryption:
+    found = CipherEncryptions([Rule(("secrets",), providers)]).of(SECRETS)
     assert found is not None
     return found
 
@@ -83,44 +83,44 @@ def test_the_nearest_rule_counts(resource: str, group: str, name: str) -> None:
         Rule(("*.",), (keyed(AES_GCM, "core"),)),
         Rule(("*.*",), (keyed(AES_GCM, "any"),)),
     ]
-    found = CipherSealings(rules).of(GroupResource(group, resource))
+    found = CipherEncryptions(rules).of(GroupResource(group, resource))
     assert (found.secret.name if found is not None else "") == name
 
 
 def test_without_a_rule_values_stay_as_they_are() -> None:
-    assert CipherSealings([Rule(("secrets",), (Provider(IDENTITY),))]).of(GroupResource("", "configmaps")) is None
+    assert CipherEncryptions([Rule(("secrets",), (Provider(IDENTITY),))]).of(GroupResource("", "configmaps")) is None
 
 
 @pytest.mark.rows("OPS-003")
 @pytest.mark.parametrize("kind", KINDS)
 @given(plain=st.binary(max_size=200))
 def test_what_is_sealed_opens(kind: str, plain: bytes) -> None:
-    way = sealing(keyed(kind, "new"))
-    stored = way.seal(KEY, plain)
+    way = encryption(keyed(kind, "new"))
+    stored = way.encrypt(KEY, plain)
     assert stored.startswith(PREFIXES[kind] + b"new:")
-    assert way.open(KEY, stored) == (plain, Secret(kind, "new", NEW))
-    assert way.seal(KEY, plain) != stored
+    assert way.decrypt(KEY, stored) == (plain, Secret(kind, "new", NEW))
+    assert way.encrypt(KEY, plain) != stored
 
 
 @pytest.mark.rows("OPS-003")
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_keys_read_and_the_first_writes(kind: str) -> None:
-    before, plain = sealing(keyed(kind, "old")), b"{}\n"
-    between = sealing(keyed(kind, "new", "old"), Provider(IDENTITY))
-    stored = before.seal(KEY, plain)
-    assert between.open(KEY, stored)[1] == before.secret != between.secret
-    assert between.open(KEY, plain) == (plain, PLAIN)
-    assert sealing(keyed(kind, "new")).open(KEY, between.seal(KEY, plain))[1] == between.secret
-    away = sealing(Provider(IDENTITY), keyed(kind, "old"))
-    assert away.seal(KEY, plain) == plain
+    before, plain = encryption(keyed(kind, "old")), b"{}\n"
+    between = encryption(keyed(kind, "new", "old"), Provider(IDENTITY))
+    stored = before.encrypt(KEY, plain)
+    assert between.decrypt(KEY, stored)[1] == before.secret != between.secret
+    assert between.decrypt(KEY, plain) == (plain, PLAIN)
+    assert encryption(keyed(kind, "new")).decrypt(KEY, between.encrypt(KEY, plain))[1] == between.secret
+    away = encryption(Provider(IDENTITY), keyed(kind, "old"))
+    assert away.encrypt(KEY, plain) == plain
     assert away.secret == PLAIN
-    assert away.open(KEY, stored) == (plain, before.secret)
+    assert away.decrypt(KEY, stored) == (plain, before.secret)
 
 
 def test_a_provider_may_be_there_twice() -> None:
-    stored = sealing(keyed(AES_GCM, "old")).seal(KEY, b"x")
-    both = sealing(keyed(AES_GCM, "new"), keyed(AES_GCM, "old"))
-    assert both.open(KEY, stored) == (b"x", Secret(AES_GCM, "old", OLD))
+    stored = encryption(keyed(AES_GCM, "old")).encrypt(KEY, b"x")
+    both = encryption(keyed(AES_GCM, "new"), keyed(AES_GCM, "old"))
+    assert both.decrypt(KEY, stored) == (b"x", Secret(AES_GCM, "old", OLD))
 
 
 AES_NONE = "no matching key was found for the provided AES transformer"
@@ -147,37 +147,37 @@ SHORT = "the stored data was shorter than the required size"
     ],
 )
 def test_texts_of_values_that_no_key_opens(stored: bytes, why: str) -> None:
-    way = sealing(keyed(AES_CBC, "new"), keyed(AES_GCM, "new"), keyed(SECRETBOX, "new"), Provider(IDENTITY))
-    with pytest.raises(Unsealable) as refused:
-        way.open(KEY, stored)
+    way = encryption(keyed(AES_CBC, "new"), keyed(AES_GCM, "new"), keyed(SECRETBOX, "new"), Provider(IDENTITY))
+    with pytest.raises(EncryptionError) as refused:
+        way.decrypt(KEY, stored)
     assert str(refused.value) == why
 
 
 def test_texts_of_several_keys_are_told_together() -> None:
-    stored = sealing(keyed(AES_GCM, "a")).seal(KEY, b"x")
-    with pytest.raises(Unsealable) as refused:
-        sealing(keyed(AES_GCM, "new"), Provider(AES_GCM, (Secret(AES_GCM, "a", NEW),))).open(KEY, stored)
+    stored = encryption(keyed(AES_GCM, "a")).encrypt(KEY, b"x")
+    with pytest.raises(EncryptionError) as refused:
+        encryption(keyed(AES_GCM, "new"), Provider(AES_GCM, (Secret(AES_GCM, "a", NEW),))).decrypt(KEY, stored)
     assert str(refused.value) == f"[{AES_NONE}, cipher: message authentication failed]"
 
 
 def test_padding_is_looked_at_in_whole() -> None:
-    way = sealing(keyed(AES_CBC, "new"))
+    way = encryption(keyed(AES_CBC, "new"))
     prefix = PREFIXES[AES_CBC] + b"new:"
-    stored = bytearray(way.seal(KEY, b"x" * 12))[len(prefix) :]
+    stored = bytearray(way.encrypt(KEY, b"x" * 12))[len(prefix) :]
     stored[12] ^= 1  # of the vector: the first byte of the padding comes out changed
-    with pytest.raises(Unsealable) as refused:
-        way.open(KEY, prefix + bytes(stored))
+    with pytest.raises(EncryptionError) as refused:
+        way.decrypt(KEY, prefix + bytes(stored))
     assert str(refused.value) == "invalid padding on input"
 
 
 def test_a_copy_under_another_key_of_etcd_does_not_open() -> None:
-    way = sealing(keyed(AES_GCM, "new"))
-    with pytest.raises(Unsealable):
-        way.open(f"{KEY}b", way.seal(KEY, b"x"))
+    way = encryption(keyed(AES_GCM, "new"))
+    with pytest.raises(EncryptionError):
+        way.decrypt(f"{KEY}b", way.encrypt(KEY, b"x"))
 
 
 def test_turns_are_counted() -> None:
-    way = sealing(keyed(SECRETBOX, "counted"))
+    way = encryption(keyed(SECRETBOX, "counted"))
     counted = [
         OPERATIONS.slot("secrets", what, prefix, status)
         for what, prefix, status in (
@@ -188,7 +188,7 @@ def test_turns_are_counted() -> None:
         )
     ]
     before = [slot.value for slot in counted]
-    way.open(KEY, way.seal(KEY, b"x"))
-    with pytest.raises(Unsealable):
-        way.open(KEY, b"x")
+    way.decrypt(KEY, way.encrypt(KEY, b"x"))
+    with pytest.raises(EncryptionError):
+        way.decrypt(KEY, b"x")
     assert [slot.value - known for slot, known in zip(counted, before, strict=True)] == [1, 1, 1, 1]

@@ -1,4 +1,4 @@
-"""Sealing and opening large values is not the loop's work; what has been opened is read as ever, and in order."""
+"""Encryption and opening large values is not the loop's work; what has been opened is read as ever, and in order."""
 
 import asyncio
 import threading
@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from apiext.etcd.values import RangeResult
 from apiext.meta.names import GroupResource
 from apiext.storage import limits
-from apiext.storage.ciphers import AES_CBC, AES_GCM, SECRETBOX, CipherSealings, Provider, Rule
-from apiext.storage.sealing import Sealing, Secret, Unsealed
-from apiext.storage.store import Entry, KeyExists, RevisionChanged, Sealed
+from apiext.storage.ciphers import AES_CBC, AES_GCM, SECRETBOX, CipherEncryptions, Provider, Rule
+from apiext.storage.encryption import Encryption, NoEncryption, Secret
+from apiext.storage.store import Entry, KeyExists, RevisionChanged, Undecryptable
 from tests.support.fake_world import FakeWorld
 from tests.support.sinks import RecordingSink, watch_group
 from tests.support.store_contract import THINGS, body
@@ -25,12 +25,12 @@ LARGE, MANY, SMALL = "x" * 100_000, "x" * 20_000, "x"
 
 @dataclass
 class Witness:
-    """Seals as another sealing does, and remembers how many bytes each turn of the loop had to do with.
+    """Seals as another encryption does, and remembers how many bytes each turn of the loop had to do with.
 
     Other threads open nothing while ``gate`` is closed.
     """
 
-    inner: Sealing
+    inner: Encryption
     gate: threading.Event = field(default_factory=threading.Event)
     waiting: threading.Event = field(default_factory=threading.Event)
     turns: dict[int, int] = field(default_factory=dict)
@@ -45,19 +45,19 @@ class Witness:
     def secrets(self) -> Container[Secret]:
         return self.inner.secrets
 
-    def seal(self, key: str, plain: bytes) -> bytes:
+    def encrypt(self, key: str, plain: bytes) -> bytes:
         self._saw(plain)
-        return self.inner.seal(key, plain)
+        return self.inner.encrypt(key, plain)
 
-    def open(self, key: str, value: bytes) -> tuple[bytes, Secret]:
+    def decrypt(self, key: str, value: bytes) -> tuple[bytes, Secret]:
         self._saw(value)
-        return self.inner.open(key, value)
+        return self.inner.decrypt(key, value)
 
     async def fetch(self, values: Iterable[bytes]) -> None:
         await self.inner.fetch(values)
 
-    def well(self) -> bool:
-        return self.inner.well()
+    def is_healthy(self) -> bool:
+        return self.inner.is_healthy()
 
     def _saw(self, value: bytes) -> None:
         if threading.current_thread() is threading.main_thread():
@@ -71,30 +71,30 @@ class Witness:
         self.turn = max(self.turn, turn + 1)
 
 
-class SealedWorld(FakeWorld):
+class EncryptedWorld(FakeWorld):
     """A sealed store over a FakeEtcd, and somebody else who seals with the same key."""
 
     def __init__(self, group: asyncio.TaskGroup, kind: str) -> None:
         rules = [Rule(("*.*",), (Provider(kind, (Secret(kind, "a", b"a" * 32),)),))]
-        found = CipherSealings(rules).of(THINGS)
+        found = CipherEncryptions(rules).of(THINGS)
         assert found is not None
         self.theirs, self.ours = found, Witness(found)
         self.ours.gate.set()
         super().__init__(group, self)
 
-    def of(self, resource: GroupResource) -> Sealing:
+    def of(self, resource: GroupResource) -> Encryption:
         return self.ours
 
     def write(self, name: str, text: str) -> int:
         key = f"{PREFIX}{name}"
-        return self.etcd.put(key, self.theirs.seal(key, body(text=text)))
+        return self.etcd.put(key, self.theirs.encrypt(key, body(text=text)))
 
 
 @pytest.fixture(params=[AES_CBC, AES_GCM, SECRETBOX])
-async def world(request: pytest.FixtureRequest) -> AsyncIterator[SealedWorld]:
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[EncryptedWorld]:
     """A started store of one cipher."""
     async with asyncio.TaskGroup() as group:
-        made = SealedWorld(group, request.param)
+        made = EncryptedWorld(group, request.param)
         await made.store.start(group)
         yield made
         await made.store.stop()
@@ -102,7 +102,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[SealedWorld]:
 
 
 @pytest.mark.rows("OPS-003")
-async def test_what_others_wrote_is_opened_elsewhere(world: SealedWorld) -> None:
+async def test_what_others_wrote_is_opened_elsewhere(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -127,7 +127,7 @@ async def test_what_others_wrote_is_opened_elsewhere(world: SealedWorld) -> None
 
 
 @pytest.mark.rows("OPS-003")
-async def test_the_cache_answers_while_values_are_sealed_and_opened(world: SealedWorld) -> None:
+async def test_the_cache_answers_while_values_are_sealed_and_opened(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -147,7 +147,7 @@ async def test_the_cache_answers_while_values_are_sealed_and_opened(world: Seale
 
 
 @pytest.mark.rows("OPS-003")
-async def test_what_is_written_meanwhile_comes_after(world: SealedWorld) -> None:
+async def test_what_is_written_meanwhile_comes_after(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -167,7 +167,7 @@ async def test_what_is_written_meanwhile_comes_after(world: SealedWorld) -> None
 
 
 @pytest.mark.rows("OPS-003")
-async def test_what_is_read_from_the_store_is_opened_elsewhere(world: SealedWorld) -> None:
+async def test_what_is_read_from_the_store_is_opened_elsewhere(world: EncryptedWorld) -> None:
     store = world.store
     first = world.write("d/a", LARGE)
     col = store.add(THINGS, True)
@@ -195,7 +195,7 @@ async def test_what_is_read_from_the_store_is_opened_elsewhere(world: SealedWorl
 
 
 @pytest.mark.rows("OPS-003", "RV-017")
-async def test_history_of_etcd_is_opened_elsewhere(world: SealedWorld) -> None:
+async def test_history_of_etcd_is_opened_elsewhere(world: EncryptedWorld) -> None:
     first = world.write("d/a", SMALL)
     revisions = [world.write("d/a", LARGE), world.write("d/a", LARGE + "y"), world.write("d/b", SMALL)]
     revisions.append(world.etcd.remove(f"{PREFIX}d/a"))
@@ -210,15 +210,15 @@ async def test_history_of_etcd_is_opened_elsewhere(world: SealedWorld) -> None:
 
 
 @pytest.mark.rows("OPS-003", "RV-020")
-async def test_a_large_value_that_nobody_opens_is_told_as_such(world: SealedWorld) -> None:
+async def test_a_large_value_that_nobody_opens_is_told_as_such(world: EncryptedWorld) -> None:
     store = world.store
     col = store.add(THINGS, True)
     await col.wait_ready()
     key = f"{PREFIX}d/a"
     await store.at_least(world.etcd.put(key, b"k8s:enc:none:" + LARGE.encode()))
-    with pytest.raises(Sealed):
+    with pytest.raises(Undecryptable):
         col.state.get("d", "a")
-    text = world.theirs.seal(key, b'{"text": "%b' % LARGE.encode())
+    text = world.theirs.encrypt(key, b'{"text": "%b' % LARGE.encode())
     await store.at_least(world.etcd.put(key, text))
     with pytest.raises(ValueError, match="unexpected end of JSON input"):
         raise ValueError(col.state.broken["d/a"].reason)
@@ -228,7 +228,7 @@ async def test_a_large_value_that_nobody_opens_is_told_as_such(world: SealedWorl
 
 @pytest.mark.rows("OPS-003", "RV-017")
 async def test_what_comes_after_everything_was_read_again_is_not_lost_with_what_came_before(
-    world: SealedWorld,
+    world: EncryptedWorld,
 ) -> None:
     """The values that are being opened then are of no use, those behind them are."""
     col, inlet = world.store.add(THINGS, True), world.store._inlet
@@ -247,7 +247,7 @@ async def test_what_comes_after_everything_was_read_again_is_not_lost_with_what_
 
 
 @pytest.mark.rows("OPS-003")
-async def test_what_was_opened_in_vain_is_forgotten(world: SealedWorld) -> None:
+async def test_what_was_opened_in_vain_is_forgotten(world: EncryptedWorld) -> None:
     col, inlet = world.store.add(THINGS, True), world.store._inlet
     await col.wait_ready()
     world.ours.gate.clear()
@@ -263,7 +263,7 @@ async def test_what_was_opened_in_vain_is_forgotten(world: SealedWorld) -> None:
 
 @pytest.mark.rows("OPS-003")
 @pytest.mark.parametrize("end", ["filled", "filled again", "dropped"])
-async def test_what_was_opened_during_a_fill_that_brings_it_is_forgotten(world: SealedWorld, end: str) -> None:
+async def test_what_was_opened_during_a_fill_that_brings_it_is_forgotten(world: EncryptedWorld, end: str) -> None:
     store, inlet = world.store, world.store._inlet
     col = store.add(THINGS, True)
     await col.wait_ready()
@@ -305,11 +305,11 @@ async def test_what_was_opened_during_a_fill_that_brings_it_is_forgotten(world: 
 
 
 @pytest.mark.rows("OPS-003")
-async def test_what_another_key_has_opened_is_forgotten(world: SealedWorld) -> None:
+async def test_what_another_key_has_opened_is_forgotten(world: EncryptedWorld) -> None:
     col = world.store.add(THINGS, True)
     await col.wait_ready()
-    value = world.theirs.seal(f"{PREFIX}d/a", body(text=LARGE))
+    value = world.theirs.encrypt(f"{PREFIX}d/a", body(text=LARGE))
     await col.values.decrypt_ahead([("d/a", value)])
     assert col.values.ahead
-    world.store.switch_encryption(Unsealed())
+    world.store.switch_encryption(NoEncryption())
     assert not col.values.ahead

@@ -23,19 +23,19 @@ from apiext.storage.ciphers import (
     AES_GCM,
     IDENTITY,
     SECRETBOX,
-    CipherSealings,
+    CipherEncryptions,
     MaskedError,
     Provider,
     Rule,
     group_resource,
 )
+from apiext.storage.encryption import Encryptions, Secret
 from apiext.storage.envelopes import KMS
-from apiext.storage.sealing import Sealings, Secret
 
 _GROUP_VERSION = "apiserver.config.k8s.io/v1"
 _KIND = "EncryptionConfiguration"
 _KINDS = {
-    ("v1", "EncryptionConfig"),  # its first name
+    ("v1", "EncryptionConfig"),  # its earlier name
     (_GROUP_VERSION, _KIND),
 }
 _OTHER_KINDS = frozenset(
@@ -48,7 +48,7 @@ _NO_REST = frozenset(("apiserveripinfo", "serviceipallocations", "servicenodepor
 _REDACTED = "REDACTED"
 _ANY = GroupResource("*", "*")
 
-# struct → member → (Go's type of it, the struct inside)
+# Go struct → field → (Go type, struct in it)
 _STRUCTS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     _KIND: {
         "apiVersion": ("string", ""), "kind": ("string", ""),
@@ -76,13 +76,13 @@ _NAMES = {str: "string", bool: "bool", int: "number", float: "number", dict: "ob
 
 
 class ConfigurationError(ValueError):
-    """A file that cannot be used; the text says why."""
+    """An invalid configuration; the message says why."""
 
 
 class Loaded(Struct, frozen=True):
-    """The configuration in a file, the hash of its content, and the providers that have to be started."""
+    """The configuration in a file, the hash of the file, and the KMS providers to start."""
 
-    sealings: Sealings
+    encryptions: Encryptions
     hash: str
     services: tuple[Service, ...] = ()
 
@@ -97,7 +97,7 @@ def loaded(raw: bytes, path: str) -> Loaded:
     rules = parse(raw, path)
     try:
         services = [it.service for rule in rules for it in rule.providers if it.service is not None]
-        return Loaded(CipherSealings(rules), hash_of(raw), tuple(services))
+        return Loaded(CipherEncryptions(rules), hash_of(raw), tuple(services))
     except MaskedError as error:
         raise ConfigurationError(f"error while building transformers: {error}") from error
 
@@ -116,12 +116,12 @@ def read(path: str) -> bytes:
 
 
 def hash_of(raw: bytes) -> str:
-    """Return the hash of a file's content, as metrics show it."""
+    """Return the hash of a file's content for metrics."""
     return f"sha256:{hashlib.sha256(raw).hexdigest()}"
 
 
 def parse(raw: bytes, path: str) -> tuple[Rule, ...]:
-    """Return the rules of a file; raises ConfigurationError. ``path`` is for its text only."""
+    """Parse the rules of a file; raises ConfigurationError. ``path`` is for the message only."""
     try:
         document = _document(raw)
     except ValueError as error:
@@ -130,7 +130,7 @@ def parse(raw: bytes, path: str) -> tuple[Rule, ...]:
     version, kind = document.get("apiVersion"), document.get("kind")
     if (version, kind) not in _KINDS:
         raise ConfigurationError(f"error while parsing file: got unexpected config type: {version}, Kind={kind}")
-    if errors := list(_judged(document)):
+    if errors := list(_errors(document)):
         raise ConfigurationError(f"error while parsing file: {fields.aggregate(errors)}")
     return tuple(_rules(document))
 
@@ -167,12 +167,14 @@ def _document(raw: bytes) -> Mapping[str, Any]:
 
 
 def _unknown(value: Mapping[str, Any], struct: str, path: str, go: str) -> Iterator[str]:
-    """Yield a note for each field that is not known; raises DecodeError for one of a wrong type."""
+    """Yield an error for each unknown field; raise DecodeError for a field of a wrong type."""
     known = _STRUCTS[struct]
     for name in sorted(value):
         place = fields.child(path, name)
         if name not in known:
-            stuck = struct == "Key" and value[name] is None  # a secret whose name has no colon, or no blank after it
+            stuck = (
+                struct == "Key" and value[name] is None
+            )  # a line ``secret`` without a colon, or without a blank after it
             yield f'unknown field "{fields.child(path, _REDACTED) if stuck else place}"'
             continue
         kind, inside = known[name]
@@ -220,16 +222,16 @@ def _int32(value: Any, struct: str, place: str) -> int:
 # --- validation ---
 
 
-def _judged(document: Mapping[str, Any]) -> Iterator[FieldError]:
+def _errors(document: Mapping[str, Any]) -> Iterator[FieldError]:
     rules = document.get("resources") or []
     if not rules:
         yield fields.required("resources", "at least one resources is required")
     names: list[str] = []
     for number, rule in enumerate(rules):
-        yield from _judge_rule(rule or {}, f"resources[{number}]", names)
+        yield from _rule_errors(rule or {}, f"resources[{number}]", names)
 
 
-def _judge_rule(rule: Mapping[str, Any], path: str, names: list[str]) -> Iterator[FieldError]:
+def _rule_errors(rule: Mapping[str, Any], path: str, names: list[str]) -> Iterator[FieldError]:
     resources, providers = _texts(rule), rule.get("providers") or []
     place = f"{path}.resources"
     if not resources:
@@ -242,7 +244,7 @@ def _judge_rule(rule: Mapping[str, Any], path: str, names: list[str]) -> Iterato
     if not providers:
         yield fields.required(place, f"at least one {place} is required")
     for number, provider in enumerate(providers):
-        yield from _judge_provider(provider or {}, f"{place}[{number}]", names)
+        yield from _provider_errors(provider or {}, f"{place}[{number}]", names)
 
 
 def _texts(rule: Mapping[str, Any]) -> list[str]:
@@ -289,23 +291,23 @@ def _misnamed(name: str) -> str:
     return ""
 
 
-def _judge_provider(provider: Mapping[str, Any], path: str, names: list[str]) -> Iterator[FieldError]:
+def _provider_errors(provider: Mapping[str, Any], path: str, names: list[str]) -> Iterator[FieldError]:
     kinds = [kind for kind in _FOUND_ORDER if provider.get(kind) is not None]
     if not kinds:
         why = "provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity"
-        yield _odd(provider, path, why)
+        yield _provider_error(provider, path, why)
     if len(kinds) > 1:
         why = "more than one provider specified in a single element, should split into different list elements"
-        yield _odd(provider, path, why)
+        yield _provider_error(provider, path, why)
     if KMS in kinds:
         yield from kms_config.validate(provider[KMS], f"{path}.kms", names)
         names.append(provider[KMS].get("name") or "")
     elif kinds and kinds[0] in _SIZES:
-        yield from _judge_keys(provider[kinds[0]], f"{path}.{kinds[0]}.keys", _SIZES[kinds[0]])
+        yield from _key_errors(provider[kinds[0]], f"{path}.{kinds[0]}.keys", _SIZES[kinds[0]])
 
 
-def _odd(provider: Mapping[str, Any], path: str, why: str) -> FieldError:
-    """Return the error of a provider, shown in the order of Go's struct, but for its secrets: errors end in logs."""
+def _provider_error(provider: Mapping[str, Any], path: str, why: str) -> FieldError:
+    """Return the error of a provider with the provider in the order of Go's struct, without its secrets."""
     shown = orjson.dumps({name: _shown(provider.get(kind), kind) for kind, name in _SHOWN.items()}).decode()
     return FieldError(fields.INVALID, path, f"Invalid value: {shown}: {why}")
 
@@ -318,7 +320,7 @@ def _shown(value: Mapping[str, Any] | None, kind: str) -> Any:
     return {"Keys": [{"Name": (key or {}).get("name", ""), "Secret": _REDACTED} for key in value.get("keys") or []]}
 
 
-def _judge_keys(provider: Mapping[str, Any], path: str, sizes: Sequence[int]) -> Iterator[FieldError]:
+def _key_errors(provider: Mapping[str, Any], path: str, sizes: Sequence[int]) -> Iterator[FieldError]:
     keys = provider.get("keys") or []
     if not keys:
         yield fields.required(path, "at least one keys is required")
@@ -341,7 +343,7 @@ def _judge_keys(provider: Mapping[str, Any], path: str, sizes: Sequence[int]) ->
 
 
 def _secret(text: str) -> bytes:
-    """Return the bytes of a secret, as Go reads base64: line ends are ignored."""
+    """Decode the base64 of a secret; line ends are ignored, as in Go."""
     try:
         return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
     except binascii.Error as error:

@@ -1,0 +1,120 @@
+"""Encryption at rest: values are decrypted before they are cached, and encrypted before they are stored.
+
+Entries in memory hold plain bytes. An entry of an encrypted resource also has the key of its stored value: if that is
+not the current key any more, a write that changes nothing else encrypts the value again.
+"""
+
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+from apiext.meta.names import GroupResource
+from apiext.storage.store import Entry
+
+ENCRYPTED = b"k8s:enc:"
+NOT_ENCRYPTED = "identity transformer tried to read encrypted data"
+
+
+class EncryptionError(ValueError):
+    """A stored value that no key decrypts, or a value that no key encrypts; the message is upstream's."""
+
+    status = "unknown-non-grpc"
+    """The ``status`` label in metrics."""
+
+
+class MissingKey(EncryptionError):
+    """A stored value whose key only a plug-in can decrypt; ``tried``: a recent call of the plug-in failed."""
+
+    def __init__(self, text: str, status: str, tried: bool) -> None:
+        super().__init__(text)
+        self.status = status
+        self.tried = tried
+
+
+class Secret(Struct, frozen=True):
+    """A key with its provider and name, which stored values contain."""
+
+    kind: str
+    name: str
+    value: bytes
+
+    def __repr__(self) -> str:  # without the value
+        return f"Secret({self.kind!r}, {self.name!r})"
+
+
+PLAIN = Secret("identity", "", b"")
+"""The key of values that are stored as plain text."""
+
+
+class EncryptedEntry(Entry, gc=False, kw_only=True):
+    """An entry with the key that its stored value is encrypted with."""
+
+    secret: Secret
+
+
+class Encryption(Protocol):
+    """The encryption of the values of one resource."""
+
+    @property
+    def secret(self) -> Secret:
+        """The key that encrypts values from now on."""
+
+    @property
+    def secrets(self) -> Container[Secret]:
+        """The keys that decrypt values."""
+
+    @property
+    def waits(self) -> bool:
+        """Report whether plug-ins have keys, so that ``decrypt`` may raise MissingKey."""
+
+    def encrypt(self, key: str, plain: bytes) -> bytes:
+        """Return the encrypted value of an etcd key; raise EncryptionError."""
+
+    def decrypt(self, key: str, value: bytes) -> tuple[bytes, Secret]:
+        """Return the decrypted value and its key; raise EncryptionError."""
+
+    async def fetch(self, values: Iterable[bytes]) -> None:
+        """Call plug-ins for the missing keys of these values, if ``waits``."""
+
+    def is_healthy(self) -> bool:
+        """Report whether the plug-in is healthy, if there is one."""
+
+
+class Encryptions(Protocol):
+    """The encryption of all resources."""
+
+    def of(self, resource: GroupResource) -> Encryption | None:
+        """Return the encryption of a resource, None for plain values."""
+
+
+class Decrypted(NamedTuple):
+    """An encrypted value with its decrypted bytes and key, or with the error of its decryption."""
+
+    value: bytes
+    by: Encryption
+    raw: bytes
+    secret: Secret
+    fault: ValueError | None = None
+
+
+def decrypt_all(
+    encryption: Encryption, prefix: str, values: Sequence[tuple[str, bytes]], decode: Callable[[bytes], bytes]
+) -> list[Decrypted]:
+    """Decrypt the values of keys below a prefix."""
+    found = []
+    for key, value in values:
+        try:
+            plain, secret = encryption.decrypt(prefix + key, value)
+            found.append(Decrypted(value, encryption, decode(plain), secret))
+        except ValueError as fault:
+            found.append(Decrypted(value, encryption, b"", PLAIN, fault))
+    return found
+
+
+class NoEncryption:
+    """No resource is encrypted."""
+
+    def of(self, resource: GroupResource) -> Encryption | None:
+        """Return None."""
+        return None

@@ -207,7 +207,7 @@ _PRIVATE = (
     "store.db", "store.db-wal", "store.db-shm", "store.lock", "admin.token", "pki",
     "pki/ca.key", "pki/ca.crt", "pki/ca.cross.crt", "pki/serving.key", "pki/serving.crt", "pki/service-accounts.key",
 )  # fmt: skip
-"""Files of the data directory that the server trusts: a user who can write them could become its administrator."""
+"""Files of the data directory that the server trusts: a user with write access could become its administrator."""
 
 
 def remove_earlier_ready_file(config: Config) -> None:

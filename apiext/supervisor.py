@@ -114,7 +114,7 @@ class Supervisor:
             await asyncio.sleep(limits.WORKER_LEAVE / 100)
 
     async def _start(self) -> None:
-        """Start the first worker, then the others; announce once all serve. Return at once if the server ends."""
+        """Start the first worker, then the rest; announce once all serve. Return at once if the server ends."""
         first, *others = self._slots
         first.turn.set()  # it makes certificates, tokens, namespaces and default roles
         facts = await first.ready
@@ -154,7 +154,7 @@ class Supervisor:
     def _ended(self, code: int) -> None:
         """Handle the end of a worker: before all serve, all workers end, with its exit code.
 
-        After a signal a worker ends with 0 if it has served; the others had no time to start.
+        After a signal a worker ends with 0 if it has served; the rest had no time to start.
         """
         if self._serving:
             return

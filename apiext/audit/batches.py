@@ -11,7 +11,7 @@ from apiext.audit.counters import Counters
 from apiext.audit.events import Event
 from apiext.config import AuditDelivery
 
-# Seconds that an audit event waits for others, if no request waits for it.
+# Seconds that an audit event waits for further events, if no request waits for it.
 AUDIT_LINGER = 0.005
 
 log = logging.getLogger(__name__)

@@ -42,7 +42,7 @@ class Issued(NamedTuple):
 class Tokens:
     """Issues and verifies tokens; the key is read or created at its first use.
 
-    The first of the ``issuers`` issues tokens; tokens of the others are valid, too. So are signatures of the ``former``
+    The first of the ``issuers`` issues tokens; tokens of further ones are valid, too, as are those of the ``former``
     keys. A token is invalid once ``find`` does not find its account, or the secret that it is bound to or stored in.
     ``used(namespace, name, uid)`` is called when a token stored in a secret is used, once a day. ``fresh()`` returns
     once ``find`` has the state of the store: a caller that got Unbound may then retry once.

@@ -143,7 +143,7 @@ class Pending(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether the connection has no request under way."""
+        """Report whether the connection has no running request."""
 
     def cut_off(self) -> None:
         """Close the connection at once, without sending the rest of an answer."""

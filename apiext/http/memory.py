@@ -4,7 +4,7 @@ A body becomes a document, a normalised document, sets of fields and an answer. 
 bytes. Some hundred requests run at a time, so bodies of the allowed size together exceed any memory, and the kernel
 kills a process without memory. So a request estimates its need first (``weight`` of its body and of the stored object
 that it changes), and reserves it with ``Memory.hold``: 429 while other requests hold the memory, 413 if the need
-exceeds the budget. A user's requests reserve at most a share, so that one user cannot block the others.
+exceeds the budget. A user's requests reserve at most a share, so that one user cannot block all users.
 
 ``http.resources`` reserves memory for bodies and stored objects, ``http.connection`` for answers, which stay in memory
 while a slow client reads. ``http.connection.ApiHandler.answer`` releases it after the answer. Requests that need less
@@ -138,7 +138,7 @@ class Memory:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether a control group bounds the memory of this process."""
+        """Report whether a control group limits the memory of this process."""
         return self._room.is_bounded
 
     def fits(self, more: int) -> bool:

@@ -13,7 +13,7 @@ _EOF = "unexpected EOF"
 _NEGATIVE = "proto: negative length found during unmarshaling"
 _LENGTH = 2  # wire type
 _SIZES = {1: 8, 5: 4}  # wire type → bytes
-_WIRE = {  # type of a field → wire type; all others are 0
+_WIRE = {  # type of a field → wire type; all other types have 0
     FieldDescriptor.TYPE_STRING: 2,
     FieldDescriptor.TYPE_BYTES: 2,
     FieldDescriptor.TYPE_MESSAGE: 2,

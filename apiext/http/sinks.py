@@ -79,7 +79,7 @@ class WatchSink:
 
     @property
     def started(self) -> bool:
-        """Whether the head was sent."""
+        """Report whether the head was sent."""
         return not self._head
 
     def follow(self, watcher: Watching) -> None:

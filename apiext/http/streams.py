@@ -101,9 +101,9 @@ class Form(Struct, frozen=True):
 class Frames(Struct):
     """The frames of one representation of one resource version; equal keys mean equal bytes.
 
-    ``first(entry)`` makes frames of initial events if they differ from others. ``stage`` encodes large objects in
-    advance; it is None if stored bytes are mostly sent unchanged. ``second()`` is the second of the wall clock, None
-    for representations without ages.
+    ``first(entry)`` makes frames of initial events if they differ from those of later events. ``stage`` encodes large
+    objects in advance; it is None if stored bytes are mostly sent unchanged. ``second()`` is the second of the wall
+    clock, None for representations without ages.
     """
 
     key: Hashable

@@ -258,7 +258,7 @@ RULES = [{"verbs": ["get"]}, {"nonResourceURLs": ["/x"], "resources": ["a"]}, {}
 GIVEN = {"roleRef": {"kind": "X"}, "subjects": [{}, {"kind": "User"}, {"kind": "ServiceAccount"}]}
 
 
-# upstream: declared errors come after all other ones
+# upstream: errors of declarative validation come last
 @pytest.mark.rows("ERR-09")
 @pytest.mark.parametrize(
     ("resource", "body", "fields"),

@@ -41,7 +41,7 @@ def messages() -> Mapping[tuple[str, str], str]:
         for below in row.subresources
         if "accepts" in below
     }
-    own = {(one.api_version, one.kind): one.message or one.kind for row in rows() for one in row.every()}
+    own = {(one.api_version, one.kind): one.message or one.kind for row in rows() for one in row.all_versions()}
     return {**KINDS, **actions, **own}
 
 

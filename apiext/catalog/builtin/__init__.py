@@ -1,1 +1,1 @@
-"""The resources that are there without a definition."""
+"""Built-in resources: those that are served without a CustomResourceDefinition."""

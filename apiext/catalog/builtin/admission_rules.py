@@ -1,4 +1,4 @@
-"""What is wrong with the parts that webhook configurations and admission policies share: rules, selectors, conditions.
+"""Validation of the parts that webhook configurations and admission policies share: rules, selectors, conditions.
 
 Texts and order are those of k8s pkg/apis/admissionregistration/validation (ADM-003, ADM-006).
 """
@@ -24,7 +24,7 @@ from apiext.meta.fields import (
 from apiext.meta.syntax import qualified_name
 
 MOST_CONDITIONS = 64
-UNPLANNED = "program instantiation failed"  # how the text of an expression starts that has right types and no program
+UNPLANNED = "program instantiation failed"  # begins the error of an expression with valid types but without a program
 FAILURE_POLICIES = ("Fail", "Ignore")
 MATCH_POLICIES = ("Equivalent", "Exact")
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
@@ -32,7 +32,7 @@ _SCOPES = ("*", "Cluster", "Namespaced")
 
 
 def one_of(owner: View, path: str, name: str, allowed: Sequence[str]) -> Iterator[FieldError]:
-    """Yield the fault of a field that is given and is none of the allowed values."""
+    """Yield the error of a field whose value is not one of the allowed ones; an absent field is valid."""
     value = owner.get(name)
     if value is not None and value not in allowed:
         yield not_supported(child(path, name), value, allowed)
@@ -94,7 +94,7 @@ def _resource_errors(resources: Sequence[str], path: str) -> Iterator[FieldError
 def expression(
     text: str, path: str, within: Environment, wanted: Sequence[Type] = (), *, shown: str | None = None
 ) -> Program | FieldError:
-    """Return the program of an expression or its fault, which shows the text or what is ``shown`` for it."""
+    """Return the program of an expression, or its error, which contains the text or ``shown`` instead of it."""
     found = compiled(text, within, wanted)
     if not isinstance(found, str):
         return found
@@ -106,7 +106,7 @@ def expression(
 def expression_errors(
     text: str, path: str, within: Environment, wanted: Sequence[Type], *, shown: str | None = None
 ) -> Iterator[FieldError]:
-    """Yield the fault of an expression, if it has one; arguments as for expression."""
+    """Yield the error of an expression, if it has one; arguments as for ``expression``."""
     found = expression(text, path, within, wanted, shown=shown)
     if isinstance(found, FieldError):
         yield found
@@ -115,12 +115,12 @@ def expression_errors(
 def condition_errors(
     conditions: Sequence[Mapping[str, Any]] | None, path: str, known: frozenset[str], *, params: bool = False
 ) -> Iterator[FieldError]:
-    """Yield the validation errors of matchConditions; ``known`` expressions may use all of the language (ADM-006)."""
+    """Yield the errors of matchConditions; ``known``: stored ones, which may use any CEL version (ADM-006)."""
     conditions = conditions or ()
     if len(conditions) > MOST_CONDITIONS:
         yield too_many(path, len(conditions), MOST_CONDITIONS)
     names: set[str] = set()
-    for index, condition in enumerate(conditions[: 2 * MOST_CONDITIONS]):  # the rest says nothing new
+    for index, condition in enumerate(conditions[: 2 * MOST_CONDITIONS]):  # more would repeat the errors
         at = item(path, index)
         text, name = (condition.get("expression") or "").strip(), condition.get("name") or ""
         if not text:

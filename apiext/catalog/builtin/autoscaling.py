@@ -26,7 +26,7 @@ _SCALED = ("scaleTargetRef", "minReplicas", "maxReplicas")
 _COUNTED = ("observedGeneration", "lastScaleTime", "currentReplicas", "desiredReplicas")
 
 Part = tuple[str, str, bool]
-"""A field of a metric in autoscaling/v1, its path in autoscaling/v2, and whether it may be missing."""
+"""(field of a metric in autoscaling/v1, its path in autoscaling/v2, True if it may be missing)."""
 
 _SOURCES: Mapping[str, Sequence[Part]] = {
     "object": (

@@ -1,4 +1,4 @@
-"""Cells of built-in kinds' tables that are no plain field."""
+"""Computed cells in the tables of built-in kinds."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def param_kind(document: View) -> str:
 
 
 def param_ref(document: View) -> str:
-    """Return which parameters a binding takes: by their name, or by a selector as Go prints one."""
+    """Return the name of a binding's parameters, or their selector as Go prints it."""
     reference: dict[str, Any] | None = (document.get("spec") or {}).get("paramRef")
     if not reference:
         return "<unset>"
@@ -53,7 +53,7 @@ def _go_selector(selector: View) -> str:
 
 
 def data(document: View) -> int:
-    """Return how many entries a secret or a configuration has."""
+    """Return the number of entries of a secret or config map."""
     return len(document.get("data") or ()) + len(document.get("binaryData") or ())
 
 
@@ -62,12 +62,12 @@ def _spec(document: View) -> dict[str, Any]:
 
 
 def cluster_ip(document: View) -> str:
-    """Return the address of a service, as kubectl shows one without."""
+    """Return the cluster IP of a service, ``<none>`` if it has none."""
     return _spec(document).get("clusterIP") or "<none>"
 
 
 def external_ip(document: View) -> str:
-    """Return the addresses of a service from outside."""
+    """Return the external addresses of a service."""
     spec = _spec(document)
     if spec.get("type") == "ExternalName":
         return spec.get("externalName") or "<none>"
@@ -80,7 +80,7 @@ def external_ip(document: View) -> str:
 
 
 def ports(document: View) -> str:
-    """Return the ports of a service: 80/TCP, 80:30080/TCP with a port on the nodes."""
+    """Return the ports of a service: 80/TCP, or 80:30080/TCP with a node port."""
     shown = []
     for port in _spec(document).get("ports") or ():
         node = f":{port['nodePort']}" if port.get("nodePort") else ""
@@ -89,7 +89,7 @@ def ports(document: View) -> str:
 
 
 def selector(document: View) -> str:
-    """Return the labels that a service selects."""
+    """Return the selector of a service."""
     return (
         ",".join(f"{key}={value}" for key, value in sorted((_spec(document).get("selector") or {}).items())) or "<none>"
     )
@@ -99,7 +99,7 @@ def selector(document: View) -> str:
 
 
 def role(document: View) -> str:
-    """Return what a binding grants."""
+    """Return the role of a binding: kind/name."""
     reference = document.get("roleRef") or {}
     return f"{reference.get('kind', '')}/{reference.get('name', '')}"
 
@@ -109,17 +109,17 @@ def _subjects(document: View, kind: str) -> list[dict[str, Any]]:
 
 
 def users(document: View) -> str:
-    """Return the users that a binding names."""
+    """Return the users of a binding."""
     return ", ".join(subject.get("name", "") for subject in _subjects(document, "User"))
 
 
 def groups(document: View) -> str:
-    """Return the groups that a binding names."""
+    """Return the groups of a binding."""
     return ", ".join(subject.get("name", "") for subject in _subjects(document, "Group"))
 
 
 def accounts(document: View) -> str:
-    """Return the service accounts that a binding names."""
+    """Return the service accounts of a binding."""
     found = _subjects(document, "ServiceAccount")
     return ", ".join(f"{subject.get('namespace', '')}/{subject.get('name', '')}" for subject in found)
 
@@ -128,13 +128,13 @@ def accounts(document: View) -> str:
 
 
 def migrated(document: View) -> str:
-    """Return which resource is migrated, as Go prints one."""
+    """Return the resource of a migration, as Go prints it."""
     resource = _spec(document).get("resource") or {}
     return ".".join(filter(None, (resource.get("resource"), resource.get("group"))))
 
 
 def migration(document: View) -> str:
-    """Return the last of the conditions of a migration that hold."""
+    """Return the last condition of a migration whose status is True."""
     conditions = (document.get("status") or {}).get("conditions") or ()
-    told = [one.get("type", "") for one in conditions if one.get("status") == "True"]
-    return next((kind for kind in reversed(told) if kind in ("Running", "Succeeded", "Failed")), "Unknown")
+    true = [one.get("type", "") for one in conditions if one.get("status") == "True"]
+    return next((kind for kind in reversed(true) if kind in ("Running", "Succeeded", "Failed")), "Unknown")

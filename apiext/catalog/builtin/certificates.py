@@ -1,4 +1,4 @@
-"""Rules of certificates (upstream: apis/certificates/validation)."""
+"""Validation of certificate requests and trust bundles (upstream: apis/certificates/validation)."""
 
 import base64
 import binascii
@@ -50,7 +50,7 @@ def validate_request(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_request_status(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a write of the status, which decides nothing."""
+    """Return the validation errors of a write of the status, which can neither approve nor deny."""
     return Errors([*_request(new), *_kept(new, old or {}, certificate=True)])
 
 
@@ -60,7 +60,7 @@ def validate_approval(new: View, old: View | None) -> list[FieldError]:
 
 
 def prepare_approval(new: Document, old: View) -> Document:
-    """Take the conditions of a certificate request, and metadata."""
+    """Keep the stored object but for the conditions and metadata of the request."""
     status = clone(old.get("status") or {})
     status.pop("conditions", None)
     if (conditions := (new.get("status") or {}).get("conditions")) is not None:
@@ -146,7 +146,7 @@ def _conditions(conditions: list[View]) -> Iterator[FieldError]:
 
 
 def _kept(new: View, old: View, *, decides: bool = False, certificate: bool = False) -> Iterator[FieldError]:
-    """Yield the validation errors of an update, which may change decisions or the certificate on one endpoint only."""
+    """Yield the errors of an update: only the approval endpoint decides, only the status endpoint sets certificates."""
     path = "status.conditions"
     for kind in _FINAL:
         now, before = ([one for one in _of(document) if one.get("type") == kind] for document in (new, old))

@@ -1,4 +1,4 @@
-"""What core/v1 kinds say besides their types: secrets, configurations, accounts (named by rows of types/*.yaml)."""
+"""Validation of secrets, config maps and service accounts (named by rows of types/*.yaml)."""
 
 import base64
 import math
@@ -25,7 +25,7 @@ _BAD_KEY = (
 
 
 def config_key(text: str) -> list[str]:
-    """Return the validation errors of a key of a secret or a configuration."""
+    """Return the errors of a key of a secret or config map."""
     faults = [syntax.too_long(syntax.MAX_SUBDOMAIN, "characters")] if len(text) > syntax.MAX_SUBDOMAIN else []
     if not _KEY.fullmatch(text):
         faults.append(_BAD_KEY)
@@ -42,7 +42,7 @@ def _keys(document: View, part: str) -> Iterator[FieldError]:
 
 
 def _size(value: str) -> int:
-    """Return how many bytes a base64 text stands for."""
+    """Return the number of bytes in a base64 string."""
     return len(value) // 4 * 3 - value[-2:].count("=")
 
 
@@ -55,7 +55,7 @@ def _frozen(new: View, old: View | None, parts: Iterable[str]) -> list[FieldErro
 
 
 def finalizer_errors(metadata: View) -> list[FieldError]:
-    """Return the faults of finalizers that have no domain and are none of the standard ones."""
+    """Return the errors of finalizers that have no domain and are not standard ones."""
     names = metadata.get("finalizers") or ()
     bare = ((index, name) for index, name in enumerate(names) if "/" not in name and name not in STANDARD_FINALIZERS)
     return Errors(invalid(item("metadata.finalizers", index), name, UNQUALIFIED) for index, name in bare)
@@ -79,7 +79,7 @@ def default_secret(document: Document) -> None:
 
 
 def validate_secret(new: View, old: View | None) -> list[FieldError]:
-    """Return the faults of a secret; old is None on create."""
+    """Return the validation errors of a secret; old is None on create."""
     data: Mapping[str, str] = new.get("data") or {}
     errors = Errors()
     kind, before = new.get("type", ""), (old or {}).get("type", "")
@@ -110,7 +110,7 @@ def _json(key: str) -> Callable[[View, Mapping[str, str]], list[FieldError]]:
 
 
 def _no_object(raw: bytes) -> str | None:
-    """Return the reason why Go decodes no map from a text, or None; takes little memory for deep texts, too."""
+    """Return Go's error for JSON that is not an object, or None; deep nesting needs little memory, too."""
     try:
         check_depth(raw, limits.MAX_TEXT_DEPTH)
     except DecodeError as error:
@@ -150,11 +150,11 @@ _SECRETS: Mapping[str, Callable[[View, Mapping[str, str]], list[FieldError]]] = 
 """Type of a secret → its required keys."""
 
 
-# --- configurations ---
+# --- config maps ---
 
 
 def validate_config_map(new: View, old: View | None) -> list[FieldError]:
-    """Return the faults of a configuration; old is None on create."""
+    """Return the validation errors of a config map; old is None on create."""
     texts, binary = new.get("data") or {}, new.get("binaryData") or {}
     errors = Errors(_frozen(new, old, ("data", "binaryData")))
     errors += _keys(new, "data")
@@ -175,14 +175,14 @@ def validate_config_map(new: View, old: View | None) -> list[FieldError]:
 
 
 def prepare_service_account(new: Document, old: View | None) -> Document:
-    """Keep only the names of secrets: they are in the namespace of the account."""
+    """Keep only the names of secrets, which are in the namespace of the account."""
     if new.get("secrets"):
         new["secrets"] = [{"name": secret["name"]} if secret.get("name") else {} for secret in new["secrets"]]
     return new
 
 
 def service_account_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warning about an annotation that is outdated, unless it was there before."""
+    """Return the warning about a deprecated annotation, unless the stored object already has it."""
     if not _is_marked(new) or (old is not None and _is_marked(old)):
         return []
     instead = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"

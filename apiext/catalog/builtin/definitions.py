@@ -1,4 +1,4 @@
-"""customresourcedefinitions as a served resource (CRD-001, UPD-004…012)."""
+"""The resource customresourcedefinitions (CRD-001, UPD-004…012)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -55,7 +55,7 @@ def _empty_status() -> Document:
 
 
 def _with_storage_version(status: View, spec: View) -> Document:
-    """Return the status with the storage version among the stored ones (UPD-006)."""
+    """Return the status with the storage version in storedVersions (UPD-006)."""
     stored = list(status.get("storedVersions") or ())
     written = next((version["name"] for version in spec.get("versions") or () if version["storage"]), None)
     if written is not None and written not in stored:
@@ -78,7 +78,7 @@ def _prepare(new: Document, old: View | None) -> Document:
 
 def _prepare_status(new: Document, old: View | None) -> Document:
     assert old is not None, "the status endpoint has no create"
-    # upstream: metadata sent to the status endpoint is kept but for the generation (UPD-008)
+    # upstream: the status endpoint also writes metadata, except the generation (UPD-008)
     metadata = {**new.get("metadata", {}), "generation": old["metadata"].get("generation", 0)}
     kept = {**new, "metadata": metadata, "spec": clone(old["spec"])}
     status = new.get("status") or _empty_status()
@@ -97,7 +97,7 @@ def _endpoints(model: Model) -> dict[str, Endpoint]:
 
 
 def _at(*path: str) -> Callable[[View], Any]:
-    """Return the cell that shows the string at a path, empty for none."""
+    """Return the cell that shows the string at a path, empty if there is none."""
 
     def cell(document: View) -> Any:
         value: Any = document
@@ -210,7 +210,7 @@ def _v1beta1() -> ServedVersion:
 
 
 def _printed(encode: Callable[[Document], bytes]) -> Callable[[Document], bytes]:
-    """Return an encoding that leaves out what Go does not print."""
+    """Return an encoding that omits fields which Go does not print."""
 
     def printed(document: Document) -> bytes:
         raw = encode(document)

@@ -1,6 +1,6 @@
-"""Events: what they must be in both of their versions, and the cells of their tables (named by rows of types/*.yaml).
+"""Validation of events in both versions, and the cells of their tables (named by rows of types/*.yaml).
 
-Both versions are read through one set of names: those of core/v1, in which events are stored.
+The functions use the field names of core/v1, in which events are stored, for both versions.
 """
 
 from collections.abc import Mapping
@@ -43,12 +43,12 @@ def _get(document: View, name: str) -> Any:
 
 
 def validate_core(new: View, old: View | None) -> list[FieldError]:
-    """Return the faults of a core/v1 event; old is None on create."""
+    """Return the validation errors of a core/v1 event; old is None on create."""
     return _common(new, "reportingComponent")
 
 
 def validate_v1(new: View, old: View | None) -> list[FieldError]:
-    """Return the faults of an events.k8s.io/v1 event; old is None on create."""
+    """Return the validation errors of an events.k8s.io/v1 event; old is None on create."""
     errors = _common(new, "reportingController")
     if old is None or new.get("series") != old.get("series"):
         errors += _series(new.get("series"))
@@ -137,12 +137,12 @@ def _at_most(name: str, value: str, limit: int) -> list[FieldError]:
 
 
 def first_seen(document: View) -> str:
-    """Return when the event was first seen."""
+    """Return the time since the first occurrence of the event."""
     return _get(document, "firstTimestamp") or document.get("eventTime") or ZERO_TIME
 
 
 def last_seen(document: View) -> str:
-    """Return when the event was last seen."""
+    """Return the time since the last occurrence of the event."""
     series = document.get("series")
     if series:
         return series.get("lastObservedTime") or ZERO_TIME
@@ -150,25 +150,25 @@ def last_seen(document: View) -> str:
 
 
 def count(document: View) -> int:
-    """Return how often the event was seen."""
+    """Return the number of occurrences of the event."""
     series = document.get("series")
     return int(series.get("count", 0)) if series else int(_get(document, "count") or 1)
 
 
 def target(document: View) -> str:
-    """Return what the event is about: kind/name."""
+    """Return the involved object: kind/name."""
     about = _get(document, "involvedObject") or {}
     kind = str(about.get("kind", "")).lower()
     return f"{kind}/{about['name']}" if about.get("name") else kind
 
 
 def part(document: View) -> str:
-    """Return which part of the object the event is about."""
+    """Return the field path of the involved object."""
     return str((_get(document, "involvedObject") or {}).get("fieldPath", ""))
 
 
 def source(document: View) -> str:
-    """Return who reports the event, and from where."""
+    """Return the reporting component and its host."""
     given = _get(document, "source") or {}
     component = given.get("component") or _get(document, "reportingComponent") or ""
     host = given.get("host") or document.get("reportingInstance") or ""
@@ -176,5 +176,5 @@ def source(document: View) -> str:
 
 
 def message(document: View) -> str:
-    """Return what the event tells."""
+    """Return the message of the event."""
     return str(_get(document, "message") or "").strip()

@@ -1,6 +1,6 @@
-"""Addresses and networks as fields of built-in kinds hold them (apimachinery/util/validation/ip.go).
+"""IP addresses and CIDRs in fields of built-in kinds (apimachinery/util/validation/ip.go).
 
-Such fields are older than strict rules: what an object has had may stay as it is.
+Stored values may be invalid by the strict rules of today; an update may keep them.
 """
 
 import re
@@ -15,7 +15,7 @@ _NO_NETWORK = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 
 
 def address_of(text: str) -> IPv4Address | IPv6Address | None:
-    """Return the address of a text, or None; as upstream, leading zeros are accepted."""
+    """Parse an address; None if it is invalid. As upstream, leading zeros are accepted."""
     if "%" in text:
         return None
     try:
@@ -25,7 +25,7 @@ def address_of(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def address_errors(path: str, text: str, kept: Collection[str]) -> Iterator[FieldError]:
-    """Yield the error of a text that is no address; ``kept`` are values of the stored object, which stay valid."""
+    """Yield the error of an invalid address; ``kept`` are values of the stored object, which stay valid."""
     address = None if text in kept else address_of(text)
     if text not in kept and address is None:
         yield invalid(path, text, _NO_ADDRESS)
@@ -36,7 +36,7 @@ def address_errors(path: str, text: str, kept: Collection[str]) -> Iterator[Fiel
 
 
 def special_errors(path: str, text: str) -> Iterator[FieldError]:
-    """Yield the validation errors of an address that all clients must reach."""
+    """Yield the errors of an address that is unspecified, loopback or link-local."""
     address = address_of(text)
     if address is None:
         yield invalid(path, text, "must be a valid IP address")
@@ -51,11 +51,11 @@ def special_errors(path: str, text: str) -> Iterator[FieldError]:
         yield invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
 
 
-_LINK_LOCAL_GROUPS = {4: ip_network("224.0.0.0/24"), 6: ip_network("ff02::/16")}  # as Go has it, not as the text
+_LINK_LOCAL_GROUPS = {4: ip_network("224.0.0.0/24"), 6: ip_network("ff02::/16")}  # as Go checks, unlike its message
 
 
 def address_warnings(path: str, text: str) -> Iterator[str]:
-    """Yield how an address should be written."""
+    """Yield the warnings about the form of an address."""
     address = address_of(text)
     if address is None:
         return
@@ -67,7 +67,7 @@ def address_warnings(path: str, text: str) -> Iterator[str]:
 
 
 def network_errors(path: str, text: str, kept: Collection[str]) -> Iterator[FieldError]:
-    """Yield the error of a text that is no network; ``kept`` are values of the stored object, which stay valid."""
+    """Yield the error of an invalid CIDR; ``kept`` are values of the stored object, which stay valid."""
     if text in kept:
         return
     network = _network_of(text)
@@ -82,7 +82,7 @@ def network_errors(path: str, text: str, kept: Collection[str]) -> Iterator[Fiel
 
 
 def network_warnings(path: str, text: str) -> Iterator[str]:
-    """Yield how a network should be written."""
+    """Yield the warnings about the form of a CIDR."""
     network = _network_of(text)
     if network is None:
         return
@@ -113,7 +113,7 @@ def _without_zeros(text: str) -> str:
 
 
 def _has_zeros(text: str) -> bool:
-    """Tell whether zeros lead a number of an address of IPv4, or the length of a prefix."""
+    """Report whether a number of an IPv4 address, or the length of a prefix, has leading zeros."""
     address, _, length = text.partition("/")
     return (":" not in address and _without_zeros(address) != address) or _without_zeros(length) != length
 

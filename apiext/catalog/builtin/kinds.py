@@ -1,4 +1,4 @@
-"""From the rows of built-in kinds to served resources; nothing of a kind's types is read before it is used."""
+"""Build served resources from the rows of built-in kinds; the types of a kind are loaded at its first use."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -47,14 +47,14 @@ from apiext.meta import syntax
 from apiext.meta.names import GroupResource
 
 _ADMISSION, _ADMISSION_RULES = "admissionregistration.k8s.io", "apiext.catalog.builtin.admissionregistration"
-# Seconds that an event is kept, unless --event-ttl says otherwise (upstream: the same).
+# Seconds after which an event expires, the default of --event-ttl (upstream: the same).
 EVENT_TTL = 3600
 
 FIRST, LATER = "first", "later"
-"""Values of ``generation`` in rows: ``first`` keeps 1 in every update, ``later`` leaves it out of a new object."""
+"""Values of ``generation`` in rows. ``first``: it stays 1; ``later``: a new object has no generation."""
 Prepare = Callable[[Document, View | None], Document]
 Allocate = Callable[[Document, View | None, bool], Document]
-"""Gives a service the addresses and ports that it lacks; the last argument is true for a dry run."""
+"""Allocates the missing addresses and ports of a service; the last argument is True in a dry run."""
 
 
 class LazyMapping(Mapping[str, Any]):
@@ -82,7 +82,7 @@ class LazyMapping(Mapping[str, Any]):
 
 
 class _Kind:
-    """What a row's types say, read at the first use."""
+    """A row and the types of its kind, loaded at their first use."""
 
     __slots__ = ("_root", "allocate", "read", "row")
 
@@ -103,19 +103,19 @@ class _Kind:
         return self._root
 
     def normalize(self, document: Document) -> tuple[Document, list[str]]:
-        """Return a body as the Go type holds it, with defaults; raises DecodeError."""
+        """Decode a body into the Go type and set defaults; raises DecodeError."""
         decoded, unknown = typed.decode(self.root, document)
         return self.complete(decoded), unknown
 
     def complete(self, document: Document) -> Document:
-        """Fill in defaults in place."""
+        """Set defaults in place."""
         self.types.default(self.row.kind, document)
         if self.row.defaults:
             function(self.row.defaults)(document)
         return document
 
     def recognized(self, document: View) -> Document:
-        """Return a stored document as the Go type holds it."""
+        """Decode a stored document into the Go type and set defaults."""
         return self.complete(typed.decode(self.root, document)[0])
 
     def empty(self) -> Document:
@@ -132,21 +132,21 @@ def kinds(
     event_ttl: int = EVENT_TTL,
     allocate: Allocate = lambda new, old, dry_run: new,
 ) -> list[ServedResource]:
-    """Return the resources of all rows whose group-version (core's is ``v1``) is enabled.
+    """Return the resources of all rows whose group-version (that of the core group is ``v1``) is enabled.
 
-    ``enabled(group_version, default)`` knows better than the row. ``event_ttl`` is the life of events in
-    seconds. ``allocate(new, old, dry_run)`` allocates the missing addresses and ports of a service.
+    ``enabled(group_version, default)`` decides; ``default`` is that of the row. ``event_ttl`` is the time in seconds
+    after which an event expires. ``allocate(new, old, dry_run)`` allocates missing addresses and ports of a service.
     """
     found = [
         resource(row, event_ttl=event_ttl, allocate=allocate, served=served)
         for row in rows()
-        if (served := [one for one in row.every() if enabled(one.api_version, not one.on_request)])
+        if (served := [one for one in row.all_versions() if enabled(one.api_version, not one.on_request)])
     ]
     return _with_equivalents(found)
 
 
 def _with_equivalents(found: list[ServedResource]) -> list[ServedResource]:
-    """Return resources that have the versions of other groups which show the same objects (``equivalents``)."""
+    """Set ``equivalents`` of resources that share their objects with a resource of another group."""
     sharing: dict[GroupResource, list[ServedResource]] = {}
     for one in found:
         sharing.setdefault(one.stored_resource, []).append(one)
@@ -167,12 +167,12 @@ def resource(
     allocate: Allocate = lambda new, old, dry_run: new,
     served: Sequence[Row] = (),
 ) -> ServedResource:
-    """Return the resource of a row; ``read(file)`` gives its types when they are first needed.
+    """Return the resource of a row; ``read(file)`` loads its types at their first use.
 
-    ``served`` are those of its versions (``Row.every``) that are served, all of them when it is empty.
+    ``served`` are the served ones of its versions (``Row.all_versions``); empty means all.
     """
-    every = {one.version: _version(_Kind(one, read, allocate)) for one in row.every()}
-    versions = {one.version: every[one.version] for one in served or row.every()}
+    every = {one.version: _version(_Kind(one, read, allocate)) for one in row.all_versions()}
+    versions = {one.version: every[one.version] for one in served or row.all_versions()}
     return ServedResource(
         row.group,
         row.resource,
@@ -254,7 +254,7 @@ def _validation(row: Row) -> Validation:
 
 
 def _validate(row: Row) -> Validate | None:
-    """Return the validation of a kind, first by its rules, then by its function; None if it has neither."""
+    """Return the validation of a kind: its rules, then its function; None if it has neither."""
     own: Validate | None = function(row.validate) if row.validate else None
     if not row.rules:
         return own
@@ -298,7 +298,7 @@ def _codec(row: Row, kind: _Kind) -> Codec:
 
 
 def _renaming(row: Row) -> Callable[[View], Document]:
-    """Return the function that stores an object in another version with the same fields."""
+    """Return the function that stores an object in another version, which has the same fields."""
     stored = f"{row.group}/{row.stored_version}"
     return lambda document: {**document, "apiVersion": stored}
 
@@ -331,18 +331,18 @@ def _endpoints(kind: _Kind, model: Model, verbs: tuple[str, ...]) -> Mapping[str
         )
     if row.scale:
         found["scale"] = builtin_scale(row.scale, prepare)
-    for below in row.subresources:
-        if "connects" in below:
-            found[below["name"]] = _connecting(main, below)
+    for subresource in row.subresources:
+        if "connects" in subresource:
+            found[subresource["name"]] = _connecting(main, subresource)
             continue
-        if "prepare" in below:
-            found[below["name"]] = _part(row, model, below)
+        if "prepare" in subresource:
+            found[subresource["name"]] = _part(row, model, subresource)
             continue
-        accepted = Row(version="v1", resource=below["name"], namespaced=row.namespaced, **below["accepts"])
+        accepted = Row(version="v1", resource=subresource["name"], namespaced=row.namespaced, **subresource["accepts"])
         shown = _Kind(accepted, kind.read, kind.allocate)
-        found[below["name"]] = replace(
+        found[subresource["name"]] = replace(
             main,
-            name=below["name"],
+            name=subresource["name"],
             verbs=REVIEW_VERBS,
             model=_model(shown),
             partial=True,
@@ -351,15 +351,17 @@ def _endpoints(kind: _Kind, model: Model, verbs: tuple[str, ...]) -> Mapping[str
     return found
 
 
-def _connecting(main: Endpoint, below: Mapping[str, Any]) -> Endpoint:
+def _connecting(main: Endpoint, subresource: Mapping[str, Any]) -> Endpoint:
     """Return an endpoint that upstream forwards to a node, pod or service."""
-    model = replace(main.model, kind=below["kind"]) if "kind" in below else main.model
-    return replace(main, name=below["name"], verbs=tuple(below["verbs"]), model=model, connects=below["connects"])
+    model = replace(main.model, kind=subresource["kind"]) if "kind" in subresource else main.model
+    return replace(
+        main, name=subresource["name"], verbs=tuple(subresource["verbs"]), model=model, connects=subresource["connects"]
+    )
 
 
-def _part(row: Row, model: Model, below: Mapping[str, Any]) -> Endpoint:
-    """Return an endpoint that changes a part of an object."""
-    change = function(below["prepare"])
+def _part(row: Row, model: Model, subresource: Mapping[str, Any]) -> Endpoint:
+    """Return an endpoint that changes a part of an object, such as pods/resize."""
+    change = function(subresource["prepare"])
 
     def prepare(new: Document, old: View | None) -> Document:
         assert old is not None, "the endpoint has no create"
@@ -372,12 +374,12 @@ def _part(row: Row, model: Model, below: Mapping[str, Any]) -> Endpoint:
 
     return replace(
         endpoints.status(model),
-        name=below["name"],
+        name=subresource["name"],
         prepare=prepare,
-        reset={f"f:{part}": EMPTY for part in below.get("resets", ())},
+        reset={f"f:{part}": EMPTY for part in subresource.get("resets", ())},
         metadata_checks=tuple(row.metadata_checks),
-        validate=function(below["validate"]),
-        stamp=function(below["stamp"]) if "stamp" in below else None,
+        validate=function(subresource["validate"]),
+        stamp=function(subresource["stamp"]) if "stamp" in subresource else None,
     )
 
 
@@ -402,7 +404,7 @@ def _main(kind: _Kind, inner: Prepare, *, dry_run: bool = False) -> Prepare:
         if row.addressed:
             new = kind.allocate(new, old, dry_run)
         if row.status:
-            new.setdefault("status", kind.empty()["status"])  # Go always shows it
+            new.setdefault("status", kind.empty()["status"])  # Go always prints it
         return new
 
     return prepare
@@ -418,9 +420,9 @@ def _status(row: Row, inner: Prepare) -> Prepare:
 
 
 def _reset(metadata: View, kept: View) -> Document:
-    """Return the metadata of a status, with what it may not change as it was.
+    """Return the metadata of a write to the status; fields that it may not change are kept.
 
-    upstream: metav1.ResetObjectMetaForStatus. Other changes are validated; the generation is kept in every update.
+    upstream: metav1.ResetObjectMetaForStatus. Changes of other fields are validated; the generation never changes.
     """
     rest = {name: value for name, value in metadata.items() if name not in _KEPT_BY_STATUS}
     return rest | {name: kept[name] for name in _KEPT_BY_STATUS if name in kept}
@@ -430,12 +432,12 @@ _KEPT_BY_STATUS = ("deletionTimestamp", "labels", "annotations", "finalizers", "
 
 
 def _counts(parts: Sequence[str], new: View, old: View) -> bool:
-    """Report whether a part of metadata that counts for the generation has changed."""
+    """Report whether one of these fields of metadata has changed."""
     return any((new.get(part) or {}) != (old.get(part) or {}) for part in parts)
 
 
 def _set_generation(metadata: Document, given: int | None) -> None:
-    """Keep what the client of a new object or the stored one gave: upstream counts for some kinds only."""
+    """Set or remove the generation: upstream counts it only for some kinds, else it is that of the client."""
     metadata.pop("generation", None)
     if given is not None:
         metadata["generation"] = given

@@ -1,4 +1,4 @@
-"""What is wrong with mutating admission policies and their bindings (k8s admissionregistration/validation)."""
+"""Validation of mutating admission policies and their bindings (k8s admissionregistration/validation)."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ def policy_errors(new: View, old: View | None) -> Iterator[FieldError]:
     before: View | None = None if old is None else old.get("spec") or {}
     yield from policy_rules.spec_errors(spec, before, MUTATED_OPERATIONS)
     variables: dict[str, Type] = {}
-    yield from policy_rules.variables_errors(spec, frozenset(), variables)  # upstream knows none of the old ones
+    yield from policy_rules.variables_errors(spec, frozenset(), variables)  # as upstream, stored ones are no exception
     mutations = spec.get("mutations") or ()
     if not mutations:
         yield required("spec.mutations", "mutations must contain at least one item")
@@ -59,7 +59,7 @@ def _mutation_errors(
 
 
 def _known(before: View) -> frozenset[str]:
-    """Return what may use all of the language: upstream takes the apply configurations for both types."""
+    """Return the stored expressions, which may use any CEL version: upstream compares only applyConfiguration."""
     applied = (mutation.get("applyConfiguration") for mutation in before.get("mutations") or ())
     return frozenset(each.get("expression") or "" for each in applied if each is not None)
 

@@ -1,4 +1,4 @@
-"""namespaces as a served resource (NSP-001…006)."""
+"""The resource namespaces (NSP-001…006)."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def namespaces_resource() -> ServedResource:
 
 
 def default(document: Document) -> Document:
-    """Fill in what every namespace has: the label of its name, and a phase (NSP-002)."""
+    """Set the defaults of a namespace: the label with its name, and the phase (NSP-002)."""
     metadata = document["metadata"]
     if metadata.get("name"):
         metadata["labels"] = {**(metadata.get("labels") or {}), NAME_LABEL: metadata["name"]}
@@ -94,7 +94,9 @@ def _endpoints(model: Model) -> dict[str, Endpoint]:
 def _validate(new: View, old: View | None) -> list[FieldError]:
     errors = Errors()
     for index, name in enumerate((new.get("spec") or {}).get("finalizers") or ()):
-        path = item("spec.finalizers", index) if old is not None else "spec.finalizers"  # upstream: as finalize has it
+        path = (
+            item("spec.finalizers", index) if old is not None else "spec.finalizers"
+        )  # upstream: the path of finalize
         errors += (invalid(path, name, fault) for fault in qualified_name(name))
         if "/" not in name and name not in core.STANDARD_FINALIZERS:
             errors.append(invalid(path, name, core.UNQUALIFIED))

@@ -1,4 +1,4 @@
-"""The OpenAPI schemas of definitions and namespaces, from the tables of their types."""
+"""OpenAPI schemas of CustomResourceDefinition and Namespace, from their data files."""
 
 from apiext.documents.document import Document
 from apiext.go_types.tables import types_of

@@ -394,7 +394,7 @@ def template_errors(template: View, path: str) -> list[FieldError]:
 
 
 def validate_pod(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a pod; an update of other parts does not validate the stored spec."""
+    """Return the validation errors of a pod; an update that does not change the spec does not validate it."""
     spec = new.get("spec") or {}
     if old is not None and new.get("spec") == old.get("spec"):
         return []

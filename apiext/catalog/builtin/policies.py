@@ -1,4 +1,4 @@
-"""What is wrong with validating admission policies and their bindings (k8s admissionregistration/validation)."""
+"""Validation of validating admission policies and their bindings (k8s admissionregistration/validation)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -17,7 +17,7 @@ _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 _ACTIONS = ("Audit", "Deny", "Warn")
 _FIELDS = (("expression", "validations"), ("messageExpression", "validations"), ("valueExpression", "auditAnnotations"))
 _NOTHING = "validations or auditAnnotations must contain at least one item"
-_Known = Mapping[str, frozenset[str]]  # field → the expressions that an old policy has there
+_Known = Mapping[str, frozenset[str]]  # field → expressions of the stored policy in this field
 
 
 def policy_errors(new: View, old: View | None) -> Iterator[FieldError]:
@@ -31,7 +31,7 @@ def policy_errors(new: View, old: View | None) -> Iterator[FieldError]:
 def _expressions(new: View, spec: View, before: View) -> Iterator[FieldError]:
     variables: dict[str, Type] | None = {} if spec.get("variables") else None
     known = {field: frozenset(each.get(field) or "" for each in before.get(name) or ()) for field, name in _FIELDS}
-    if variables is not None:  # upstream knows the validations here
+    if variables is not None:  # as upstream, stored ones are an exception
         yield from policy_rules.variables_errors(spec, known["expression"], variables)
     validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
     if not validations and not annotations:

@@ -1,6 +1,6 @@
-"""What is wrong with the parts that validating and mutating admission policies share.
+"""Validation of the parts that validating and mutating admission policies share.
 
-Texts and order are those of k8s pkg/apis/admissionregistration/validation. A policy's spec is judged in this
+Texts and order are those of k8s pkg/apis/admissionregistration/validation. The fields of a spec are validated in this
 order: failurePolicy, paramKind, matchConstraints, matchConditions, variables.
 """
 
@@ -28,7 +28,7 @@ _RESERVED = frozenset(
 def spec_errors(spec: View, before: View | None, operations: Sequence[str] = ()) -> Iterator[FieldError]:
     """Yield the validation errors of a policy's spec up to its matchConditions.
 
-    ``before`` is the old spec, None on create; ``operations`` are those that the policy may match, none for all.
+    ``before`` is the stored spec, None on create; ``operations`` are those that the policy may match, empty for all.
     """
     if spec.get("failurePolicy") is None:
         yield required("spec.failurePolicy")
@@ -51,9 +51,9 @@ def spec_errors(spec: View, before: View | None, operations: Sequence[str] = ())
 
 
 def variables_errors(spec: View, known: frozenset[str], types: dict[str, Type]) -> Iterator[FieldError]:
-    """Yield the validation errors of a policy's variables, and note the types of their values in ``types``.
+    """Yield the validation errors of a policy's variables, and add their types to ``types``.
 
-    ``known`` expressions may use all of the language.
+    ``known`` are stored expressions, which may use any CEL version.
     """
     for index, variable in enumerate(spec.get("variables") or ()):
         within = within_spec(spec, variable.get("expression") or "", known, types)
@@ -69,7 +69,7 @@ def within_spec(
     authorizer: bool = True,
     patches: bool = False,
 ) -> Environment:
-    """Return where an expression of a policy is compiled, which has all of the language if it is known."""
+    """Return the environment of a policy's expression; a ``known`` expression may use any CEL version."""
     return environment(
         params=spec.get("paramKind") is not None,
         authorizer=authorizer,
@@ -114,7 +114,7 @@ def _variable_errors(
     found = rules.expression(expression, child(path, "expression"), within)
     if isinstance(found, FieldError):
         yield found
-        variables[name] = DYN  # what uses it is not to blame
+        variables[name] = DYN  # so that expressions which use it have no errors of their own
     else:
         variables[name] = found.result
 

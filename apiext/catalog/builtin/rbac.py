@@ -1,4 +1,4 @@
-"""What roles and their bindings must be (named by rows of types/*.yaml)."""
+"""Defaults and validation of roles and bindings (named by rows of types/*.yaml)."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,7 +12,7 @@ _ROLES = ("Role", "ClusterRole")
 
 
 def default_binding(document: Document) -> None:
-    """Fill in the API groups of the role and of those who get it."""
+    """Default the API groups of a binding's role and subjects."""
     reference = document.get("roleRef") or {}
     if not reference.get("apiGroup"):
         document["roleRef"] = {**reference, "apiGroup": GROUP}
@@ -22,19 +22,19 @@ def default_binding(document: Document) -> None:
 
 
 def stored_role(document: View) -> Document:
-    """Store no rules as null: upstream stores messages, in which an empty list is none."""
+    """Store an empty list of rules as null: upstream stores protobuf, which has no empty lists."""
     return {**document, "rules": document.get("rules") or None}
 
 
 def validate_role(new: View, old: View | None) -> list[FieldError]:
-    """Return the faults of a role; old is None on create."""
+    """Return the validation errors of a role; old is None on create."""
     errors = _rules(new, namespaced=True)
     errors += _verbs(new)
     return errors
 
 
 def validate_cluster_role(new: View, old: View | None) -> list[FieldError]:
-    """Return the faults of a cluster role; old is None on create."""
+    """Return the validation errors of a cluster role; old is None on create."""
     errors = _rules(new, namespaced=False)
     aggregation = new.get("aggregationRule")
     if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
@@ -61,7 +61,7 @@ def _rules(new: View, *, namespaced: bool) -> list[FieldError]:
 
 
 def _verbs(new: View) -> Iterator[FieldError]:
-    """Yield the errors of rules without verbs, which stand behind all others as the declared errors of upstream."""
+    """Yield the errors of rules without verbs. They come last, as upstream's declarative validation."""
     rules = new.get("rules") or ()
     return (required(f"rules[{index}].verbs") for index, rule in enumerate(rules) if not rule.get("verbs"))
 
@@ -86,12 +86,12 @@ def _rule(rule: View, path: str, *, namespaced: bool) -> list[FieldError]:
 
 
 def validate_role_binding(new: View, old: View | None) -> list[FieldError]:
-    """Return the faults of a binding in a namespace; old is None on create."""
+    """Return the validation errors of a binding in a namespace; old is None on create."""
     return _binding(new, old, _ROLES, namespaced=True)
 
 
 def validate_cluster_role_binding(new: View, old: View | None) -> list[FieldError]:
-    """Return the faults of a binding for all namespaces; old is None on create."""
+    """Return the validation errors of a binding for all namespaces; old is None on create."""
     return _binding(new, old, _ROLES[1:], namespaced=False)
 
 
@@ -111,7 +111,7 @@ def _binding(new: View, old: View | None, kinds: Sequence[str], *, namespaced: b
     if old is not None and reference != (old.get("roleRef") or {}):
         shown = {"APIGroup": group, "Kind": kind, "Name": name}  # upstream: the names of the internal type
         errors.append(invalid("roleRef", shown, "field is immutable"))
-    # upstream: declared errors come after all other ones
+    # upstream: errors of declarative validation come last
     errors += (required(f"subjects[{index}].name") for index, it in enumerate(subjects) if not it.get("name"))
     if not name:
         errors.append(required("roleRef.name"))

@@ -1,4 +1,4 @@
-"""Errors of selectors of labels and fields (apimachinery pkg/apis/meta/v1/validation)."""
+"""Validation of label selectors and field selectors (apimachinery pkg/apis/meta/v1/validation)."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from apiext.meta.syntax import label_value, qualified_name
 
 
 def _values_errors(expression: View, path: str, operators: bool) -> Iterator[FieldError]:
-    """Yield the validation errors of an operator and its number of values; ``operators``: it must be known."""
+    """Yield the errors of an operator and its number of values; ``operators``: an unknown operator is an error."""
     operator, values = expression.get("operator") or "", expression.get("values") or ()
     if operator in ("In", "NotIn"):
         if not values:
@@ -24,7 +24,7 @@ def _values_errors(expression: View, path: str, operators: bool) -> Iterator[Fie
 def label_requirement_errors(
     expression: View, path: str, values: bool = True, operators: bool = True
 ) -> Iterator[FieldError]:
-    """Yield the validation errors of a label requirement; ``values``, ``operators``: validate those, too."""
+    """Yield the errors of a label requirement; ``values``, ``operators``: also those of its values and operator."""
     yield from _values_errors(expression, path, operators)
     key = expression.get("key") or ""
     yield from (invalid(child(path, "key"), key, fault) for fault in qualified_name(key))

@@ -1,4 +1,4 @@
-"""The list of built-in resources."""
+"""Lists the built-in resources."""
 
 from collections.abc import Callable
 
@@ -17,15 +17,15 @@ def builtin_resources(
     event_ttl: int = kinds_module.EVENT_TTL,
     allocate: Allocate = lambda new, old, dry_run: new,
 ) -> list[ServedResource]:
-    """Return the built-in resources; ``v1beta1`` also serves definitions in their old version (B1-002, DIS-12).
+    """Return the built-in resources; ``v1beta1``: definitions are also served in this version (B1-002, DIS-12).
 
-    ``enabled(group_version, default)`` says of all other kinds whether they are served; the core group's is
-    ``v1``. Events stay ``event_ttl`` seconds. ``allocate(new, old, dry_run)`` gives services the addresses
-    that they lack.
+    ``enabled(group_version, default)`` decides for all other group-versions; that of the core group is ``v1``. Events
+    expire ``event_ttl`` seconds after their last write. ``allocate(new, old, dry_run)`` allocates missing addresses and
+    ports of services.
     """
     return [definitions_resource(v1beta1=v1beta1), namespaces_resource(), *kinds(enabled, event_ttl, allocate)]
 
 
 def api_versions() -> set[str]:
-    """Return the group-versions that can be turned off; the core group's is ``v1``."""
-    return {one.api_version for row in rows() for one in row.every()}
+    """Return the group-versions that can be disabled; that of the core group is ``v1``."""
+    return {one.api_version for row in rows() for one in row.all_versions()}

@@ -1,4 +1,4 @@
-"""The rows of built-in kinds, and the functions that rows name."""
+"""Load the rows of built-in kinds, and the functions that they name."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ REVIEW_VERBS = ("create",)
 
 
 class Row(Struct, frozen=True):
-    """The row of a kind (go_types/types/README.md); ``kind`` is the name of its type, ``types`` that of its file."""
+    """The row of a kind; go_types/types/README.md describes each key. ``types`` is the name of its data file."""
 
     version: str
     resource: str
@@ -72,7 +72,7 @@ class Row(Struct, frozen=True):
     subresources: Sequence[Mapping[str, Any]] = ()
     scale: str = ""
 
-    def every(self) -> list["Row"]:
+    def all_versions(self) -> list["Row"]:
         """Return the rows of all versions, this one first."""
         stored = self.stored_version or self.version
         return [
@@ -82,7 +82,7 @@ class Row(Struct, frozen=True):
 
     @property
     def api_version(self) -> str:
-        """The apiVersion of its objects, which is also what --runtime-config calls it by."""
+        """The apiVersion of its objects, which is also the name in --runtime-config."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
@@ -94,7 +94,7 @@ def rows() -> tuple[Row, ...]:
 
 @cache
 def function(name: str) -> Callable[..., Any]:
-    """Return a function that calls ``module.function`` of this package; its first call loads the module."""
+    """Return a function that calls ``module.function`` of this package; the first call imports the module."""
     module, _, attribute = name.partition(".")
     loaded: list[Callable[..., Any]] = []
 
@@ -107,12 +107,12 @@ def function(name: str) -> Callable[..., Any]:
 
 
 def never_slow(size: int) -> bool:
-    """Report that no object of a kind is slow to validate."""
+    """Return False: no object of the kind is slow to validate (Work.slow)."""
     return False
 
 
 def slow_until_imported(module: str) -> Callable[[int], bool]:
-    """Return a function that reports writes as slow until a module is imported, so that a thread imports it."""
+    """Return a Work.slow that is True until a module is imported, so that a thread imports it."""
     return lambda size: module not in sys.modules
 
 
@@ -122,7 +122,7 @@ _KNOWN = {"name": NAME, "plain name": replace(NAME, format=""), "age": BUILTIN_A
 
 
 def columns_of(row: Row) -> tuple[Column, ...]:
-    """Return the columns of a table; cells of a version with fields of its own see the stored version."""
+    """Return the columns of a kind's Table. If a version has fields of its own, cells read the stored version."""
     columns = tuple(_KNOWN[one] if isinstance(one, str) else _column(one) for one in row.columns)
     if not row.restored:
         return columns
@@ -154,10 +154,7 @@ def _cell(given: Mapping[str, Any]) -> Callable[[View], Any]:
 
 
 def labels_of(row: Row) -> dict[str, Callable[[View], str]]:
-    """Return the field labels besides those of metadata; alternatives are tried in their order.
-
-    An alternative ``=false`` is the value of an object that has none of those before it.
-    """
+    """Return the field labels of ``select``. The first alternative with a value is used; ``=false`` is literal."""
     found: dict[str, Callable[[View], str]] = {}
     for one in row.select:
         for label, path in ({one: one} if isinstance(one, str) else one).items():
@@ -166,14 +163,14 @@ def labels_of(row: Row) -> dict[str, Callable[[View], str]]:
 
 
 def _text_at(paths: str) -> Callable[[View], str]:
-    ways = [tuple(path.split(".")) for path in paths.split("|")]
+    alternatives = [tuple(path.split(".")) for path in paths.split("|")]
 
     def get(document: View) -> str:
-        for way in ways:
-            if way[0][:1] == "=":
-                return way[0][1:]
+        for steps in alternatives:
+            if steps[0][:1] == "=":
+                return steps[0][1:]
             value: Any = document
-            for name in way:
+            for name in steps:
                 value = value.get(name) if isinstance(value, Mapping) else None
             if value not in (None, ""):
                 return ("true" if value else "false") if isinstance(value, bool) else str(value)

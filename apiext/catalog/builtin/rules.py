@@ -1,4 +1,4 @@
-"""Validation rules of built-in kinds as rows: the ``rules`` of a kind (go_types/types/README.md)."""
+"""Compile the validation rules in the row of a built-in kind (``rules``, see go_types/types/README.md)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,11 +12,11 @@ Validate = Callable[[View, View | None], list[FieldError]]
 EACH_ITEM, EACH_VALUE = "[]", "{}"
 IMMUTABLE = "field is immutable"
 NEW: Any = object()
-"""Stands for the earlier value of an object, list item or map entry that is new."""
+"""The old value of a part of a new object, list item or map entry."""
 
 
 class Found(NamedTuple):
-    """A value that a rule is about: its path in errors, and the value before the change, NEW if it is of a new part."""
+    """A value that a rule applies to: its path in errors, and its old value (NEW in a new part)."""
 
     path: str
     value: Any
@@ -27,9 +27,9 @@ Check = Callable[[Found], Iterator[FieldError]]
 
 
 def compile_rules(rows: Sequence[Mapping[str, Any]]) -> Validate:
-    """Return a function of (new, old) that lists the field errors of all rules, in their order; old is None on create.
+    """Return a function of (new, old) that returns the errors of all rules in their order; old is None on create.
 
-    Raises ValueError for a row with a word that is no rule.
+    Raises ValueError for an unknown rule.
     """
     rules = [(tuple(_steps(row["path"])), _checks(row)) for row in rows]
 
@@ -58,7 +58,7 @@ def _steps(path: str) -> Iterator[str]:
 
 
 def _values(steps: tuple[str, ...], at: Found) -> Iterator[Found]:
-    """Yield the values at a path; an absent field of an object that is there is a value, too."""
+    """Yield the values at a path, None for an absent field of an existing object."""
     if not steps:
         yield at
     elif steps[0] == EACH_ITEM:
@@ -89,7 +89,7 @@ def _checks(row: Mapping[str, Any]) -> list[Check]:
 
 
 def _required(detail: Any) -> Check:
-    """``true``, or the text behind "Required value"."""
+    """Compile ``required``: ``true``, or the text after "Required value"."""
 
     def check(found: Found) -> Iterator[FieldError]:
         if found.value in (None, "", [], {}):
@@ -107,7 +107,7 @@ def _enum(values: Any) -> Check:
 
 
 def _immutable(detail: Any) -> Check:
-    """``true``, or the text of an error of the reason Forbidden."""
+    """Compile ``immutable``: ``true``, or the text of a Forbidden error."""
 
     def check(found: Found) -> Iterator[FieldError]:
         if found.before is not NEW and not same(found.value, found.before):
@@ -117,7 +117,7 @@ def _immutable(detail: Any) -> Check:
 
 
 def _format(name: Any) -> Check:
-    """A function of apiext.meta.syntax."""
+    """Compile ``format``: the name of a function in apiext.meta.syntax."""
     messages: Callable[[str], list[str]] = getattr(syntax, name)
 
     def check(found: Found) -> Iterator[FieldError]:
@@ -138,7 +138,7 @@ _LIMITS = ("min", "max", "above")
 
 
 def _within(row: Mapping[str, Any]) -> Check:
-    """``min`` and ``max`` are allowed themselves; ``above`` is not."""
+    """Compile the bounds of a number: ``min`` and ``max`` are inclusive, ``above`` is exclusive."""
     low, high, above = row.get("min"), row.get("max"), row.get("above")
     if low is not None and high is not None:
         message = f"must be between {low} and {high}, inclusive"

@@ -1,4 +1,4 @@
-"""kube-apiserver's flags about what services are given."""
+"""kube-apiserver's flags for cluster IPs and node ports of services."""
 
 import re
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "PORT-PORT",
     ),
 )
-"""Name, help, default and metavar of each."""
+"""(name, help, default, metavar) of each flag."""
 
 _RANGE, _PORTS = (name for name, *_ in FLAGS)
 
 
 def read(values: Mapping[str, str]) -> ServiceRanges:
-    """Return what the flags say; raises ConfigError, about networks with upstream's words."""
+    """Parse the values of the flags; raises ConfigError, with upstream's text for networks."""
     return ServiceRanges(_networks(values[_RANGE]), _ports(values[_PORTS]))
 
 
@@ -50,7 +50,7 @@ def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
 
 
 def _ports(text: str) -> range:
-    """Return a range of ports: ``30000-32767``, ``30000+2767`` or one port."""
+    """Parse a range of ports: ``30000-32767``, ``30000+2767`` or one port."""
     if not text:
         return _USUAL.ports
     found = re.fullmatch(r"([0-9]{1,6})(?:([-+])([0-9]{1,6}))?", text.strip())

@@ -1,4 +1,4 @@
-"""What services say besides their types (named by rows of types/*.yaml)."""
+"""Defaults, preparation, validation and warnings of services (named by rows of types/*.yaml)."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -36,7 +36,7 @@ _LOAD_BALANCER_ONLY = "may only be used when `type` is 'LoadBalancer'"
 
 
 def default_service(document: Document) -> None:
-    """Fill in what depends on other fields: targets of ports, affinity, how traffic goes."""
+    """Set defaults that depend on other fields: target ports, session affinity, traffic policies."""
     spec = document.setdefault("spec", {})
     for port in spec.get("ports") or ():
         if not port.get("targetPort"):
@@ -68,12 +68,12 @@ def _is_reached_from_outside(spec: View) -> bool:
 
 
 def is_headless(spec: View) -> bool:
-    """Tell whether a service wants no address."""
+    """Report whether a service is headless: it has no cluster IP."""
     return spec.get("clusterIP") == "None"
 
 
 def prepare_service(new: Document, old: View | None) -> Document:
-    """Keep what a change leaves out of a service, and drop what its new type cannot have."""
+    """Keep stored fields that an update omits, and drop fields that the new type of the service cannot have."""
     spec, before = new["spec"], (old or {}).get("spec") or {}
     _keep_given(spec, before)
     if spec.get("type") == "ExternalName" and spec.get("internalTrafficPolicy") in _POLICIES:
@@ -86,11 +86,11 @@ def prepare_service(new: Document, old: View | None) -> Document:
 
 
 def _keep_given(spec: Document, before: View) -> None:
-    """Keep the address and the ports of a service that a change leaves out."""
+    """Keep the stored cluster IP and node ports that an update omits."""
     if has_address(spec) and has_address(before) and before.get("clusterIP"):
         spec["clusterIP"] = spec.get("clusterIP") or before["clusterIP"]
         if spec["clusterIP"] != before["clusterIP"] and spec.get("clusterIPs") == before.get("clusterIPs"):
-            spec["clusterIPs"] = [spec["clusterIP"]]  # of both fields one was changed
+            spec["clusterIPs"] = [spec["clusterIP"]]  # the update changed only clusterIP
         if spec["clusterIP"] == before["clusterIP"] and not spec.get("clusterIPs") and before.get("clusterIPs"):
             spec["clusterIPs"] = before["clusterIPs"]
     if is_checked(spec) and is_checked(before) and before.get("healthCheckNodePort"):
@@ -106,7 +106,7 @@ def _keep_given(spec: Document, before: View) -> None:
 
 
 def _drop_unused(spec: Document, before: View) -> None:
-    """Drop what a service of the old type had and this one cannot have, unless the change is about it."""
+    """Drop unchanged fields that the old type of a service could have and the new type cannot have."""
     for name, has in _OF_TYPE.items():
         if has(before) and not has(spec) and spec.get(name) == before.get(name):
             spec.pop(name, None)
@@ -118,17 +118,17 @@ def _drop_unused(spec: Document, before: View) -> None:
 
 
 def has_address(spec: View) -> bool:
-    """Tell whether a service is of a type that has one, or says that it has none."""
+    """Report whether the type of a service has cluster IPs (``None`` of a headless service is one)."""
     return spec.get("type", "") in _TYPES and spec["type"] != "ExternalName"
 
 
 def is_outside(spec: View) -> bool:
-    """Tell whether the ports of a service may be ports of the nodes, too."""
+    """Report whether the type of a service may have node ports."""
     return spec.get("type") in _OUTSIDE
 
 
 def has_node_ports(spec: View) -> bool:
-    """Tell whether the ports of a service get ports of the nodes, if they name none."""
+    """Report whether ports of a service without a node port get one."""
     return is_outside(spec) and spec.get("allocateLoadBalancerNodePorts") is not False
 
 
@@ -137,7 +137,7 @@ def _is_balanced(spec: View) -> bool:
 
 
 def is_checked(spec: View) -> bool:
-    """Tell whether there is a port of the nodes for checks of their health."""
+    """Report whether a service has a health check node port."""
     return _is_balanced(spec) and spec.get("externalTrafficPolicy") == "Local"
 
 
@@ -147,11 +147,11 @@ _OF_TYPE: Mapping[str, Callable[[View], bool]] = {
     "healthCheckNodePort": is_checked,
     "externalTrafficPolicy": _is_reached_from_outside,
 }
-"""Field → which services have it."""
+"""Field → the function that reports whether a service may have it."""
 
 
 def service_warnings(new: View, old: View | None) -> list[str]:
-    """Return warnings about what has no effect, is outdated, or should be written in another way."""
+    """Return warnings about fields without effect, deprecated fields, and the form of addresses."""
     spec = new.get("spec") or {}
     kind, found = spec.get("type"), []
     if _HINTS in ((new.get("metadata") or {}).get("annotations") or {}):
@@ -187,7 +187,7 @@ _USELESS = ("loadBalancerIP", "externalIPs")
 
 
 def validate_service(new: View, old: View | None) -> list[FieldError]:
-    """Return the faults of a service; old is None on create."""
+    """Return the validation errors of a service; old is None on create."""
     spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
     ports = spec.get("ports") or []
     errors = Errors(_changed_addresses(spec, before))
@@ -216,7 +216,7 @@ def validate_service(new: View, old: View | None) -> list[FieldError]:
 
 
 def validate_service_status(new: View, old: View | None) -> list[FieldError]:
-    """Return the faults of a service's status: who has addresses, and how they are written."""
+    """Return the validation errors of a service's status: its load balancer and addresses."""
     points, kept = _points(new), [point.get("ip", "") for point in _points(old)]
     path = "status.loadBalancer.ingress"
     if points and (new.get("spec") or {}).get("type") != "LoadBalancer":
@@ -227,7 +227,7 @@ def validate_service_status(new: View, old: View | None) -> list[FieldError]:
 
 
 def service_status_warnings(new: View, old: View | None) -> list[str]:
-    """Return how addresses of a service's status should be written."""
+    """Return warnings about the form of addresses in a service's status."""
     points = [(item("status.loadBalancer.ingress", index), point) for index, point in enumerate(_points(new))]
     return [text for path, point in points for text in ips.address_warnings(path, point.get("ip") or "")]
 
@@ -268,7 +268,7 @@ def _changed_families(spec: View, before: View) -> Iterator[FieldError]:
     if len(new) == len(old):
         yield from (invalid(path, new, _FIXED) for family, last in zip(new, old, strict=True) if family != last)
     elif new[:1] != old[:1] and new and old:
-        yield invalid(path, spec.get("clusterIPs") or [], _FIXED)  # upstream: shown are the addresses
+        yield invalid(path, spec.get("clusterIPs") or [], _FIXED)  # upstream: the error shows the addresses
 
 
 def _changed_balancer(spec: View, before: View) -> Iterator[FieldError]:
@@ -277,7 +277,7 @@ def _changed_balancer(spec: View, before: View) -> Iterator[FieldError]:
     if "loadBalancerClass" in changed and _is_balanced(spec) and _is_balanced(before):
         yield invalid("spec.loadBalancerClass", spec.get("loadBalancerClass"), _FIXED)
     if before:
-        yield from _class_errors(spec)  # upstream: an update tells of it twice
+        yield from _class_errors(spec)  # upstream: an update reports it twice
     if "healthCheckNodePort" in changed and is_checked(spec) and is_checked(before):
         yield forbidden("spec.healthCheckNodePort", "field is immutable")
 

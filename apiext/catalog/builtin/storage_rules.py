@@ -30,7 +30,7 @@ _UPPER = re.compile("[A-Z]")
 
 
 def _driver_name(name: str, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the name of a driver, which may have capitals."""
+    """Yield the validation errors of the name of a driver, which may have uppercase letters."""
     if not name:
         yield required(path)
         return

@@ -25,7 +25,7 @@ _REVISION = re.compile("[1-9][0-9]*")
 
 
 def validate_migration(new: View, old: View | None) -> list[FieldError]:
-    """Return the faults of a migration; old is None on create."""
+    """Return the validation errors of a migration; old is None on create."""
     named: View = (new.get("spec") or {}).get("resource") or {}
     group, resource = named.get("group") or "", named.get("resource") or ""
     path, errors = "spec.resource", []
@@ -36,13 +36,13 @@ def validate_migration(new: View, old: View | None) -> list[FieldError]:
     if group and (faults := dns1123_subdomain(group)):
         errors.append(invalid(child(path, "group"), group, ",".join(faults)))
     if old is not None and new.get("spec") != old.get("spec"):
-        shown = {"Resource": {"group": group, "resource": resource}}  # as upstream's internal type writes it
+        shown = {"Resource": {"group": group, "resource": resource}}  # the form of upstream's internal type
         errors.append(invalid("spec", shown, "field is immutable"))
     return errors
 
 
 def validate_migration_status(new: View, old: View | None) -> list[FieldError]:
-    """Return the faults of a migration's status."""
+    """Return the validation errors of a migration's status."""
     status, before = new.get("status") or {}, (old or {}).get("status") or {}
     conditions, revision = status.get("conditions"), status.get("resourceVersion") or ""
     path, errors = "status.resourceVersion", []

@@ -9,7 +9,7 @@ from apiext.meta.time import human_duration, seconds_between
 
 NONE, UNSET, UNKNOWN = "<none>", "<unset>", "<unknown>"
 Aged = tuple[str, str | None]
-"""A text with ``{}`` for the age since a time, and that time; None for a text that has none."""
+"""(text with ``{}`` for an age, the time when it begins); the time is None for a text without an age."""
 
 
 def _spec(document: View) -> View:
@@ -86,12 +86,12 @@ def node_selector(document: View) -> str:
 
 
 def ready(document: View) -> str:
-    """Return how many of the wanted replicas are ready."""
+    """Return ready/desired replicas."""
     return f"{_status(document).get('readyReplicas') or 0}/{_spec(document).get('replicas') or 0}"
 
 
 def completions(document: View) -> str:
-    """Return how many pods of a job have succeeded, of how many."""
+    """Return succeeded/desired pods of a job."""
     spec, done = _spec(document), _status(document).get("succeeded") or 0
     if spec.get("completions") is not None:
         return f"{done}/{spec['completions']}"
@@ -114,7 +114,7 @@ def job_status(document: View) -> str:
 
 
 def job_duration(document: View) -> Aged:
-    """Return how long a job has run, or runs by now."""
+    """Return the duration of a job, until now if it has not ended."""
     started, ended = _status(document).get("startTime"), _status(document).get("completionTime")
     if started is None:
         return "", None
@@ -122,13 +122,13 @@ def job_duration(document: View) -> Aged:
 
 
 def suspended(document: View) -> str:
-    """Return whether a cron job is suspended, as Go prints it."""
+    """Return ``True`` or ``False``: whether a cron job is suspended."""
     value = _spec(document).get("suspend")
     return UNSET if value is None else "True" if value else "False"
 
 
 def active(document: View) -> int:
-    """Return how many jobs of a cron job run."""
+    """Return the number of active jobs of a cron job."""
     return len(_status(document).get("active") or ())
 
 
@@ -152,7 +152,7 @@ def _restartable(container: View | None) -> bool:
 
 
 class _Pod:
-    """Summary of the containers of a pod: how many are ready, the reason it waits, the restarts."""
+    """Summary of the containers of a pod: number of ready ones, reason of the state, restarts."""
 
     def __init__(self, document: View) -> None:
         spec, self._status = _spec(document), _status(document)
@@ -255,7 +255,7 @@ def _ending(state: View) -> str:
 
 
 def pod_ready(document: View) -> str:
-    """Return how many containers of a pod are ready."""
+    """Return ready/all containers of a pod."""
     pod = _Pod(document)
     return f"{pod.ready}/{pod.containers}"
 
@@ -266,7 +266,7 @@ def pod_status(document: View) -> str:
 
 
 def pod_restarts(document: View) -> Aged:
-    """Return how often containers of a pod have restarted, and when."""
+    """Return the number of restarts of a pod's containers, and the time of the last one."""
     pod = _Pod(document)
     if pod.restarts and pod.restarted is not None:
         return f"{pod.restarts} ({{}} ago)", pod.restarted
@@ -290,7 +290,7 @@ def nominated_node(document: View) -> str:
 
 
 def readiness_gates(document: View) -> str:
-    """Return how many of the conditions that a pod waits for hold."""
+    """Return true/all conditions of a pod's readiness gates."""
     gates = _spec(document).get("readinessGates") or ()
     if not gates:
         return NONE
@@ -322,7 +322,7 @@ def scale_target(document: View) -> str:
 
 
 def min_pods(document: View) -> str:
-    """Return the least replicas of an autoscaler."""
+    """Return the minimum of replicas of an autoscaler."""
     least = _spec(document).get("minReplicas")
     return UNSET if least is None else str(least)
 
@@ -404,7 +404,7 @@ def ingress_ports(document: View) -> str:
 
 
 def class_name(document: View) -> str:
-    """Return the name of a class of ingresses, and whether it is the default."""
+    """Return the name of an object, with ``(default)`` if its annotation makes it the default class."""
     metadata = document["metadata"]
     marked = (metadata.get("annotations") or {}).get("ingressclass.kubernetes.io/is-default-class") == "true"
     return f"{metadata.get('name', '')} (default)" if marked else str(metadata.get("name", ""))
@@ -505,7 +505,7 @@ def attributes_class(document: View) -> str:
 
 
 def volume_mode(document: View) -> str:
-    """Return whether a volume is a file system."""
+    """Return the volume mode: Filesystem or Block."""
     found: str | None = _spec(document).get("volumeMode")
     return UNSET if found is None else found
 
@@ -659,23 +659,23 @@ def token_audiences(document: View) -> str:
 
 
 def lifecycle_modes(document: View) -> str:
-    """Return which volumes a driver serves."""
+    """Return the volume lifecycle modes of a driver."""
     return ",".join(_spec(document).get("volumeLifecycleModes") or ()) or NONE
 
 
 def free_capacity(document: View) -> Any:
-    """Return how much storage is free."""
+    """Return the free capacity of storage."""
     return document.get("capacity", UNSET)
 
 
 def api_service(document: View) -> str:
-    """Return which service serves an API."""
+    """Return the service of an APIService: namespace/name, or Local."""
     service = _spec(document).get("service")
     return "Local" if service is None else f"{service.get('namespace', '')}/{service.get('name', '')}"
 
 
 def api_available(document: View) -> str:
-    """Return whether an API can be used, and why not."""
+    """Return the Available condition of an APIService, with its reason if it is not True."""
     for one in _status(document).get("conditions") or ():
         if one.get("type") == "Available":
             shown = str(one.get("status", ""))
@@ -721,18 +721,18 @@ def taint_added(document: View) -> Aged:
 
 
 def precedence(document: View) -> int:
-    """Return the place of a flow schema among those that are tried."""
+    """Return the matching precedence of a flow schema."""
     return _spec(document).get("matchingPrecedence") or 0
 
 
 def distinguisher(document: View) -> str:
-    """Return how a flow schema tells flows apart."""
+    """Return the distinguisher method of a flow schema."""
     method = _spec(document).get("distinguisherMethod")
     return NONE if method is None else method.get("type") or ""
 
 
 def missing_level(document: View) -> str:
-    """Return whether the priority level of a flow schema is missing, ``?`` if no controller has reported it."""
+    """Return ``True`` or ``False``: whether the priority level is missing; ``?`` if no controller has reported it."""
     found = (one for one in _status(document).get("conditions") or () if one.get("type") == "Dangling")
     return next((one.get("status") or "" for one in found), "?")
 
@@ -758,12 +758,12 @@ def queues(document: View) -> int | str:
 
 
 def hand_size(document: View) -> int | str:
-    """Return how many queues of a priority level a flow may have."""
+    """Return the hand size of a priority level: the number of queues of one flow."""
     return _setting(_queuing(document), "handSize")
 
 
 def queue_limit(document: View) -> int | str:
-    """Return the most requests in a queue of a priority level."""
+    """Return the limit of requests in one queue of a priority level."""
     return _setting(_queuing(document), "queueLengthLimit")
 
 
@@ -796,11 +796,11 @@ def bundle_signer(document: View) -> str:
 
 
 def pod_certificate_state(document: View) -> str:
-    """Return how far the request for the certificate of a pod is."""
+    """Return the state of a pod's certificate request."""
     states = [one.get("type") for one in _status(document).get("conditions") or ()]
     return next((state for state in reversed(states) if state in ("Issued", "Denied", "Failed")), "Pending")
 
 
 def user_annotations(document: View) -> str:
-    """Return the information of a pod for the signer of its certificate."""
+    """Return the annotations of a pod for the signer of its certificate."""
     return labels_text(_spec(document).get("unverifiedUserAnnotations"))

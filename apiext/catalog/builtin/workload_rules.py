@@ -39,7 +39,7 @@ def _template(spec: View, selector: LabelSelector | None, of: str) -> Iterator[F
     template: View = spec.get("template") or {}
     labels: Mapping[str, str] = (template.get("metadata") or {}).get("labels") or {}
     if selector is None:
-        if spec.get("selector") is None:  # selects nothing
+        if spec.get("selector") is None:  # an absent selector selects nothing
             yield _mismatch(labels)
     elif not selector.empty and not selector.matches(labels):
         yield _mismatch(labels)
@@ -84,7 +84,7 @@ def _share(value: Any, path: str) -> Iterator[FieldError]:
 
 
 def _percent(value: Any) -> int | None:
-    """Return the number before the sign of a percentage, None for any other value; from 1000 on, 1000."""
+    """Return the number of a percentage, at most 1000; None for another value."""
     if not isinstance(value, str) or not _PERCENT.fullmatch(value):
         return None
     digits = value[:-1].lstrip("0")
@@ -259,7 +259,7 @@ def validate_job(new: View, old: View | None) -> list[FieldError]:
 
 
 def _may_change_template(job: View) -> bool:
-    """Tell whether a job is suspended, has no active pods, and never started or is known to be suspended."""
+    """Report whether a job is suspended, has no active pods, and has not started or has the Suspended condition."""
     spec, status = job.get("spec") or {}, job.get("status") or {}
     if not spec.get("suspend") or status.get("active"):
         return False
@@ -299,7 +299,7 @@ def validate_cron_job(new: View, old: View | None) -> list[FieldError]:
     return errors
 
 
-# --- others ---
+# --- autoscaling, budgets, volumes, nodes ---
 
 
 def validate_autoscaler(new: View, old: View | None) -> list[FieldError]:

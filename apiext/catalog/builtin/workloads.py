@@ -118,7 +118,7 @@ def _asked(resources: Mapping[str, str] | None) -> dict[str, Fraction]:
 
 
 def prepare_pod_status(new: Document, old: View) -> Document:
-    """Keep the fields that a write of the status may not change, or has left out."""
+    """Keep stored fields that a write of the status may not change or omits."""
     for name in ("deletionTimestamp", "ownerReferences"):
         new["metadata"].pop(name, None)
         if name in old["metadata"]:
@@ -131,7 +131,7 @@ def prepare_pod_status(new: Document, old: View) -> Document:
 
 
 def prepare_ephemeral(new: Document, old: View) -> Document:
-    """Take the ephemeral containers of a pod only."""
+    """Keep the stored pod but for its ephemeral containers."""
     spec = clone(old["spec"])
     spec.pop("ephemeralContainers", None)
     if (added := (new.get("spec") or {}).get("ephemeralContainers")) is not None:
@@ -140,7 +140,7 @@ def prepare_ephemeral(new: Document, old: View) -> Document:
 
 
 def prepare_resize(new: Document, old: View) -> Document:
-    """Take the resources of a pod's containers only; validation refuses containers that are others."""
+    """Keep the stored pod but for the resources of its containers; validation refuses other containers."""
     given, spec = new.get("spec") or {}, clone(old["spec"])
     if any(_names(given, field) != _names(spec, field) for field in _CONTAINERS):
         return new
@@ -213,7 +213,7 @@ def prepare_job(new: Document, old: View | None) -> Document:
     for key, value in ((_OLD_UID, uid), (_UID, uid), (_OLD_NAME, name), (_NAME, name)):
         labels.setdefault(key, value)
     if not new["metadata"].get("labels"):
-        new["metadata"]["labels"] = dict(labels)  # as the default of a job that is read
+        new["metadata"]["labels"] = dict(labels)  # as the default for jobs does
     selector = spec["selector"] = dict(spec.get("selector") or {})
     selector["matchLabels"] = {_UID: uid, **(selector.get("matchLabels") or {})}
     return new
@@ -231,14 +231,14 @@ def prepare_endpoint_slice(new: Document, old: View | None) -> Document:
 
 
 def prepare_volume(new: Document, old: View | None) -> Document:
-    """Set the phase of a new volume, and its time."""
+    """Set the phase of a new volume, and the time of its last change."""
     if old is None:
         new["status"] = {"phase": "Pending", "lastPhaseTransitionTime": new["metadata"].get("creationTimestamp")}
     return new
 
 
 def time_phase(new: Document, old: View, now: str) -> None:
-    """Set the time of a new phase of a volume."""
+    """Set the time of the last change if the phase of a volume changes."""
     before, status = old.get("status") or {}, new.setdefault("status", {})
     field = "lastPhaseTransitionTime"
     if before.get("phase") == status.get("phase"):
@@ -310,7 +310,7 @@ def time_conditions(new: Document, old: View, now: str) -> None:
 
 
 def sign_request(document: Document, name: str, uid: str, groups: Sequence[str], extra: View) -> None:
-    """Write into a certificate request which user made it."""
+    """Write the requesting user into a certificate request."""
     given = {"username": name, "uid": uid, "groups": list(groups), "extra": {key: list(extra[key]) for key in extra}}
     for field, value in given.items():
         document["spec"].pop(field, None)

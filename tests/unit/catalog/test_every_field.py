@@ -88,7 +88,7 @@ def _kinds() -> Iterator[Kind]:
         ("apiextensions.k8s.io/v1beta1", "CustomResourceDefinition"): definition_types.V1BETA1,
     }
     for row in rows():
-        for one in row.every():
+        for one in row.all_versions():
             structs[one.api_version, one.kind] = types_of(one.types).root(one.kind)
     for resource in builtin_resources(enabled=lambda _, on: True):
         for version in resource.versions.values():

@@ -145,7 +145,7 @@ async def shown_as(versions: Versions, form: Form, *, mutating: bool) -> Shown:
 
 
 def late(attributes: Attributes) -> bool:
-    """Tell whether the request's time is over."""
+    """Report whether the request's deadline has passed."""
     return bool(attributes.deadline) and asyncio.get_running_loop().time() >= attributes.deadline
 
 

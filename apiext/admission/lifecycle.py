@@ -21,7 +21,7 @@ class NamespaceLifecycle:
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
         """Report whether a write creates something, or deletes a namespace."""
-        # upstream: access reviews are answered in any namespace, lest they tell whether it is there
+        # upstream: access reviews are answered in any namespace, so that they do not reveal its existence
         return resource != ACCESS_REVIEWS if operation == "CREATE" else resource == NAMESPACES and operation == "DELETE"
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:

@@ -161,7 +161,7 @@ def _size(document: View, known: int) -> int:
 
 @contextmanager
 def _converting() -> Iterator[None]:
-    """Tell of an object that cannot be had in the version of the request as upstream does."""
+    """Report failed conversions to the version of the request with upstream's text."""
     try:
         yield
     except StatusError as error:

@@ -129,7 +129,7 @@ class Work:
         return (found.value, "") if found.error is None else (None, fault_of(text, found))
 
     async def _need(self, program: Program) -> None:
-        """Have the variables that an expression names, each evaluated once, in their order; has() means any."""
+        """Evaluate the variables that an expression names, each once and in order; has() names all of them."""
         whole = program.environment.variables if program.mentions("variables") else ()
         wanted = [name for name in self._waiting if program.mentions(one := f"variables.{name}") or one in whole]
         for name in wanted:

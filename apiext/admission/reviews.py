@@ -96,7 +96,7 @@ _YES = Response(allowed=True)
 
 
 def _is_plain_yes(raw: bytes, version: str, uid: str) -> bool:
-    """Tell whether an answer says yes and nothing else, as most do: that takes no types to read."""
+    """Report whether an answer only allows, as most do: such an answer is read without its types."""
     if raw.count(b"{") != 2 or b"[" in raw:  # it says more; how many objects it makes is counted before they are made
         return False
     try:

@@ -161,7 +161,7 @@ def test_a_bad_definition_is_refused_with_upstreams_paths(api: Client) -> None:
     assert "spec.validation.openAPIV3Schema.properties[spec].type: Required value" in message
 
 
-# upstream: each fault is told, however deep it lies
+# upstream: each error is reported, however deep it is
 @pytest.mark.rows("ERR-07")
 def test_every_fault_in_deep_lists_is_told(api: Client) -> None:
     step = {"type": "object", "required": ["op"], "properties": {"op": {"type": "string"}}}

@@ -295,7 +295,7 @@ def test_a_watch_that_begins_with_what_is_there_says_where_that_ends(api: Client
     marked = [brief(event) for event in events if END in event["object"]["metadata"].get("annotations", {})]
     assert brief(events[0]) == ("ADDED", "a")
     assert marked == [("BOOKMARK", "")]
-    # upstream: the parameter decides, so old watch paths are judged as lists, and lists of deletions as watches
+    # upstream: the parameter decides, so old watch paths are validated as lists, and lists of deletions as watches
     old = asked.replace("/v1/", "/v1/watch/").replace("watch=1&", "")
     assert END not in api.request("GET", old).raw.decode()
 

@@ -73,7 +73,7 @@ class DefaultRoles:
     async def _keep(
         self, resource: GroupResource, wanted: View, completed: Callable[[View, View], Document | None]
     ) -> None:
-        """Have one object as it must be at least; a race that is lost is run again by the loop."""
+        """Create or complete an object; after a conflict the loop retries."""
         store, name = self._verbs.store, wanted["metadata"]["name"]
         collection = store.collection(resource)
         if collection is None:

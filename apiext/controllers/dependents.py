@@ -57,7 +57,7 @@ class Dependents:
         return list(self._of.get(uid, ()))
 
     def went(self, reference: Reference, namespace: str) -> bool:
-        """Tell whether the owner that an object in a namespace means was seen to go, whatever is served by now."""
+        """Report whether a deletion of the owner of an object was seen, even if its kind is not served any more."""
         known, group = self._went.get(reference.uid), reference.api_version.rpartition("/")[0]
         return known in [(group, reference.kind, place, reference.name) for place in ("", namespace)]
 

@@ -114,7 +114,7 @@ class Finalizing:
         return Guard(guard.key, max(guard.revision, cached.revision if cached is not None else 0))
 
     def _is_ending(self, facts: Facts) -> bool:
-        """Tell whether the definition is still the one that is being deleted."""
+        """Report whether the definition of these facts is still being deleted."""
         now = self._definitions.get(facts.name)
         return now is not None and now.uid == facts.uid and now.deleting
 

@@ -234,10 +234,10 @@ class Garbage:
         return states
 
     def _is_elsewhere(self, reference: Reference, found: _Object) -> bool:
-        """Tell whether an owner is in a namespace in which the object cannot have it: another one, or any at all.
+        """Report whether an owner exists in a wrong namespace: another than the object's, or any if it has none.
 
-        upstream: the graph finds it by its uid alone. Looked for by its name in each namespace, it takes the same time
-        however many objects there are. An owner that was seen to go is not looked for.
+        Upstream finds the owner in its graph by the uid alone. This server reads it by name in each namespace, which
+        takes the same time for any number of objects. An owner whose deletion was seen is not searched.
         """
         served = self._kind(reference)
         namespaces = self._verbs.store.collection(_NAMESPACES)
@@ -297,7 +297,7 @@ class Garbage:
                 self.loop.add(key)
 
     async def _orphan(self, owner: _Object) -> None:
-        """Have no dependent name the owner any more, then let it go."""
+        """Remove the owner from all dependents, then remove its finalizer."""
         await self._complete()
         todo = iter(self.dependents.of(owner.uid))
         edit = without_owners({owner.uid})

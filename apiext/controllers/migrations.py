@@ -204,7 +204,7 @@ class Migrations:
         await self._amend(asked, lambda document: with_status(document, resourceVersion=revision))
 
     async def _run(self, asked: _Asked) -> None:
-        """Have everything written again that is older than that."""
+        """Rewrite all objects that are older than the checkpoint."""
         store = self._verbs.store
         await store.at_least(int(asked.checkpoint))
         served = self._find(asked)  # no await before its cache is used: the resource may be a new one

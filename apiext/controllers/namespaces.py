@@ -144,7 +144,7 @@ class Namespaces:
         return entry if metadata.get("deletionTimestamp") and str(metadata.get("uid")) == uid else None
 
     async def _follow(self, name: str, uid: str, sweeps: dict[GroupResource, Sweep]) -> None:
-        """Have a sweep for each namespaced resource that is served now."""
+        """Keep a sweep for each served namespaced resource."""
         wanted = {
             served.group_resource: served
             for served in self._live.current.resources.values()

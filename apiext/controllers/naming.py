@@ -29,12 +29,12 @@ class _Run:
         self.later: list[Due] = []
 
     def has_passed(self, due: Due) -> bool:
-        """Tell whether a definition has had its turn, or nothing about it had changed when its turn was."""
+        """Report whether a definition was processed, or had not changed when it was due."""
         late, revision, name = due
         return name in self._names or revision <= self._marks[late]
 
     def changes(self, due: Due) -> None:
-        """Take note that a definition is about to change, which does not give it another turn."""
+        """Record that the processing of a definition changes it, so that this change does not make it due again."""
         if self.has_passed(due):
             self._names.add(due[2])
 

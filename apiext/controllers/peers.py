@@ -62,7 +62,7 @@ class Peers:
         self._timer: asyncio.TimerHandle | None = None
 
     def follow(self) -> None:
-        """Take note of the configuration, and of its changes from now on."""
+        """Record the revision of the configuration, and follow its changes."""
         for resource in CONFIGURATION:
             collection = self._store.collection(resource)
             if collection is not None:
@@ -82,7 +82,7 @@ class Peers:
         await self._loop.run("")
 
     async def stop(self) -> None:
-        """Tell no more; the supervisor publishes that this worker left."""
+        """Stop the reports; the supervisor publishes that this worker left."""
         if self._timer is not None:
             self._timer.cancel()
         self._progress.stop_beats(self._number)
@@ -106,7 +106,7 @@ class Peers:
             log.warning("not all workers use the configuration of revision %d yet", wanted)
 
     def _awaited(self, wanted: int) -> bool:
-        """Tell whether a worker is behind that does not stand still, as far as is known."""
+        """Report whether a worker is behind, and has advanced since the last check."""
         return any(self._still.get(number) != revision for number, revision in self._progress.behind(wanted).items())
 
     def _beat(self) -> None:

@@ -71,7 +71,7 @@ class Policies:
 
 
 def _new(entry: Entry) -> bool:
-    """Tell whether a policy has a generation that its status says nothing of."""
+    """Report whether the status of a policy does not cover its generation yet."""
     document: Any = orjson.loads(entry.raw)
     try:
         seen = (document.get("status") or {}).get("observedGeneration") or 0

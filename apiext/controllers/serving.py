@@ -179,7 +179,7 @@ class Serving:
         return self._live.current.resource(group, resource)
 
     def holds(self, resource: ServedResource) -> bool:
-        """Tell whether the guard that the cache has is the one that this value was made under."""
+        """Report whether the cached guard is the one with which this value was made."""
         found = self._guards.cached(f"{resource.resource}.{resource.group}")
         return found is not None and found.revision == resource.guard_revision
 

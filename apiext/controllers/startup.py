@@ -144,34 +144,34 @@ class Controllers:
             await self.serving.peers.join(group)
 
     def collect_garbage(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
-        """Have dependents go with their owners from now on; ``start`` has returned."""
+        """Start the garbage collector; called after ``start``."""
         self._garbage = Garbage(verbs, self.serving)
         self._garbage.start(group)
 
     def keep_tokens(
         self, group: asyncio.TaskGroup, verbs: Verbs, tokens: Tokens, authority: Callable[[], bytes]
     ) -> None:
-        """Have tokens in the secrets that are for one from now on; ``authority()`` are the CAs that clients trust."""
+        """Start the controller of tokens in secrets; ``authority()`` returns the CAs that clients trust."""
         secrets, accounts = verbs.store.collection(SECRETS), verbs.store.collection(ACCOUNTS)
         if secrets is not None and accounts is not None:
             self._tokens = AccountTokens(verbs, secrets, accounts, tokens, authority)
             self._tokens.start(group)
 
     def note_uses(self, group: asyncio.TaskGroup, verbs: Verbs, tokens: Tokens) -> None:
-        """Have it noted in secrets from now on that their token was used."""
+        """Start the controller that records the use of tokens in their secrets."""
         if verbs.store.collection(SECRETS) is not None:
             self._uses = TokenUses(verbs, tokens)
             self._uses.start(group)
 
     def make_accounts(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
-        """Have a default service account in each namespace from now on; ``start`` has returned."""
+        """Start the controller that creates a default service account in each namespace; called after ``start``."""
         accounts = verbs.store.collection(ACCOUNTS)
         if accounts is not None:
             self._accounts = DefaultAccounts(verbs, self._namespaces.collection, accounts)
             self._accounts.start(group)
 
     def check_policies(self, group: asyncio.TaskGroup, store: CachedStore, live: LiveCatalog, version: str) -> None:
-        """Have types checked in policies from now on, if there are any; ``version`` is the one of OpenAPI documents."""
+        """Start the controller that checks the types of policies; ``version`` is that of OpenAPI documents."""
         collection = store.collection(POLICIES)
         if collection is not None:
             self._policies = Policies(store, live, collection, version)
@@ -270,7 +270,7 @@ def add_collections(store: CachedStore, builtin: Sequence[ServedResource], decod
 
 
 async def follow_services(store: CachedStore, addresses: Addresses) -> None:
-    """Have it known what services have; returns once those that are stored are known, too."""
+    """Record the addresses of services; return once the stored services are recorded."""
     collection = store.collection(SERVICES)
     if collection is None:
         return

@@ -14,7 +14,7 @@ _revision = attrgetter("revision")
 
 
 def covers(span: Span, key: bytes) -> bool:
-    """Tell whether a key lies in a span."""
+    """Report whether a key is in a span."""
     start, end = span
     if not end:
         return key == start

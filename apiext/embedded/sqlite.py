@@ -346,7 +346,7 @@ class SqliteBackend:
         self._writer.do(part, following)
 
     def _vacuum(self, all_of_it: bool) -> bool:
-        """Give some free pages back; tell whether there is more to do."""
+        """Release some free pages; return whether more remain."""
         pages, free = _one(self._db, "PRAGMA page_count"), _one(self._db, "PRAGMA freelist_count")
         spare = free if all_of_it else free - max(pages // FREE_KEPT, 2 * VACUUMED)
         if spare > 0:
@@ -379,7 +379,7 @@ class SqliteBackend:
             self._short = False
 
     def _release_reserve(self) -> bool:
-        """Give the reserve to the disk; tell whether there was one."""
+        """Delete the reserve file, which frees its disk space; return whether it existed."""
         self._short = True
         try:
             there = self._reserve_file.stat().st_size > 0

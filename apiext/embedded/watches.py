@@ -301,7 +301,7 @@ class WatchStream:
         self._say(watcher.number, b"\x20\x01\x28" + wire.number(revision))
 
     def progress(self, number: int, revision: int) -> None:
-        """Say that everything up to a revision was sent."""
+        """Send a progress notification: all changes up to a revision were sent."""
         self._message(revision, number, b"")
 
     def tell(self, number: int, events: bytes, revision: int) -> None:

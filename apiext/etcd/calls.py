@@ -101,7 +101,7 @@ class Caller:
 
 
 def is_hollow(error: EtcdError) -> bool:
-    """Tell whether this is the word of a proxy that reaches no etcd."""
+    """Report whether a proxy without a connection to etcd sent this error."""
     return error.code == UNAVAILABLE and error.sent and not of_etcd(error)
 
 

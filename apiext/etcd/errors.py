@@ -109,18 +109,18 @@ def classify(error: EtcdError) -> EtcdError:
 
 
 def stale_token(error: EtcdError) -> bool:
-    """Tell whether logging in again may cure the error."""
+    """Report whether a new login may fix the error."""
     coded = error.code in {UNAUTHENTICATED, INVALID_ARGUMENT, FAILED_PRECONDITION, UNKNOWN}  # the last by old servers
     return coded and tells_stale_token(error.message)
 
 
 def tells_stale_token(text: str) -> bool:
-    """Tell whether a text of etcd is about a token that it takes no more."""
+    """Report whether an error text of etcd is about an expired or invalid token."""
     return any(known in text for known in _STALE_TOKEN)
 
 
 def is_transient(error: EtcdError) -> bool:
-    """Tell whether a read may be tried again, here or on another endpoint."""
+    """Report whether a read may be retried on this endpoint or another one."""
     passing = error.code in {CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE}
     return not error.sent or passing or _stopping(error) or from_learner(error)
 
@@ -131,7 +131,7 @@ def from_learner(error: EtcdError) -> bool:
 
 
 def of_etcd(error: EtcdError) -> bool:
-    """Tell whether etcd itself has said this, not what stands before it or in its place."""
+    """Report whether etcd itself sent this error, not a proxy."""
     return error.message.startswith(("etcdserver: ", "auth: "))
 
 

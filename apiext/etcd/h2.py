@@ -209,7 +209,7 @@ class Connection(asyncio.Protocol):
     # -- receiving -----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say hello: no push, no header table (equal response headers are then equal bytes), wide windows."""
+        """Send the settings: no push, no header table (equal response headers are then equal bytes), large windows."""
         stream = self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         sock = stream.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):

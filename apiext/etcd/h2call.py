@@ -71,9 +71,9 @@ class Call:
             self.graced, self.deadline = True, max(self.deadline, until)
 
     def moves(self, unsent: int) -> bool:
-        """Tell whether a call past its deadline is only slow: more of it has come or gone than at the last look.
+        """Report whether a call past its deadline is only slow: bytes of it were sent or received since the last check.
 
-        ``unsent`` is the number of bytes that the peer has not acknowledged. Small calls get no second look.
+        ``unsent`` is the number of bytes that the peer has not acknowledged. Small calls are checked once only.
         """
         before, at = self.moved, (self.size, -len(self.out), -unsent)
         self.moved = at

@@ -12,5 +12,5 @@ def parse_version(text: str) -> Version:
 
 
 def answers_progress(version: Version) -> bool:
-    """Tell whether a progress answer never overtakes events (etcd 15220, 15695, 17557)."""
+    """Report whether a progress answer never overtakes events (etcd 15220, 15695, 17557)."""
     return version >= ((3, 4, 31) if version < (3, 5, 0) else (3, 5, 13))

@@ -227,7 +227,7 @@ class Watch:
             self._channel.retire(transport, error.message)
 
     def _is_elsewhere(self, transport: Transport, error: EtcdError, began: float) -> bool:
-        """Tell whether another endpoint may do better."""
+        """Report whether another endpoint may work."""
         refused = self._created is not None and not self._created.done()
         hollow = refused and is_hollow(error) and transport.answered <= began
         return len(self._channel.endpoints) > 1 and (hollow or is_cut_off(error))

@@ -112,11 +112,11 @@ class _Reading:
         )
 
     def join(self, reader: "_Reader") -> None:
-        """Tell a reader of its collection, of which there is no other."""
+        """Add a reader; each collection has one at most."""
         self._readers[reader.col.prefix] = reader
 
     def leave(self, reader: "_Reader") -> None:
-        """Tell a reader no more."""
+        """Remove a reader."""
         self._readers.pop(reader.col.prefix, None)
         if not self._readers and not self.over.done():
             self.over.set_result(None)

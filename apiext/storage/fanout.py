@@ -396,7 +396,7 @@ class Group:
             return False
 
     def catch_up(self, watcher: Watcher) -> bool:
-        """Write one block to a watcher that is behind; tell whether it still is."""
+        """Write one block to a watcher that is behind; return whether it still is."""
         if watcher.cursor < self.cursor:
             watcher.cursor, data = self._block(range(watcher.cursor, self.cursor), watcher.cursor, self.cursor)
             if data:

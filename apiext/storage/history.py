@@ -172,7 +172,7 @@ class History:
         return self._base + bisect_right(self._changes, revision, self.first - self._base, key=_REVISION)
 
     def unchanged_since(self, revision: int) -> bool:
-        """Tell whether nothing changed after the revision, as far as that is known."""
+        """Report whether the history has no change after the revision."""
         return revision >= (self.at(self.end - 1).revision if self.end > self.first else self.floor)
 
     def _over(self) -> bool:

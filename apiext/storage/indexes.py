@@ -48,7 +48,7 @@ class Term(Struct, frozen=True):
     unwanted: Set[str | None] | None = None
 
     def matches(self, entry: Entry) -> bool:
-        """Tell whether an object meets the condition."""
+        """Report whether an object meets the condition."""
         return self.accepts(self.dimension.read(entry))
 
 
@@ -87,7 +87,7 @@ class Index:
         self.idle = 0
 
     def mark(self, key: str) -> None:
-        """Take note that the object of a key changed, came or went."""
+        """Mark the key of an object that was created, changed or deleted."""
         self.stale[key] = None
 
     def settle(self, entries: Mapping[str, Entry], until: float) -> bool:
@@ -157,7 +157,7 @@ class Indexes:
         return len(self._held)
 
     def mark(self, key: str) -> None:
-        """Take note that the object of a key changed, came or went."""
+        """Mark the key of an object that was created, changed or deleted."""
         for index in self._held.values():
             index.mark(key)
 
@@ -189,7 +189,7 @@ class Indexes:
         return min(found, key=lambda one: one.size, default=None)
 
     async def _settle(self, held: Sequence[tuple[Term, Index]]) -> bool:
-        """Read marked keys turn by turn until none is left; tell whether the indexes are still those in use."""
+        """Read all marked keys, yielding to the event loop; return whether the indexes are still in use."""
         for _, index in held:
             index.users += 1
         try:
@@ -229,7 +229,7 @@ class Indexes:
         return index
 
     def _fits(self, size: int) -> bool:
-        """Tell whether there is room for one more, once those that no selector asked for since a tick are dropped."""
+        """Report whether another index fits into memory, after unused ones are dropped."""
         for key, index in list(self._held.items()):
             if Indexes.bytes + size <= limits.INDEXES_BYTES:
                 break

@@ -60,7 +60,7 @@ def own_groups(own: Path = _OWN, mount: Path = _MOUNT) -> list[Files]:
 
 
 class Room:
-    """Tells whether something more fits into memory; anything does where nothing bounds it."""
+    """Reports whether more bytes fit into memory; without a memory limit, any number fits."""
 
     __slots__ = ("_groups", "_left", "_seen")
 

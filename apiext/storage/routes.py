@@ -15,7 +15,7 @@ class Routed(Protocol):
     """A watch group, to which changes are delivered."""
 
     def concern(self, position: int) -> None:
-        """Take note that the change at a position may be selected; called again for the same position."""
+        """Record that the change at a position may be selected; called repeatedly for a position."""
 
 
 Place = tuple[str | None, str | None]

@@ -67,7 +67,7 @@ class Chunk:
         return self if self.ends is not None else self.base
 
     def shows(self, viewer: Viewer) -> bool:
-        """Tell whether the views are there, joined."""
+        """Report whether the joined views of a viewer are cached."""
         return self.viewer is viewer or (self.shelf is not None and self.shelf.viewer is viewer)
 
     def shares(self) -> Iterator[tuple[int, int]]:
@@ -87,7 +87,7 @@ class Chunk:
         return self.size
 
     def replaced(self, previous: Entry | None, size: int) -> None:
-        """Take note that an entry gave way to one of this size; give a shelf up of which little is left."""
+        """Record that an entry was replaced by one of this size; release a shelf of which little is used."""
         if previous is None:
             was = 0
         else:

@@ -101,7 +101,7 @@ class Entry(Struct, eq=False, gc=False):
         return viewer(self.raw, self.revision)
 
     def unshelve(self, of: Shelf | None = None) -> Shelf | None:
-        """Have bytes of its own again; returns the shelf that they lay in, if any, and if it is the one asked for."""
+        """Copy the entry's bytes out of its shelf; return the shelf, None without one, or if it is not ``of``."""
         raw = self._raw
         if isinstance(raw, bytes) or (of is not None and of is not raw):
             return None
@@ -169,9 +169,9 @@ def shelve(shelf: Shelf, entries: Sequence[Entry], views: Sequence[bytes]) -> in
 
 
 def _spliced(raw: bytes, view: bytes, revision: int) -> bool:
-    """Tell whether a view looks like the stored bytes with a resourceVersion, perhaps without their newline.
+    """Report whether a view seems to be the stored bytes with a resourceVersion, with or without their newline.
 
-    One of another version is as long, but begins with another apiVersion.
+    A view of another version may be as long, but begins with another apiVersion.
     """
     more = len(view) - len(raw) - _MEMBER - len(str(revision))
     return more in (0, -1) and view.startswith(raw[:_BEGINNING])

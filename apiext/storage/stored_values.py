@@ -66,7 +66,7 @@ class StoredValues:
         return stored
 
     async def prepare(self, values: Sequence[tuple[str, bytes]]) -> None:
-        """Have plug-ins decrypt the data keys of values, then decrypt large values in a thread."""
+        """Let plug-ins decrypt the data keys of values, then decrypt large values in a thread."""
         if self.encryption is not None and self.encryption.waits:
             await self.encryption.fetch([value for _, value in values])
         await self.decrypt_ahead(values)

@@ -14,11 +14,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 _PHRASES = re.compile(
+    # an actor without a name
     r"\b(?:who|whom|whoever|somebody|someone|nobody|no one|anybody|anyone|everybody|everyone|others)\b"
+    # a clause where a noun exists
     r"|\bwhat (?:a|an|the|it|they|is|was|are|were|has|had|have|came|comes|makes|made|no|else)\b"
-    r"|(?:(?<=\. )|\A)(?:What|Who|Whether)\b"
+    # a sentence that begins with a clause
+    r"|(?:(?<=\. )|\A)(?:What|Who|Whom|Whether)\b"
+    # a verb that says less than "report", "return", "record" or "validate"
+    r"|\A(?:Tell|Say|Have)\b|\b[Tt]ells? whether\b|\b[Tt]akes? note\b|\bjudg(?:e|es|ed|ing)\b|\breckon(?:s|ed)? with\b"
+    r"|\b(?:is|are|be) (?:told|asked|meant)\b"
+    # a figure of speech
+    r"|\b(?:for ever|ha(?:ve|s) a say|something to say|let go|short road|closer look|brief look|met before|at a glance"
+    r"|look(?:s|ed)? closer|byte rows?)\b"
 )
-"""An actor without a name, a clause where a noun exists, and a sentence that begins with such a clause."""
 _CODE = re.compile(r"``.*?``|`[^`\n]*`|\"[^\"\n]*\"|“[^”]*”", re.DOTALL)
 _LOGS = frozenset(("debug", "info", "warning", "error", "exception", "critical"))
 _SENTENCE = re.compile(r"(?<=[.:;])\s+")

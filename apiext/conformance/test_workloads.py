@@ -92,6 +92,47 @@ def test_a_pod_without_a_node_is_deleted_at_once(api: Client) -> None:
         api.get(at(PODS, made)).expect(404)
 
 
+@pytest.mark.rows("WRI-017")
+@pytest.mark.parametrize(
+    ("spec", "query", "marks"),
+    [
+        ({}, "", [0]),
+        ({"nodeName": "n"}, "?gracePeriodSeconds=0", [0]),
+        ({"nodeName": "n", "terminationGracePeriodSeconds": 0}, "", [0]),
+        ({"nodeName": "n", "terminationGracePeriodSeconds": 9}, "", [9, 0]),
+        ({}, "?dryRun=All", []),
+    ],
+)
+def test_watchers_see_that_a_pod_is_marked_before_it_is_gone(
+    api: Client, spec: dict[str, Any], query: str, marks: list[int]
+) -> None:
+    # upstream: watchers see the mark before the end, and admission is called for both
+    with one(api, PODS, {"spec": {"containers": CONTAINERS, **spec}}) as made:
+        name, revision = made["metadata"]["name"], made["metadata"]["resourceVersion"]
+        deleted = api.delete(f"{at(PODS, made)}{query}").expect(200)
+        if marks != [0]:
+            now = {"gracePeriodSeconds": 0, "preconditions": {"uid": made["metadata"]["uid"]}}
+            deleted = api.request("DELETE", at(PODS, made), now).expect(200)
+        seen = []
+        with api.watch(PODS, resourceVersion=revision, fieldSelector=f"metadata.name={name}") as watch:
+            for event in watch:
+                metadata = event["object"]["metadata"]
+                seen.append((event["type"], metadata["deletionGracePeriodSeconds"], metadata["generation"]))
+                assert metadata["deletionTimestamp"]
+                if event["type"] == "DELETED":
+                    break
+        assert seen == [*(("MODIFIED", grace, 2) for grace in marks or [0]), ("DELETED", 0, 2)]
+        assert deleted["metadata"]["resourceVersion"] == metadata["resourceVersion"]
+
+
+@pytest.mark.rows("WRI-019")
+def test_a_pod_is_deleted_at_the_revision_of_a_precondition(api: Client) -> None:
+    with one(api, PODS, {"spec": {"containers": CONTAINERS}}) as made:
+        precondition = {"preconditions": {"resourceVersion": made["metadata"]["resourceVersion"]}}
+        api.request("DELETE", at(PODS, made), precondition).expect(200)
+        api.get(at(PODS, made)).expect(404)
+
+
 @pytest.mark.rows("WRI-018")
 def test_a_delete_of_a_job_warns_that_its_pods_stay(api: Client) -> None:
     spec = {"template": {"spec": {"restartPolicy": "Never", "containers": CONTAINERS}}}

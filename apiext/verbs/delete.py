@@ -19,7 +19,7 @@ from apiext.storage.store import Entry, Guard, GuardChanged, Malformed, Revision
 from apiext.text.quotes import go_quote
 from apiext.verbs import converting, identity, metadata, threads
 from apiext.verbs.call import Call, Outcome, Verbs
-from apiext.verbs.commit import Decide, Decision, Put, Remove, Unconfirmed, cached_state, commit, no_state
+from apiext.verbs.commit import Decide, Decision, Put, Remove, State, Unconfirmed, cached_state, commit, no_state
 from apiext.verbs.converting import FailedConversion
 from apiext.verbs.errors import Undecodable, invalid_object
 from apiext.verbs.grace import PODS, Grace
@@ -44,7 +44,15 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
         call.warn([PRESERVED])
     deletion = Deletion(verbs, call, options)
     read = partial(cached_state, verbs, call, newest=deletion.marker is not _mark)
-    return await commit(verbs, call, read, deletion.decide, deletion.renew)
+    outcome = await commit(verbs, call, read, deletion.decide, deletion.renew)
+    if not deletion.ends:
+        return outcome
+    try:  # upstream: watchers see the mark before the end, and admission is called for both
+        return await commit(verbs, call, deletion.marked_state, deletion.decide, deletion.renew)
+    except status.StatusError as refusal:
+        if refusal.code != 404:
+            raise
+        return outcome
 
 
 class Deletion:
@@ -58,6 +66,20 @@ class Deletion:
         self._call = call
         self._options = options
         self._decided: Entry | None = None
+        self._marked: Entry | None = None
+
+    @property
+    def ends(self) -> bool:
+        """Return whether the last decision stored a mark without a grace period, so that the object is deleted next."""
+        return self._marked is not None and self._grace is not None and self._grace.ends
+
+    async def marked_state(self) -> State:
+        """Return the marked object as the state of the delete that follows its mark."""
+        if self._decided is not None and self._marked is not None:
+            self._decided = None  # the mark is no change by another writer
+            if self._options.resource_version is not None:
+                self._options = replace(self._options, resource_version=str(self._marked.revision))
+        return State(self._marked, confirmed=False)
 
     async def decide(self, entry: Entry | None) -> Decision:
         """Decide on the delete of an object in this state; after a conflict, only of the same object."""
@@ -86,6 +108,7 @@ class Deletion:
         kept, guard = await self.marker(self._verbs, call, old, options)
         if self._grace is not None:
             kept = self._grace.marked(old, kept, options, self._verbs.clock())
+            kept = None if options.dry_run and self._grace.ends else kept
         if kept is None:
             return self._removal(entry, old)
         kept = await threads.run(call, with_hidden, call, entry.raw, kept, kept)
@@ -97,7 +120,12 @@ class Deletion:
             return Unconfirmed(Outcome(code, document=shown))
         guards = (guard,) if guard is not None else guards_of(self._verbs, call.resource)
         key = entry.namespace, entry.name
-        return Put(key, entry.revision, raw, guards, lambda stored: Outcome(code, entry=stored))
+
+        def answer(stored: Entry) -> Outcome:
+            self._marked = stored
+            return Outcome(code, entry=stored)
+
+        return Put(key, entry.revision, raw, guards, answer)
 
     async def renew(self, changed: GuardChanged | None) -> Decide | None:
         """Load the changed definition. No refusal of a delete depends on a definition."""

@@ -15,10 +15,11 @@ _ENDED = ("Failed", "Succeeded")
 class Grace:
     """Decide the grace period of a delete of one pod; call ``is_pending``, then ``marked``."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_left", "ends")
 
     def __init__(self) -> None:
         self._left = 0  # seconds of a deletion in progress
+        self.ends = False  # the marked pod has no time left and no finalizer: it is deleted after its mark is stored
 
     def is_pending(self, pod: View, options: DeleteOptions) -> bool:
         """Return whether a pod is already being deleted, no later than now requested."""
@@ -29,12 +30,13 @@ class Grace:
         return asked is None or asked >= self._left
 
     def marked(self, pod: Document, kept: Document | None, options: DeleteOptions, now: str) -> Document | None:
-        """Return the pod with its deletionTimestamp, or None to delete it now.
+        """Return the pod with its deletionTimestamp, or None if it was marked before and has no time left.
 
         ``kept`` is the pod with its finalizers, or None without any. Call ``is_pending`` first.
         """
         metadata = pod["metadata"]
         left = self._left
+        self.ends = False
         if kept is None and metadata.get("deletionTimestamp") and not left:
             return None
         period = _period(options) if left else _granted(pod, options)
@@ -48,8 +50,7 @@ class Grace:
             metadata["generation"] += 1
         metadata["deletionTimestamp"] = render(due)
         metadata["deletionGracePeriodSeconds"] = period
-        if kept is None and not period:
-            return None
+        self.ends = kept is None and not period
         metadata.pop("resourceVersion", None)
         return pod
 

@@ -23,7 +23,7 @@ class LoopLag:
     def __init__(self) -> None:
         self.family = HistogramFamily(
             "apiext_event_loop_lag_seconds",
-            "How late timers of the event loop are, in seconds: what a request waits before anything is done for it.",
+            "Delay of timers of the event loop in seconds: a new request waits this long before the server reads it.",
             (),
             BOUNDS,
         )

@@ -1,4 +1,4 @@
-"""The transport port on grpc.aio, as a witness: the same tests run over it and over our own HTTP/2."""
+"""The transport of the etcd client on grpc.aio: the same tests run on it and on our own HTTP/2."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""Our calls on both transports, with etcd3 as the witness of what they did."""
+"""Calls of our etcd client on both transports; the etcd3 package reads and writes independently."""
 
 import asyncio
 import random
@@ -12,7 +12,7 @@ from apiext.etcd import errors
 from apiext.etcd.client import Batch, Etcd, WatchHandle, prefix_end
 from apiext.etcd.errors import EtcdError
 from tests.etcd.conftest import RealEtcd
-from tests.etcd.witness import witness
+from tests.etcd.etcd3_client import etcd3_client
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def prefix() -> bytes:
 
 @pytest.fixture
 def seer(etcd: RealEtcd) -> Any:
-    with witness("127.0.0.1", etcd.port) as independent:
+    with etcd3_client("127.0.0.1", etcd.port) as independent:
         yield independent
 
 
@@ -66,7 +66,7 @@ async def until(happened: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_witness_sees_what_we_write(client: Etcd, seer: Any, prefix: bytes) -> None:
+async def test_etcd3_reads_what_we_write(client: Etcd, seer: Any, prefix: bytes) -> None:
     created = await client.create(prefix + b"k", b"1")
     value, meta = seer.get(prefix + b"k")
     assert (value, meta.mod_revision, meta.create_revision, meta.version) == (
@@ -86,7 +86,7 @@ async def test_witness_sees_what_we_write(client: Etcd, seer: Any, prefix: bytes
     assert seer.get(prefix + b"k") == (None, None)
 
 
-async def test_we_see_what_the_witness_writes(client: Etcd, seer: Any, prefix: bytes) -> None:
+async def test_we_watch_what_etcd3_writes(client: Etcd, seer: Any, prefix: bytes) -> None:
     heard = Listener()
     start = await client.head_revision()
     heard.watch(client, prefix, start + 1, prev_kv=True)

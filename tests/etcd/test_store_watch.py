@@ -37,7 +37,7 @@ def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[processes.Etcd]
 
 @pytest.fixture(params=["etcd", "sqlite", pytest.param("memory", marks=pytest.mark.long)])
 async def clients(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[list[Etcd]]:
-    """Two servers' clients and the witness's."""
+    """Clients of two servers, and one of the test."""
     async with contextlib.AsyncExitStack() as stack:
         if request.param == "etcd":
             url = request.getfixturevalue("member").url
@@ -51,7 +51,7 @@ async def clients(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         yield made
 
 
-class Witness:
+class PrefixWatch:
     """Every event below the collection's prefix, from a watch that the stores have no part in."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Witness:
         self._news = asyncio.Event()
 
     async def reached(self, revision: int) -> None:
-        """Wait until the witness has seen the revision."""
+        """Wait until the watch has received the revision."""
         while not self.log or self.log[-1][1] < revision:
             self._news.clear()
             await self._news.wait()
@@ -110,9 +110,9 @@ class Watch:
         namespace = self.prefix.rstrip("/") or None
         return watch_group(namespace, selects, key=f"{self.prefix} {self.wanted}")
 
-    def check(self, witness: Witness) -> None:
+    def check(self, prefix_watch: PrefixWatch) -> None:
         seen = [item for item in self.sink.seen if item.type in {"ADDED", "MODIFIED", "DELETED"}]
-        expected = witness.expected(self)
+        expected = prefix_watch.expected(self)
         last = self.sink.seen[-1] if self.sink.ended and self.sink.seen else None
         if last is not None and last.type == "ERROR":
             assert seen == expected[: len(seen)]
@@ -198,11 +198,15 @@ async def compact(etcd: Etcd, until: float) -> None:
 async def test_watches_tell_what_happened(clients: list[Etcd], seed: int) -> None:
     random = Random(seed)
     keys = Keys(uuid.uuid4().hex)
-    witness = Witness()
+    prefix_watch = PrefixWatch()
     prefix = keys.collection(THINGS).encode()
     head = await clients[2].head_revision()
     clients[2].watch(
-        prefix, prefix_end(prefix), head + 1, on_batch=witness.on_batch, on_end=lambda error: witness.log.clear()
+        prefix,
+        prefix_end(prefix),
+        head + 1,
+        on_batch=prefix_watch.on_batch,
+        on_end=lambda error: prefix_watch.log.clear(),
     )
     until = asyncio.get_running_loop().time() + SECONDS
     async with asyncio.TaskGroup() as group:
@@ -224,10 +228,10 @@ async def test_watches_tell_what_happened(clients: list[Etcd], seed: int) -> Non
         for task in watches:
             opened += task.result()
         async with asyncio.timeout(10):
-            await witness.reached(last.revision)
+            await prefix_watch.reached(last.revision)
         for made in opened:
             await made.sink.reached(last.revision)
-            made.check(witness)
+            made.check(prefix_watch)
         assert len(opened) > 20
         found = await clients[2].range(prefix, prefix_end(prefix))
         state = {item.key.decode(): item.mod_revision for item in found.kvs}

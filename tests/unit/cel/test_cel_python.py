@@ -1,4 +1,4 @@
-"""A second opinion: cel-python gives the same values, or an error too, where it knows the language."""
+"""The engine and cel-python give equal values, or both an error, for expressions that cel-python supports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 }
 ERROR = object()
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-CASES = [Case(row) for row in read(Path(__file__).parent / "cases" / "witness.yaml")]
+CASES = [Case(row) for row in read(Path(__file__).parent / "cases" / "cel_python.yaml")]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -77,7 +77,7 @@ def given(case: Case) -> dict[str, Any]:
     return {name: case[name] for name in ("self", "oldSelf") if name in case}
 
 
-def witness(case: Case) -> Any:
+def by_cel_python(case: Case) -> Any:
     """Return what cel-python says; what it does not foresee (ValueError) counts as its error."""
     environment = celpy.Environment()
     variables = {name: json_to_cel(value) for name, value in given(case).items()}
@@ -101,6 +101,6 @@ def ours(case: Case) -> Any:
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{number}: {case.text}" for number, case in enumerate(CASES)])
 def test_second_opinion(case: Case) -> None:
-    mine, theirs = ours(case), witness(case)
+    mine, theirs = ours(case), by_cel_python(case)
     agree = mine is theirs or (ERROR not in (mine, theirs) and same(mine, theirs))
     assert agree is not bool(case.differs), (mine, theirs, case.differs)

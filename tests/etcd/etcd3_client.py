@@ -1,4 +1,4 @@
-"""The etcd3 package as an independent witness: other code on another transport, with our message classes."""
+"""Use the etcd3 package with our message classes: an independent client of etcd."""
 
 import sys
 import types
@@ -47,6 +47,6 @@ _install()
 import etcd3  # noqa: E402 - only now it can be imported
 
 
-def witness(host: str, port: int) -> Any:
+def etcd3_client(host: str, port: int) -> Any:
     """Return an etcd3 client."""
     return etcd3.client(host=host, port=port, timeout=20, grpc_options=[("grpc.max_receive_message_length", 1 << 29)])

@@ -1,4 +1,4 @@
-"""Knows the workloads of admission: what a webhook in another process and a policy add to a write."""
+"""Workloads of admission: the cost that a webhook in another process and a policy add to a write."""
 
 from __future__ import annotations
 

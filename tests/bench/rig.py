@@ -1,4 +1,4 @@
-"""Knows how a server is set up to be measured, and reads what it used from the operating system."""
+"""Start servers for measurements, and read their CPU and memory from the operating system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Knows HTTP/1.1 on raw sockets, cheap enough that the load generator is not what is measured."""
+"""Speak HTTP/1.1 on raw sockets: the load generator must cost little compared with the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each kubectl reads in OpenAPI documents: explanations, and how objects are checked before they are sent."""
+"""Uses of OpenAPI documents by each version of kubectl: explain, and validation before a request is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole sessions as they went with the reference server: each command says here what it said there."""
+"""Sessions recorded with the reference server: each command prints the same with this server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The official Python client: what an operator or a script written with it does."""
+"""The official Python client, used as an operator or a script does."""
 
 from __future__ import annotations
 

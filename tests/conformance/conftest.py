@@ -1,4 +1,4 @@
-"""What tests share: a server of kinds that are served on request, one whose etcd can be read, and a webhook."""
+"""Shared fixtures: a server with optional kinds, a server whose etcd a test can read, and a webhook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records anew: plays the requests of the recordings against a kube-apiserver and keeps what it answers.
+"""Record again: send the requests of the recordings to a kube-apiserver and store its responses.
 
 python -m tests.conformance.record --server URL [--only TEXT] [--reference NAME]
 

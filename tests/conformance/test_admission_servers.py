@@ -1,4 +1,4 @@
-"""What flags and other servers have to do with webhooks."""
+"""Admission webhooks with server flags, with proxies, and with several servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What webhooks do to the apiVersion and the kind of an object: it comes back as what it was, or not at all."""
+"""Webhooks that change the apiVersion or kind of an object: the object keeps its type, or the write is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Server-side apply over HTTP: who owns what is told so exactly that clients can read their configuration back."""
+"""Server-side apply over HTTP: managed fields from which clients can restore their configuration."""
 
 from __future__ import annotations
 

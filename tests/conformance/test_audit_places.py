@@ -1,4 +1,4 @@
-"""Where audit events go and what of them: levels, files, webhooks, and what happens when nobody takes them."""
+"""Destinations of audit events: levels, files and webhooks, also a webhook that does not respond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas and values made to cost or to confuse: clear answers after little work, while others are served."""
+"""Expensive or confusing schemas and values: errors after little work, while the server serves other clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the CA bundle of a conversion webhook must be, and what becomes of a definition whose bundle cannot be used."""
+"""Validation of a conversion webhook's CA bundle, and definitions with an invalid one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers of conversion webhooks that are of no use, or of another kind than the objects: what clients are told."""
+"""Invalid responses of conversion webhooks: the errors that clients get."""
 
 from __future__ import annotations
 

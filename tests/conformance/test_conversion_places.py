@@ -1,4 +1,4 @@
-"""Where conversion webhooks are, and whom their connections trust: services by a map, names, certificates."""
+"""Addresses of conversion webhooks and trust in their certificates: service map, DNS names, CA bundles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects nested deeper than this server writes, made by a conversion webhook or by others in etcd."""
+"""Objects nested deeper than this server can write, from a conversion webhook or from other writers of etcd."""
 
 from __future__ import annotations
 

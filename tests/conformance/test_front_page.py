@@ -1,4 +1,4 @@
-"""The page at / for browsers: public, without data, and strict about what it loads."""
+"""The page at / for browsers: public, without data of the server, with a strict content security policy."""
 
 from __future__ import annotations
 

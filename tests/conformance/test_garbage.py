@@ -1,4 +1,4 @@
-"""Owners and dependents from outside: what each propagation policy leaves, and that nobody waits for ever."""
+"""Garbage collection over HTTP: owners and dependents under each propagation policy, without endless waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values under keys of a key management plug-in: kube-apiserver's are read, ours have its form, servers share them.
+"""Values under keys of a KMS plug-in: in the form of kube-apiserver, readable by several servers.
 
 What takes seconds, a plug-in that is gone or slow and keys that change, is in the long profile.
 """

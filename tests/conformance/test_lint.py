@@ -1,4 +1,4 @@
-"""Definitions judged offline get the very words that the reference gave when they were created."""
+"""``apiext crd lint`` prints the errors that the reference server returned for the same definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MutatingAdmissionPolicy and its binding as objects: what is accepted, filled in, refused, counted and shown."""
+"""MutatingAdmissionPolicy and its binding as objects: validation, defaults, generation and Tables."""
 
 from __future__ import annotations
 

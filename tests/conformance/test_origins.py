@@ -1,4 +1,4 @@
-"""What pages of other origins may do, and that TLS is a must: headers as kube-apiserver v1.36.3 sends them."""
+"""CORS and the TLS requirement: headers as kube-apiserver v1.36.3 sends them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the status of a ValidatingAdmissionPolicy says of its expressions: rows that kube-apiserver is judged by, too.
+"""Type checking in the status of a ValidatingAdmissionPolicy: rows that hold for kube-apiserver, too.
 
 With kube-apiserver, a kube-controller-manager has to run.
 """

@@ -1,4 +1,4 @@
-"""What each kind of expression of a policy sees: rows that kube-apiserver is judged by, too."""
+"""Variables of each kind of policy expression: rows that hold for kube-apiserver, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who sends a request by its certificate, and by what a proxy tells in headers; as kube-apiserver v1.36.3 answers."""
+"""Authentication by client certificates and by headers of a proxy, as kube-apiserver v1.36.3."""
 
 from __future__ import annotations
 

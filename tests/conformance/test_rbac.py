@@ -1,4 +1,4 @@
-"""Roles and bindings that count: who may do what, who may give away what, what is there from the start.
+"""RBAC: permissions, escalation, and the roles and bindings that exist from the start.
 
 With --server, that server must run with --authorization-mode=RBAC.
 """

@@ -1,4 +1,4 @@
-"""Recording anew: what a server answers comes into the files, and nothing else of them changes."""
+"""Recording again writes the responses of a server into the files, and changes nothing else in them."""
 
 from __future__ import annotations
 

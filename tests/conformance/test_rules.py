@@ -1,4 +1,4 @@
-"""Rules over HTTP: those made to cost, where they are evaluated, how long others wait, and what is counted."""
+"""CEL rules over HTTP: expensive ones, threads, delays of other clients, and metrics."""
 
 from __future__ import annotations
 

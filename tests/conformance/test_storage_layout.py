@@ -1,4 +1,4 @@
-"""What lies in etcd: a real API server's layout, shared with other writers."""
+"""Keys and values in etcd: the layout of a real API server, shared with other writers."""
 
 from __future__ import annotations
 

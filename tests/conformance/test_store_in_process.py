@@ -1,4 +1,4 @@
-"""The store in the server's own process: what its flags mean, what a crash leaves, what keeps it from starting."""
+"""The embedded store: its flags, the state after a crash, and errors at the start."""
 
 from __future__ import annotations
 

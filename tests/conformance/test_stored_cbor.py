@@ -1,4 +1,4 @@
-"""Objects that another server stored as CBOR: they are read, watched and written like others."""
+"""Objects that another server stored as CBOR are read, watched and written like JSON."""
 
 from __future__ import annotations
 

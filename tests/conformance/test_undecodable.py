@@ -1,4 +1,4 @@
-"""Stored objects that cannot be decoded: what each verb answers, how they are deleted, what happens to the others."""
+"""Stored objects that cannot be decoded: the error of each verb, deletion, and the objects beside them."""
 
 from __future__ import annotations
 

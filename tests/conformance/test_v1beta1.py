@@ -1,4 +1,4 @@
-"""Definitions in the API's old version: how they apply, what they default to, how their objects are served."""
+"""Definitions in v1beta1: apply, defaults, and the objects of such definitions."""
 
 from __future__ import annotations
 

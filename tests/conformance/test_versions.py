@@ -1,4 +1,4 @@
-"""Several versions of one resource: their order, what is stored, what is shown, how one is retired."""
+"""Several versions of a resource: their order, storage, conversion, and the removal of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which member is talked to, and as whom: members that only learn, users of one prefix, names of several addresses."""
+"""Choice of etcd members and users: learners, users with access to one prefix, names with several addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Knows what must hold of a run: pure functions from what was noted and what etcd kept to a list of violations."""
+"""Check a run: pure functions from the recorded history and the content of etcd to a list of violations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records what a process does to files, and makes of the record what a disk may hold after the power was cut."""
+"""Record the system calls of a process on files, and compute the possible disk contents after a power cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Knows what a run notes down: acknowledged writes, reads, what each watcher was sent."""
+"""The history of a run: acknowledged writes, reads, and the events of each watcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Knows a disk of our own that is soon full: a tmpfs in a mount namespace that nobody else sees and ends with us."""
+"""A small disk: a tmpfs in a mount namespace that only the test sees and that ends with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Knows a soak: what a server holds minute by minute under a mixed load, and whether any of it grows."""
+"""Run a mixed load and record the memory of a server each minute, to find growth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admission webhooks that fail in every way there is: clean answers in time, and nobody else is hurt."""
+"""Admission webhooks that fail in each possible way: errors in time, without harm to other requests."""
 
 from __future__ import annotations
 

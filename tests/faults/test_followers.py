@@ -1,4 +1,4 @@
-"""Whatever is stored, what follows it neither ends the server nor its start, and takes work linear in its bytes.
+"""Listeners of a collection survive any stored value, also at a start, with work linear in its bytes.
 
 A follower is told of each change of a resource, and builds something of the objects. Each has a row here.
 """

@@ -1,4 +1,4 @@
-"""A client that wants to harm: what one request of an allowed size, or one connection, takes from the others."""
+"""A hostile client: the cost to other clients of one request of an allowed size, or of one connection."""
 
 from __future__ import annotations
 

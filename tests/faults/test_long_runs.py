@@ -1,4 +1,4 @@
-"""What a server takes in the long run: a steady load, and definitions that come and go by the thousand."""
+"""Memory and descriptors of a server in a long run: steady load, and thousands of short-lived definitions."""
 
 from __future__ import annotations
 

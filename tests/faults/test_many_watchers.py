@@ -1,4 +1,4 @@
-"""Watchers by the hundred: some never read, and all are there when the server is told to end."""
+"""Hundreds of watchers, some of which never read, while the server stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StorageVersionMigration objects: what is done for them, beside live writers, killed midway, losing nothing."""
+"""StorageVersionMigration beside live writers, killed midway: no object is lost."""
 
 from __future__ import annotations
 

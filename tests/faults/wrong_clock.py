@@ -1,4 +1,4 @@
-"""Runs the server with a wall clock that is wrong by as many seconds as a file says: `python -m … FILE serve …`.
+"""Run the server with a wall clock that differs by the seconds in a file: `python -m … FILE serve …`.
 
 Only what Python code asks for is wrong (time.time and what is made of it), as after an administrator has set the clock:
 the monotonic clock, and with it every timer of the event loop, goes on as before.

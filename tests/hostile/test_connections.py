@@ -1,4 +1,4 @@
-"""Connections of clients that do not say who they are: unfinished heads, and silence."""
+"""Connections of unauthenticated clients: unfinished heads, and silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roles, bindings and reviews of an allowed size harm neither the server that judges by them nor its next start."""
+"""Roles, bindings and reviews of an allowed size harm neither a server with RBAC nor its next start."""
 
 from __future__ import annotations
 

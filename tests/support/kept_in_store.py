@@ -1,4 +1,4 @@
-"""What the file of an embedded store holds, after the store has opened and closed it."""
+"""Print the content of an embedded store's file, after the store has opened and closed it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Knows how to be a key management plug-in, which fails as it is told to: a real gRPC server on a unix socket."""
+"""A KMS plug-in for tests, with faults on demand: a real gRPC server on a unix socket."""
 
 from __future__ import annotations
 

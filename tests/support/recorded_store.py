@@ -1,4 +1,4 @@
-"""Writes into an embedded store at random, and notes what was acknowledged: the process whose disk loses its power.
+"""Write into an embedded store at random and record each acknowledgement: the process of the power cut test.
 
 Arguments: a directory, a seed, how many writes, and SQLite's ``synchronous``. The file ``notes`` in the directory has a
 line for each acknowledged write and compaction, and for each key before it gets a lease.

@@ -1,4 +1,4 @@
-"""A sink that records what a watcher writes, and a watch group whose frames are lines of JSON."""
+"""A sink that records the frames of a watcher, and a watch group whose frames are lines of JSON."""
 
 import asyncio
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""What a store must do, whatever etcd is behind it: run over the fake and over a real one."""
+"""The contract of a store, run with the fake etcd and with a real one."""
 
 import asyncio
 from typing import Protocol

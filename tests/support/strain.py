@@ -1,4 +1,4 @@
-"""Knows what a piece of work costs a server: CPU, memory at its peak, and how long others wait meanwhile."""
+"""Measure work of a server: its CPU, its peak of memory, and the delay of other requests meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every test of a part needs."""
+"""Fixtures of all unit tests."""
 
 from __future__ import annotations
 

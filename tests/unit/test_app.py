@@ -1,4 +1,4 @@
-"""Tests what a process of a server says when a signal ends its start."""
+"""Exit code and log of a server whose start is ended by a signal."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""What a file for --config says: values as they are written, and what cannot be read."""
+"""The file of --config: values, and errors of invalid files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests what a loop tells of errors that nobody looked at."""
+"""Log lines about exceptions that no code has retrieved."""
 
 import asyncio
 import gc

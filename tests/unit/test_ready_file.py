@@ -1,4 +1,4 @@
-"""The ready file of another server: whose stays, and whose is taken for what it is, a word about the past."""
+"""The ready file of another server: running, ended, or stale."""
 
 import fcntl
 import json

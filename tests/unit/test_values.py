@@ -1,4 +1,4 @@
-"""What Structs of msgspec do unlike dataclasses, where the server relies on it (decision 35)."""
+"""Behaviours of msgspec Structs, unlike dataclasses, that the server relies on (decision 35)."""
 
 import ast
 import copy

@@ -1,4 +1,4 @@
-"""Tests how tests wait: what comes late is told apart from what never comes, and is looked at once more."""
+"""Waiting in tests: late results are distinguished from missing ones, and retried once."""
 
 from __future__ import annotations
 

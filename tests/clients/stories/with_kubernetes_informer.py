@@ -1,4 +1,4 @@
-"""The official client's own informer, of config maps; it says what comes and goes."""
+"""The official client's own informer of config maps prints each added and deleted object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A watch loop written with the official client: it lists, watches, goes on where it was cut; it says what it sees."""
+"""A watch loop with the official client lists, watches, resumes after a cut connection, and prints the events."""
 
 from __future__ import annotations
 

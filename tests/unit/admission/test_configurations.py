@@ -1,4 +1,4 @@
-"""What is wrong with configurations of admission, each with its text, and what is filled in (ADM-003)."""
+"""Validation errors and defaults of admission configurations, with their texts (ADM-003)."""
 
 from __future__ import annotations
 

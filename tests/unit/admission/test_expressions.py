@@ -1,4 +1,4 @@
-"""What expressions about a write see: documents without a type, the request, and who may do what."""
+"""Variables of admission expressions: untyped objects, the request, and the authorizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What mutating policies do to a write besides what a client sees: budgets, rounds, threads, who keeps what."""
+"""Effects of mutating policies that clients do not see: budgets, rounds, threads, managed fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How new the parameters are that policies judge by."""
+"""Freshness of the parameters that policies read."""
 
 import asyncio
 from typing import Any, cast

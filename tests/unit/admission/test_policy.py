@@ -1,4 +1,4 @@
-"""What a policy decides when its expressions cost more than they may."""
+"""The result of a policy whose expressions exceed their cost budget."""
 
 from __future__ import annotations
 

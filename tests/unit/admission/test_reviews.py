@@ -1,4 +1,4 @@
-"""What answers to AdmissionReviews say, read quickly or with all their types."""
+"""Responses to AdmissionReviews, on the fast path and with all type checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which round of mutating plug-ins a write is in, and what is called again."""
+"""Rounds of mutating plug-ins, and reinvocation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the plug-ins leave behind for the audit, and how configurations are followed."""
+"""Audit annotations of the webhook plug-ins, and changes of their configurations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the audit share: events, and a place for lines that is told how to behave."""
+"""Helpers for tests of the audit log: events, and an output with faults on demand."""
 
 from __future__ import annotations
 

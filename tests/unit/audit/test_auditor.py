@@ -1,4 +1,4 @@
-"""How the audit of a server is put together, and what is said of files that cannot be used."""
+"""Set-up of the audit log from flags and files, and the errors of invalid files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an event says, byte for byte as kube-apiserver writes it."""
+"""Audit events, byte for byte as kube-apiserver writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit log as a backend: who waits for what, what is dropped, and a disk that is full."""
+"""The audit log as a backend: waiting requests, dropped events, and a full disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit policy: what matches, and what is refused."""
+"""The audit policy: matching rules, and invalid policies."""
 
 from __future__ import annotations
 

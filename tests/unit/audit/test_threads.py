@@ -1,4 +1,4 @@
-"""What runs beside a server's loop for its audit log."""
+"""The threads of the audit log."""
 
 from __future__ import annotations
 

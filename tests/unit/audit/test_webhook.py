@@ -1,4 +1,4 @@
-"""The audit webhook: lists of events, tries, and who it is by a kubeconfig."""
+"""The audit webhook: batches, retries, and the credentials of its kubeconfig."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a request is from, and what it may do."""
+"""Authentication and authorization of a request."""
 
 from pathlib import Path
 

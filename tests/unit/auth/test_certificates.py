@@ -1,4 +1,4 @@
-"""Our own authority, what it signs, and the kubeconfig."""
+"""The server's certificate authority, its certificates, and the kubeconfig."""
 
 import ssl
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""Acting as somebody else: what the headers mean and what one must be allowed for it."""
+"""Impersonation: its headers, and the permissions that they need."""
 
 from __future__ import annotations
 

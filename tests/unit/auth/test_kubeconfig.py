@@ -1,4 +1,4 @@
-"""The administrator's kubeconfig replaces that of an earlier start, and nothing else that somebody may miss."""
+"""The administrator's kubeconfig replaces that of an earlier start, and no other file."""
 
 from __future__ import annotations
 

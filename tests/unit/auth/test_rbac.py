@@ -1,4 +1,4 @@
-"""What rules allow, whom bindings are for, and what decisions say."""
+"""RBAC decisions: rules, subjects of bindings, and the reasons of refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exponent of a dimension: the slope of what was measured, whatever the machine."""
+"""The exponent of growth of a cost: the slope of the measured points, independent of the machine."""
 
 from __future__ import annotations
 

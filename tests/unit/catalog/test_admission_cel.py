@@ -1,4 +1,4 @@
-"""Where expressions about a write are compiled: what those of mutations know, and what they may give."""
+"""Environments of admission expressions: the types of mutations, and their results."""
 
 from __future__ import annotations
 

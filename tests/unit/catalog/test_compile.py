@@ -1,4 +1,4 @@
-"""From a definition to what is served."""
+"""Compile a definition into a ServedResource."""
 
 from __future__ import annotations
 

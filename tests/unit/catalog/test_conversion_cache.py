@@ -1,4 +1,4 @@
-"""An answer that is taken at a glance is kept as one that was kept, pruned and written."""
+"""The fast path of cached conversions returns the same bytes as validation, pruning and encoding."""
 
 from __future__ import annotations
 

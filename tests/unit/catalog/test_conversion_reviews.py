@@ -1,4 +1,4 @@
-"""The objects of a review are cut out of its text one by one, and what is kept of each is what would be kept."""
+"""Objects cut out of the text of a review are cached with the same bytes as decoded ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each endpoint shows, takes and undoes."""
+"""The functions of each endpoint: project, embed and prepare."""
 
 from __future__ import annotations
 

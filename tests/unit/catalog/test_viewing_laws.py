@@ -1,4 +1,4 @@
-"""Spliced bytes are the full route's bytes, and what is stored says nothing of revisions."""
+"""Spliced bytes equal the bytes of the slow path, and stored bytes contain no resourceVersion."""
 
 from __future__ import annotations
 

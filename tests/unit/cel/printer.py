@@ -1,4 +1,4 @@
-"""Expressions as nodes and as text again: what is printed parses to the same nodes."""
+"""Parse expressions and print them: the printed text parses to the same nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both engines agree on expressions that nobody wrote."""
+"""The interpreter and the generated code agree on random expressions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions and data that are meant to hurt: a right error or a bounded cost, never a crash."""
+"""Hostile expressions and data: the right error or a bounded cost, never a crash."""
 
 from __future__ import annotations
 

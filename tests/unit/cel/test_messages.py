@@ -1,4 +1,4 @@
-"""What expressions say when they are refused or fail; each text in the engine is said by one of them."""
+"""Error messages of refused and failed expressions; each message of the engine occurs in a case."""
 
 from __future__ import annotations
 

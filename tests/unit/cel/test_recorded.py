@@ -1,4 +1,4 @@
-"""What the reference says of expressions, recorded: refusals, estimates, values, errors and costs, by both engines."""
+"""Recorded results of the reference: refusals, estimates, values, errors and costs, with both engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The roles that are there from the start: the table is valid, and what is stored is completed, never cut down."""
+"""Default roles: the table is valid; stored roles are completed and never lose rules."""
 
 from __future__ import annotations
 

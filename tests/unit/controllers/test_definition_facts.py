@@ -1,4 +1,4 @@
-"""What controllers know of a definition: the same whether all of it was decoded or only what is not its spec."""
+"""Facts of a definition for controllers are the same with and without a decoded spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of controllers: each is told once, they wait for each other and not for ever, and what is lost is logged."""
+"""Events of controllers: each is sent once, in order, within a time limit; lost ones are logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dependents and their owners: background, foreground, orphan, and who never counts as absent."""
+"""Dependents and their owners: background, foreground, orphan, and owners that never count as absent."""
 
 import asyncio
 

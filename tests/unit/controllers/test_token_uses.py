@@ -1,4 +1,4 @@
-"""What is noted in secrets of the use of their token: never in one that has taken the name meanwhile."""
+"""The last use of a token is written into its secret, but not into a new secret of the same name."""
 
 import asyncio
 from types import SimpleNamespace

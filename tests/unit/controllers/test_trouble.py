@@ -1,4 +1,4 @@
-"""What controllers do when the world is not well: etcd fails, values cannot be read, history is lost."""
+"""Controllers under faults: etcd fails, values cannot be read, history is lost."""
 
 import asyncio
 from functools import partial

@@ -1,4 +1,4 @@
-"""An answer that is decoded object by object says what it says as a whole."""
+"""A response that is decoded object by object gives the same objects as one decoded as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent to a webhook, and which of its answers are accepted."""
+"""Requests to a conversion webhook, and validation of its responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One call for all who wait, reviews of bounded size, faults that stay with their object: against a real webhook."""
+"""Shared calls, bounded reviews, and errors of single objects, with a real webhook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is published of definitions and namespaces is what they are decoded by."""
+"""The published schemas of definitions and namespaces have the fields of their decoders."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Paths and operations of resources, and of what the server answers itself."""
+"""Paths and operations of resources and of the server's other endpoints."""
 
 import functools
 from typing import Any

@@ -1,4 +1,4 @@
-"""Laws of what is published of any structural schema, in v3 and reduced to v2."""
+"""Laws of published schemas, in OpenAPI v3 and reduced to v2."""
 
 from collections.abc import Iterator
 from typing import Any

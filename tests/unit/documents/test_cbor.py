@@ -1,4 +1,4 @@
-"""Stored CBOR: what an encoder of the test's own writes is read, and what is broken is said to be."""
+"""Stored CBOR: values of an independent encoder are read, invalid bytes are errors."""
 
 import contextlib
 import struct

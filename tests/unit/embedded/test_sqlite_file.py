@@ -1,4 +1,4 @@
-"""The file of an embedded store: how it is opened, what is refused with which sentence, what is left of a crash."""
+"""The file of an embedded store: opening, errors with their messages, and the state after a crash."""
 
 import asyncio
 import os

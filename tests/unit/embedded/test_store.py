@@ -1,4 +1,4 @@
-"""What an embedded store promises beside the contract and the laws: order, leases, room, its end."""
+"""Guarantees of an embedded store besides the contract and the laws: order, leases, quota, shutdown."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

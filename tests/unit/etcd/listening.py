@@ -1,4 +1,4 @@
-"""Who watches over a scripted etcd, and keeps what it was told."""
+"""Watchers of a scripted etcd that record their events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""The server half of an HTTP/2 connection, in memory and word by word: a test says what the server says."""
+"""The server side of an HTTP/2 connection in memory; a test scripts each frame."""
 
 import asyncio
 from dataclasses import dataclass

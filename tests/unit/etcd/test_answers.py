@@ -1,4 +1,4 @@
-"""What is read by hand of an answer is what the message classes read."""
+"""The hand-written parser of responses reads the same values as the message classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The question for the newest revision: shared by who asks at a time, and given up in time."""
+"""Reads of the newest revision: readers share one request, and it times out."""
 
 from __future__ import annotations
 

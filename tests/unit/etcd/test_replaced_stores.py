@@ -1,4 +1,4 @@
-"""Watches over a store that went back, or is another one: they end, since what they told is not true any more."""
+"""Watches end if the store went back or was replaced, since their events are no longer valid."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Requests written by hand are what the message classes would write."""
+"""Hand-written requests equal those of the message classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors, versions and endpoints: the tables that decide what the client makes of what it meets."""
+"""Tables of the etcd client: errors, versions and endpoints."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The access log: every line in order, and none of them waits for whoever reads them."""
+"""The access log: all lines in order, and no request waits for a slow reader."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""aiohttp is imported without its client, and is whole for whoever asks."""
+"""aiohttp is imported without its client, and is complete for code that uses it."""
 
 import subprocess
 import sys

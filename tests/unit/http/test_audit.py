@@ -1,4 +1,4 @@
-"""What the audit is told of requests that end badly, that take long, and of connections that end."""
+"""Audit events of requests that fail, take long, or whose connection ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients send: JSON, YAML and protobuf, and what is wrong with it."""
+"""Request bodies: JSON, YAML and protobuf, and their errors."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Connections: what is sent over them that a parser, a proxy or memory could stumble over."""
+"""Requests that could confuse a parser or a proxy, or exhaust memory."""
 
 import asyncio
 import gc

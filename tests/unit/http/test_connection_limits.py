@@ -1,4 +1,4 @@
-"""File descriptors: how many connections a process takes, and what it says when it takes no more."""
+"""File descriptors: the number of connections of a process, and the response above it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request targets: the query is read as the standard library reads it, but for what is malformed."""
+"""Request targets: the query is parsed as by the standard library, except malformed ones."""
 
 import re
 from urllib.parse import parse_qs, unquote

@@ -1,4 +1,4 @@
-"""Who gets in, and how many at a time: the filters over sockets."""
+"""The filters over sockets: authentication, and limits of requests in flight."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""Flags about headers: what they say, and kube-apiserver's words for what is wrong with them."""
+"""Flags about headers, with kube-apiserver's errors for invalid values."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What was counted of a resource goes some time after its definition, and not before."""
+"""Metrics of a resource are deleted some time after its definition, not before."""
 
 import asyncio
 from collections.abc import Iterator

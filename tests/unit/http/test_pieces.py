@@ -1,4 +1,4 @@
-"""Requests that come in any pieces: each means what it means when it comes alone and whole."""
+"""Requests that arrive in arbitrary pieces have the same responses as whole ones."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Documents are built beside the loop, once for all who wait."""
+"""Documents are built outside the event loop, once for all waiting requests."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What requests hold is let go of however they end: else every later one of its user would be refused."""
+"""Each request releases its slots and memory, however it ends."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""The end of a server: whom it waits for, for how long, and what those hear who are left."""
+"""Shutdown of a server: the requests that it waits for, its time limit, and the responses of the rest."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""A plug-in in memory, behind what a provider needs of one."""
+"""A KMS plug-in in memory, with the interface that a provider uses."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The form of values under a plug-in's key: taken apart as it was put together, and judged in upstream's words."""
+"""The stored form of values under a plug-in's key: round trips, and upstream's errors."""
 
 import contextlib
 

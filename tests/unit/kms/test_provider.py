@@ -1,4 +1,4 @@
-"""A KMS provider through its life: which key seals, how keys of others become known, and what is said of a plug-in."""
+"""A KMS provider: the key for writes, keys of other servers, and errors of the plug-in."""
 
 import asyncio
 import hashlib

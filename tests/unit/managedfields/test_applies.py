@@ -1,4 +1,4 @@
-"""Applies, updates and what they answer, case by case (SSA-006…011)."""
+"""Applies and updates and their results, case by case (SSA-006…011)."""
 
 from typing import Any
 

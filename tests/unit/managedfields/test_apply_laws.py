@@ -1,4 +1,4 @@
-"""Applying is idempotent, touches only what the applier owns, and independent appliers commute (SSA-008, SSA-009)."""
+"""Applies are idempotent, change only the manager's fields, and commute if independent (SSA-008, SSA-009)."""
 
 from typing import Any
 

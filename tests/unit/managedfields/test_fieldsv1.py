@@ -1,4 +1,4 @@
-"""Reading FieldsV1: elements that were met before take a shorter way, to the same result (SSA-002)."""
+"""Decode FieldsV1: cached elements give the same result (SSA-002)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A change of what a version shows keeps the fields that it does not show, and is shown as it was made."""
+"""A change through a version with fewer fields keeps the fields that this version does not have."""
 
 from __future__ import annotations
 

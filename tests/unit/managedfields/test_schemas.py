@@ -1,4 +1,4 @@
-"""Merge types made from schemas: what is a scalar, and which scalars are told apart."""
+"""Merge types from schemas: scalars, and the scalars that are distinguished."""
 
 from typing import Any
 

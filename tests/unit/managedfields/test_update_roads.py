@@ -1,4 +1,4 @@
-"""The short roads of an update find what the long ones find (SSA-006, SSA-007)."""
+"""The fast paths of an update have the same results as the slow paths (SSA-006, SSA-007)."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""Shares of the threads: one holder takes no thread that another one needs, and gives back what it had."""
+"""Shares of the threads: a holder cannot take the threads of another one, and returns its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ten-line forms of what the engine compiles: its models."""
+"""Ten-line models of the compiled functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays recorded steps against the schema engine alone: what it can decide of definitions and objects."""
+"""Play recorded steps with the schema engine alone, as far as it decides them."""
 
 from __future__ import annotations
 

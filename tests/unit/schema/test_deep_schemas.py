@@ -1,4 +1,4 @@
-"""Schemas nested as deep as they may be: what is accepted can be written and read, and says what is wrong."""
+"""Schemas at the limit of nesting: accepted ones can be stored and read, and report errors."""
 
 from __future__ import annotations
 

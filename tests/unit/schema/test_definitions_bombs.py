@@ -1,4 +1,4 @@
-"""Definitions made to cost: what is wrong with one is found in a time that grows with its size, not with its square."""
+"""Expensive definitions: validation time grows linearly with their size."""
 
 from __future__ import annotations
 

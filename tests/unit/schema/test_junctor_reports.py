@@ -1,4 +1,4 @@
-"""Errors inside junctors: those that an answer shows are made, of the others only that they are."""
+"""Errors inside allOf, anyOf, oneOf and not: only the shown ones are built, the rest are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The quick look at wide objects finds what the walk member by member finds."""
+"""The fast path for wide objects has the same result as a walk field by field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of schemas: what definitions may say, and what objects are told."""
+"""Rules of schemas: validation of the rules, and errors of objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of the engine: what is compiled equals its ten-line model, twice is once, validation changes nothing."""
+"""Laws of the engine: compiled functions equal their models, are idempotent, and validation changes nothing."""
 
 from __future__ import annotations
 

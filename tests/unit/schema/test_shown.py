@@ -1,4 +1,4 @@
-"""What is shown to expressions is what a type is declared for."""
+"""Values in expressions have the types of their declarations."""
 
 from __future__ import annotations
 

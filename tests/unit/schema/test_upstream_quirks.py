@@ -1,4 +1,4 @@
-"""What upstream does that we would not choose: each tag of apiext/schema that no table has, under its own words."""
+"""Odd behaviours of upstream: each tag of apiext/schema that no table of cases contains."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Many who resume at once: with an etcd whose progress cannot be trusted, they share one reading of its history."""
+"""Many resuming watches share one read of etcd's history, if etcd's progress cannot be trusted."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What the cache does by the clock: bookmarks, and the end of watches that nobody reads."""
+"""Work of the cache by the clock: bookmarks, and the end of watches without a reader."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Watches by labels of converted objects: what a change costs beside many, and what a webhook that fails ends."""
+"""Watches by labels of converted objects: costs with many watches, and failures of the webhook."""
 
 from random import Random
 

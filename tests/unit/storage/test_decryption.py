@@ -1,4 +1,4 @@
-"""Encryption and opening large values is not the loop's work; what has been opened is read as ever, and in order."""
+"""Large values are encrypted and decrypted in threads; events stay in order."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Encryption at rest: which keys a resource has, what is stored, and what is said of values that no key opens."""
+"""Encryption at rest: keys of a resource, stored forms, and errors of values that no key decrypts."""
 
 import base64
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the cache does when etcd compacts, is replaced, goes away or says nothing."""
+"""The cache under faults of etcd: compaction, replacement, loss, silence."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What a change costs where thousands watch something else: nothing but finding those that it concerns."""
+"""The cost of a change with thousands of watches on other objects: only the lookup of those that match."""
 
 from collections.abc import Callable
 

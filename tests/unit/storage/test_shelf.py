@@ -1,4 +1,4 @@
-"""Listed objects have their bytes in those of the list, and nobody sees a difference but in memory."""
+"""Listed objects share the bytes of their list; reads are the same, only memory differs."""
 
 from __future__ import annotations
 

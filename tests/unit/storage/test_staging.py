@@ -1,4 +1,4 @@
-"""Watches whose objects take waiting before they can be shown: order, ends, what is asked for and what is not."""
+"""Watches whose objects need a conversion first: order, ends, and the requested conversions."""
 
 from __future__ import annotations
 

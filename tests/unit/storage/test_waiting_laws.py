@@ -1,4 +1,4 @@
-"""Laws of values that wait for keys: whoever writes and however the plug-in is, watchers see each change, in order."""
+"""Laws of values that wait for keys: watchers get each change in order, for any writers and plug-in."""
 
 import asyncio
 from contextlib import closing

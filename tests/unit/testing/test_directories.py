@@ -1,4 +1,4 @@
-"""Directories of servers for tests: each its own, and none stays for ever."""
+"""Directories of servers for tests: each server has its own, and all are deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said about definitions without a server, and how it is printed."""
+"""Errors of definitions without a server, and their output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``apiext migrate`` says when it cannot even ask."""
+"""Messages of ``apiext migrate`` that cannot reach its server."""
 
 from __future__ import annotations
 

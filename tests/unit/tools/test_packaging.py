@@ -1,4 +1,4 @@
-"""The metadata of the package, as a package index shows them, and what the image is built from."""
+"""The metadata of the package in an index, and the contents of the image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A schema is compiled in a thread, once, by whoever reads its objects first."""
+"""A schema is compiled in a thread, once, for the first reads of its objects."""
 
 from __future__ import annotations
 

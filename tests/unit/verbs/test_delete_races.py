@@ -1,4 +1,4 @@
-"""Deletes of what is gone and made again while admission is asked, or before this server's cache has heard of it."""
+"""Deletes of an object that another writer deletes and recreates before the cache has it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What a client is told when etcd refuses, is overloaded, or does not say what happened."""
+"""Errors for clients if etcd refuses, is overloaded, or does not report the outcome."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a role gives away is compared in turns with other work."""
+"""The escalation check of a role yields to the event loop."""
 
 from __future__ import annotations
 

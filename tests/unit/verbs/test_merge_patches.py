@@ -1,4 +1,4 @@
-"""A merge patch of what is known to be exact makes what any merge patch makes, with the same words (WRI-007)."""
+"""Merge patches of normalized objects have the same result and errors as those of all objects (WRI-007)."""
 
 from __future__ import annotations
 

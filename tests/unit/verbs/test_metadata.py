@@ -1,4 +1,4 @@
-"""System metadata: what the server fills in, keeps and wipes."""
+"""System metadata: fields that the server sets, keeps and removes."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Pages of what is selected at one revision: from the cache while that is still the state, else in growing parts."""
+"""Pages of a selective list at one revision: from the cache if it is current, else in growing chunks."""
 
 from __future__ import annotations
 

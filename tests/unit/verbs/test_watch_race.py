@@ -1,4 +1,4 @@
-"""Reads that come while what they read is changing: clients are told to ask again, and see the new meaning."""
+"""Reads during a change of their definition: clients are asked to retry, then see the new definition."""
 
 from __future__ import annotations
 

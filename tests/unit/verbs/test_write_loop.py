@@ -1,4 +1,4 @@
-"""The one write loop: what others write in between, what the cache has not seen, and what a definition's end means."""
+"""The write loop: writes of other clients, a stale cache, and deleted definitions."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""What is said of a certificate that was refused: as a Go client says it, compared with a real server."""
+"""Errors of refused certificates, with the texts of a Go client, compared with a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client against real https servers: what it sends, keeps, refuses, and what it says when things go wrong."""
+"""The client with real https servers: requests, reused connections, limits, and errors."""
 
 from __future__ import annotations
 

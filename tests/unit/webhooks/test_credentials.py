@@ -1,4 +1,4 @@
-"""Who the server is to a webhook: users by its host, what they send, and files that cannot be used."""
+"""The server's credentials for webhooks: users by host, headers, and invalid files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers as bytes: however they are cut, they parse the same; what is no HTTP is refused."""
+"""Answers as bytes: any split into reads gives the same answer; invalid HTTP is refused."""
 
 from __future__ import annotations
 

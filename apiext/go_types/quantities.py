@@ -1,8 +1,11 @@
 """Canonical form of quantities: ``0.5`` is ``500m``, ``1024Mi`` is ``1Gi`` (upstream: resource.Quantity)."""
 
 import re
-from fractions import Fraction
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 _PARTS = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(.*)")
 _BINARY = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -32,13 +35,15 @@ def _canonical(text: str, places: int) -> str:
 _cached = lru_cache(1024)(_canonical)
 
 
-def value_of(text: str) -> Fraction:
+def value_of(text: str) -> "Fraction":
     """Return the value of a quantity."""
     return _parsed(text)[0]
 
 
-def _parsed(text: str) -> tuple[Fraction, str]:
+def _parsed(text: str) -> "tuple[Fraction, str]":
     """Return value and form: ``Ki`` for powers of 1024, ``e`` for exponents, else empty."""
+    from fractions import Fraction  # no start needs it (decision 36)
+
     found = _PARTS.fullmatch(text)
     assert found is not None, "the caller has validated the text"
     sign, suffix = found[1], found[4]
@@ -63,11 +68,11 @@ def _number(whole: str, digits: str) -> tuple[int, int]:
     return int(text[:_DIGITS] or 0) + (rest.strip("0") != ""), power + len(rest)
 
 
-def _rounded(value: Fraction, places: int) -> Fraction:
+def _rounded(value: "Fraction", places: int) -> "Fraction":
     """Round a value away from zero to this number of decimal places."""
     scaled = abs(value) * 10**places
     up = -(-scaled.numerator // scaled.denominator)
-    return Fraction(up if value >= 0 else -up, 10**places)
+    return type(value)(up if value >= 0 else -up, 10**places)
 
 
 def _binary(value: int) -> str:
@@ -78,7 +83,7 @@ def _binary(value: int) -> str:
     return f"{value}{_BINARY[power - 1] if power else ''}"
 
 
-def _decimal(value: Fraction, form: str) -> str:
+def _decimal(value: "Fraction", form: str) -> str:
     if not value:
         return "0"
     number, power = value * 10**_NANO, -_NANO

@@ -1,5 +1,6 @@
 """Free memory within the limits of control groups: the kernel kills a process that exceeds them."""
 
+from functools import cache
 from pathlib import Path
 from time import monotonic
 
@@ -59,13 +60,18 @@ def own_groups(own: Path = _OWN, mount: Path = _MOUNT) -> list[Files]:
     return [files for files in found if files.left() is not None]
 
 
+@cache
+def _groups_of_process() -> list[Files]:
+    return own_groups()
+
+
 class Room:
     """Reports whether more bytes fit into memory; without a memory limit, any number fits."""
 
     __slots__ = ("_groups", "_left", "_seen")
 
     def __init__(self, groups: list[Files] | None = None) -> None:
-        self._groups = own_groups() if groups is None else groups
+        self._groups = _groups_of_process() if groups is None else groups
         self._seen = 0.0
         self._left = 0
 

@@ -15,7 +15,8 @@ from tests.support.shared import ROOT
 
 MOST, MOST_OWN = 760, 380  # all modules, and those of apiext; 734 and 367 with CPython 3.11
 LATE = (
-    "aiohttp.client", "aiohttp.web_fileresponse", "aiohttp.web_urldispatcher", "cryptography", "csv", "ctypes", "yaml",
+    "aiohttp.client", "aiohttp.web_fileresponse", "aiohttp.web_urldispatcher", "attr", "cryptography", "csv", "ctypes",
+    "email.policy", "fractions", "http.client", "urllib.request", "yaml",
     "apiext.admission.calls", "apiext.admission.hooks", "apiext.admission.mutations", "apiext.admission.policies",
     "apiext.admission.validations", "apiext.admission.webhooks", "apiext.audit.files", "apiext.audit.log",
     "apiext.audit.webhook", "apiext.catalog.admission_cel", "apiext.cel.environment", "apiext.cel.evaluation",

@@ -11,6 +11,10 @@ import apiext.http.server
 assert "aiohttp.web_protocol" in sys.modules
 loaded = sorted(name for name in sys.modules if name in ("aiohttp.client", "aiohttp.connector"))
 assert not loaded, loaded
+others = ("attr", "email.parser", "email.policy", "html", "http.client", "mimetypes", "urllib.request")
+assert not sys.modules.keys() & set(others)
+from aiohttp import helpers, web_protocol
+assert web_protocol._ErrInfo(400, None, "x") == web_protocol._ErrInfo(400, None, "x")
 """
 WHOLE = """
 import aiohttp
@@ -30,6 +34,22 @@ except AttributeError:
 else:
     raise AssertionError("a name that nobody defines")
 """
+STANDING_IN = (
+    """
+media_type = ("text/html", {"charset": "utf-8"})
+assert helpers.parse_content_type("text/html; charset=utf-8") == media_type
+assert helpers.parse_mimetype("text/html; charset=utf-8").parameters["charset"] == "utf-8"
+assert helpers.proxies_from_env() == {}
+assert web_protocol.html_escape("<") == "&lt;"
+"""
+    + WHOLE
+    + """
+import email.policy, html, urllib.request
+assert helpers.HTTP is email.policy.HTTP and helpers.getproxies is urllib.request.getproxies
+assert web_protocol.html_escape is html.escape
+assert helpers.parse_content_type("text/html; charset=utf-8") == media_type
+"""
+)
 BEFORE = """
 import aiohttp
 whole = aiohttp.ClientSession
@@ -40,8 +60,8 @@ assert aiohttp is sys.modules["aiohttp"] and aiohttp.ClientSession is whole
 
 @pytest.mark.parametrize(
     "program",
-    [SERVER_ONLY, SERVER_ONLY + WHOLE, "import sys" + BEFORE],
-    ids=["without its client", "whole when asked", "imported before"],
+    [SERVER_ONLY, SERVER_ONLY + WHOLE, SERVER_ONLY + STANDING_IN, "import sys" + BEFORE],
+    ids=["without its client", "whole when asked", "names of other modules", "imported before"],
 )
 def test_what_is_imported(program: str) -> None:
     ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)

@@ -281,12 +281,11 @@ class Application:
         lag = LoopLag()
         lag.start()
         telemetry.add(lag.family)
-        quota = 0 if config.store.kind == ETCD else config.store.quota
         if (own := self._store) is not None:
             telemetry.on_scrape.append(lambda _: metrics.show_store(own))
         keys, encryption = Keys(config.store.etcd.prefix), self._encryption
         encryptions = encryption.encryptions if encryption is not None else NoEncryption()
-        store = CachedStore(etcd, keys, telemetry.etcd_seconds, encryptions, quota)
+        store = CachedStore(etcd, keys, telemetry.etcd_seconds, encryptions)
         live = LiveCatalog(Catalog())
         encryption_reload = _encryption_reload(config, encryption, store)
         async with asyncio.TaskGroup() as group:

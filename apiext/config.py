@@ -225,6 +225,11 @@ class StoreConfig(Struct, frozen=True):
         """The store: sqlite or memory in this process, or etcd."""
         return ETCD if self.etcd.servers else self.named or SQLITE
 
+    @property
+    def own_quota(self) -> int:
+        """The quota of a store in this process; 0 for etcd, which its owner looks after."""
+        return 0 if self.kind == ETCD else self.quota
+
     def check(self, workers: int) -> None:
         """Raise ConfigError with a remedy if ``workers`` processes cannot use this store."""
         self.etcd.check()

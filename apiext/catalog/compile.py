@@ -15,6 +15,7 @@ from apiext.catalog.selectable import selectable_fields
 from apiext.catalog.served import (
     ALL_VERBS,
     TERMINATING_VERBS,
+    DefinitionState,
     Endpoint,
     Model,
     Names,
@@ -82,14 +83,16 @@ def compile_definition(
         namespaced=definition.namespaced,
         versions={version.name: versions[version.name] for version in definition.versions if version.served},
         storage_version=definition.storage_version,
-        uid=definition.uid,
-        generation=definition.generation,
-        established=definition.is_true(ESTABLISHED),
-        terminating=definition.deleting or definition.is_true(TERMINATING),
-        identity=shape,
+        definition=DefinitionState(
+            uid=definition.uid,
+            generation=definition.generation,
+            established=definition.is_true(ESTABLISHED),
+            terminating=definition.deleting or definition.is_true(TERMINATING),
+            identity=shape,
+            conversion=definition.webhook,
+            unusable=_is_unusable(definition.webhook),
+        ),
         all_versions=versions,
-        conversion=definition.webhook,
-        unusable=_is_unusable(definition.webhook),
     )
 
 

@@ -322,16 +322,33 @@ class ServedVersion(Struct, frozen=True, eq=False, weakref=True):
         return replace(self, codec=self.codec.as_is())
 
 
-class ServedResource(Struct, frozen=True, eq=False):
-    """A resource: its served versions by name, and the state of its definition.
+class DefinitionState(Struct, frozen=True, eq=False):
+    """The state of the definition behind a resource; built-in kinds have the defaults.
 
     - ``guard_key``, ``guard_revision``: each put of a custom object compares the revision of this key; empty for
       built-in kinds.
     - ``identity`` changes with the definition's uid and shape. ``content`` changes with the whole spec (also with
       descriptions), the accepted names and the uid; empty if it is unknown.
-    - ``all_versions`` also holds the versions that are not served, since objects may be stored in them.
     - ``conversion``: the settings of the conversion webhook in v1 form, None if there is none. ``unusable``: its CA
       bundle is invalid, so each request is a 500.
+    """
+
+    uid: str = ""
+    generation: int = 0
+    established: bool = True
+    terminating: bool = False
+    guard_key: str = ""
+    guard_revision: int = 0
+    identity: str = ""
+    content: str = ""
+    conversion: View | None = None
+    unusable: bool = False
+
+
+class ServedResource(Struct, frozen=True, eq=False):
+    """A resource: its served versions by name, and the state of its definition.
+
+    - ``all_versions`` also holds the versions that are not served, since objects may be stored in them.
     - ``stored_as``: the resource under which the objects are stored, None for itself. ``equivalents``: the versions of
       other groups that show the same objects.
     - ``review``: objects are never stored; a create is answered by a function.
@@ -344,23 +361,14 @@ class ServedResource(Struct, frozen=True, eq=False):
     namespaced: bool
     versions: Mapping[str, ServedVersion]
     storage_version: str
-    uid: str = ""
-    generation: int = 0
-    established: bool = True
-    terminating: bool = False
-    guard_key: str = ""
-    guard_revision: int = 0
-    identity: str = ""
+    definition: DefinitionState = DefinitionState()
     builtin: bool = False
     all_versions: Mapping[str, ServedVersion] = field(default_factory=dict)
-    conversion: View | None = None
-    content: str = ""
     stored_as: GroupResource | None = None
     equivalents: tuple[ServedVersion, ...] = ()
     review: bool = False
     ttl: int = 0
     cached: bool = True
-    unusable: bool = False
 
     @property
     def stored_resource(self) -> GroupResource:
@@ -429,7 +437,7 @@ class Catalog(Struct, frozen=True, eq=False):
         """Return the established groups and their versions, preferred version first (DIS-104)."""
         found: dict[str, set[str]] = {}
         for (group, _), served in self.resources.items():
-            if served.established:
+            if served.definition.established:
                 found.setdefault(group, set()).update(served.versions)
         return {group: sort_versions(list(found[group])) for group in sorted(found) if found[group]}
 

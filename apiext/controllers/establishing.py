@@ -47,7 +47,7 @@ class Establishing:
         if facts is None or facts.deleting or facts.established or not facts.served:
             return False
         served = self._live.current.resource(facts.resource.group, facts.resource.resource)
-        return served is not None and (served.builtin or served.uid == facts.uid)
+        return served is not None and (served.builtin or served.definition.uid == facts.uid)
 
     async def reconcile(self, name: str) -> None:
         """Write the condition when it is due; a CA bundle that cannot be used keeps it from being true."""

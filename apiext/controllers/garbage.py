@@ -225,11 +225,11 @@ class Garbage:
         if missing:
             # The definition may have gone while we looked, or have come in another scope: the catalog may be behind.
             await self._serving.refresh(served.group, served.resource)
-        looked_up = served.stored_resource, served.uid, served.namespaced
+        looked_up = served.stored_resource, served.definition.uid, served.namespaced
         for one in missing:
             await loop_budget.pause()
             now = self._kind(one)
-            if now is None or (now.stored_resource, now.uid, now.namespaced) != looked_up:
+            if now is None or (now.stored_resource, now.definition.uid, now.namespaced) != looked_up:
                 states[one] = self._last_seen(one, namespace)
         return states
 
@@ -379,7 +379,7 @@ def _kinds(catalog: Catalog) -> dict[tuple[str, str], tuple[str, str]]:
 
 def _kinds_of(served: ServedResource | None) -> list[tuple[str, str]]:
     """Return (apiVersion, kind) of each version in which owners can be looked for."""
-    if served is None or not served.established:
+    if served is None or not served.definition.established:
         return []
     return [(version.names.api_version, version.names.kind) for version in served.versions.values()]
 

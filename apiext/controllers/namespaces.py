@@ -175,7 +175,8 @@ class Namespaces:
 
         def guard() -> Guard | None:
             now = self._live.current.resource(group, resource) or served
-            return Guard(now.guard_key, now.guard_revision) if now.guard_key else None
+            key = now.definition.guard_key
+            return Guard(key, now.definition.guard_revision) if key else None
 
         return guard
 

@@ -181,7 +181,7 @@ class Serving:
     def holds(self, resource: ServedResource) -> bool:
         """Report whether the cached guard is the one with which this value was made."""
         found = self._guards.cached(f"{resource.resource}.{resource.group}")
-        return found is not None and found.revision == resource.guard_revision
+        return found is not None and found.revision == resource.definition.guard_revision
 
     async def fresh(self) -> int:
         """Wait until the cache has the current definitions, whatever other resources wait for; return its revision."""
@@ -296,7 +296,7 @@ class Serving:
         identity, kept = facts.digest.hex(), {}
         if before is not None:
             if shape(before.source.raw) == shape(entry.raw):
-                identity = before.resource.identity
+                identity = before.resource.definition.identity
             was, had = streams(before.source.raw), before.resource.all_versions
             kept = {
                 name: had[name].identity
@@ -305,7 +305,8 @@ class Serving:
             }
         compiled = compile_definition(document, shape=identity, streams=kept, again=source)
         own = {name: it for name, it in compiled.versions.items() if (compiled.group, name) not in self._builtin}
-        return _Compiled(facts.digest, source, replace(compiled, content=facts.digest.hex(), versions=own))
+        definition = replace(compiled.definition, content=facts.digest.hex())
+        return _Compiled(facts.digest, source, replace(compiled, definition=definition, versions=own))
 
     def _settle(self, facts: Facts) -> bool:
         """Bring the catalog to the facts without waiting; False when guard or compiled form are not there."""
@@ -330,22 +331,26 @@ class Serving:
         after = replace(
             compiled.resource,
             versions=compiled.versions(terminating),
-            uid=facts.uid,
-            generation=facts.generation,
-            established=facts.established,
-            terminating=terminating,
-            guard_key=self._guards.key(facts.name),
-            guard_revision=permit.revision,
+            definition=replace(
+                compiled.resource.definition,
+                uid=facts.uid,
+                generation=facts.generation,
+                established=facts.established,
+                terminating=terminating,
+                guard_key=self._guards.key(facts.name),
+                guard_revision=permit.revision,
+            ),
         )
-        if after.unusable and (before is None or not before.unusable):
+        had, has = before.definition if before is not None else None, after.definition
+        if has.unusable and (had is None or not had.unusable):
             log.warning(
                 "the CA bundle of the conversion webhook of %s cannot be read: requests for its objects are a 500",
                 facts.name,
             )
-        if before is None or not _looks_the_same(before, after):
+        if before is None or had is None or not _looks_the_same(before, after):
             self._store.add(after.group_resource, after.namespaced, custom_object).following.on_replaced = [after.evict]
             self._live.current = self._live.current.with_resource(after)
-        elif before.guard_revision != after.guard_revision or before.generation != after.generation:
+        elif (had.guard_revision, had.generation) != (has.guard_revision, has.generation):
             self._live.current = self._live.current.with_state(after)  # no effect on discovery
         else:
             return
@@ -450,9 +455,10 @@ def _resource_of(name: str) -> GroupResource:
 
 
 def _looks_the_same(before: ServedResource, after: ServedResource) -> bool:
+    had, has = before.definition, after.definition
     return (
         before.versions is after.versions
-        and before.uid == after.uid
-        and before.established == after.established
-        and before.terminating == after.terminating
+        and had.uid == has.uid
+        and had.established == has.established
+        and had.terminating == has.terminating
     )

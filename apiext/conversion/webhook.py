@@ -268,7 +268,7 @@ class Converter:
 
     def _hook(self, resource: ServedResource) -> _Hook:
         """Return the webhook as it is configured now; a changed configuration starts without waiters and failures."""
-        key, settings = (resource.group, resource.resource), resource.conversion or {}
+        key, settings = (resource.group, resource.resource), resource.definition.conversion or {}
         known = self._hooks.get(key)
         if known is None or (known.settings is not settings and known.settings != settings):
             self._generation += 1

@@ -25,7 +25,7 @@ def fingerprint(one: Published) -> bytes:
     """Return a text that changes with the published parts of a version, but not with its status (OAS-009)."""
     served = one.version
     verbs = ",".join(served.published.verbs)
-    return f"{one.resource.content or _content(one)}/{served.names.version}/{verbs};".encode()
+    return f"{one.resource.definition.content or _content(one)}/{served.names.version}/{verbs};".encode()
 
 
 def made_of(served: Iterable[Published]) -> dict[str, bytes]:

@@ -29,7 +29,7 @@ class Published(Struct, frozen=True):
     @property
     def verbs(self) -> tuple[str, ...]:
         """The verbs; fewer while the definition is being deleted (DEL-004)."""
-        if not self.resource.terminating:
+        if not self.resource.definition.terminating:
             return self.version.published.verbs
         return tuple(verb for verb in self.version.published.verbs if verb in TERMINATING_VERBS)
 
@@ -56,7 +56,7 @@ def _published(catalog: Catalog) -> ByVersion:
     groups: dict[str, dict[str, list[Published]]] = {}
     own: set[str] = set()
     for (group, _), resource in sorted(catalog.resources.items()):
-        if not resource.established:
+        if not resource.definition.established:
             continue
         if resource.builtin:
             own.add(group)

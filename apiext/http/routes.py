@@ -290,7 +290,7 @@ def find(catalog: Catalog, info: RequestInfo, warnings: list[str] | None = None)
         if resource is not None and served is not None and not none and _is_everywhere(resource, served, info):
             raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
         raise status.resource_not_found()
-    if resource.unusable:
+    if resource.definition.unusable:
         raise status.internal("error resolving resource")
     warning = served.published.deprecation_warning
     if warnings is not None and warning and warning not in warnings:

@@ -6,22 +6,21 @@ from collections.abc import Coroutine
 from time import perf_counter
 from typing import Any
 
-from apiext.etcd.client import Etcd, WatchHandle, prefix_end
-from apiext.etcd.errors import Closed, EtcdError
+from apiext.etcd.client import Etcd
 from apiext.meta.names import GroupResource
 from apiext.storage import collection as collection_module
-from apiext.storage import compaction as compaction_module
-from apiext.storage import limits, metrics
 from apiext.storage.backfill import Backfills
 from apiext.storage.collection import Collection, Decoder
-from apiext.storage.compaction import Compactor
 from apiext.storage.encryption import Encryptions, NoEncryption
 from apiext.storage.etcd_store import EtcdStore, key_outcome, refusal
 from apiext.storage.fanout import Watcher
+from apiext.storage.fills import Fills
 from apiext.storage.inlet import Inlet
 from apiext.storage.keys import Keys, bounds, relative
 from apiext.storage.progress import Progress
+from apiext.storage.progress_requests import ProgressRequests
 from apiext.storage.pump import Pump
+from apiext.storage.root_watch import RootWatch
 from apiext.storage.snapshot import Slice
 from apiext.storage.store import (
     Entry,
@@ -31,13 +30,12 @@ from apiext.storage.store import (
     StoreError,
     Unavailable,
 )
+from apiext.storage.tasks import Tasks
 from apiext.storage.waiting import Waiting
 from apiext.storage.watching import Sink, WatchGroup
 from apiext.telemetry import HistogramFamily
 
 log = logging.getLogger(__name__)
-
-_FIRST_PAUSE, _LAST_PAUSE = 0.05, 2.0  # seconds between tries of a fill
 
 
 class CachedStore:
@@ -48,70 +46,44 @@ class CachedStore:
     """
 
     def __init__(
-        self,
-        etcd: Etcd,
-        keys: Keys,
-        seconds: HistogramFamily | None = None,
-        encryptions: Encryptions | None = None,
-        quota: int = 0,
+        self, etcd: Etcd, keys: Keys, seconds: HistogramFamily | None = None, encryptions: Encryptions | None = None
     ) -> None:
-        """``seconds`` measures calls of etcd, by operation and resource; ``encryptions`` encrypt stored values.
-
-        ``quota``: bytes that a store in this process may have; 0 for an etcd, which its owner looks after.
-        """
-        self._encryptions = encryptions or NoEncryption()
+        """``seconds`` measures calls of etcd, by operation and resource; ``encryptions`` encrypt stored values."""
         self.etcd = etcd
         self.keys = keys
-        self._store = EtcdStore(etcd)
-        self._seconds = seconds
-        self._progress = Progress(self._nudge)
-        self._pump = Pump()
-        self._compactor = Compactor(etcd, quota)
-        self._backfills = Backfills(etcd, keys.root, self._touch)
-        self._collections: dict[str, Collection] = {}
         self.behind: set[Waiting] = set()
         """The buffers, of all collections, with changes that wait for a data key."""
+        self._encryptions = encryptions or NoEncryption()
+        self._store = EtcdStore(etcd, seconds=seconds)
+        self._collections: dict[str, Collection] = {}
+        self._pump = Pump()
+        self._tasks = Tasks()
+        self._progress = Progress(lambda revision, times: requests.nudge(revision, times))  # noqa: PLW0108 - made below
         self._inlet = Inlet(keys.root, self._collections, self._progress, self.spawn)
-        self._root: WatchHandle | None = None
-        self._group: asyncio.TaskGroup | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
-        self._valid = asyncio.Event()
-        self._epoch = 0
-        self.lost = 0  # the highest revision that was seen before the store went back
-        self._asking = False
-        self._touched = 0
-        self._filling = asyncio.Semaphore(limits.FILL_PARALLEL)
-        self.filled = False
-        """True when ``wait_filled`` has returned."""
+        self._watch = RootWatch(etcd, keys.root, self._inlet, lambda: self.spawn(self.fills.refill()))
+        self.fills = Fills(self._store, self._collections, self._progress, self._inlet, self._watch)
+        requests = ProgressRequests(self._store, keys.progress, self._progress, self._watch, self.spawn)
+        self._backfills = Backfills(etcd, keys.root, requests.touch)
 
     # -- life
 
     async def start(self, group: asyncio.TaskGroup) -> None:
         """Open the root watch and begin to fill the collections added so far; raises Unavailable."""
-        self._group = group
+        self._tasks.start(group)
         head = await self._store.head()
         self._progress.restart(head)
-        self._open(head)
-        self._valid.set()
+        self._watch.open(head)
         for col in self._collections.values():
-            self.spawn(self._fill(col))
-        self._timer = asyncio.get_running_loop().call_later(collection_module.BOOKMARK_EVERY, self._tick)
+            self.spawn(self.fills.fill(col))
+        self._tasks.repeat(collection_module.BOOKMARK_EVERY, self._tick)
 
     async def stop(self) -> None:
         """End watches and tasks; the etcd client stays open."""
-        if self._root is not None:
-            self._root.cancel()
-            self._root = None
-        if self._timer is not None:
-            self._timer.cancel()
+        self._watch.close()
         for col in list(self._collections.values()):
             col.unload()
         self._collections.clear()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
         self._progress.close()
 
     @property
@@ -122,8 +94,7 @@ class CachedStore:
     @property
     def connected(self) -> bool:
         """True while the root watch is open and etcd answers."""
-        root = self._root
-        return self._valid.is_set() and root is not None and root.connected and self._store.etcd.answering
+        return self._watch.connected
 
     # -- collections
 
@@ -140,21 +111,9 @@ class CachedStore:
         col.set_encryption(self._encryptions.of(resource), self, self._progress)
         self._inlet.decrypts |= col.values.encryption is not None
         self._collections[path] = col
-        if self._group is not None:
-            self.spawn(self._fill(col))
+        if self._tasks.started:
+            self.spawn(self.fills.fill(col))
         return col
-
-    async def wait_filled(self, seconds: float) -> None:
-        """Wait until the collections that were added so far are filled, but no longer than ``seconds``."""
-        waited = [col for col in self._collections.values() if not col.state.ready]
-        try:
-            async with asyncio.timeout(seconds):
-                for col in waited:
-                    await col.wait_ready()
-        except TimeoutError:
-            late = ", ".join(str(col.resource) for col in waited if not col.state.ready)
-            log.warning("ready before the objects of %s are read: lists of them are answered 429 until then", late)
-        self.filled = True
 
     def collection(self, resource: GroupResource) -> Collection | None:
         """Return the collection of a resource that was added."""
@@ -175,7 +134,7 @@ class CachedStore:
             self._inlet.decrypts |= col.values.encryption is not None
             if changed:
                 col.unready()
-                self.spawn(self._fill(col))
+                self.spawn(self.fills.fill(col))
 
     # -- reading
 
@@ -186,13 +145,13 @@ class CachedStore:
         the cache does not follow within limits.FRESH_WAIT.
         """
         while True:
-            epoch = await self._whole()
+            epoch = await self._watch.whole()
             head = await self._store.head()
-            if epoch != self._epoch:
+            if epoch != self._watch.epoch:
                 continue
             if self._progress.revision < head and not await self._progress.reach(head):
                 raise Unavailable(f"the cache is at revision {self.revision} and the store at {head}")
-            if epoch == self._epoch:
+            if epoch == self._watch.epoch:
                 if self.behind or (reading is not None and not reading.state.ready):
                     await self._caught_up(reading)
                 return self._progress.revision
@@ -211,7 +170,7 @@ class CachedStore:
 
     async def at_least(self, revision: int, reading: Collection | None = None) -> None:
         """Wait until the cache has reached a revision; FutureRevision after limits.FRESH_WAIT (RV-002)."""
-        await self._whole()
+        await self._watch.whole()
         if not await self._progress.reach(revision):
             raise FutureRevision(revision, self.revision)
         if self.behind or (reading is not None and not reading.state.ready):
@@ -224,7 +183,7 @@ class CachedStore:
         try:
             kv = await self._store.get(col.prefix + key)
         finally:
-            self._took("get", col, began)
+            self._store.took("get", col.resource, began)
         if kv is None:
             return None
         try:
@@ -253,7 +212,7 @@ class CachedStore:
         try:
             state = await self._store.read(col, prefix, revision, start=after, limit=limit)
         finally:
-            self._took("list", col, began)
+            self._store.took("list", col.resource, began)
         if state.broken:
             raise col.state.faults(state.broken)
         return Slice(state.entries, revision, state.remaining, state.following)
@@ -322,7 +281,7 @@ class CachedStore:
         try:
             result = await self._store.delete(col.prefix + key, expected, guard)
         finally:
-            self._took("delete", col, began)
+            self._store.took("delete", col.resource, began)
         if not result.ok:
             raise await refusal(col, key, result, expected, guard)
         if not self._shows(col, key, result.revision, None):
@@ -344,7 +303,7 @@ class CachedStore:
         """Fill a collection anew, which ends its watches, unless that is under way: a second fill forgets changes."""
         if col.state.ready:
             col.unready()
-            await self._fill(col)
+            await self.fills.fill(col)
 
     async def get_key(self, key: str) -> tuple[bytes, int] | None:
         """Return the value and revision of a key outside of collections, such as a guard."""
@@ -358,16 +317,6 @@ class CachedStore:
     async def delete_key(self, key: str, expected: int) -> int:
         """Delete such a key if it has the revision expected; returns the deletion's revision, or RevisionChanged."""
         return key_outcome(key, await self._store.delete(key, expected, None))
-
-    async def compact(self) -> int:
-        """Take one turn of compaction; returns the revision compacted to, 0 for none (OPS-002)."""
-        return await self._compactor.turn()
-
-    async def compact_loop(self, every: float = compaction_module.COMPACT_EVERY) -> None:
-        """Compact every so many seconds to where the store was one turn before, until cancelled (OPS-002)."""
-        while True:
-            await asyncio.sleep(every)
-            await self.compact()
 
     async def _put(
         self,
@@ -386,7 +335,7 @@ class CachedStore:
             try:
                 result = await self._store.put(col.prefix + key, stored, expected, guard, col.ttl, also)
             finally:
-                self._took("update" if expected else "create", col, began)
+                self._store.took("update" if expected else "create", col.resource, began)
             if result.ok and not self._shows(col, key, result.revision, stored):
                 await self._progress.reach(result.revision)
         finally:
@@ -401,147 +350,26 @@ class CachedStore:
             return entry
         return Passing(*name, result.revision, raw)
 
-    def _took(self, operation: str, col: Collection, began: float) -> None:
-        if self._seconds is not None:
-            self._seconds.observe(perf_counter() - began, col.resource.group, operation, col.resource.resource)
-
     def _shows(self, col: Collection, key: str, revision: int, value: bytes | None) -> bool:
         """Apply a write of this server to the cache at once, if it is the next change; report whether the cache has it.
 
         Otherwise the watch brings it. A cache that does not follow must not turn a write that happened into a
         failure.
         """
-        progress, root = self._progress, self._root
-        if progress.revision == revision - 1 and root is not None and self._valid.is_set():
+        progress, watch = self._progress, self._watch.usable
+        if progress.revision == revision - 1 and watch is not None:
             if col.dropped:
                 self._inlet.take(col.prefix + key, revision, value)
             else:
                 col.apply(key, revision, value)
             progress.advance(revision)
-            root.knows(revision, (col.prefix + key).encode(), value)
+            watch.knows(revision, (col.prefix + key).encode(), value)
         return progress.revision >= revision
 
-    # -- the root watch
-
-    def _open(self, revision: int) -> None:
-        root = self.keys.root.encode()
-        self._root = self.etcd.watch(
-            root, prefix_end(root), revision + 1, on_batch=self._inlet.on_batch, on_end=self._on_end
-        )
-
-    def _on_end(self, error: EtcdError) -> None:
-        if self._root is None or isinstance(error, Closed):
-            return
-        log.error("the watch of the store ended, everything is read again: %s", error)
-        self._epoch += 1
-        self._valid.clear()
-        self.spawn(self._refill())
-
-    async def _refill(self) -> None:
-        """Read all filled collections at one revision, and go on from there."""
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                head = await self._store.head()
-                filled = [col for col in self._collections.values() if col.state.ready]
-                states = [await self._store.whole(col, head) for col in filled]
-                break
-            except StoreError as error:
-                log.warning("the store could not be read again: %s", error)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LAST_PAUSE)
-        self._inlet.forget()
-        for col in filled:
-            col.drop_early()  # a restored store may never have had the changes that wait for a data key
-        changes = [
-            (col, col.load(state, broken, head))
-            for col, (state, broken, _) in zip(filled, states, strict=True)
-            if not col.dropped
-        ]
-        self.lost = max(self.lost, self.revision if self.revision > head else 0)
-        self._progress.restart(head)
-        self._touched = 0
-        self._open(head)
-        self._valid.set()
-        for col, differences in changes:
-            col.announce(differences)
-
-    async def _fill(self, col: Collection) -> None:
-        """Read a collection at one revision while events of later ones are kept for it."""
-        pause, asked = _FIRST_PAUSE, perf_counter()
-        labels = (col.resource.group, col.resource.resource)
-        while not col.dropped:
-            await self._valid.wait()
-            epoch = self._epoch
-            try:
-                async with self._filling:
-                    col.unready()  # a re-fill may have made it so: changes are to be kept from here on
-                    col.drop_early()
-                    encryption, began = col.values.encryption, perf_counter()
-                    state, broken, revision = await self._store.whole(col, 0)
-                    self._took("list", col, began)
-                reached = await self._progress.reach(revision)
-                if reached and epoch == self._epoch and encryption is col.values.encryption and not col.dropped:
-                    col.announce(col.load(state, broken, revision))
-                    metrics.INITIALIZATION.observe(perf_counter() - asked, *labels)
-                    return
-            except StoreError as error:
-                metrics.INITIALIZATION_ERRORS.slot(*labels).value += 1
-                log.warning("%s could not be read: %s", col.resource, error)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LAST_PAUSE)
-
-    # -- keeping going
-
-    async def _whole(self) -> int:
-        """Wait while the store is read again; returns the epoch."""
-        if not self._valid.is_set():
-            try:
-                async with asyncio.timeout(limits.FRESH_WAIT):
-                    await self._valid.wait()
-            except TimeoutError as error:
-                raise Unavailable("the cache is being read again") from error
-        return self._epoch
-
-    def _nudge(self, revision: int, times: int) -> None:
-        if not self._asking and self._valid.is_set():
-            self._asking = True
-            self.spawn(self._ask(revision, times))
-
-    async def _ask(self, revision: int, times: int) -> None:
-        """Make the root watch tell that it has come to a revision, if that revision has happened."""
-        try:
-            head = await self._store.head()
-            if head < revision or self.revision >= revision or self._root is None:
-                return
-            if times > limits.PROGRESS_ASKS or not self._root.request_progress():
-                await self._touch()
-        except StoreError as error:
-            log.warning("no progress of the watch: %s", error)
-        finally:
-            self._asking = False
-
-    async def _touch(self) -> None:
-        """Write a key of our own, so that its event says that everything before it has been seen."""
-        if self._touched > self.revision:
-            return  # the last one has not been seen yet
-        try:
-            kv = await self._store.get(self.keys.progress)
-            result = await self._store.put(self.keys.progress, b"{}\n", kv.mod_revision if kv else 0, None)
-            if result.ok:  # after a conflict the key of another server may be too old: the next call tries again
-                self._touched = result.revision
-        except StoreError as error:
-            log.warning("no progress of the watch: %s", error)
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine as a task that ends with the store."""
+        self._tasks.spawn(work)
 
     def _tick(self) -> None:
-        # first, so that the clock goes on whatever happens to a collection
-        self._timer = asyncio.get_running_loop().call_later(collection_module.BOOKMARK_EVERY, self._tick)
         for col in list(self._collections.values()):
             col.tick()
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run what takes longer than a turn of the loop."""
-        assert self._group is not None
-        task = self._group.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)

@@ -1,5 +1,6 @@
 """Forgetting old revisions, by turns with every other server on the same etcd (OPS-002), and what if etcd is full."""
 
+import asyncio
 import logging
 
 from apiext.etcd import errors
@@ -24,6 +25,12 @@ class Compactor:
         self._quota = quota
         self._marked = 0
         self._head = 0
+
+    async def run(self, every: float = COMPACT_EVERY) -> None:
+        """Take a turn every so many seconds, until cancelled."""
+        while True:
+            await asyncio.sleep(every)
+            await self.turn()
 
     async def turn(self) -> int:
         """Take one turn; returns the revision compacted to, 0 for none. Trouble is logged and left for the next."""

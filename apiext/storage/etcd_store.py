@@ -9,6 +9,7 @@ from apiext.etcd import errors
 from apiext.etcd import limits as etcd_limits
 from apiext.etcd.client import Etcd, prefix_end
 from apiext.etcd.values import KeyValue, RangeResult, WriteResult
+from apiext.meta.names import GroupResource
 from apiext.storage import limits, metrics
 from apiext.storage.collection import Collection
 from apiext.storage.keys import split_relative
@@ -32,6 +33,7 @@ from apiext.storage.store import (
     UnknownOutcome,
 )
 from apiext.storage.values import Broken
+from apiext.telemetry import HistogramFamily
 
 _NO_LEASE = "requested lease not found"  # etcd's words
 _OVERHEAD = 430  # bytes that an object takes in a cache besides its value
@@ -74,11 +76,20 @@ class State:
 class EtcdStore:
     """Objects read from and written to etcd, without a cache."""
 
-    def __init__(self, etcd: Etcd, room: Room | None = None) -> None:
-        """``room`` is the free memory for reads and writes; by default that of this process."""
+    def __init__(self, etcd: Etcd, room: Room | None = None, seconds: HistogramFamily | None = None) -> None:
+        """``room`` is the free memory for reads and writes; by default that of this process.
+
+        ``seconds`` measures calls, by operation and resource.
+        """
         self.etcd = etcd
         self._room = room or Room()
         self._leases = Leases(etcd)
+        self._seconds = seconds
+
+    def took(self, operation: str, resource: GroupResource, began: float) -> None:
+        """Measure a call since ``began`` (perf_counter)."""
+        if self._seconds is not None:
+            self._seconds.observe(perf_counter() - began, resource.group, operation, resource.resource)
 
     async def put(
         self, key: str, raw: bytes, expected: int, guard: Guard | None, ttl: int = 0, also: Guard | None = None

@@ -88,7 +88,7 @@ def conversion(converter: Converter) -> Convert:
     """Return the function that converts an object to another version, with the definition's webhook if it has one."""
 
     async def convert(resource: ServedResource, document: View, api_version: str) -> Document:
-        if resource.conversion is None:
+        if resource.definition.conversion is None:
             return await plain_conversion(resource, document, api_version)
         found: list[Document] = []
 

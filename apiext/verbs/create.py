@@ -61,7 +61,7 @@ class Creation:
             if not self._new["metadata"].get("name") and self._new["metadata"].get("generateName"):
                 self._generates, self._attempts = True, limits.CREATE_NAME_ATTEMPTS
         self._attempts -= 1
-        if self._generates and not call.resource.terminating:
+        if self._generates and not call.resource.definition.terminating:
             self._new["metadata"]["name"] = metadata.generate_name(self._new["metadata"]["generateName"])
             self._new = call.served.shaping.named(self._new)
         return await admitted(self._verbs, call, self._new, self._attributes)
@@ -121,7 +121,7 @@ async def admitted(verbs: Verbs, call: Call, new: Document, attributes: Attribut
     ``place`` is the name under which it is stored, even if admission renames it (upstream: Store.Update). If it is
     empty, the object's own name is used.
     """
-    if call.resource.terminating:
+    if call.resource.definition.terminating:
         raise status.forbidden(call.served.names.group_resource, new["metadata"].get("name", ""), TERMINATING)
     await threads.run(call, validation.validate, call, new, None)
     escalation.may_create(verbs, call)

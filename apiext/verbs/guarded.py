@@ -19,7 +19,8 @@ _NO_PREMISES: Mapping[str, int] = {}
 
 def guards_of(verbs: Verbs, resource: ServedResource, premises: Mapping[str, int] = _NO_PREMISES) -> tuple[Guard, ...]:
     """Return the guards of a put: the definition, and the namespace that admission saw (NSP-004)."""
-    own = (Guard(resource.guard_key, resource.guard_revision),) if resource.guard_key else ()
+    definition = resource.definition
+    own = (Guard(definition.guard_key, definition.guard_revision),) if definition.guard_key else ()
     return own + tuple(_namespace_guard(verbs.store.keys, name, revision) for name, revision in premises.items())
 
 
@@ -53,7 +54,7 @@ def check_deadline(verbs: Verbs, call: Call) -> None:
 
 async def holds(verbs: Verbs, call: Call) -> bool:
     """Return whether an unconfirmed decision rests on the newest definition."""
-    if not call.resource.guard_key:
+    if not call.resource.definition.guard_key:
         return True
     with translated():
         await verbs.definitions.fresh()
@@ -67,7 +68,7 @@ async def renewed(verbs: Verbs, call: Call, changed: GuardChanged | None) -> boo
     """
     if changed is None and await holds(verbs, call):
         return False
-    if changed is None or changed.key == call.resource.guard_key:
+    if changed is None or changed.key == call.resource.definition.guard_key:
         await refresh(verbs, call)
     else:
         with translated():

@@ -74,7 +74,7 @@ class _Versions:
         source = self._served(str(document.get("apiVersion", "")))
         if target.model.typed:
             return target.codec.decode(source.codec.encode(dict(document)), 0)
-        if self._resource.conversion is None or is_empty(document):
+        if self._resource.definition.conversion is None or is_empty(document):
             return {**document, "apiVersion": api_version}  # upstream: not pruned, so it may not fit its type
         conversions, asked = self._conversions, orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
         found = conversions.get((asked, api_version))

@@ -129,7 +129,7 @@ async def _exact(verbs: Verbs, call: Call, collection: Collection, plan: ReadPla
             raise
         raise _expired_continue(plan) from error
     # a changed definition has a new cache
-    cached = call.resource.cached and plan.revision >= call.resource.guard_revision
+    cached = call.resource.cached and plan.revision >= call.resource.definition.guard_revision
     token = continuation.encode(part.next, plan.revision, cached=cached) if part.next else ""
     return Page(plan.revision, entries=part.entries, token=token, remaining=_shown(part.remaining, token, selection))
 

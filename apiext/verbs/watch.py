@@ -195,7 +195,7 @@ async def _expect(
     A revision of a history that the store has lost never comes, so the ERROR is sent at once. Then the client lists
     again; without the ERROR it would wait until the store reaches that revision.
     """
-    if start > store.lost and await store.reaches(start, limits.AHEAD_WAIT):
+    if start > store.fills.lost and await store.reaches(start, limits.AHEAD_WAIT):
         return
     while not watcher.ended:
         try:

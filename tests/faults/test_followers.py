@@ -50,6 +50,7 @@ FOLLOWERS: Mapping[str, tuple[str, ...]] = {
     "controllers/aggregation.py Aggregation.start": (f"{RBAC}/clusterroles",),
     "controllers/default_accounts.py DefaultAccounts.start": (NAMESPACES, ACCOUNTS),
     "controllers/definitions.py Definitions.start": (DEFINITIONS,),
+    "controllers/definition_loops.py DefinitionLoops.follow": (DEFINITIONS,),
     "controllers/dependents.py Dependents.follow": (CONFIG_MAPS, SECRETS),
     "controllers/garbage.py Garbage._follow": (CONFIG_MAPS,),
     "controllers/instances.py Sweep.__init__": (CONFIG_MAPS,),
@@ -57,7 +58,7 @@ FOLLOWERS: Mapping[str, tuple[str, ...]] = {
     "controllers/peers.py Peers.follow": (DEFINITIONS, NAMESPACES),
     "controllers/policies.py Policies.start": (f"{ADMISSION}/validatingadmissionpolicies",),
     "controllers/serving.py Serving.start": (DEFINITIONS,),
-    "controllers/startup.py Controllers.start": (DEFINITIONS, NAMESPACES),
+    "controllers/startup.py Controllers._empty_namespaces": (NAMESPACES,),
     "controllers/startup.py follow_services": (SERVICES,),
     "storage/collection.py Collection.follow": (CONFIG_MAPS,),
 }

@@ -24,7 +24,7 @@ def test_a_resource() -> None:
     )
     assert (served.group, served.resource, served.namespaced) == ("example.com", "widgets", True)
     assert (served.storage_version, list(served.versions), list(served.all_versions)) == ("v1", ["v1"], ["v1", "v2"])
-    assert served.established
+    assert served.definition.established
     one = served.versions["v1"]
     assert (
         one.names.kind,
@@ -56,7 +56,7 @@ def test_terminating_shows_fewer_verbs() -> None:
     document = definition()
     document["status"]["conditions"].append({"type": "Terminating", "status": "True"})
     served = compile_definition(document)
-    assert served.terminating
+    assert served.definition.terminating
     assert served.versions["v1"].published.verbs == TERMINATING_VERBS
 
 
@@ -181,7 +181,7 @@ def test_a_version_that_is_not_there() -> None:
 @pytest.mark.rows("VER-004", "VER-014")
 def test_webhook_conversion_is_left_to_others() -> None:
     served = resource(version("v1", CLOSED), version("v2", OPEN), conversion=HOOK)
-    assert served.conversion == HOOK["webhook"]
+    assert served.definition.conversion == HOOK["webhook"]
     raw = orjson.dumps(widget(spec={"zz": 1}))
     with pytest.raises(NeedsConversion) as needed:
         served.versions["v2"].codec.view(raw, 6)

@@ -107,7 +107,7 @@ class Server:
             metadata.get("namespace", ""),
             metadata["name"],
             raw,
-            Guard(served.guard_key, served.guard_revision),
+            Guard(served.definition.guard_key, served.definition.guard_revision),
         )
 
     async def replace(self, served: ServedResource, entry: Entry, change: Callable[[Document], None]) -> Entry:
@@ -120,7 +120,7 @@ class Server:
             entry.name,
             raw,
             entry.revision,
-            Guard(served.guard_key, served.guard_revision),
+            Guard(served.definition.guard_key, served.definition.guard_revision),
         )
 
     async def define_namespace(self, name: str) -> Entry:

@@ -66,7 +66,7 @@ async def test_who_sees_established_can_use_and_discover_the_resource() -> None:
         def note(change: Change) -> None:
             told = conditions(orjson.loads(change.entry.raw)).get("Established", ("", "", ""))[0]
             found = one.served(NAME)
-            served[told] = (found is not None, found is not None and found.established)
+            served[told] = (found is not None, found is not None and found.definition.established)
 
         one.collection(DEFINITIONS).following.subscribe(note)
         await one.define(crd())
@@ -236,7 +236,7 @@ async def test_finalizers_of_objects_hold_the_deletion() -> None:
         await until(lambda: conditions(one.definition(NAME))["Terminating"][1] == "InstanceDeletionInProgress")
         terminating = one.served(NAME)
         assert terminating is not None
-        assert terminating.terminating
+        assert terminating.definition.terminating
         assert terminating.versions["v1"].published.verbs == TERMINATING_VERBS
         held = await one.replace(terminating, held, lambda document: document.update(spec={"x": 1}))
         await one.store.delete(widgets, "d", "held", held.revision)
@@ -424,7 +424,9 @@ async def test_definitions_that_others_wrote_are_guarded_and_served() -> None:
         await until(lambda: one.served(NAME))
         served = one.served(NAME)
         assert served is not None
-        assert etcd.state(served.guard_key)[served.guard_key][0] == served.guard_revision
+        assert (
+            etcd.state(served.definition.guard_key)[served.definition.guard_key][0] == served.definition.guard_revision
+        )
         etcd.remove(f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/{NAME}")
         await one.gone(NAME)
         await until(lambda: not etcd.state(f"{PREFIX}/.apiext/guards/"))

@@ -29,7 +29,7 @@ async def create(one: Server, document: Document) -> Entry:
     """Create as verbs do: by the catalog, and again by a refreshed one when the guard changed."""
     served = one.served(NAME)
     while True:
-        if served is None or served.terminating:
+        if served is None or served.definition.terminating:
             raise RefusedError
         try:
             return await one.put(served, document)
@@ -53,10 +53,13 @@ async def test_two_servers_serve_by_the_same_guard() -> None:
         await one.define(crd())
         here = await one.established(NAME)
         there = await other.established(NAME)
-        await until(lambda: one.served(NAME).guard_revision == other.served(NAME).guard_revision)  # type: ignore[union-attr]
+        await until(lambda: one.served(NAME).definition.guard_revision == other.served(NAME).definition.guard_revision)  # type: ignore[union-attr]
         guard = guard_of(etcd)
         assert guard is not None
-        assert guard == (here.guard_revision, {"uid": here.uid, "state": "serving", "generation": 1})
+        assert guard == (
+            here.definition.guard_revision,
+            {"uid": here.definition.uid, "state": "serving", "generation": 1},
+        )
         await one.put(here, widget("a"))
         await other.put(there, widget("b"))
 
@@ -69,8 +72,8 @@ async def test_a_restart_adopts_the_guard() -> None:
     async with server(etcd) as again:
         after = again.served(NAME)
         assert after is not None
-        assert after.guard_revision == before.guard_revision
-        assert after.established
+        assert after.definition.guard_revision == before.definition.guard_revision
+        assert after.definition.established
 
 
 async def test_a_server_that_lags_cannot_create_once_a_deletion_began_elsewhere() -> None:
@@ -80,14 +83,14 @@ async def test_a_server_that_lags_cannot_create_once_a_deletion_began_elsewhere(
         await one.define(crd())
         await one.established(NAME)
         stale = await other.established(NAME)
-        uid = stale.uid
+        uid = stale.definition.uid
         guard = await one.controllers.serving.begin_deletion(NAME, uid)
         with pytest.raises(GuardChanged):
             await other.put(stale, widget("late"))
         fresh = await other.controllers.serving.refresh("example.com", "widgets")
         assert fresh is not None
-        assert fresh.terminating
-        assert fresh.guard_revision == guard.revision
+        assert fresh.definition.terminating
+        assert fresh.definition.guard_revision == guard.revision
         with pytest.raises(RefusedError):
             await create(other, widget("late"))
 
@@ -172,7 +175,7 @@ async def test_a_new_definition_of_the_same_name_takes_the_guard_over() -> None:
         replacement["status"] = {**replacement["status"], "acceptedNames": replacement["spec"]["names"]}
         etcd.remove(key)
         await one.define(replacement)
-        await until(lambda: one.served(NAME) is not None and one.served(NAME).uid != old.uid)  # type: ignore[union-attr]
+        await until(lambda: one.served(NAME) is not None and one.served(NAME).definition.uid != old.definition.uid)  # type: ignore[union-attr]
         with pytest.raises(GuardChanged):
             await one.put(old, widget("a"))
         assert (await create(one, widget("a"))).revision
@@ -210,8 +213,8 @@ async def test_a_write_decided_by_an_older_definition_does_not_commit() -> None:
             await other.put(stale, widget("a"))
         fresh = await other.controllers.serving.refresh("example.com", "widgets")
         assert fresh is not None
-        assert fresh.generation == 2
-        assert fresh.identity != stale.identity
+        assert fresh.definition.generation == 2
+        assert fresh.definition.identity != stale.definition.identity
         await other.put(fresh, widget("a"))
 
 
@@ -221,11 +224,11 @@ async def test_a_deletion_that_came_to_nothing_is_forgotten() -> None:
     async with server(etcd) as one:
         await one.define(crd())
         served = await one.established(NAME)
-        guard = await one.controllers.serving.begin_deletion(NAME, served.uid)
-        await until(lambda: one.served(NAME).terminating)  # type: ignore[union-attr]
+        guard = await one.controllers.serving.begin_deletion(NAME, served.definition.uid)
+        await until(lambda: one.served(NAME).definition.terminating)  # type: ignore[union-attr]
         with pytest.raises(RefusedError):
             await create(one, widget("a"))
-        await until(lambda: not one.served(NAME).terminating, limits.DELETION_ABANDONED + 1, 0.1)  # type: ignore[union-attr]
+        await until(lambda: not one.served(NAME).definition.terminating, limits.DELETION_ABANDONED + 1, 0.1)  # type: ignore[union-attr]
         await create(one, widget("a"))
         with pytest.raises(GuardChanged):  # the deletion that comes too late
             await one.change(NAME, lambda document: document["metadata"].update(deletionTimestamp="x"), guard)
@@ -239,7 +242,7 @@ async def test_refresh_sees_a_definition_of_another_server_at_once() -> None:
         await one.established(NAME)
         found = await other.controllers.serving.refresh("example.com", "widgets")
         assert found is not None
-        assert found.established
+        assert found.definition.established
         assert await other.controllers.serving.refresh("example.com", "nothing") is None
 
 
@@ -343,7 +346,7 @@ async def test_two_servers_never_give_one_name_to_two_definitions() -> None:
 
 async def test_replaying_definitions_in_any_order_gives_an_equal_catalog() -> None:
     def looks(served: ServedResource) -> tuple[object, ...]:
-        return served.uid, served.identity, served.established, tuple(served.versions)
+        return served.definition.uid, served.definition.identity, served.definition.established, tuple(served.versions)
 
     etcd = FakeEtcd()
     async with server(etcd) as one:
@@ -368,7 +371,7 @@ async def test_update_of_a_definition_races_another_servers_status_writes() -> N
         await other.store.fresh()
         await other.change(NAME, label)
         served = await one.established(NAME)
-        assert served.established
+        assert served.definition.established
         document = one.definition(NAME)
         assert document is not None
         assert document["metadata"]["labels"] == {"a": "b"}

@@ -79,7 +79,7 @@ async def test_a_namespace_stays_while_a_definition_is_sealed() -> None:
     etcd.put(definition, b"k8s:enc:kms:v2:p:sealed")
     async with server(etcd) as one:  # its plug-in is not there, or its key is not in the configuration
         await one.delete_namespace("d")
-        await until(lambda: one.controllers._loops["namespaces"].idle)
+        await until(lambda: one.controllers._emptying.idle)
         assert stored(one, "d") is not None
         assert etcd.state(f"{PREFIX}/example.com/") == objects
         etcd.put(definition, value)
@@ -302,7 +302,7 @@ async def test_what_is_being_read_again_is_not_known_to_be_empty() -> None:
         await one.store.fresh()
         with pytest.raises(NotReady):
             assert sweep.remaining
-        await one.store._fill(col)
+        await one.store.fills.fill(col)
         assert sweep.remaining == 1
 
 
@@ -320,7 +320,7 @@ async def test_what_is_not_served_yet_holds_its_namespace(monkeypatch: pytest.Mo
         other = one if restarted else await stack.enter_async_context(server(etcd))
         if not restarted:
             late.append(other.controllers.serving)
-            await one.controllers._loops["namespaces"].stop()  # the other one is left to it
+            await one.controllers._emptying.stop()  # the other one is left to it
             monkeypatch.setattr(Serving, "_follow", slowly)
         await one.define_namespace("d")
         await one.define(crd())
@@ -328,10 +328,10 @@ async def test_what_is_not_served_yet_holds_its_namespace(monkeypatch: pytest.Mo
         await one.put(served, widget("held", finalizers=("example.com/keep",)))
         await one.delete_namespace("d")
         if restarted:
-            await until(lambda: one.controllers._loops["namespaces"].idle)
+            await until(lambda: one.controllers._emptying.idle)
             await stack.aclose()
             monkeypatch.setattr(Serving, "_follow", slowly)
             other = await stack.enter_async_context(server(etcd))
         await until(lambda: other.served("widgets.example.com"))
-        await until(lambda: other.controllers._loops["namespaces"].idle)
+        await until(lambda: other.controllers._emptying.idle)
         assert stored(other, "d") is not None

@@ -64,7 +64,7 @@ async def test_a_namespace_made_again_meanwhile_stays_as_it_is(step: str, held: 
         before = one.collection(NAMESPACES).state.get("", "d")
         await one.delete_namespace("d")
         await done.wait()
-        await until(lambda: one.controllers._loops["namespaces"].idle)
+        await until(lambda: one.controllers._emptying.idle)
         await one.store.fresh()
         after = one.collection(NAMESPACES).state.get("", "d")
         assert before is not None
@@ -122,7 +122,7 @@ async def test_a_definition_made_again_meanwhile_stays_as_it_is(step: str) -> No
         await one.define(definition())
         served = await one.established(name)
         await one.put(served, widget("w", finalizers=("example.com/keep",)))
-        finalizing, made = one.controllers._finalizing, definition(scope="Cluster")
+        finalizing, made = one.controllers._loops.finalizing, definition(scope="Cluster")
         done, before = asyncio.Event(), getattr(finalizing, step)
 
         async def late(*given: object) -> None:
@@ -131,7 +131,9 @@ async def test_a_definition_made_again_meanwhile_stays_as_it_is(step: str) -> No
                 etcd.remove(f"{PREFIX}/apiextensions.k8s.io/customresourcedefinitions/{name}")
                 await one.store.fresh()
                 await one.define(made)
-                await until(lambda: (it := one.served(name)) is not None and it.uid == made["metadata"]["uid"])
+                await until(
+                    lambda: (it := one.served(name)) is not None and it.definition.uid == made["metadata"]["uid"]
+                )
                 done.set()
             await before(*given)
 
@@ -139,7 +141,9 @@ async def test_a_definition_made_again_meanwhile_stays_as_it_is(step: str) -> No
         await one.delete_definition(name)
         await done.wait()
         await one.established(name)
-        await until(lambda: all(loop.idle for loop in one.controllers._loops.values()))
+        await until(
+            lambda: one.controllers._emptying.idle and all(loop.idle for loop in one.controllers._loops.loops.values())
+        )
         found = one.definition(name)
         assert found is not None
         assert found["metadata"]["uid"] == made["metadata"]["uid"]

@@ -15,7 +15,7 @@ from apiext.auth.user import User
 from apiext.catalog.builtin.resources import builtin_resources
 from apiext.controllers import limits
 from apiext.controllers.definitions import DEFINITIONS
-from apiext.controllers.migrations import MIGRATIONS
+from apiext.controllers.migrations import MIGRATIONS, Migrations
 from apiext.documents.document import Document
 from apiext.etcd import errors
 from apiext.etcd.values import WriteResult
@@ -95,7 +95,7 @@ async def test_who_was_slower_to_let_a_definition_go_follows_its_objects_no_more
         served = await one.established(NAME)
         await one.put(served, widget("held", finalizers=("example.com/keep",)))
         await one.delete_definition(NAME)
-        sweeps = [each.controllers._finalizing._sweeps for each in (one, other)]
+        sweeps = [each.controllers._loops.finalizing._sweeps for each in (one, other)]
         await until(lambda: all(NAME in each for each in sweeps))
         fresh = other.store.fresh
 
@@ -124,7 +124,7 @@ async def test_a_definition_that_goes_while_its_cleanup_begins_is_followed_no_mo
         await one.put(await one.established(NAME), widget("held", finalizers=("example.com/keep",)))
         await one.delete_definition(NAME)
         await until(lambda: conditions(one.definition(NAME))["Terminating"][1] == "InstanceDeletionInProgress")
-        await until(lambda: one.controllers._loops["finalizing"].idle)
+        await until(lambda: one.controllers._loops.loops["finalizing"].idle)
     wait_ready, followed = Collection.wait_ready, list[Server]()
 
     async def late(col: Collection) -> None:
@@ -139,8 +139,8 @@ async def test_a_definition_that_goes_while_its_cleanup_begins_is_followed_no_mo
     async with server(etcd) as other:
         followed.append(other)
         await other.gone(NAME)
-        await until(lambda: other.controllers._loops["finalizing"].idle)
-        assert not other.controllers._finalizing._sweeps
+        await until(lambda: other.controllers._loops.loops["finalizing"].idle)
+        assert not other.controllers._loops.finalizing._sweeps
 
 
 @pytest.mark.rows("CND-009", "ETC-006")
@@ -172,7 +172,7 @@ async def test_what_waits_for_an_unreadable_object_does_not_write_again_and_agai
         etcd.put(f"{PREFIX}/example.com/widgets/d/bad", b"no json")
         await one.delete_definition(NAME)
         await until(lambda: conditions(one.definition(NAME))["Terminating"][1] == "InstanceDeletionFailed", every=0.1)
-        before, tried = etcd.revision, one.controllers._loops["finalizing"]._failures
+        before, tried = etcd.revision, one.controllers._loops.loops["finalizing"]._failures
         again = tried.get(NAME, 0) + 5
         await until(lambda: tried.get(NAME, 0) >= again, 3 * limits.RETRY_LAST, every=0.1)
         written = [event for event in etcd.log_after(before) if NAME.encode() in event.kv.key]
@@ -210,7 +210,8 @@ async def test_a_migration_keeps_no_cache_of_what_has_gone(monkeypatch: pytest.M
         }
         etcd.put(f"{PREFIX}/{MIGRATIONS.group}/{MIGRATIONS.resource}/asked", orjson.dumps(document))
         await one.gone(NAME)
-        await until(lambda: one.controllers._migrations._loop.idle)
+        [migrations] = [client for client in one.controllers._clients if isinstance(client, Migrations)]
+        await until(lambda: migrations._loop.idle)
         assert one.store.collection(WIDGETS) is None
         await one.controllers.stop()
 
@@ -401,13 +402,13 @@ async def test_a_bundle_that_cannot_be_read_is_told_once(caplog: pytest.LogCaptu
         webhook = {"conversionReviewVersions": ["v1"], "clientConfig": client}
         wanted["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
         await one.define(wanted)
-        await until(lambda: (it := one.served("widgets.example.com")) is not None and it.unusable)
+        await until(lambda: (it := one.served("widgets.example.com")) is not None and it.definition.unusable)
 
         def describe(document: Document) -> None:
             document["metadata"]["generation"] += 1
             document["spec"]["names"]["shortNames"] = ["w"]
 
         await one.change("widgets.example.com", describe)
-        await until(lambda: (it := one.served("widgets.example.com")) is not None and it.generation == 2)
+        await until(lambda: (it := one.served("widgets.example.com")) is not None and it.definition.generation == 2)
     text = "the CA bundle of the conversion webhook of widgets.example.com cannot be read"
     assert sum(text in message for message in caplog.messages) == 1

@@ -279,7 +279,7 @@ async def test_what_was_opened_during_a_fill_that_brings_it_is_forgotten(world: 
 
     world.etcd.range = slow  # type: ignore[method-assign]
     col.unready()
-    filling = world.group.create_task(store._fill(col))
+    filling = world.group.create_task(store.fills.fill(col))
     await begun.wait()
     try:
         for number in range(5):

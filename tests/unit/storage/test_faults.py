@@ -10,6 +10,7 @@ from apiext.etcd.values import KeyValue, RangeResult
 from apiext.storage import compaction, limits, progress
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.collection import Collection
+from apiext.storage.compaction import Compactor
 from apiext.storage.history import Change
 from apiext.storage.keys import Keys
 from apiext.storage.store import Compacted, Malformed, NotReady, OutOfSpace, Unavailable
@@ -23,10 +24,11 @@ pytestmark = pytest.mark.looptime
 class Rig:
     """A started store over a fake etcd, with one filled collection."""
 
-    def __init__(self, etcd: FakeEtcd, store: CachedStore, col: Collection) -> None:
+    def __init__(self, etcd: FakeEtcd, store: CachedStore, col: Collection, quota: int) -> None:
         self.etcd = etcd
         self.store = store
         self.col = col
+        self.compactor = Compactor(etcd, quota)  # type: ignore[arg-type]
 
     def key(self, name: str) -> str:
         return self.store.keys.object(THINGS, "one", name)
@@ -43,12 +45,12 @@ def quota() -> int:
 @pytest.fixture
 async def rig(quota: int) -> AsyncIterator[Rig]:
     etcd = FakeEtcd()
-    store = CachedStore(etcd, Keys("registry"), quota=quota)  # type: ignore[arg-type]
+    store = CachedStore(etcd, Keys("registry"))  # type: ignore[arg-type]
     async with asyncio.TaskGroup() as group:
         await store.start(group)
         col = store.add(THINGS, True)
         await col.wait_ready()
-        yield Rig(etcd, store, col)
+        yield Rig(etcd, store, col, quota)
         await store.stop()
 
 
@@ -415,7 +417,7 @@ async def test_history_that_is_too_much_is_a_new_list(rig: Rig, monkeypatch: pyt
 async def test_the_store_is_compacted_by_the_clock(rig: Rig) -> None:
     made = await rig.store.create(rig.col, "one", "a", body(n=1))
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(rig.store.compact_loop())
+        task = group.create_task(rig.compactor.run())
         await asyncio.sleep(1.5 * compaction.COMPACT_EVERY)
         assert rig.etcd.compacted == 0
         rig.etcd.down = True
@@ -431,12 +433,12 @@ async def test_the_store_is_compacted_by_the_clock(rig: Rig) -> None:
 @pytest.mark.rows("OPS-002")
 async def test_a_full_store_is_compacted_without_a_mark(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     made = await rig.store.create(rig.col, "one", "a", body(n=1))
-    await rig.store.compact()
+    await rig.compactor.turn()
     rig.etcd.full = True
     with pytest.raises(OutOfSpace):
         await rig.store.create(rig.col, "one", "b", body(n=1))
     await rig.store.delete(rig.col, made.namespace, made.name, made.revision)
-    await rig.store.compact()
+    await rig.compactor.turn()
     assert rig.etcd.compacted >= made.revision
     assert rig.etcd.full, "an etcd of others is theirs to defragment"
     assert "out of space and takes deletions only" in caplog.text
@@ -445,13 +447,13 @@ async def test_a_full_store_is_compacted_without_a_mark(rig: Rig, caplog: pytest
 @pytest.mark.rows("OPS-002")
 @pytest.mark.parametrize("quota", [QUOTA])
 async def test_an_own_store_that_was_full_takes_writes_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    await rig.store.compact()
+    await rig.compactor.turn()
     rig.etcd.full, rig.etcd.size, rig.etcd.in_use = True, 10_001, 9_900
     rig.etcd.corrupt = True
-    await rig.store.compact()
+    await rig.compactor.turn()
     assert rig.etcd.full, "defragmenting would give nothing back"
     rig.etcd.in_use = 500
-    await rig.store.compact()
+    await rig.compactor.turn()
     await rig.store.create(rig.col, "one", "b", body(n=1))
     assert (rig.etcd.size, "takes writes again" in caplog.text) == (500, True)
     assert rig.etcd.corrupt, "no room cures that"
@@ -460,7 +462,7 @@ async def test_an_own_store_that_was_full_takes_writes_again(rig: Rig, caplog: p
 @pytest.mark.parametrize("quota", [QUOTA])
 async def test_an_own_store_tells_before_it_is_full(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     for rig.etcd.size, told in ((8_000, False), (9_500, True)):
-        await rig.store.compact()
+        await rig.compactor.turn()
         assert ("the store has 9500 of 10000 bytes" in caplog.text) is told
 
 

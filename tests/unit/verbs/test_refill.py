@@ -53,5 +53,5 @@ async def test_a_write_does_not_wait_for_what_is_filled_again(verb: str, name: s
         except StatusError as refused:
             told = refused.code
         assert told == code
-        await client.server.store._fill(collection)
+        await client.server.store.fills.fill(collection)
         assert collection.state.get("default", name) == await client.stored(name)

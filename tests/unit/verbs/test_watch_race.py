@@ -98,13 +98,13 @@ async def test_what_is_read_again_meanwhile_is_waited_for(asked: str, monkeypatc
         client = Client(one)
         collection = client.verbs.store.collection(GroupResource("example.com", "widgets"))
         assert collection is not None
-        whole = client.verbs.store._whole
+        whole = client.verbs.store._watch.whole
 
         async def wait() -> int:  # keys of encryption change just now
             collection.unready()
             return await whole()
 
-        monkeypatch.setattr(client.verbs.store, "_whole", wait)
+        monkeypatch.setattr(client.verbs.store._watch, "whole", wait)
         monkeypatch.setattr(storage_limits, "FRESH_WAIT", 0.01)
         with pytest.raises(StatusError, match="storage is"):
             await api.get(client.verbs, client.call("get", "a", {"resourceVersion": [asked]}))

@@ -134,11 +134,11 @@ def check(arguments: Sequence[str]) -> int:
         parser.error("--url must begin with http:// or https://")
     if not 0 < options.timeout < float("inf"):
         parser.error("--timeout must be more than 0")
-    place = urlsplit(options.url)
-    server = place.netloc.rpartition("@")[2]
+    url = urlsplit(options.url)
+    server = url.netloc.rpartition("@")[2]
     try:
-        if place.scheme == "http":
-            asked = http.client.HTTPConnection(server, timeout=options.timeout)
+        if url.scheme == "http":
+            connection = http.client.HTTPConnection(server, timeout=options.timeout)
         else:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             if options.cafile:
@@ -146,9 +146,9 @@ def check(arguments: Sequence[str]) -> int:
             else:
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE
-            asked = http.client.HTTPSConnection(server, timeout=options.timeout, context=context)
-        asked.request("GET", place.path.rstrip("/") + "/readyz")
-        answer = asked.getresponse()
+            connection = http.client.HTTPSConnection(server, timeout=options.timeout, context=context)
+        connection.request("GET", url.path.rstrip("/") + "/readyz")
+        answer = connection.getresponse()
         text = answer.read().decode("utf-8", "replace")
         if answer.status != http.client.OK:
             raise OSError(f"{answer.status} {answer.reason}\n{text}".strip())

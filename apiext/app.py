@@ -114,11 +114,11 @@ EXITS: launch.Exits = (
 YAML = "apiext.documents.yaml_text"
 """Imported in a thread once the server is ready: requests may contain YAML, the start needs none (decision 36)."""
 
-Tell = Callable[[Config, launch.Ready], None]
+Announce = Callable[[Config, launch.Ready], None]
 """Called once the server serves."""
 
 
-def run(config: Config, warn: cli.Warn, tell: Tell = launch.announce) -> int:
+def run(config: Config, warn: cli.Warn, announce: Announce = launch.announce) -> int:
     """Serve until SIGTERM or SIGINT; return the exit code."""
     launch.open_log(config)
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -126,7 +126,7 @@ def run(config: Config, warn: cli.Warn, tell: Tell = launch.announce) -> int:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.get_loop().set_exception_handler(launch.caught)
         try:
-            runner.run(Application(config, warn, tell).serve())
+            runner.run(Application(config, warn, announce).serve())
         except launch.StoppedError as stopped:
             # the supervisor logs it for all workers
             return _end(cli.EXIT_FAILURE if config.worker is not None else launch.explain(stopped, EXITS))
@@ -146,10 +146,10 @@ def _end(code: int) -> int:
 class Application:
     """A server: ``serve`` starts its parts in order, and stops them in reverse order."""
 
-    def __init__(self, config: Config, warn: cli.Warn, tell: Tell) -> None:
+    def __init__(self, config: Config, warn: cli.Warn, announce: Announce) -> None:
         self._config = config
         self._warn = warn
-        self._tell = tell
+        self._announce = announce
         self._stop = asyncio.Event()
         self._starting: asyncio.Timeout | None = None
         self._store: Store | None = None  # in this process
@@ -303,7 +303,7 @@ class Application:
             webhooks = Client(self._services, denied=config.admission.denied_networks)
             converter = Converter(webhooks)
             converter.start(group)
-            known = edge.identity(config, _find_in(store))
+            identity = edge.identity(config, _find_in(store))
             roles = await self._roles(store)
             control.await_too(roles.settled)
             authorizer = authorizer_of(config.auth.modes, roles.policy)
@@ -316,21 +316,23 @@ class Application:
                 asyncio.get_running_loop().time,
                 converter,
                 authorizer,
-                known.authenticator,
-                known.accounts,
+                identity.authenticator,
+                identity.accounts,
                 roles.policy if config.auth.rbac else None,
             )
-            self._run(control, group, verbs, known)
+            self._run(control, group, verbs, identity)
             await control.join(group)  # until then, the other workers answer requests
-            server = await self._listen(group, verbs, known, self._checks(store, control, encryption_reload), telemetry)
+            server = await self._listen(
+                group, verbs, identity, self._checks(store, control, encryption_reload), telemetry
+            )
             self._starting = None  # from now on a signal ends the server in order
-            kubeconfig = edge.write_kubeconfig(config, known, server.url)
-            edge.follow_certificate(config, known, server.url)
+            kubeconfig = edge.write_kubeconfig(config, identity, server.url)
+            edge.follow_certificate(config, identity, server.url)
             await self._or_stop(group, control.wait_synced())
             gc_tuning.keep()  # schemas and catalog exist as long as the server
             collecting = group.create_task(gc_tuning.collect_loop())
             if not self._stop.is_set():
-                self._tell(config, launch.Ready(server.url, str(kubeconfig)))
+                self._announce(config, launch.Ready(server.url, str(kubeconfig)))
                 group.create_task(asyncio.to_thread(import_module, YAML))
             await self._stop.wait()
             launch.retract(config)
@@ -364,15 +366,17 @@ class Application:
             stop.cancel()
             work.cancel()
 
-    def _run(self, control: startup.Controllers, group: asyncio.TaskGroup, verbs: Verbs, known: edge.Identity) -> None:
+    def _run(
+        self, control: startup.Controllers, group: asyncio.TaskGroup, verbs: Verbs, identity: edge.Identity
+    ) -> None:
         """Start the controllers that write as clients do, if they are enabled and belong to this worker."""
         config = self._config
-        control.note_uses(group, verbs, known.accounts)
+        control.note_uses(group, verbs, identity.accounts)
         control.keep_roles(group, verbs, needed=config.auth.rbac)
         if config.apis.runs(GARBAGE_COLLECTOR):
             control.collect_garbage(group, verbs)
         if config.apis.runs(ACCOUNT_TOKENS):
-            control.keep_tokens(group, verbs, known.accounts, lambda: known.ca)
+            control.keep_tokens(group, verbs, identity.accounts, lambda: identity.ca)
         if config.apis.runs(DEFAULT_ACCOUNTS):
             control.make_accounts(group, verbs)
         if config.apis.runs(POLICY_STATUS):
@@ -384,14 +388,14 @@ class Application:
         self,
         group: asyncio.TaskGroup,
         verbs: Verbs,
-        known: edge.Identity,
+        identity: edge.Identity,
         checks: dict[str, Callable[[], str]],
         telemetry: Telemetry,
     ) -> HttpServer:
-        known.accounts.fresh = lambda: _follow_accounts(verbs.store)
+        identity.accounts.fresh = lambda: _follow_accounts(verbs.store)
         if self._auditor is not None:
             self._auditor.start(group)
-        return await edge.listen(self._config, verbs, known, checks, telemetry, self._auditor)
+        return await edge.listen(self._config, verbs, identity, checks, telemetry, self._auditor)
 
     async def _roles(self, store: CachedStore) -> Roles:
         """Return the roles, which follow the store if they authorize requests."""
@@ -415,8 +419,8 @@ class Application:
 
     def _posters(self, client: Client) -> Callable[[str], Poster]:
         """Return a function that returns the webhook client of an admission plug-in."""
-        known: dict[str, Poster] = {plugin: Authenticated(client, users) for plugin, users in self._users.items()}
-        return lambda plugin: known.get(plugin, client)
+        identity: dict[str, Poster] = {plugin: Authenticated(client, users) for plugin, users in self._users.items()}
+        return lambda plugin: identity.get(plugin, client)
 
     def _builtin(self, addresses: Addresses) -> list[ServedResource]:
         """Return the enabled built-in resources; warn of unknown names in --runtime-config."""

@@ -24,7 +24,7 @@ from apiext.http.health import ENDPOINTS, Check, Health
 from apiext.http.openid import Issuer
 from apiext.http.operations import VerbOperations
 from apiext.http.server import HttpServer, Settings
-from apiext.http.tls import HANDSHAKE_ERRORS, ask_clients, tls_context
+from apiext.http.tls import HANDSHAKE_ERRORS, request_client_certificates, tls_context
 from apiext.schema import timing
 from apiext.storage import metrics
 from apiext.telemetry import Family, Telemetry
@@ -75,8 +75,8 @@ def identity(config: Config, find: Find) -> Identity:
         return Identity(None, NoAuthentication(), "", accounts)
     from apiext.auth.certificates import load_token  # imports cryptography, which takes 40 ms
 
-    flag, place, load = _serving_of(config)
-    with launch.file_of(flag, place):
+    flag, file, load = _serving_of(config)
+    with launch.file_of(flag, file):
         certificate = ServingCertificate(load, renews=config.first)
     serving = certificate.current
     token = config.auth.token or load_token(config.data_dir / "admin.token")
@@ -89,10 +89,10 @@ def identity(config: Config, find: Find) -> Identity:
         context = tls_context(str(serving.certificate), str(serving.key), config.tls.minor)
     if client_ca:
         with launch.file_of("client-ca-file", client_ca):
-            ask_clients(context, client_ca)
+            request_client_certificates(context, client_ca)
     proxies = _proxies(proxy, client_ca) if proxy.ca_file else None
     if proxy.ca_file:
-        ask_clients(context, proxy.ca_file)
+        request_client_certificates(context, proxy.ca_file)
     if proxies is not None:  # a resumed session does not name the CA of the certificate
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
@@ -166,7 +166,7 @@ def _serving_of(config: Config) -> tuple[str, Path, Callable[[], Serving]]:
 async def listen(
     config: Config,
     verbs: Verbs,
-    known: Identity,
+    identity: Identity,
     checks: dict[str, Callable[[], str]],
     telemetry: Telemetry,
     auditor: Auditor | None = None,
@@ -187,26 +187,26 @@ async def listen(
             telemetry.add(family)
     if config.worker is not None:
         telemetry.add(_worker_family(config.worker))
-    if known.certificate is not None:
-        telemetry.add(known.certificate.family)
-        checks = checks | {CERTIFICATE_CHECK: known.certificate.fault}
+    if identity.certificate is not None:
+        telemetry.add(identity.certificate.family)
+        checks = checks | {CERTIFICATE_CHECK: identity.certificate.fault}
     health = Health([Check(name, probe, _endpoints_of(name)) for name, probe in checks.items()])
     server = HttpServer(
         VerbOperations(verbs),
-        known.authenticator,
+        identity.authenticator,
         verbs.authorizer,
         health,
         Settings(
             listening=config.listening,
             requests=config.requests,
             workers=config.worker.of if config.worker is not None else 1,
-            tls=known.tls,
-            certificate=known.certificate,
+            tls=identity.tls,
+            certificate=identity.certificate,
             version=f"v{config.apis.kubernetes_version}",
             anonymous=config.auth.anonymous,
             access_log=_access_log(config),
-            proxies=known.proxies,
-            issuer=Issuer(known.accounts, config.tokens.keys_url, "http" if known.tls is None else "https"),
+            proxies=identity.proxies,
+            issuer=Issuer(identity.accounts, config.tokens.keys_url, "http" if identity.tls is None else "https"),
         ),
         telemetry,
         auditor,
@@ -239,19 +239,19 @@ def _endpoints_of(check: str) -> Sequence[str]:
     return ("healthz", "readyz") if check == "kms-providers" else ("readyz",)
 
 
-def write_kubeconfig(config: Config, known: Identity, url: str) -> Path:
+def write_kubeconfig(config: Config, identity: Identity, url: str) -> Path:
     """Write the admin kubeconfig, readable by its owner only."""
     path = Path(config.output.kubeconfig or config.data_dir / "admin.kubeconfig").absolute()
     with launch.file_of("kubeconfig", config.output.kubeconfig or path):
         if config.output.kubeconfig:
             kubeconfig.check_replaceable(path)
-        kubeconfig.write(path, kubeconfig.Access(url, known.ca, known.token))
+        kubeconfig.write(path, kubeconfig.Access(url, identity.ca, identity.token))
     return path
 
 
-def follow_certificate(config: Config, known: Identity, url: str) -> None:
+def follow_certificate(config: Config, identity: Identity, url: str) -> None:
     """Rewrite the admin kubeconfig whenever the CAs of the server change."""
-    last = known.ca
+    last = identity.ca
 
     def again(renewed: Serving) -> None:
         nonlocal last
@@ -259,9 +259,9 @@ def follow_certificate(config: Config, known: Identity, url: str) -> None:
             return
         last = renewed.ca
         try:
-            write_kubeconfig(config, known, url)
+            write_kubeconfig(config, identity, url)
         except ConfigError as error:
             log.warning("the admin kubeconfig could not be rewritten for the new authority: %s", error)
 
-    if known.certificate is not None:
-        known.certificate.changed.append(again)
+    if identity.certificate is not None:
+        identity.certificate.changed.append(again)

@@ -28,7 +28,7 @@ from apiext.system.worker_progress import WorkerProgress
 # Seconds before a failed worker is restarted for the first time.
 WORKER_FIRST_PAUSE = 0.1
 # Seconds after which a running worker resets the pause.
-WORKER_GOOD_LIFE = 30.0
+WORKER_STABLE = 30.0
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Supervisor:
         self._served = False  # whether a worker has served
         self._serving = False  # whether all workers serve
         self._code = 0  # exit code of a worker that could not start
-        self._late = 0  # exit code of a worker that a signal ended before it served
+        self._late_code = 0  # exit code of a worker that a signal ended before it served
 
     async def serve(self) -> int:
         """Start all workers, wait for a signal, stop them; return the exit code.
@@ -82,8 +82,8 @@ class Supervisor:
                 await self._work(port)
         if self._code or self._served:
             return self._code
-        if self._late:
-            return self._late
+        if self._late_code:
+            return self._late_code
         raise launch.StoppedError
 
     async def _work(self, port: int) -> None:
@@ -93,13 +93,13 @@ class Supervisor:
             worker = Worker(number, config.workers, progress.descriptor)
             self._slots.append(Slot(share(config, port, worker), progress, self._stop, self._ended))
         async with asyncio.TaskGroup() as group:
-            keepers = [group.create_task(slot.keep()) for slot in self._slots]
+            workers = [group.create_task(slot.run_workers()) for slot in self._slots]
             try:
                 await self._start()
                 await self._stop.wait()
             finally:
                 self._end()
-                await self._finish(keepers)
+                await self._finish(workers)
 
     async def _port(self, stack: contextlib.AsyncExitStack) -> int:
         """Reserve the port; retry for a moment, since workers of a killed supervisor end later."""
@@ -116,11 +116,11 @@ class Supervisor:
     async def _start(self) -> None:
         """Start the first worker, then the rest; announce once all serve. Return at once if the server ends."""
         first, *others = self._slots
-        first.turn.set()  # it makes certificates, tokens, namespaces and default roles
+        first.may_start.set()  # it makes certificates, tokens, namespaces and default roles
         facts = await first.ready
         self._served |= bool(facts)
         for slot in others:
-            slot.turn.set()
+            slot.may_start.set()
         for slot in others:
             await slot.ready
         if self._stop.is_set():
@@ -130,12 +130,12 @@ class Supervisor:
         url, kubeconfig = facts
         launch.announce(self._config, launch.Ready(url, kubeconfig))
 
-    async def _finish(self, keepers: Sequence["asyncio.Task[None]"]) -> None:
+    async def _finish(self, workers: Sequence["asyncio.Task[None]"]) -> None:
         """End all workers in order, and kill those that take too long."""
         launch.retract(self._config)
         for slot in self._slots:
             slot.end(signal.SIGTERM)
-        _, late = await asyncio.wait(keepers, timeout=self._config.listening.shutdown_delay + limits.WORKER_STOP)
+        _, late = await asyncio.wait(workers, timeout=self._config.listening.shutdown_delay + limits.WORKER_STOP)
         if late:
             log.error("%d workers did not end in time, and are killed", len(late))
         for slot in self._slots:
@@ -163,7 +163,7 @@ class Supervisor:
             self._code = code if code > 0 else cli.EXIT_FAILURE
             self._end()
         elif code > cli.EXIT_FAILURE:  # exit code 1 is also that of a worker that was not started yet
-            self._late = code
+            self._late_code = code
 
 
 class Slot:
@@ -174,7 +174,7 @@ class Slot:
     ) -> None:
         assert config.worker is not None
         self._progress = progress
-        self.turn = asyncio.Event()
+        self.may_start = asyncio.Event()
         self.ready: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         self._number, self._of = config.worker.number, config.worker.of
         self._config = pickle.dumps(config)
@@ -182,7 +182,7 @@ class Slot:
         self._ended = ended
         self._process: subprocess.Popen[bytes] | None = None
 
-    async def keep(self) -> None:
+    async def run_workers(self) -> None:
         """Run a worker, and restart it whenever it ends, until the server stops."""
         loop = asyncio.get_running_loop()
         pause = WORKER_FIRST_PAUSE
@@ -193,7 +193,7 @@ class Slot:
             self._ended(code)
             if self._stop.is_set():
                 return
-            if loop.time() - since > WORKER_GOOD_LIFE:
+            if loop.time() - since > WORKER_STABLE:
                 pause = WORKER_FIRST_PAUSE
             log.error("worker %d ended with code %d; it is restarted", self._number, code)
             with contextlib.suppress(TimeoutError):
@@ -202,7 +202,7 @@ class Slot:
 
     def release(self) -> None:
         """Stop waiting for the start and for readiness."""
-        self.turn.set()
+        self.may_start.set()
         if not self.ready.done():
             self.ready.set_result([])
 
@@ -225,7 +225,7 @@ class Slot:
         async with asyncio.TaskGroup() as group:
             watch = group.create_task(self._watch(process))
             with contextlib.suppress(OSError):
-                await self.turn.wait()
+                await self.may_start.wait()
                 if not self._stop.is_set():
                     writer.write(self._config)
                 writer.write_eof()
@@ -322,13 +322,13 @@ def _bind_name(stack: contextlib.ExitStack, name: str) -> None:
 
 def _holder(name: str) -> int | None:
     """Return the user id of the process that listens on a name; None if no process does."""
-    with socket.socket(socket.AF_UNIX) as asking:
-        asking.setblocking(False)
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
         try:
-            asking.connect(name)
+            probe.connect(name)
         except OSError:
             return None
-        credentials = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         _, user, _ = _CREDENTIALS.unpack(credentials)
         return int(user)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 Labels = tuple[str, ...]
 
-Gone = Callable[[str, str], bool]
+IsDeleted = Callable[[str, str], bool]
 """Reports whether the metrics of a group and resource may be dropped."""
 
 Lasting = Callable[[], Callable[[Labels], bool]]
@@ -102,12 +102,16 @@ class _Expiring:
         self.lasting: Lasting | None = None
         self._missed: set[Labels] = set()
 
-    def forget(self, gone: Gone) -> Iterator[None]:
+    def drop_deleted(self, is_deleted: IsDeleted) -> Iterator[None]:
         """Drop the values of deleted resources; yields so that the caller can yield to the event loop."""
-        return _forget(self._slots, self.labels, gone) if self.lasting is None else self._look(self.lasting())
+        return (
+            _drop_deleted(self._slots, self.labels, is_deleted)
+            if self.lasting is None
+            else self._drop_missing(self.lasting())
+        )
 
-    def _look(self, is_there: Callable[[Labels], bool]) -> Iterator[None]:
-        missed = {values for values in self._slots if not is_there(values)}
+    def _drop_missing(self, exists: Callable[[Labels], bool]) -> Iterator[None]:
+        missed = {values for values in self._slots if not exists(values)}
         for values in missed & self._missed:
             del self._slots[values]
         self._missed = missed
@@ -187,7 +191,7 @@ class HistogramFamily(_Expiring):
             yield f"{self.name}_count{_labels(self.labels, values)} {total}"
 
 
-def _forget(slots: dict[Labels, Any], names: Sequence[str], gone: Gone) -> Iterator[None]:
+def _drop_deleted(slots: dict[Labels, Any], names: Sequence[str], is_deleted: IsDeleted) -> Iterator[None]:
     """Drop label sets of deleted resources, named by group and resource or by their definition."""
     definition = next((names.index(name) for name in ("crd", "crd_name") if name in names), None)
     if "resource" in names and "group" not in names:
@@ -201,7 +205,7 @@ def _forget(slots: dict[Labels, Any], names: Sequence[str], gone: Gone) -> Itera
         else:
             plural, _, of = values[definition].partition(".")
             subject = of, plural
-        if gone(*subject):
+        if is_deleted(*subject):
             slots.pop(values, None)
         if not (number + 1) % STRETCH:
             yield
@@ -358,10 +362,10 @@ class Telemetry:
             *_process(self.started),
         ]
 
-    def forget(self, gone: Gone) -> Iterator[None]:
+    def drop_deleted(self, is_deleted: IsDeleted) -> Iterator[None]:
         """Drop the metrics of deleted resources; yields so that the caller can yield to the event loop."""
         for family in self.families():
-            yield from family.forget(gone)
+            yield from family.drop_deleted(is_deleted)
 
     def text(self) -> str:
         """Return all families as Prometheus text (MTR-001)."""

@@ -33,14 +33,14 @@ def main(arguments: list[str]) -> int:
     if not pickled:
         return cli.EXIT_FAILURE
     config: Config = pickle.loads(pickled)
-    return app.run(config, logs.warn if config.first else _ignore_warning, _tell)
+    return app.run(config, logs.warn if config.first else _ignore_warning, _announce)
 
 
 def _ignore_warning(text: str) -> None:
     """Drop a warning: the first worker logs it, too."""
 
 
-def _tell(config: Config, ready: Ready) -> None:
+def _announce(config: Config, ready: Ready) -> None:
     os.write(CHANNEL, json.dumps([ready.url, ready.kubeconfig]).encode() + b"\n")
 
 

@@ -55,11 +55,11 @@ class Auditor:
 
     async def record(self, event: Event) -> bool:
         """Send an event to all backends; return False if it is required and failed."""
-        good = True
+        success = True
         for strict, waiting in self._put(event):
-            stored = await waiting
-            good = good and (stored or not strict)
-        return good
+            sent = await waiting
+            success = success and (sent or not strict)
+        return success
 
     def record_later(self, event: Event) -> None:
         """Send an event without waiting."""

@@ -31,13 +31,13 @@ class Batches:
         "_gathers",
         "_group",
         "_held",
+        "_in_flight",
         "_parallel",
         "_queue",
         "_slots",
-        "_taken",
         "_task",
         "_throttle",
-        "_under_way",
+        "_unsent",
         "_wake",
     )
 
@@ -51,8 +51,8 @@ class Batches:
         self._held = 0
         self._wake = asyncio.Event()
         self._slots = asyncio.Semaphore(parallel)
-        self._under_way: set[asyncio.Task[None]] = set()
-        self._taken = 0  # events that left the buffer and are not sent yet; a file counts its own
+        self._in_flight: set[asyncio.Task[None]] = set()
+        self._unsent = 0  # events that left the buffer and are not sent yet; a file counts its own
         self._throttle = Throttle(delivery.throttle_qps, delivery.throttle_burst) if delivery.throttled else None
         self._closing = False
         self._task: asyncio.Task[None] | None = None
@@ -81,13 +81,13 @@ class Batches:
             async with asyncio.timeout(limits.AUDIT_FLUSH):
                 if self._task is not None:
                     await asyncio.shield(self._task)
-                while self._under_way:
-                    await asyncio.wait(self._under_way)
+                while self._in_flight:
+                    await asyncio.wait(self._in_flight)
         except TimeoutError:
-            for task in (self._task, *self._under_way):
+            for task in (self._task, *self._in_flight):
                 if task is not None:
                     task.cancel()
-        if left := len(self._queue) + self._taken:
+        if left := len(self._queue) + self._unsent:
             self._counters.lost(PLUGIN, left, "audit backend shut down")
             self._queue.clear()
 
@@ -96,13 +96,13 @@ class Batches:
             await self._filled()
             if self._gathers and not self._closing:
                 await asyncio.sleep(AUDIT_LINGER)
-            batch = self._take()
+            batch = self._next_batch()
             if not batch:
                 continue
             if self._throttle is not None and not self._closing:
                 await self._throttle.wait()
             if self._parallel == 1:
-                self._taken -= len(batch)
+                self._unsent -= len(batch)
                 await self._send(batch)
             else:
                 await self._send_in_parallel(batch)
@@ -111,13 +111,13 @@ class Batches:
         assert self._group is not None
         await self._slots.acquire()
         task = self._group.create_task(self._one(batch))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
 
     async def _one(self, batch: Sequence[Event]) -> None:
         try:
             await self._send(batch)
-            self._taken -= len(batch)
+            self._unsent -= len(batch)
         finally:
             self._slots.release()
 
@@ -140,11 +140,11 @@ class Batches:
             self._wake.clear()
             await self._wake.wait()
 
-    def _take(self) -> list[Event]:
+    def _next_batch(self) -> list[Event]:
         most = limits.AUDIT_WRITE_EVENTS if self._gathers else self._delivery.max_batch
         found = [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
         self._held -= sum(event.size for event in found)
-        self._taken += len(found)
+        self._unsent += len(found)
         return found
 
 

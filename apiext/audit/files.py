@@ -108,15 +108,15 @@ class LogFile:
             yield b"".join(lines)
             return
         found: list[bytes] = []
-        room = most - self._size
+        left = most - self._size
         for line in lines:
-            if len(line) > room and found:
+            if len(line) > left and found:
                 yield b"".join(found)
                 found = []
-            if len(line) > room:
-                room = most
+            if len(line) > left:
+                left = most
             found.append(line)
-            room -= len(line)
+            left -= len(line)
         if found:
             yield b"".join(found)
 
@@ -176,7 +176,7 @@ class LogFile:
         """Remove backups over the limits and compress the rest; failures are retried at the next rotation."""
         rotation = self._rotation
         found = self._old()
-        kept: list[tuple[datetime, Path]] = []
+        backups: list[tuple[datetime, Path]] = []
         names: set[str] = set()
         now, most = self._now(), rotation.days * 86400  # no timedelta: its number of days is limited
         for moment, path in found:
@@ -186,8 +186,8 @@ class LogFile:
                 with contextlib.suppress(OSError):
                     path.unlink()
             else:
-                kept.append((moment, path))
-        for _, path in kept if rotation.compress else ():
+                backups.append((moment, path))
+        for _, path in backups if rotation.compress else ():
             if path.suffix != _GZIP:
                 with contextlib.suppress(OSError):
                     _compress(path)

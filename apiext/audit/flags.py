@@ -72,8 +72,8 @@ def read(values: Mapping[str, str]) -> AuditConfig:
     return config
 
 
-def _delivery(values: Mapping[str, str], place: str) -> AuditDelivery:
-    flag = f"audit-{place}"
+def _delivery(values: Mapping[str, str], backend: str) -> AuditDelivery:
+    flag = f"audit-{backend}"
     return AuditDelivery(
         values[f"{flag}-mode"],
         _number(values, f"{flag}-batch-buffer-size", int),
@@ -88,24 +88,24 @@ def _delivery(values: Mapping[str, str], place: str) -> AuditDelivery:
     )
 
 
-def _validate(values: Mapping[str, str], found: AuditDelivery, place: str) -> None:
+def _validate(values: Mapping[str, str], found: AuditDelivery, backend: str) -> None:
     if found.mode not in MODES:
-        raise ConfigError(f'invalid audit {place} mode {found.mode}, allowed modes are "{",".join(MODES)}"')
+        raise ConfigError(f'invalid audit {backend} mode {found.mode}, allowed modes are "{",".join(MODES)}"')
     if found.mode == BATCH:
         wanted: list[tuple[str, float]] = [("buffer size", found.buffer_size), ("max batch size", found.max_batch)]
         if found.throttled:
             wanted += [("throttle QPS", found.throttle_qps), ("throttle burst", found.throttle_burst)]
         for name, number in wanted:
             if number <= 0:
-                raise ConfigError(f"invalid audit batch {place} {name} {number:g}, must be a positive number")
+                raise ConfigError(f"invalid audit batch {backend} {name} {number:g}, must be a positive number")
     if found.max_event_bytes <= 0:
         text = f"max event size {found.max_event_bytes}, must be a positive number"
-        raise ConfigError(f"invalid audit truncate {place} {text}")
+        raise ConfigError(f"invalid audit truncate {backend} {text}")
     if found.max_batch_bytes < found.max_event_bytes:
         text = f"max batch size {found.max_batch_bytes}, must be greater than max event size ({found.max_event_bytes})"
-        raise ConfigError(f"invalid audit truncate {place} {text}")
-    if values[f"audit-{place}-version"] != API_VERSION:
-        raise ConfigError(f'--audit-{place}-version: invalid group version, allowed versions are ["{API_VERSION}"]')
+        raise ConfigError(f"invalid audit truncate {backend} {text}")
+    if values[f"audit-{backend}-version"] != API_VERSION:
+        raise ConfigError(f'--audit-{backend}-version: invalid group version, allowed versions are ["{API_VERSION}"]')
 
 
 def _validate_log(config: AuditConfig) -> None:

@@ -47,10 +47,10 @@ class Log:
         self._worker = Worker("audit log")
         self._queue: deque[Waiting] = deque()
         self._held = 0
-        self._under_way = 0
+        self._in_flight = 0
         self._later: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._stuck = False
+        self._blocked = False
         self._writing: asyncio.Future[Written] | None = None
         batch = delivery.mode == flags.BATCH
         self._batches = Batches(delivery, self._written, counters) if batch else None
@@ -79,7 +79,7 @@ class Log:
                     await asyncio.wait([self._writing])
                     await asyncio.sleep(0)  # its callback begins the next write
         except TimeoutError:
-            self._counters.lost(PLUGIN, self._under_way + len(self._queue), "the audit log did not write them in time")
+            self._counters.lost(PLUGIN, self._in_flight + len(self._queue), "the audit log did not write them in time")
             self._queue.clear()
         else:
             self._destination.close()
@@ -99,7 +99,7 @@ class Log:
             if done is not None:
                 done.set_result(False)
             return done
-        if self._stuck and done is not None:
+        if self._blocked and done is not None:
             done.set_result(False)
         self._queue.append((event, done))
         self._held += event.size
@@ -124,13 +124,13 @@ class Log:
             size += batch[-1][0].size
         events = [event for event, _ in batch]
         self._writing = self._worker.run(lambda: self._write(events))
-        self._under_way = len(batch)
+        self._in_flight = len(batch)
         self._deadline = asyncio.get_running_loop().call_later(limits.AUDIT_WAIT, self._release, batch)
         self._writing.add_done_callback(lambda written: self._done(written, batch, size))
 
     def _release(self, batch: Sequence[Waiting]) -> None:
         """Release the requests that wait for a blocked destination; its lines may still be written."""
-        self._stuck = True
+        self._blocked = True
         waiting = [done for _, done in (*batch, *self._queue) if done is not None and not done.done()]
         self._counters.lost(PLUGIN, len(waiting), f"nothing was written for {limits.AUDIT_WAIT:g} seconds")
         for done in waiting:
@@ -138,7 +138,7 @@ class Log:
 
     def _done(self, written: asyncio.Future[Written], batch: Sequence[Waiting], size: int) -> None:
         self._writing = None
-        self._stuck = False
+        self._blocked = False
         if self._deadline is not None:
             self._deadline.cancel()
         self._held -= size
@@ -149,9 +149,9 @@ class Log:
             self._counters.lost(PLUGIN, lost, fault)
         elif lost:
             self._counters.lost(truncation.PLUGIN, lost, truncation.TOO_LARGE)
-        for (_, done), good in zip(batch, successes, strict=True):
+        for (_, done), success in zip(batch, successes, strict=True):
             if done is not None and not done.done():
-                done.set_result(good)
+                done.set_result(success)
         if self._queue:
             self._next()
 

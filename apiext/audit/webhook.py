@@ -81,13 +81,13 @@ class Webhook:
         bodies, lost = await asyncio.to_thread(self._bodies, events)
         if lost:
             self._counters.lost(truncation.PLUGIN, lost, truncation.TOO_LARGE)
-        taken = not lost
+        success = not lost
         for body, count in bodies:
             fault = await self._post(body)
             if fault is not None:
                 self._counters.lost(PLUGIN, count, fault)
-                taken = False
-        return taken
+                success = False
+        return success
 
     async def _post(self, body: bytes) -> CallError | None:
         """POST a batch, with retries; return the last failure, None on success."""

@@ -137,7 +137,7 @@ def is_public(path: str) -> bool:
 
 def denial(attributes: Attributes, reason: str = "") -> StatusError:
     """Return the 403 of a denied request (ERR-18)."""
-    text = _html(f"User {go_quote(attributes.user.name)} cannot {attributes.verb} {_what(attributes)}")
+    text = _html(f"User {go_quote(attributes.user.name)} cannot {attributes.verb} {_object_text(attributes)}")
     if reason:
         text += f": {reason}"
     if not attributes.resource:
@@ -145,7 +145,7 @@ def denial(attributes: Attributes, reason: str = "") -> StatusError:
     return status.forbidden(GroupResource(attributes.group, attributes.resource), attributes.name, text)
 
 
-def _what(attributes: Attributes) -> str:
+def _object_text(attributes: Attributes) -> str:
     if attributes.at_path:
         return f"path {go_quote(attributes.path)}"
     resource = attributes.resource + (f"/{attributes.subresource}" if attributes.subresource else "")

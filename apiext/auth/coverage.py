@@ -40,7 +40,7 @@ def uncovering(held: Sequence[Role], wanted: Sequence[Rule]) -> Iterator[Rule | 
         pieces = sum(map(_pieces, wanted))
         if pieces > limits.PERMISSIONS_COMPARED:
             raise TooManyPermissions(f"the rules have over {limits.PERMISSIONS_COMPARED} single permissions")
-    if pieces * sum(1 + role.widest for role in held) > limits.PERMISSIONS_LOOKS:
+    if pieces * sum(1 + role.widest for role in held) > limits.PERMISSION_COMPARISONS:
         raise TooManyPermissions("too many rules to compare with those of the writer")
     for rule in wanted:
         for piece in _broken_down(rule):
@@ -83,18 +83,18 @@ def described(rules: Sequence[Rule]) -> list[str]:
     """Return the missing permissions for a message: a line for each object, with its verbs, sorted."""
     compact: dict[Rule, list[str]] = {}
     for rule in rules:
-        thing = rule if rule.paths else Rule((), rule.groups, rule.resources, names=rule.names)
-        compact.setdefault(thing, []).extend(rule.verbs)
-    return sorted({_line(thing, verbs) for thing, verbs in compact.items()})
+        target = rule if rule.paths else Rule((), rule.groups, rule.resources, names=rule.names)
+        compact.setdefault(target, []).extend(rule.verbs)
+    return sorted({_line(target, verbs) for target, verbs in compact.items()})
 
 
-def _line(thing: Rule, verbs: Sequence[str]) -> str:
+def _line(target: Rule, verbs: Sequence[str]) -> str:
     parts = (
-        ("APIGroups", thing.groups),
-        ("Resources", thing.resources),
-        ("NonResourceURLs", thing.paths),
-        ("ResourceNames", thing.names),
-        ("Verbs", thing.verbs if thing.paths else verbs),
+        ("APIGroups", target.groups),
+        ("Resources", target.resources),
+        ("NonResourceURLs", target.paths),
+        ("ResourceNames", target.names),
+        ("Verbs", target.verbs if target.paths else verbs),
     )
     return "{" + ", ".join(f"{name}:{quoted(values)}" for name, values in parts if values) + "}"
 

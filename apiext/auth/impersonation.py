@@ -79,11 +79,11 @@ class Wanted(Struct, frozen=True):
             for value in values:
                 yield Attributes(asking, "impersonate", path, _GROUP, "v1", "userextras", key, name=value)
 
-    def _user(self, asked: Attributes) -> Attributes:
+    def _user(self, attributes: Attributes) -> Attributes:
         account = account_of(self.user)
         if account is not None:
-            return replace(asked, resource="serviceaccounts", namespace=account[0], name=account[1])
-        return replace(asked, name=self.user)
+            return replace(attributes, resource="serviceaccounts", namespace=account[0], name=account[1])
+        return replace(attributes, name=self.user)
 
 
 class Mode(Struct, frozen=True):
@@ -96,47 +96,49 @@ class Mode(Struct, frozen=True):
     def user(self, wanted: Wanted, request: Attributes, authorize: Authorizer) -> User:
         """Return the impersonated user; raise the 403 of a missing permission."""
         _require(authorize, replace(request, verb=f"impersonate-on:{self.name}:{request.verb}"))
-        asked = Attributes(request.user, f"impersonate:{self.name}", request.path, _GROUP, "v1")
-        _require(authorize, self._user_attributes(wanted, replace(asked, resource="users")))
+        attributes = Attributes(request.user, f"impersonate:{self.name}", request.path, _GROUP, "v1")
+        _require(authorize, self._user_attributes(wanted, replace(attributes, resource="users")))
         if wanted.uid:
-            _require(authorize, replace(asked, resource="uids", name=wanted.uid))
+            _require(authorize, replace(attributes, resource="uids", name=wanted.uid))
         if wanted.groups:
-            _require_groups(authorize, wanted.groups, replace(asked, resource="groups"))
+            _require_groups(authorize, wanted.groups, replace(attributes, resource="groups"))
         if wanted.extra:
-            _require_extra(authorize, wanted.extra, replace(asked, resource="userextras"))
+            _require_extra(authorize, wanted.extra, replace(attributes, resource="userextras"))
         return (replace(wanted, groups=self.groups) if self.groups else wanted).as_user()
 
-    def _user_attributes(self, wanted: Wanted, asked: Attributes) -> Attributes:
+    def _user_attributes(self, wanted: Wanted, attributes: Attributes) -> Attributes:
         node = _node_of(wanted.user)
-        return replace(asked, resource="nodes", name=node) if node else wanted._user(asked)
+        return replace(attributes, resource="nodes", name=node) if node else wanted._user(attributes)
 
 
-def _require(authorize: Authorizer, asked: Attributes) -> None:
-    decision = authorize(asked)
+def _require(authorize: Authorizer, attributes: Attributes) -> None:
+    decision = authorize(attributes)
     if not decision.allowed:
-        raise denial(asked, decision.reason)
+        raise denial(attributes, decision.reason)
 
 
-def _require_groups(authorize: Authorizer, groups: tuple[str, ...], asked: Attributes) -> None:
+def _require_groups(authorize: Authorizer, groups: tuple[str, ...], attributes: Attributes) -> None:
     if "" in groups:
-        raise denial(asked, "impersonating the empty string group is not allowed")
+        raise denial(attributes, "impersonating the empty string group is not allowed")
     if MASTERS in groups:
-        raise denial(replace(asked, name=MASTERS), "impersonating the system:masters group is not allowed")
-    if len(groups) >= _MANY and authorize(replace(asked, name="*")):
+        raise denial(replace(attributes, name=MASTERS), "impersonating the system:masters group is not allowed")
+    if len(groups) >= _MANY and authorize(replace(attributes, name="*")):
         return
     for group in groups:
-        _require(authorize, replace(asked, name=group))
+        _require(authorize, replace(attributes, name=group))
 
 
-def _require_extra(authorize: Authorizer, extra: tuple[tuple[str, tuple[str, ...]], ...], asked: Attributes) -> None:
+def _require_extra(
+    authorize: Authorizer, extra: tuple[tuple[str, tuple[str, ...]], ...], attributes: Attributes
+) -> None:
     fault = next(filter(None, (_extra_fault(key, values) for key, values in extra)), "")
     if fault:
-        raise denial(asked, fault)
-    if sum(len(values) for _, values in extra) >= _MANY and authorize(replace(asked, subresource="*", name="*")):
+        raise denial(attributes, fault)
+    if sum(len(values) for _, values in extra) >= _MANY and authorize(replace(attributes, subresource="*", name="*")):
         return
     for key, values in extra:
         for value in values:
-            _require(authorize, replace(asked, subresource=key, name=value))
+            _require(authorize, replace(attributes, subresource=key, name=value))
 
 
 def _extra_fault(key: str, values: tuple[str, ...]) -> str:

@@ -1,7 +1,7 @@
 """Limits of authentication and authorization."""
 
 # Users in namespaces whose roles are cached. Beyond: the oldest is evicted.
-GRANTS_KEPT = 4096
+GRANTS_CACHED = 4096
 # Bytes of such a user's name and groups. Beyond: the roles are looked up for each request.
 GRANT_BYTES = 8 * 1024
 # Rules of a role about one resource that are searched one by one. Beyond: they are indexed.
@@ -11,7 +11,7 @@ FOLLOW_INLINE = 16 * 1024
 # Bytes of a role or binding decoded on the event loop. Beyond: a thread.
 FOLLOW_THREAD = 64 * 1024
 # Comparisons of a new role's rules with those of its writer. Beyond: 403.
-PERMISSIONS_LOOKS = 4_000_000
+PERMISSION_COMPARISONS = 4_000_000
 # Single permissions of a role that are compared with those of its writer. Beyond: 403. Upstream: no limit.
 PERMISSIONS_COMPARED = 16_384
 # Bytes of a kubeconfig file that a start replaces. Beyond: the start fails.
@@ -19,4 +19,4 @@ OWN_KUBECONFIG = 1024 * 1024
 # Characters of a service account token. Beyond: 401.
 MAX_TOKEN = 8 * 1024
 # Service account tokens with a verified signature in a cache. Beyond: the oldest is evicted.
-TOKENS_KNOWN = 1_024
+TOKENS_CACHED = 1_024

@@ -409,7 +409,7 @@ class Policy:
         if found is None:
             found = self._find(user, namespace)
             if _size(user) <= limits.GRANT_BYTES:
-                if self._cached >= limits.GRANTS_KEPT:
+                if self._cached >= limits.GRANTS_CACHED:
                     self._invalidate("")
                 self._grants.setdefault(namespace, {})[key] = found
                 self._cached += 1

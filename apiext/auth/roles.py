@@ -35,7 +35,7 @@ class Roles:
         self.policy = Policy()
         self.policy.settled = self.settled
         self._collections: list[Collection] = []
-        self._late: dict[tuple[_Followed, str, str], Entry] = {}  # the newest entry of each pending change
+        self._pending: dict[tuple[_Followed, str, str], Entry] = {}  # the newest entry of each pending change
         self._read = 0  # bytes decoded in this iteration of the event loop
         self._idle = asyncio.Event()
         self._idle.set()
@@ -70,44 +70,44 @@ class Roles:
         followed = _Followed(resource, read, remove)
 
         def changed(change: Change) -> None:
-            self._take(store, followed, change.entry, gone=change.kind == "DELETED")
+            self._apply(store, followed, change.entry, deleted=change.kind == "DELETED")
 
         collection.follow(changed)
         self._collections.append(collection)
 
-    def _take(self, store: CachedStore, followed: "_Followed", entry: Entry, *, gone: bool = False) -> None:
+    def _apply(self, store: CachedStore, followed: "_Followed", entry: Entry, *, deleted: bool = False) -> None:
         key = (followed, entry.namespace, entry.name)
-        if gone:
-            self._late.pop(key, None)
+        if deleted:
+            self._pending.pop(key, None)
             followed.remove(entry.namespace, entry.name)
             return
         if self._read == 0:
-            asyncio.get_running_loop().call_soon(self._next_turn)
+            asyncio.get_running_loop().call_soon(self._reset_budget)
         self._read += len(entry.raw)
-        if self._read <= limits.FOLLOW_INLINE and key not in self._late:
+        if self._read <= limits.FOLLOW_INLINE and key not in self._pending:
             followed.put(followed.made(entry), entry)
             return
-        self._late[key] = entry
+        self._pending[key] = entry
         if self._idle.is_set():
             self._idle.clear()
             store.spawn(self._catch_up())
 
-    def _next_turn(self) -> None:
+    def _reset_budget(self) -> None:
         self._read = 0
 
     async def _catch_up(self) -> None:
         loop_budget = LoopBudget()
         try:
-            while self._late:
-                key = next(iter(self._late))
-                followed, entry = key[0], self._late[key]
+            while self._pending:
+                key = next(iter(self._pending))
+                followed, entry = key[0], self._pending[key]
                 if len(entry.raw) > limits.FOLLOW_THREAD:
                     made = await asyncio.to_thread(followed.made, entry)
-                    if self._late.get(key) is not entry:  # it has changed again
+                    if self._pending.get(key) is not entry:  # it has changed again
                         continue
                 else:
                     made = followed.made(entry)
-                del self._late[key]
+                del self._pending[key]
                 followed.put(made, entry)
                 await loop_budget.pause()
         finally:

@@ -37,10 +37,10 @@ def claims_of(account: Account, secret: str) -> dict[str, str]:
 def account_of(claims: Mapping[str, Any], token: str, find: Find) -> tuple[Account, str, Record]:
     """Return the account of a token, and the name and record of its secret; raise BadToken."""
     account, secret = _named(claims)
-    kept = find("secrets", account.namespace, secret)
-    if kept is None or kept.deleted:
+    stored = find("secrets", account.namespace, secret)
+    if stored is None or stored.deleted:
         raise Unbound("Token has been invalidated")
-    if kept.token != base64.b64encode(token.encode()).decode():
+    if stored.token != base64.b64encode(token.encode()).decode():
         raise Unbound("Token does not match server's copy")
     found = find("serviceaccounts", account.namespace, account.name)
     if found is None:
@@ -49,12 +49,12 @@ def account_of(claims: Mapping[str, Any], token: str, find: Find) -> tuple[Accou
         raise Unbound(f"ServiceAccount {account.namespace}/{account.name} has been deleted")
     if found.uid != account.uid:
         raise Unbound(f"ServiceAccount UID ({found.uid}) does not match claim ({account.uid})")
-    return account, secret, kept
+    return account, secret, stored
 
 
-def check_mark(account: Account, secret: str, kept: Record) -> None:
+def check_mark(account: Account, secret: str, stored: Record) -> None:
     """Raise Unbound if the secret of a token is marked as invalid."""
-    if kept.invalid:
+    if stored.invalid:
         raise Unbound(
             f"the token in secret {account.namespace}/{secret} for service account {account.namespace}/{account.name} "
             "has been marked invalid. Use tokens from the TokenRequest API or manually created secret-based tokens, or "

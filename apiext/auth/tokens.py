@@ -111,14 +111,14 @@ class Tokens:
         claims = self._claims(token)
         if claims is None:
             return None
-        wanted, kept = audiences or self.audiences, claims["iss"] == secret_tokens.ISSUER
+        wanted, is_stored = audiences or self.audiences, claims["iss"] == secret_tokens.ISSUER
         try:
-            given = _audiences(claims.get("aud", list(self.audiences)) if kept else claims["aud"])
+            given = _audiences(claims.get("aud", list(self.audiences)) if is_stored else claims["aud"])
             matching = [audience for audience in wanted if audience in given]
             if not matching:
                 text = f"is invalid for the target audiences {_listed(wanted)}"
                 raise BadToken(f"token audiences {_listed(given)} {text}")
-            if kept:
+            if is_stored:
                 return self._user_by_secret(claims, token), matching
             _check_types(claims)
             self._check_times(claims)
@@ -219,7 +219,7 @@ class Tokens:
         except (ValueError, AttributeError, TypeError, binascii.Error):
             return None
         self._check_signature(head, signed, signature)
-        if len(self._known) >= limits.TOKENS_KNOWN:
+        if len(self._known) >= limits.TOKENS_CACHED:
             del self._known[next(iter(self._known))]
         self._known[digest] = claims
         found: dict[str, Any] = claims

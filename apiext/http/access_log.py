@@ -27,7 +27,7 @@ class AccessLog:
         self._lines: list[bytes] = []
         self._held = 0
         self._lost = 0
-        self._turn: asyncio.Handle | None = None
+        self._scheduled: asyncio.Handle | None = None
         self._writing: asyncio.Future[None] | None = None
 
     def put(self, line: dict[str, Any], started: float) -> None:
@@ -39,13 +39,13 @@ class AccessLog:
             return
         self._lines.append(text)
         self._held += len(text)
-        if self._turn is None and self._writing is None:
-            self._turn = asyncio.get_running_loop().call_soon(self._next)
+        if self._scheduled is None and self._writing is None:
+            self._scheduled = asyncio.get_running_loop().call_soon(self._next)
 
     async def stop(self) -> None:
         """Write the queued lines, for ACCESS_FLUSH seconds at most."""
-        if self._turn is not None:
-            self._turn.cancel()
+        if self._scheduled is not None:
+            self._scheduled.cancel()
             self._next()
         until = asyncio.get_running_loop().time() + limits.ACCESS_FLUSH
         while self._writing is not None and (left := until - asyncio.get_running_loop().time()) > 0:
@@ -54,7 +54,7 @@ class AccessLog:
         self._worker.stop()
 
     def _next(self) -> None:
-        self._turn = None
+        self._scheduled = None
         if self._lost:
             text = "requests not logged"
             self._lines.append(self._text("warning", text, {"event": text, "count": self._lost}))

@@ -97,7 +97,7 @@ def source_ips(headers: Headers, peer: str) -> list[str]:
     return found
 
 
-@lru_cache(limits.HEADERS_SEEN)
+@lru_cache(limits.HEADERS_CACHED)
 def _ip(text: str) -> str:
     """Return a normalised address, empty for an invalid one."""
     found = _parsed(text) if text and "%" not in text else None
@@ -143,7 +143,7 @@ async def follow(auditor: Auditor, handler: Handler, exchange: Exchange) -> Answ
         raise
     except Exception as error:
         reply = refusals.refusal(exchange, error)
-        found = refusals.known(error)
+        found = refusals.status_of(error)
         if found is None:
             await auditor.record(trail.event(policy.PANIC, time.time(), _panic_status(error)))
             return reply

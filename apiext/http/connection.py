@@ -22,7 +22,7 @@ from apiext.http.exchange import Exchange, Handler, Head, Reply, Sender, StreamR
 from apiext.http.filters import audit_id
 from apiext.http.incoming import Incoming
 from apiext.http.memory import Memory
-from apiext.http.protocol import Request, taken
+from apiext.http.protocol import Request, take_received
 from apiext.http.sinks import GzipSink, UnchunkedSink, WatchSink
 from apiext.http.websocket import WebSocketSink
 from apiext.meta import status
@@ -174,14 +174,14 @@ class ApiHandler(Incoming):
                     size = reply.size
                 own = 0 if reply.shared else size
                 if self._secure and size > limits.TLS_WRITE:
-                    return await self._send_in_turns(exchange.audit_id, reply, size)
-                kept = self._send(exchange.audit_id, reply, size)
+                    return await self._send_in_pieces(exchange.audit_id, reply, size)
+                stays_open = self._send(exchange.audit_id, reply, size)
                 if self.writing_paused:  # pipelined requests of a client that does not read are not answered
                     await self.drained()
-                return kept
+                return stays_open
         finally:
             if request.payload is not EMPTY_PAYLOAD and request.payload.is_eof():
-                taken(request.payload)  # an idle connection holds no body, even if no handler read it
+                take_received(request.payload)  # an idle connection holds no body, even if no handler read it
             if exchange.user is not ANONYMOUS:
                 service.unauthenticated.remove(self)
             if self._large:
@@ -222,13 +222,13 @@ class ApiHandler(Incoming):
             self._sink = None
         return reply.stream.clean and not (self.is_last or request.message.should_close)
 
-    async def _send_in_turns(self, audit: str, reply: Reply, size: int) -> bool:
+    async def _send_in_pieces(self, audit: str, reply: Reply, size: int) -> bool:
         """Write a large answer over TLS in pieces: TLS encrypts all bytes of a write at once, and buffers them."""
         parts, reply.parts = reply.parts, ()
-        kept = self._send(audit, reply, size)
+        stays_open = self._send(audit, reply, size)
         request, transport = self.request, self.transport
         if transport is None or request is None or request.message.method == "HEAD":
-            return kept
+            return stays_open
         loop_budget = LoopBudget()
         for piece in _pieces(parts):
             transport.writelines(piece)
@@ -237,7 +237,7 @@ class ApiHandler(Incoming):
             await loop_budget.pause()
             if self.transport is None or self.transport.is_closing():
                 return False
-        return kept
+        return stays_open
 
     def _send(self, audit: str, reply: Reply, size: int) -> bool:
         """Write an answer; return whether the connection stays open."""
@@ -292,7 +292,7 @@ class ApiHandler(Incoming):
         if payload is EMPTY_PAYLOAD:
             return b""
         if payload.is_eof() and payload.exception() is None:  # no need to wait, nor to resume reading
-            found = taken(payload)
+            found = take_received(payload)
             return self._bounded(found, limit, len(found))
         length = int(request.message.headers.get("Content-Length", "") or 0)
         self._bounded(b"", limit, length)

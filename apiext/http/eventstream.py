@@ -41,10 +41,10 @@ def query(exchange: Exchange) -> Query:
     return found
 
 
-def form(asked: Mapping[str, Sequence[str]]) -> Form:
-    """Return the form of events; ``asked`` is the query of the client."""
-    bookmarks = asked.get("allowWatchBookmarks", ["false"])[0] in ("true", "1")
-    ends = bookmarks and asked.get("sendInitialEvents", ["false"])[0] in ("true", "1")
+def form(query: Mapping[str, Sequence[str]]) -> Form:
+    """Return the form of events; ``query`` is that of the client."""
+    bookmarks = query.get("allowWatchBookmarks", ["false"])[0] in ("true", "1")
+    ends = bookmarks and query.get("sendInitialEvents", ["false"])[0] in ("true", "1")
 
     def bookmark(data: bytes, revision: int, end: bool) -> bytes:
         return _event(data, revision) if (ends if end else bookmarks) else chunk(b"id: %d\n\n" % revision)

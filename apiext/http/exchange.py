@@ -225,10 +225,10 @@ class Exchange:
     @property
     def dry_run(self) -> str:
         """The dryRun parameter as a metric label."""
-        asked = self.query.get("dryRun", ()) if self.query else ()
-        if not asked:
+        values = self.query.get("dryRun", ()) if self.query else ()
+        if not values:
             return ""
-        return "All" if set(asked) == {"All"} else "invalid"
+        return "All" if set(values) == {"All"} else "invalid"
 
     @property
     def accept(self) -> str:

@@ -29,7 +29,7 @@ from apiext.meta import status
 from apiext.meta.status import StatusError
 from apiext.meta.time import parse_duration
 from apiext.meta.uids import Uids
-from apiext.telemetry import STRETCH, Distribution, Gone, Slot, Telemetry
+from apiext.telemetry import STRETCH, Distribution, IsDeleted, Slot, Telemetry
 
 if TYPE_CHECKING:
     from apiext.auth.proxies import Proxies
@@ -125,18 +125,18 @@ class Gate(Struct, eq=False):
                 telemetry.sli_seconds.share(found[1], *labels)
         return found
 
-    def forget(self, gone: Gone) -> Iterator[None]:
+    def drop_deleted(self, is_deleted: IsDeleted) -> Iterator[None]:
         """Drop the metrics of deleted resources; yields so that the caller can yield to the event loop.
 
         Cached slots are dropped first: otherwise a request could add to a slot that /metrics does not show any more.
         """
         for number, key in enumerate(tuple(self._counters)):
-            if gone(key[0].group, key[0].resource):
+            if is_deleted(key[0].group, key[0].resource):
                 self._counters.pop(key, None)
             if not (number + 1) % STRETCH:
                 yield
         yield
-        yield from self.telemetry.forget(gone)
+        yield from self.telemetry.drop_deleted(is_deleted)
 
     def user(self, authorization: str, certificate_user: User | None, exchange: Exchange) -> User:
         """Authenticate a request; raise a 401 for an invalid credential, or a missing one (AUT-002).
@@ -226,18 +226,18 @@ async def account(gate: Gate, handler: Handler, exchange: Exchange) -> Answer:
     labels = exchange.labels
     if labels is None:
         return reply
-    what, started = (labels, exchange.dry_run if exchange.query else "", reply.code), exchange.started
+    labels_key, started = (labels, exchange.dry_run if exchange.query else "", reply.code), exchange.started
     if isinstance(reply, Reply):
-        _count(gate, what, started, reply)
+        _count(gate, labels_key, started, reply)
         if monotonic() - started > limits.SLOW_REQUEST:
             _log_slow(exchange, reply.code, monotonic() - started)
     else:  # a watch is counted at its end; the exchange is released before
-        reply.stream.done.add_done_callback(lambda _: _count(gate, what, started, _NOTHING))
+        reply.stream.done.add_done_callback(lambda _: _count(gate, labels_key, started, _NOTHING))
     return reply
 
 
-def _count(gate: Gate, what: tuple[Labels, str, int], started: float, reply: Reply) -> None:
-    requests, seconds, sizes = gate.counters(*what)
+def _count(gate: Gate, labels_key: tuple[Labels, str, int], started: float, reply: Reply) -> None:
+    requests, seconds, sizes = gate.counters(*labels_key)
     requests.value += 1
     seconds.observe(monotonic() - started)  # loop.time() is older: the event loop caches it
     if sizes is not None:
@@ -425,8 +425,8 @@ def attributes(exchange: Exchange) -> Attributes:
     namespace = info.namespace or ""
     if info.resource == "namespaces" and info.name and "/namespaces/" in exchange.path:  # not by a field selector
         namespace = info.name  # upstream: a namespace is in itself, so its own roles apply
-    place = (info.resource, info.subresource, namespace, info.name)
-    return Attributes(exchange.user, info.verb, exchange.path, info.group, info.version, *place)
+    names = (info.resource, info.subresource, namespace, info.name)
+    return Attributes(exchange.user, info.verb, exchange.path, info.group, info.version, *names)
 
 
 FILTERS: tuple[Filter | Step, ...] = (

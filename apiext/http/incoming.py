@@ -68,7 +68,7 @@ class Incoming(HttpProtocol):
             piece, data = data, self._gathered(data)
             if not data:
                 return
-            if data.find(HEAD_END) > limits.HEAD_KEPT:
+            if data.find(HEAD_END) > limits.LARGE_HEAD:
                 self._postpone(data, piece)
                 return
         self._parse(data)
@@ -99,9 +99,9 @@ class Incoming(HttpProtocol):
         messages = self.parse(data)
         size = self._head + len(data)
         begun = _begun(before + data, 0, messages) if messages and len(data) > HEAD_PIECE else 0
-        self._large = size > limits.HEAD_KEPT
+        self._large = size > limits.LARGE_HEAD
         if self._head or self._large or not messages or begun:
-            large = self._large and self._head + data.find(HEAD_END) > limits.HEAD_KEPT
+            large = self._large and self._head + data.find(HEAD_END) > limits.LARGE_HEAD
             self._unfinished(data, begun, whole=bool(messages) and not large)
             if self.transport is None:  # _unfinished closed this connection: its head was the largest
                 return
@@ -150,7 +150,7 @@ class Incoming(HttpProtocol):
                     else len(tail) + body.total_bytes - before[1]
                 )
             begun = _begun(joined, at, list(self.messages)[queued:])
-        self._large = self._large or size > limits.HEAD_KEPT
+        self._large = self._large or size > limits.LARGE_HEAD
         if self._head or begun or (data and not whole):
             self._unfinished(data, begun, whole=whole)
         self._head = begun if whole else size
@@ -209,7 +209,7 @@ class Incoming(HttpProtocol):
         fields = message.raw_headers
         if not self._large and len(fields) <= _MANY:
             return False
-        return sum(len(name) + len(value) + _FIELD for name, value in fields) > limits.HEAD_KEPT
+        return sum(len(name) + len(value) + _FIELD for name, value in fields) > limits.LARGE_HEAD
 
 
 def _is_one_head(data: bytes) -> bool:

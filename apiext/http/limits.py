@@ -27,7 +27,7 @@ UNFINISHED_HEADS = 32 * 1024 * 1024
 UNAUTHENTICATED = 2_000
 # Bytes of a request head after which its connection stays open. Beyond: it is closed, since its parser keeps the head
 # in memory.
-HEAD_KEPT = 128 * 1024
+LARGE_HEAD = 128 * 1024
 # Lists of several segments that are encoded at a time. Beyond: they wait.
 LISTS_AT_ONCE = 4
 # Bytes of a body or stored object that need no memory budget. Beyond: the request waits or is refused if memory is
@@ -80,9 +80,9 @@ HEADER_PARTS = 2_500
 # Parameters of a query. Beyond: all are ignored. Upstream: urlmaxqueryparams of Go.
 QUERY_PARAMETERS = 10_000
 # Parsed header values in a cache. Beyond: the oldest is evicted.
-HEADERS_SEEN = 512
+HEADERS_CACHED = 512
 # Characters of a header value that is cached. Beyond: it is parsed each time.
-HEADER_KEPT = 1_024
+HEADER_CACHED = 1_024
 # Resources of a catalog whose discovery is computed on the event loop. Beyond: a thread.
 BUILD_INLINE = 64
 # Fields of malformed protobuf searched for the error. Beyond: a general message. Upstream: no limit.
@@ -102,9 +102,9 @@ BACKLOG = 4096
 # Seconds in which a stopping server completes requests. Beyond: they are cancelled.
 SHUTDOWN_DRAIN = 3.0
 # Seconds in which cancelled requests must answer. Beyond: their connections are closed.
-SHUTDOWN_LATE = 0.5
+SHUTDOWN_CANCELLED = 0.5
 # Seconds in which a stopping server accepts connections of the kernel's queue. Beyond: the kernel resets them.
-SHUTDOWN_TAKE = 0.02
+SHUTDOWN_ACCEPT = 0.02
 # Seconds in which a new connection of a stopping server must send a request. Beyond: it is closed.
 SHUTDOWN_FIRST = 0.2
 # Seconds in which clients must read the last answers. Beyond: connections are closed.

@@ -255,8 +255,8 @@ def _row_maker(subject: Subject, ages: Ages) -> MakeRow:
         text, document = found
         if not needs_only_metadata:
             document = orjson.loads(view)
-        found_cells = [cell(document) for cell in cells]
-        shown = orjson.dumps(found_cells) if plain(map(type, found_cells)) else encode_in_order(found_cells)
+        cell_values = [cell(document) for cell in cells]
+        shown = orjson.dumps(cell_values) if plain(map(type, cell_values)) else encode_in_order(cell_values)
         return b'{"cells":%b,"object":%b%b}}' % (shown, head, text)
 
     return make

@@ -168,7 +168,7 @@ class Memory:
 
 _COPIES = 2  # of the objects while their list is made: separate and joined
 _UNBOUNDED = nullcontext()
-_NO_ROOM = "the server has too little memory left for this list; try again, ask for pages, or for plain JSON"
+_NO_MEMORY = "the server has too little memory left for this list; try again, ask for pages, or for plain JSON"
 
 
 class ListBudget:
@@ -189,7 +189,7 @@ class ListBudget:
     @contextmanager
     def _holding(self, size: int) -> Iterator[None]:
         if size and not self.fits(size):
-            raise status.too_many_requests(_NO_ROOM)
+            raise status.too_many_requests(_NO_MEMORY)
         self._memory.promised += size
         try:
             yield

@@ -5,21 +5,21 @@ from collections.abc import Callable, Iterator, Sequence
 
 from apiext.catalog.served import Catalog, LiveCatalog
 from apiext.storage.heap import HEAP
-from apiext.telemetry import Gone
+from apiext.telemetry import IsDeleted
 
 # Seconds between checks for metrics of deleted resources; the second check removes them.
 EXPIRE_EVERY = 60.0
 
 _SIZE = 250  # bytes of a dropped value, about
 
-Forget = Callable[[Gone], Iterator[None]]
+DropDeleted = Callable[[IsDeleted], Iterator[None]]
 """Drops the state of deleted groups and resources, yielding often; an empty resource stands for the group."""
 
 
 class MetricsExpiry:
     """Drops the state of resources that were not served at two consecutive checks, EXPIRE_EVERY seconds apart."""
 
-    def __init__(self, live: LiveCatalog, parts: Sequence[Forget]) -> None:
+    def __init__(self, live: LiveCatalog, parts: Sequence[DropDeleted]) -> None:
         self._live = live
         self._parts = parts
         self._dropped = 0
@@ -39,12 +39,12 @@ class MetricsExpiry:
     def check(self) -> Iterator[None]:
         """Check once; yields so that the caller can yield to the event loop."""
         for part in self._parts:
-            yield from part(self._gone)
+            yield from part(self._is_deleted)
         self._before, self._missing = self._missing, set()
         HEAP.freed(self._dropped * _SIZE)
         self._dropped = 0
 
-    def _gone(self, group: str, resource: str) -> bool:
+    def _is_deleted(self, group: str, resource: str) -> bool:
         """Report whether a resource or group was not served at this check and the one before."""
         catalog = self._live.current
         if not group or group.startswith("."):  # the group of a built-in resource
@@ -52,9 +52,9 @@ class MetricsExpiry:
         if catalog.resource(group, resource) is not None if resource else group in self._groups():
             return False
         self._missing.add((group, resource))
-        gone = (group, resource) in self._before
-        self._dropped += gone
-        return gone
+        deleted = (group, resource) in self._before
+        self._dropped += deleted
+        return deleted
 
     def _groups(self) -> frozenset[str]:
         found: frozenset[str] = self._live.current.compute_once("http.groups served", _groups_of)

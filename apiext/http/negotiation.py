@@ -44,13 +44,13 @@ def _has_many_parts(header: str) -> bool:
 
 def _cached(read: Callable[Concatenate[str, P], T]) -> Callable[Concatenate[str, P], T]:
     """Cache results for short headers only, since results may be large. 431 for headers with many parts."""
-    cached: Any = lru_cache(limits.HEADERS_SEEN)(read)
+    cached: Any = lru_cache(limits.HEADERS_CACHED)(read)
 
     def find(header: str, /, *more: P.args, **named: P.kwargs) -> T:
         if len(header) > limits.HEADER_PARTS and _has_many_parts(header):
             text = f"an Accept or Content-Type header has more than {limits.HEADER_PARTS} parts"
             raise status.StatusError(431, "BadRequest", text)
-        found: T = (cached if len(header) <= limits.HEADER_KEPT else read)(header, *more, **named)
+        found: T = (cached if len(header) <= limits.HEADER_CACHED else read)(header, *more, **named)
         return found
 
     return find
@@ -102,10 +102,10 @@ def parse_accept(header: str) -> tuple[Clause, ...]:
         return tuple(sorted(found, key=lambda c: (-c.quality, c.type == "*", c.subtype == "*")))
     ordered: list[Clause] = []
     for clause in found:
-        place = len(ordered)
-        while place and _better(clause, ordered[place - 1]):
-            place -= 1
-        ordered.insert(place, clause)
+        position = len(ordered)
+        while position and _better(clause, ordered[position - 1]):
+            position -= 1
+        ordered.insert(position, clause)
     return tuple(ordered)
 
 
@@ -165,11 +165,11 @@ def negotiate(header: str, offered: tuple[str, ...], transforms: bool = True, ta
 
 
 def _wanted(clause: Clause, encoding: str, offered: tuple[str, ...], transforms: bool) -> Wanted | None:
-    asked = dict(clause.parameters)
-    if asked.get("stream", "watch") != "watch" or (asked.get("stream") and encoding == YAML):
+    parameters = dict(clause.parameters)
+    if parameters.get("stream", "watch") != "watch" or (parameters.get("stream") and encoding == YAML):
         return None
-    pretty = asked.get("pretty") == "1"
-    kind, group, version = asked.get("as"), asked.get("g"), asked.get("v")
+    pretty = parameters.get("pretty") == "1"
+    kind, group, version = parameters.get("as"), parameters.get("g"), parameters.get("v")
     if kind is None and group is None and version is None:
         return Wanted(encoding, pretty=pretty) if encoding in offered else None
     if not transforms or group != META_GROUP or version not in META_VERSIONS or version is None:
@@ -211,12 +211,12 @@ def _passes(header: str, offered: tuple[str, ...]) -> bool:
     return not {part.partition(";")[0].strip(" ") for part in header.split(",")}.isdisjoint(offered)
 
 
-def check_consumed(content_type: str, taken: tuple[str, ...]) -> None:
+def check_consumed(content_type: str, accepted: tuple[str, ...]) -> None:
     """Raise a 415 if a route of the built-in API does not accept the declared media type.
 
     Upstream: the router validates the header before the body is read, even for an empty body.
     """
-    if content_type and not _passes(content_type, taken):
+    if content_type and not _passes(content_type, accepted):
         raise _not_consumed()
 
 

@@ -28,7 +28,7 @@ class Issuer(Struct, frozen=True):
     scheme: str
 
     @property
-    def is_shown(self) -> bool:
+    def is_published(self) -> bool:
         """Report whether the issuer is an https URL (OpenID Connect); upstream does not publish other issuers."""
         try:
             parts = urlsplit(self.tokens.issuer)
@@ -38,7 +38,7 @@ class Issuer(Struct, frozen=True):
 
     def shown(self, path: str, host: str) -> Reply | None:
         """Return the configuration or the keys for a request to ``host``; None for other paths, a 404 below these."""
-        if not self.is_shown:
+        if not self.is_published:
             return None
         if path.startswith((f"{CONFIGURATION}/", f"{KEYS}/")):
             raise status.resource_not_found()

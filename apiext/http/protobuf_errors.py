@@ -70,9 +70,9 @@ class _Walk:
             if at > len(raw):
                 raise _Wrong(_EOF)
 
-    def _field(self, field: Any, wire: int, place: tuple[bytes, int], depth: int) -> int:
+    def _field(self, field: Any, wire: int, position: tuple[bytes, int], depth: int) -> int:
         """Return the end of a known field, which may exceed the message."""
-        raw, at = place
+        raw, at = position
         if wire != _WIRE.get(field.type, 0):
             raise _Wrong(f"proto: wrong wireType = {wire} for field {_go_name(field.name)}")
         if wire in _SIZES:

@@ -33,7 +33,7 @@ def is_failure(message: Any) -> bool:
     return isinstance(message, _ErrInfo)
 
 
-def taken(payload: StreamReader) -> bytes:
+def take_received(payload: StreamReader) -> bytes:
     """Remove and return the bytes of a body that have arrived."""
     found = b"".join(payload._buffer)
     payload._buffer.clear()
@@ -243,7 +243,7 @@ class HttpProtocol(web.RequestHandler):
             if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
                 self._resume_reading_if_drained()
             try:
-                if not await self._turn(message, payload):
+                if not await self._answer_next(message, payload):
                     break
             except BaseException:
                 self.force_close()
@@ -256,7 +256,7 @@ class HttpProtocol(web.RequestHandler):
             if self.transport is not None:
                 self.transport.close()
 
-    async def _turn(self, message: Any, payload: StreamReader) -> bool:
+    async def _answer_next(self, message: Any, payload: StreamReader) -> bool:
         """Answer one request; return whether another one may follow."""
         manager = self._manager
         if manager is None:
@@ -265,14 +265,14 @@ class HttpProtocol(web.RequestHandler):
         request: Any = Request(message, payload)
         self._current_request = request
         self._request_in_progress = True
-        kept = False
+        stays_open = False
         try:
             try:
                 if is_failure(message):
                     self.refuse(message.status, message.exc)
                 else:
                     self.request = request
-                    kept = await self.answer(request)
+                    stays_open = await self.answer(request)
             except Exception as error:
                 self.refuse(504 if isinstance(error, TimeoutError) else 500, error)
             if self._upgraded:  # aiohttp parses the bytes after an upgrade that was declined
@@ -288,10 +288,10 @@ class HttpProtocol(web.RequestHandler):
             self._request_in_progress = False
             if self._handler_waiter is not None:
                 self._handler_waiter.set_result(None)
-        self._keepalive = kept
+        self._keepalive = stays_open
         if not payload.is_eof():
             await self._linger(payload)
-        if not kept or self._close or self._force_close:
+        if not stays_open or self._close or self._force_close:
             return False
         self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
         if self._keepalive_handle is None:

@@ -20,7 +20,7 @@ from apiext.documents.document import Document
 from apiext.http import limits, negotiation, responses
 from apiext.http.exchange import Exchange, Reply
 from apiext.http.negotiation import ENCODINGS, JSON, PROTOBUF, YAML, Wanted
-from apiext.telemetry import Family, Gone, Telemetry
+from apiext.telemetry import Family, IsDeleted, Telemetry
 
 T = TypeVar("T")
 
@@ -100,9 +100,9 @@ class Conditional:
         """Return ETag and Last-Modified of a document."""
         return [("ETag", tag), ("Last-Modified", self._changed(name, tag)[2])]
 
-    def forget(self, gone: Callable[[str], bool]) -> None:
-        """Drop documents for whose name ``gone`` is true."""
-        for name in [name for name in self._changes if gone(name)]:
+    def drop_deleted(self, is_deleted: Callable[[str], bool]) -> None:
+        """Drop documents for whose name ``is_deleted`` is true."""
+        for name in [name for name in self._changes if is_deleted(name)]:
             del self._changes[name]
 
     def _changed(self, name: str, tag: str) -> tuple[str, int, str]:
@@ -158,9 +158,9 @@ class Regenerations:
         for definition, reason in self._differences(path, tag, made_of):
             self._v3.slot(group, version, definition, reason).value += 1
 
-    def forget(self, gone: Callable[[str], bool]) -> None:
-        """Drop documents for whose name ``gone`` is true."""
-        for name in [name for name in self._made if gone(name)]:
+    def drop_deleted(self, is_deleted: Callable[[str], bool]) -> None:
+        """Drop documents for whose name ``is_deleted`` is true."""
+        for name in [name for name in self._made if is_deleted(name)]:
             del self._made[name]
 
     def _differences(self, name: str, tag: str, made_of: Callable[[], Mapping[str, bytes]]) -> list[tuple[str, str]]:
@@ -202,10 +202,10 @@ class Publisher:
         self.builder = Builder()
         self._conditional = Conditional()
 
-    def forget(self, gone: Gone) -> Iterator[None]:
+    def drop_deleted(self, is_deleted: IsDeleted) -> Iterator[None]:
         """Drop the state of documents of deleted groups; yields so that the caller can yield to the event loop."""
         for part in (self._conditional, self._regenerations):
-            part.forget(lambda name: gone(_group_of(name), ""))
+            part.drop_deleted(lambda name: is_deleted(_group_of(name), ""))
             yield
 
     # --- discovery ---
@@ -245,7 +245,7 @@ class Publisher:
         make = _legacy(parts, catalog)
         if make is None:
             return None
-        wanted = _wanted(exchange)
+        wanted = _requested_form(exchange)
         body = await self.builder.get(
             catalog,
             f"http.legacy {'/'.join(parts)} {wanted.encoding} {wanted.pretty}",
@@ -380,7 +380,7 @@ def has_document(parts: Sequence[str], catalog: Catalog) -> bool:
 
 
 def _core_versions(exchange: Exchange, catalog: Catalog) -> Reply:
-    wanted = _wanted(exchange)
+    wanted = _requested_form(exchange)
     host = exchange.headers.get("Host", "")
     if not responses.is_host(host):
         return responses.bad_host()
@@ -411,8 +411,8 @@ def wants_aggregated(accept: str) -> str:
     As upstream, neither its position in the Accept header nor unknown parameters matter.
     """
     for clause in negotiation.parse_accept(accept) if accept else ():
-        asked = dict(clause.parameters)
-        if (asked.get("as"), asked.get("g"), asked.get("v")) == _AGGREGATED:
+        parameters = dict(clause.parameters)
+        if (parameters.get("as"), parameters.get("g"), parameters.get("v")) == _AGGREGATED:
             for encoding in ENCODINGS:
                 if clause.matches(encoding):
                     return encoding
@@ -422,13 +422,13 @@ def wants_aggregated(accept: str) -> str:
 def _form(accept: str, forms: Sequence[tuple[str, str]]) -> str:
     """Return the Content-Type of the first acceptable form, an empty string if no form is acceptable."""
     for clause in negotiation.parse_accept(accept or "*/*"):
-        for asked, answered in forms:
-            if clause.matches(asked):
+        for parameters, answered in forms:
+            if clause.matches(parameters):
                 return answered
     return ""
 
 
-def _wanted(exchange: Exchange) -> Wanted:
+def _requested_form(exchange: Exchange) -> Wanted:
     """Return the requested form of a discovery document; raise a 406 if no form is acceptable."""
     wanted = negotiation.negotiate(exchange.accept, ENCODINGS, transforms=False)
     if wanted is None:

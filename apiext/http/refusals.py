@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 PANIC = "This request caused apiserver to panic. Look in the logs for details."
 
 
-def known(error: Exception) -> StatusError | None:
+def status_of(error: Exception) -> StatusError | None:
     """Return the StatusError of an expected exception, None for a bug."""
     if isinstance(error, StatusError):
         return error
@@ -35,7 +35,7 @@ def known(error: Exception) -> StatusError | None:
 
 def refusal(exchange: Exchange, error: Exception) -> Reply:
     """Turn an exception into an answer."""
-    found = known(error)
+    found = status_of(error)
     if isinstance(error, WrongVersion):  # upstream's text does not name the object
         log.warning("request %s: %s %s: %s", exchange.audit_id, exchange.method, exchange.path, error.named)
     if found is None:  # a bug must not take the connection down

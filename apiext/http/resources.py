@@ -131,10 +131,10 @@ async def _list(resources: Resources, exchange: Exchange, target: Target) -> Ans
     call = _call(exchange, target)
     page = await resources.operations.list(call)
     representations.check_include(subject.wanted, subject.include)
-    return await _shown_page(resources, exchange, subject, call, page)
+    return await _page_reply(resources, exchange, subject, call, page)
 
 
-async def _shown_page(resources: Resources, exchange: Exchange, subject: Subject, call: Call, page: Page) -> Reply:
+async def _page_reply(resources: Resources, exchange: Exchange, subject: Subject, call: Call, page: Page) -> Reply:
     try:
         return await _page(resources, exchange, subject, page)
     except Unreadable as error:
@@ -258,7 +258,7 @@ _GZIPPED = Transport(
 
 
 def _transport(exchange: Exchange) -> Transport:
-    headers, asked = exchange.headers, exchange.query
+    headers, query = exchange.headers, exchange.query
     if websocket.is_requested(exchange):
         websocket.check(headers)
         return Transport(
@@ -270,8 +270,8 @@ def _transport(exchange: Exchange) -> Transport:
         )
     if eventstream.is_wanted(exchange.accept):
         exchange.query = eventstream.query(exchange)
-        return Transport(eventstream.accept(exchange.accept), lambda _: eventstream.form(asked))
-    if accepts_gzip(headers.get("Accept-Encoding", "")) and _lists_first(asked):
+        return Transport(eventstream.accept(exchange.accept), lambda _: eventstream.form(query))
+    if accepts_gzip(headers.get("Accept-Encoding", "")) and _lists_first(query):
         return replace(_GZIPPED, accept=exchange.accept)
     return Transport(exchange.accept)
 
@@ -338,7 +338,7 @@ async def _delete_collection(resources: Resources, exchange: Exchange, target: T
     api.validate_list(call)  # upstream: the selection of objects is validated before the body is read
     options = await _delete_options(resources, exchange, target)
     page, wanted = await resources.operations.begin_collection_delete(call, options)
-    reply = await _shown_page(resources, exchange, subject, call, page)
+    reply = await _page_reply(resources, exchange, subject, call, page)
     names = [(entry.namespace, entry.name) for entry in page.listed()]
     del page  # so that each object is freed when it is deleted
     await resources.operations.delete_listed(call, names, wanted)

@@ -152,15 +152,15 @@ def warning_values(texts: Sequence[str]) -> list[str]:
 
 def _cut(texts: Sequence[str]) -> list[str]:
     """Return the texts, each cut, up to and including the first that exceeds the limit."""
-    kept: list[str] = []
+    cut: list[str] = []
     whole = total = 0
     for text in texts:
         if whole > limits.MAX_WARNINGS and total >= limits.MAX_WARNINGS:
             break
-        kept.append(text[: limits.MAX_WARNING])
+        cut.append(text[: limits.MAX_WARNING])
         whole += len(text)
-        total += len(kept[-1])
-    return kept
+        total += len(cut[-1])
+    return cut
 
 
 def _quoted(text: str) -> str:

@@ -141,8 +141,8 @@ class Routes:
 
     def _paths(self, catalog: Catalog) -> bytes:
         fixed = {"/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"}
-        issued = {CONFIGURATION, KEYS} if self.issuer is not None and self.issuer.is_shown else set()
-        paths = sorted(fixed | issued | set(self.health.paths()) | set(published.paths(catalog)))
+        openid = {CONFIGURATION, KEYS} if self.issuer is not None and self.issuer.is_published else set()
+        paths = sorted(fixed | openid | set(self.health.paths()) | set(published.paths(catalog)))
         return orjson.dumps({"paths": paths}, option=orjson.OPT_INDENT_2)
 
     def root(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
@@ -167,7 +167,7 @@ class Routes:
         negotiation.check_route(exchange.accept, (JSON,))
         return Reply(200, JSON, (orjson.dumps(self.version, option=orjson.OPT_INDENT_2),))
 
-    def issued(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
+    def openid(self, exchange: Exchange, parts: list[str], catalog: Catalog) -> Reply | None:
         """Answer the OpenID paths, with which other servers verify tokens of service accounts (AUT-001)."""
         path = f"/{'/'.join(parts)}"
         shown = self.issuer.shown(path, exchange.headers.get("Host", "")) if self.issuer is not None else None
@@ -242,8 +242,8 @@ FIXED: Mapping[str, Fixed] = {
     "livez": Routes.probe,
     "readyz": Routes.probe,
     "version": Routes.show_version,
-    ".well-known": Routes.issued,
-    "openid": Routes.issued,
+    ".well-known": Routes.openid,
+    "openid": Routes.openid,
 }
 """First part of a path that is not a resource → its handler; a handler returns None for an unknown path."""
 
@@ -263,8 +263,8 @@ def is_builtin(catalog: Catalog, group: str) -> bool:
 
 def _check_route(exchange: Exchange, info: RequestInfo, target: Target) -> None:
     """Raise the 405, 415 and 406 of upstream's router for built-in resources, which precede the handler (ERR-14)."""
-    asked = "GET" if info.verb == "watch" else exchange.method
-    if info.verb not in target.endpoint.verbs or exchange.method != asked or asked == "HEAD":
+    method = "GET" if info.verb == "watch" else exchange.method
+    if info.verb not in target.endpoint.verbs or exchange.method != method or method == "HEAD":
         raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
     if target.endpoint.connects:
         return

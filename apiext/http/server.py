@@ -112,7 +112,7 @@ class HttpServer:
         self.proxies = settings.proxies
         self._gate = gate
         self._publisher = routes.publisher
-        self._expiry = MetricsExpiry(operations.catalog, (gate.forget, routes.publisher.forget))
+        self._expiry = MetricsExpiry(operations.catalog, (gate.drop_deleted, routes.publisher.drop_deleted))
         self._operations = operations
         self._listener: Listener | None = None
         self._server: asyncio.Server | None = None
@@ -193,7 +193,7 @@ class HttpServer:
         server, listener = self._server, self._listener
         if server is None or listener is None:
             return
-        await asyncio.sleep(limits.SHUTDOWN_TAKE)
+        await asyncio.sleep(limits.SHUTDOWN_ACCEPT)
         server.close()
         self._expiry.stop()
         if self._reload is not None:
@@ -227,7 +227,7 @@ class HttpServer:
             return
         log.warning("%d requests were still running at the end of the shutdown time", self.active)
         self._gate.deadlines.end()
-        await self._idle_within(limits.SHUTDOWN_LATE)
+        await self._idle_within(limits.SHUTDOWN_CANCELLED)
 
     async def _idle_within(self, seconds: float) -> bool:
         try:

@@ -123,9 +123,9 @@ def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | Non
         if subject.served.model.typed
         else None
     )
-    look = ahead.take if ahead is not None else _object(subject, _view)
-    write = _writer(subject, look) if form is None else _formed(subject, look, form.event)
-    first = None if form is None else _formed(subject, look, form.initial)
+    view_of = ahead.take if ahead is not None else _object(subject, _view)
+    write = _writer(subject, view_of) if form is None else _formed(subject, view_of, form.event)
+    first = None if form is None else _formed(subject, view_of, form.initial)
     wanted = subject.wanted
 
     def frame(event: str, entry: Entry) -> bytes:
@@ -147,8 +147,8 @@ def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | Non
             return _document_frame(subject, "BOOKMARK", document)
         return form.bookmark(_data(subject, "BOOKMARK", document), revision, end_of_initial)
 
-    def expired(asked: int, oldest: int) -> bytes:
-        return error_frame(subject, status.too_old_resource_version(asked, oldest), form)
+    def expired(requested: int, oldest: int) -> bytes:
+        return error_frame(subject, status.too_old_resource_version(requested, oldest), form)
 
     def failed(error: StatusError) -> bytes:
         return error_frame(subject, error, form)
@@ -169,27 +169,29 @@ def _view(entry: Entry, viewer: Viewer) -> bytes:
     return entry.view(viewer)  # a converted entry overrides the method
 
 
-def _object(subject: Subject, look: Callable[[Entry, Viewer], bytes]) -> Callable[[Entry], bytes]:
-    """Return a function that encodes an object in the representation; ``look`` returns the view of an entry."""
+def _object(subject: Subject, view_of: Callable[[Entry, Viewer], bytes]) -> Callable[[Entry], bytes]:
+    """Return a function that encodes an object in the representation; ``view_of`` returns the view of an entry."""
     viewer, encoding = subject.served.codec.view, subject.wanted.encoding
     if encoding == negotiation.JSON and not subject.wanted.kind:
-        return lambda entry: look(entry, viewer)
+        return lambda entry: view_of(entry, viewer)
     write = protobuf.encode if encoding == negotiation.PROTOBUF else encode
-    return lambda entry: write(_transformed(subject, orjson.loads(look(entry, viewer))))
+    return lambda entry: write(_transformed(subject, orjson.loads(view_of(entry, viewer))))
 
 
-def _writer(subject: Subject, look: Callable[[Entry], bytes]) -> Callable[[str, Entry], bytes]:
+def _writer(subject: Subject, view_of: Callable[[Entry], bytes]) -> Callable[[str, Entry], bytes]:
     if subject.wanted.encoding == negotiation.PROTOBUF:
-        return lambda event, entry: chunk(protobuf.encode_event(event, look(entry)))
-    return lambda event, entry: json_frame(event, look(entry))
+        return lambda event, entry: chunk(protobuf.encode_event(event, view_of(entry)))
+    return lambda event, entry: json_frame(event, view_of(entry))
 
 
 def _formed(
-    subject: Subject, look: Callable[[Entry], bytes], form: Callable[[bytes, int], bytes]
+    subject: Subject, view_of: Callable[[Entry], bytes], form: Callable[[bytes, int], bytes]
 ) -> Callable[[str, Entry], bytes]:
     if subject.wanted.encoding == negotiation.PROTOBUF:
-        return lambda event, entry: form(protobuf.encode_event(event, look(entry))[protobuf.LENGTH :], entry.revision)
-    return lambda event, entry: form(b"%b%b}" % (_OPEN[event], look(entry)), entry.revision)
+        return lambda event, entry: form(
+            protobuf.encode_event(event, view_of(entry))[protobuf.LENGTH :], entry.revision
+        )
+    return lambda event, entry: form(b"%b%b}" % (_OPEN[event], view_of(entry)), entry.revision)
 
 
 def _data(subject: Subject, event: str, document: View) -> bytes:

@@ -38,7 +38,7 @@ def tls_context(certificate: str, key: str, minor: int = 2) -> ssl.SSLContext:
     return context
 
 
-def ask_clients(context: ssl.SSLContext, client_ca: str) -> None:
+def request_client_certificates(context: ssl.SSLContext, client_ca: str) -> None:
     """Request client certificates that an authority of this PEM file signed; raise OSError."""
     context.load_verify_locations(client_ca)
     context.verify_mode = ssl.CERT_OPTIONAL  # a certificate that does not verify ends the handshake

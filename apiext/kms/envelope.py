@@ -133,5 +133,5 @@ def _domain_faults(name: str) -> list[Any]:
     if len(labels) < 2:
         why = "should be a domain with at least two segments separated by dots"
         return [fields.invalid("annotations", name, why)]
-    judged = ((label, dns1123_label(label)) for label in labels)
-    return [fields.invalid("annotations", label, ",".join(faults)) for label, faults in judged if faults]
+    labels_and_errors = ((label, dns1123_label(label)) for label in labels)
+    return [fields.invalid("annotations", label, ",".join(faults)) for label, faults in labels_and_errors if faults]

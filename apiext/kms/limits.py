@@ -4,7 +4,7 @@
 KMS_TTL = 20.0
 # Seconds for which /readyz uses a failed Status, and reads use a failed decryption of a data key. Beyond: another call.
 # Upstream: kmsPluginHealthzNegativeTTL.
-KMS_TTL_ILL = 3.0
+KMS_TTL_FAILED = 3.0
 # Seconds for which a data key encrypts without a good Status. Beyond: writes fail. Upstream:
 # kmsv2PluginWriteDEKSourceMaxTTL.
 KMS_WRITES = 180.0

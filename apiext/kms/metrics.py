@@ -79,10 +79,10 @@ def hash_of(text: str) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}" if text else ""
 
 
-def used(what: str, provider: str, key_hash: str) -> None:
+def used(operation: str, provider: str, key_hash: str) -> None:
     """Count a use of a key."""
-    USED.slot(what, provider, key_hash, _NO_SERVER).value += 1
-    USED_AT.slot(what, provider, key_hash, _NO_SERVER).value = round(time.time(), 3)
+    USED.slot(operation, provider, key_hash, _NO_SERVER).value += 1
+    USED_AT.slot(operation, provider, key_hash, _NO_SERVER).value = round(time.time(), 3)
 
 
 def status_seen(provider: str, key_id: str) -> None:

@@ -31,7 +31,7 @@ from apiext.meta import fields
 # Seconds between Status calls of a healthy plug-in (upstream: kmsv2PluginHealthzPositiveInterval).
 KMS_POLL = 60.0
 # Seconds between Status calls of a failing plug-in (upstream: kmsv2PluginHealthzNegativeInterval).
-KMS_POLL_ILL = 10.0
+KMS_POLL_FAILED = 10.0
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class Provider:
         self._plugin = plugin
         self._clock = clock
         self._version = ""
-        self._good_until = float("-inf")
+        self._valid_until = float("-inf")
         self._checking = asyncio.Lock()
         self._calls = asyncio.Semaphore(limits.KMS_CALLS)
         self._group: asyncio.TaskGroup | None = None
@@ -149,19 +149,19 @@ class Provider:
     async def wait_until_healthy(self) -> None:
         """Get the status until the plug-in is healthy."""
         while self.fault:
-            await asyncio.sleep(limits.KMS_TTL_ILL)
+            await asyncio.sleep(limits.KMS_TTL_FAILED)
             await self.check()
 
     def probe(self) -> str:
         """Return the last error of the plug-in, empty if it is healthy; call it again if the status is old."""
-        if self._group is not None and self._clock() >= self._good_until and not self._checking.locked():
+        if self._group is not None and self._clock() >= self._valid_until and not self._checking.locked():
             self._spawn(self.check())
         return self.fault
 
     async def check(self) -> None:
         """Get the status, unless it is recent, and generate a data key if the plug-in has a new key."""
         async with self._checking:
-            if self._clock() < self._good_until:
+            if self._clock() < self._valid_until:
                 return
             try:
                 fault = await self._check_status()
@@ -171,13 +171,13 @@ class Provider:
             if fault != self.fault:
                 (log.warning if fault else log.info)("KMS provider %s: %s", self.name, fault or "healthy")
             self.fault = fault
-            self._good_until = self._clock() + (limits.KMS_TTL_ILL if fault else limits.KMS_TTL)
+            self._valid_until = self._clock() + (limits.KMS_TTL_FAILED if fault else limits.KMS_TTL)
             if not fault:
                 self._down = None
 
     async def _poll(self) -> None:
         while True:
-            await asyncio.sleep(KMS_POLL_ILL if self.fault else KMS_POLL)
+            await asyncio.sleep(KMS_POLL_FAILED if self.fault else KMS_POLL)
             await self.check()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -292,10 +292,10 @@ class Provider:
         return envelope.data, found
 
     async def fetch(self, values: Iterable[bytes]) -> None:
-        """Call the plug-in for missing keys of stored values; cache a failure for limits.KMS_TTL_ILL seconds."""
-        lacking = {it.digest: it for raw in values if (it := self._missing_key_of(raw)) is not None}
-        if lacking and self._group is not None:
-            await asyncio.wait([self._call_for(envelope) for envelope in lacking.values()])
+        """Call the plug-in for missing keys of stored values; cache a failure for limits.KMS_TTL_FAILED seconds."""
+        missing = {it.digest: it for raw in values if (it := self._missing_key_of(raw)) is not None}
+        if missing and self._group is not None:
+            await asyncio.wait([self._call_for(envelope) for envelope in missing.values()])
 
     def _missing_key_of(self, raw: bytes) -> Envelope | None:
         """Return the envelope of the missing key of a value; None if no key helps or is needed."""
@@ -352,11 +352,11 @@ class Provider:
             self._running_calls.pop(digest, None)
 
     def _refuse(self, digest: bytes, fault: KeyUnavailable, reached: bool) -> None:
-        refused = _Refused(self._clock() + limits.KMS_TTL_ILL, fault)
+        refused = _Refused(self._clock() + limits.KMS_TTL_FAILED, fault)
         _put(self._refused, digest, refused)
         if not reached:
             self._down = refused
-            self._good_until = self._clock()  # the health check reports it
+            self._valid_until = self._clock()  # the health check reports it
 
     def _cache(self, digest: bytes, found: DataKey) -> None:
         _put(self._keys, digest, found)

@@ -170,52 +170,52 @@ def _unknown(value: Mapping[str, Any], struct: str, path: str, go: str) -> Itera
     """Yield an error for each unknown field; raise DecodeError for a field of a wrong type."""
     known = _STRUCTS[struct]
     for name in sorted(value):
-        place = fields.child(path, name)
+        field_path = fields.child(path, name)
         if name not in known:
             stuck = (
                 struct == "Key" and value[name] is None
             )  # a line ``secret`` without a colon, or without a blank after it
-            yield f'unknown field "{fields.child(path, _REDACTED) if stuck else place}"'
+            yield f'unknown field "{fields.child(path, _REDACTED) if stuck else field_path}"'
             continue
         kind, inside = known[name]
-        go_place = f"{go}.{name}" if go else name
-        items = enumerate(_of_type(value[name], kind, struct, go_place)) if kind.startswith("[]") else ()
+        go_path = f"{go}.{name}" if go else name
+        items = enumerate(_of_type(value[name], kind, struct, go_path)) if kind.startswith("[]") else ()
         for number, item in items:
-            one = _of_type(item, kind[2:], struct, go_place)
+            one = _of_type(item, kind[2:], struct, go_path)
             if inside and one is not None:
-                yield from _unknown(one, inside, fields.item(place, number), go_place)
+                yield from _unknown(one, inside, fields.item(field_path, number), go_path)
         if not kind.startswith("[]"):
-            one = _of_type(value[name], kind, struct, go_place)
+            one = _of_type(value[name], kind, struct, go_path)
             if inside and one is not None:
-                yield from _unknown(one, inside, place, go_place)
+                yield from _unknown(one, inside, field_path, go_path)
 
 
-def _of_type(value: Any, kind: str, struct: str, place: str) -> Any:
+def _of_type(value: Any, kind: str, struct: str, field_path: str) -> Any:
     if value is None:
         return [] if kind.startswith("[]") else None
     if kind == "v1.Duration":
-        return _duration(value, struct, place)
+        return _duration(value, struct, field_path)
     if kind == "int32":
-        return _int32(value, struct, place)
+        return _int32(value, struct, field_path)
     wanted = list if kind.startswith("[]") else str if kind == "string" else dict
     if not isinstance(value, wanted):
         found = _NAMES[type(value)]
-        raise DecodeError(f"json: cannot unmarshal {found} into Go struct field {struct}.{place} of type {kind}")
+        raise DecodeError(f"json: cannot unmarshal {found} into Go struct field {struct}.{field_path} of type {kind}")
     return value
 
 
-def _duration(value: Any, struct: str, place: str) -> str:
+def _duration(value: Any, struct: str, field_path: str) -> str:
     if not isinstance(value, str):
         found = _NAMES[type(value)]
-        raise DecodeError(f"json: cannot unmarshal {found} into Go struct field {struct}.{place} of type string")
+        raise DecodeError(f"json: cannot unmarshal {found} into Go struct field {struct}.{field_path} of type string")
     parse_duration(value)
     return value
 
 
-def _int32(value: Any, struct: str, place: str) -> int:
+def _int32(value: Any, struct: str, field_path: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**31) <= value < 2**31:
         found = f"number {value}" if isinstance(value, int | float) and value is not True else _NAMES[type(value)]
-        raise DecodeError(f"json: cannot unmarshal {found} into Go struct field {struct}.{place} of type int32")
+        raise DecodeError(f"json: cannot unmarshal {found} into Go struct field {struct}.{field_path} of type int32")
     return value
 
 
@@ -233,18 +233,18 @@ def _errors(document: Mapping[str, Any]) -> Iterator[FieldError]:
 
 def _rule_errors(rule: Mapping[str, Any], path: str, names: list[str]) -> Iterator[FieldError]:
     resources, providers = _texts(rule), rule.get("providers") or []
-    place = f"{path}.resources"
+    field_path = f"{path}.resources"
     if not resources:
-        yield fields.required(place, f"at least one {place} is required")
-    yield from _overlaps(resources, place)
+        yield fields.required(field_path, f"at least one {field_path} is required")
+    yield from _overlaps(resources, field_path)
     for number, name in enumerate(resources):
         if why := _misnamed(name):
-            yield fields.invalid(f"{place}[{number}]", name, why)
-    place = f"{path}.providers"
+            yield fields.invalid(f"{field_path}[{number}]", name, why)
+    field_path = f"{path}.providers"
     if not providers:
-        yield fields.required(place, f"at least one {place} is required")
+        yield fields.required(field_path, f"at least one {field_path} is required")
     for number, provider in enumerate(providers):
-        yield from _provider_errors(provider or {}, f"{place}[{number}]", names)
+        yield from _provider_errors(provider or {}, f"{field_path}[{number}]", names)
 
 
 def _texts(rule: Mapping[str, Any]) -> list[str]:
@@ -325,21 +325,21 @@ def _key_errors(provider: Mapping[str, Any], path: str, sizes: Sequence[int]) ->
     if not keys:
         yield fields.required(path, "at least one keys is required")
     for number, key in enumerate(keys):
-        place = f"{path}[{number}]"
+        field_path = f"{path}[{number}]"
         if not (key or {}).get("name"):
-            yield fields.required(f"{place}.name", "name is a mandatory field for a key")
+            yield fields.required(f"{field_path}.name", "name is a mandatory field for a key")
         if not (key or {}).get("secret"):
-            yield fields.required(f"{place}.secret", "secret is a mandatory field for a key")
+            yield fields.required(f"{field_path}.secret", "secret is a mandatory field for a key")
             continue
         try:
             size = len(_secret(key["secret"]))
         except ValueError:
-            yield fields.invalid(f"{place}.secret", _REDACTED, "secrets must be base64 encoded")
+            yield fields.invalid(f"{field_path}.secret", _REDACTED, "secrets must be base64 encoded")
             continue
         if size not in sizes:
             wanted = " ".join(map(str, sizes))
             why = f"secret is not of the expected length, got {size}, expected one of [{wanted}]"
-            yield fields.invalid(f"{place}.secret", _REDACTED, why)
+            yield fields.invalid(f"{field_path}.secret", _REDACTED, why)
 
 
 def _secret(text: str) -> bytes:

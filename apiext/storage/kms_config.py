@@ -27,13 +27,13 @@ _NO_HOST = re.compile(r"[^A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"%\u0080-\U0010ffff]"
 def validate(found: Mapping[str, Any], path: str, names: Sequence[str]) -> Iterator[FieldError]:
     """Yield the validation errors of a provider; ``names`` are those of earlier providers."""
     version, name = _version(found), found.get("name") or ""
-    place = f"{path}.name"
+    field_path = f"{path}.name"
     if not name:
-        yield fields.required(place, "name is a mandatory field for a provider")
+        yield fields.required(field_path, "name is a mandatory field for a provider")
     if version != V1 and ":" in name:
-        yield fields.invalid(place, name, f"invalid KMS provider name {name}, must not contain ':'")
+        yield fields.invalid(field_path, name, f"invalid KMS provider name {name}, must not contain ':'")
     if version != V1 and name in names:
-        yield fields.invalid(place, name, f"duplicate KMS provider name {name}, names must be unique")
+        yield fields.invalid(field_path, name, f"duplicate KMS provider name {name}, names must be unique")
     timeout = found.get("timeout") or _TIMEOUT
     if parse_duration(timeout) <= 0:
         yield fields.invalid(f"{path}.timeout", timeout, "timeout should be a positive value")

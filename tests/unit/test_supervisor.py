@@ -291,14 +291,14 @@ async def test_a_start_that_is_ended_has_the_code_of_one_process(
 ) -> None:
     left = list(codes)
 
-    async def keep(slot: supervisor.Slot) -> None:
+    async def run_workers(slot: supervisor.Slot) -> None:
         if len(left) == len(codes):
             os.kill(os.getpid(), signal.SIGTERM)
         code = left.pop(0)
         await slot._stop.wait()
         slot._ended(code)
 
-    monkeypatch.setattr(supervisor.Slot, "keep", keep)
+    monkeypatch.setattr(supervisor.Slot, "run_workers", run_workers)
     given = config(tmp_path, etcd=EtcdConfig(("http://127.0.0.1:1",)))
     async with asyncio.timeout(10):
         boss = supervisor.Supervisor(given, print)
@@ -312,8 +312,8 @@ async def test_a_start_that_is_ended_has_the_code_of_one_process(
 async def test_a_worker_that_cannot_start_ends_all_though_another_one_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def keep(slot: supervisor.Slot) -> None:
-        await slot.turn.wait()
+    async def run_workers(slot: supervisor.Slot) -> None:
+        await slot.may_start.wait()
         if slot._number == 1:
             slot.ready.set_result(["http://x", "kubeconfig"])
             await slot._stop.wait()
@@ -321,7 +321,7 @@ async def test_a_worker_that_cannot_start_ends_all_though_another_one_serves(
         else:
             slot._ended(2)
 
-    monkeypatch.setattr(supervisor.Slot, "keep", keep)
+    monkeypatch.setattr(supervisor.Slot, "run_workers", run_workers)
     boss = supervisor.Supervisor(config(tmp_path, etcd=EtcdConfig(("http://127.0.0.1:1",))), print)
     async with asyncio.timeout(10):
         assert await boss.serve() == 2

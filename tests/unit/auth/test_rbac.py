@@ -117,7 +117,7 @@ def test_changes_count_at_once() -> None:
 
 
 def test_what_is_remembered_of_users_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth_limits, "GRANTS_KEPT", 3)
+    monkeypatch.setattr(auth_limits, "GRANTS_CACHED", 3)
     policy = Policy()
     for number in range(10):
         assert not policy(asked("get pods", User(f"u{number}"), f"ns{number}")).allowed

@@ -97,7 +97,7 @@ async def test_many_roles_at_once_all_count() -> None:
             await roles.settled()
 
         await change()
-        assert not roles._late
+        assert not roles._pending
         assert len(roles.policy._roles) == many
 
 

@@ -175,7 +175,7 @@ async def test_a_body_that_came_before_its_client_left_is_not_taken() -> None:
 @on_uvloop
 async def test_the_end_waits_for_a_request_no_longer_than_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Deadlines, "end", lambda *_: None)  # one that does not listen to its being over
-    monkeypatch.setattr(limits, "SHUTDOWN_LATE", 0.01)
+    monkeypatch.setattr(limits, "SHUTDOWN_CANCELLED", 0.01)
     shelf = Shelf(gate=asyncio.Event())
     shelf.put("a")
     async with serving(shelf) as server, connected(server) as client, asyncio.TaskGroup() as group:

@@ -10,7 +10,7 @@ from apiext.http import metrics_expiry
 from apiext.http.filters import Gate
 from apiext.http.metrics_expiry import MetricsExpiry
 from apiext.http.published import Conditional, Publisher
-from apiext.telemetry import STRETCH, Family, Gone, Telemetry
+from apiext.telemetry import STRETCH, Family, IsDeleted, Telemetry
 from tests.unit.http.support import COLLECTION, GROUP, PLURAL, Shelf, catalog, connected, on_uvloop, serving, until
 
 ONE = f"{COLLECTION}/a?resourceVersion=0"
@@ -31,7 +31,7 @@ async def test_each_family_forgets_what_it_counted_of_a_resource() -> None:
         by_resource.slot(resource, "OK").value = 1
     by_name.slot("a", GROUP).value = 1
     told = telemetry.text()
-    expiry = MetricsExpiry(live, [telemetry.forget])
+    expiry = MetricsExpiry(live, [telemetry.drop_deleted])
     for _ in range(3):
         list(expiry.check())
     live.current = live.current.without_resource(GROUP, PLURAL)
@@ -52,7 +52,7 @@ async def test_what_comes_back_goes_on_counting() -> None:
     served = live.current.resource(GROUP, PLURAL)
     assert served is not None
     number = telemetry.watch_events.slot(GROUP, "v1", PLURAL)
-    expiry = MetricsExpiry(live, [telemetry.forget])
+    expiry = MetricsExpiry(live, [telemetry.drop_deleted])
     for _ in range(4):
         live.current = live.current.without_resource(GROUP, PLURAL)
         list(expiry.check())
@@ -65,7 +65,7 @@ async def test_others_get_their_turn() -> None:
     family = Family("many", "counter", "", ("group", "resource"))
     for number in range(3 * STRETCH):
         family.slot(f"g{number}", "things")
-    assert sum(1 for _ in family.forget(lambda *_: True)) >= 3
+    assert sum(1 for _ in family.drop_deleted(lambda *_: True)) >= 3
     assert not list(family.lines())
 
 
@@ -77,7 +77,7 @@ async def test_documents_of_a_group_are_forgotten() -> None:
     for name in names:
         conditional.headers(name, '"1"')
     made[f"apis/{GROUP}/v1"] = made["v2"] = ('"1"', {})
-    expiry = MetricsExpiry(live, [publisher.forget])
+    expiry = MetricsExpiry(live, [publisher.drop_deleted])
     list(expiry.check())
     list(expiry.check())
     assert [*_changes(conditional)] == names
@@ -95,7 +95,7 @@ def _changes(conditional: Conditional) -> dict[str, tuple[str, int, str]]:
 async def test_a_gate_forgets_where_before_what(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def forget(telemetry: Telemetry, gone: Gone) -> Iterator[None]:
+    def drop_deleted(telemetry: Telemetry, gone: IsDeleted) -> Iterator[None]:
         seen.append(len(gate._counters))
         yield
 
@@ -105,8 +105,8 @@ async def test_a_gate_forgets_where_before_what(monkeypatch: pytest.MonkeyPatch)
         gate: Gate = server._gate
         assert (await client.ask("GET", ONE)).code == 200
         assert len(gate._counters) == 1
-        monkeypatch.setattr(Telemetry, "forget", forget)
-        list(gate.forget(lambda *_: True))
+        monkeypatch.setattr(Telemetry, "drop_deleted", drop_deleted)
+        list(gate.drop_deleted(lambda *_: True))
     assert seen == [0]
 
 
@@ -133,7 +133,7 @@ async def test_a_look_that_stumbles_is_followed_by_another(monkeypatch: pytest.M
     monkeypatch.setattr(metrics_expiry, "EXPIRE_EVERY", 0.001)
     looks = list[str]()
 
-    def part(gone: Gone) -> Iterator[None]:
+    def part(gone: IsDeleted) -> Iterator[None]:
         looks.append("begin")
         yield
         if len(looks) == 1:

@@ -23,7 +23,7 @@ from apiext.documents import limits as documents_limits
 from apiext.http import connection, tls
 from apiext.http import limits as http_limits
 from apiext.http.server import HttpServer
-from apiext.http.tls import ask_clients, tls_context
+from apiext.http.tls import request_client_certificates, tls_context
 from tests.unit.http.support import COLLECTION, Shelf, connected, on_uvloop, serving, until
 
 ONE = f"{COLLECTION}/a?resourceVersion=0"
@@ -192,7 +192,7 @@ async def test_client_certificates(tmp_path: Path) -> None:
     serving_pair = certificates.load_serving(tmp_path, authority, certificates.serving_names("127.0.0.1"))
     ca = tmp_path / "ca.crt"
     context = tls_context(str(serving_pair.certificate), str(serving_pair.key))
-    ask_clients(context, str(ca))
+    request_client_certificates(context, str(ca))
     pem, key = certificates.issue_client(authority, "alice", ["devs"])
     (tmp_path / "client.pem").write_bytes(pem + key)
     ours = ssl.create_default_context(cafile=str(ca))
@@ -269,7 +269,7 @@ def test_a_client_certificate_ends_by_the_wall_clock(
     pair = certificates.load_serving(tmp_path, authority, certificates.serving_names("127.0.0.1"))
     ca = str(tmp_path / "ca.crt")
     context = tls_context(str(pair.certificate), str(pair.key))
-    ask_clients(context, ca)
+    request_client_certificates(context, ca)
     pem, key = certificates.issue_client(authority, "alice", ["devs"], timedelta(hours=1))
     (tmp_path / "client.pem").write_bytes(pem + key)
     ours = ssl.create_default_context(cafile=ca)
@@ -306,7 +306,7 @@ def test_a_client_certificate_that_cannot_be_read_is_refused(
     pair = certificates.load_serving(tmp_path, authority, certificates.serving_names("127.0.0.1"))
     ca = str(tmp_path / "ca.crt")
     context = tls_context(str(pair.certificate), str(pair.key))
-    ask_clients(context, ca)
+    request_client_certificates(context, ca)
     pem, key = certificates.issue_client(authority, "alice", ["devs"], timedelta(hours=1))
     (tmp_path / "client.pem").write_bytes(pem + key)
     ours = ssl.create_default_context(cafile=ca)

@@ -113,7 +113,7 @@ async def test_a_client_certificate_that_does_not_verify_is_logged_and_told_by_a
     for name in ("ours", "foreign"):
         (tmp_path / name).mkdir()
     tls, ours = contexts(tmp_path / "ours")
-    listener.ask_clients(tls, str(tmp_path / "ours" / "ca.crt"))
+    listener.request_client_certificates(tls, str(tmp_path / "ours" / "ca.crt"))
     foreign = certificates.load_authority(tmp_path / "foreign")
     pair = certificates.load_serving(tmp_path / "foreign", foreign, certificates.serving_names("127.0.0.1"))
     ours.load_cert_chain(pair.certificate, pair.key)

@@ -80,14 +80,14 @@ async def test_a_key_seals_for_three_minutes_without_a_good_status(rig: Rig) -> 
     rig.plugin.die()
     await asyncio.sleep(limits.KMS_WRITES - 1)
     assert rig.plugin.count("Status") == pytest.approx(
-        1 + (limits.KMS_WRITES - provider_module.KMS_POLL) / provider_module.KMS_POLL_ILL, abs=1
+        1 + (limits.KMS_WRITES - provider_module.KMS_POLL) / provider_module.KMS_POLL_FAILED, abs=1
     )
     rig.provider.current_key()
     await asyncio.sleep(2)
     with pytest.raises(KeyUnavailable, match=f'encryptedDEKSource with keyID hash "{hashed("key-1")}" expired at .*Z'):
         rig.provider.current_key()
     rig.plugin.fault = None
-    await asyncio.sleep(provider_module.KMS_POLL_ILL)
+    await asyncio.sleep(provider_module.KMS_POLL_FAILED)
     assert rig.provider.current_key().key_id == "key-1"
     assert rig.plugin.count("Encrypt") == 1
 
@@ -141,7 +141,7 @@ async def test_a_new_key_that_cannot_be_had_leaves_the_last_one(
     assert f'encryptKeyIDHash="{told}", stateKeyIDHash="{hashed("key-1")}", expirationTimestamp=' in fault
     assert rig.provider.current_key().key_id == "key-1"
     rig.plugin.changed = {}
-    await asyncio.sleep(provider_module.KMS_POLL_ILL)
+    await asyncio.sleep(provider_module.KMS_POLL_FAILED)
     assert rig.provider.current_key().key_id == "key-2"
 
 
@@ -171,7 +171,7 @@ async def test_health_is_asked_for_anew_when_the_answer_is_old(rig: Rig) -> None
     why = "failed to perform status section of the healthz check for KMS Provider p, error: rpc error: code ="
     assert rig.provider.probe() == f"{why} Unavailable desc = gone"
     rig.plugin.fault = None
-    await asyncio.sleep(limits.KMS_TTL_ILL)
+    await asyncio.sleep(limits.KMS_TTL_FAILED)
     rig.provider.probe()
     await asyncio.sleep(0.1)
     assert rig.provider.probe() == ""
@@ -208,7 +208,7 @@ async def test_a_refusal_is_remembered_for_seconds(rig: Rig) -> None:
         rig.provider.data_and_key(other)
     assert not unknown.value.tried
     rig.plugin.fault = None
-    await asyncio.sleep(limits.KMS_TTL_ILL)
+    await asyncio.sleep(limits.KMS_TTL_FAILED)
     await rig.provider.fetch([stored])
     assert rig.provider.data_and_key(stored)[0] == DATA
 
@@ -225,7 +225,7 @@ async def test_a_plugin_that_is_gone_is_not_asked_for_each_key(rig: Rig) -> None
         with pytest.raises(KeyUnavailable, match="code = DeadlineExceeded"):
             rig.provider.data_and_key(stored)
     rig.plugin.gate.set()
-    await asyncio.sleep(limits.KMS_TTL_ILL)
+    await asyncio.sleep(limits.KMS_TTL_FAILED)
     await rig.provider.fetch(many)
     assert all(rig.provider.data_and_key(stored)[0] == DATA for stored in many)
 
@@ -272,7 +272,7 @@ async def test_a_fault_of_ours_is_one_of_the_turn_only(rig: Rig, monkeypatch: py
     with pytest.raises(KeyUnavailable, match="failed to decrypt DEK, error: a fault"):
         rig.provider.data_and_key(rig.stored())
     monkeypatch.undo()
-    await asyncio.sleep(provider_module.KMS_POLL_ILL)
+    await asyncio.sleep(provider_module.KMS_POLL_FAILED)
     assert rig.provider.fault == ""
 
 

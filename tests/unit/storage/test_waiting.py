@@ -209,7 +209,7 @@ async def test_a_key_that_cannot_be_had_fails_its_values_only_and_they_come_back
     assert world.plugin.count("Decrypt") - asked < 20
     assert not sink.ended
     world.plugin.fault = None
-    await asyncio.sleep(provider_module.KMS_POLL_ILL + storage_limits.KMS_AGAIN_LAST + 1)
+    await asyncio.sleep(provider_module.KMS_POLL_FAILED + storage_limits.KMS_AGAIN_LAST + 1)
     assert names(col) == ["a", "b", "c"]
     assert sink.ended  # it did not see the change in its place, so it begins anew
 
@@ -245,7 +245,7 @@ async def test_a_start_without_a_plugin_tells_so_and_nothing_is_lost(world: KmsW
     assert list(world.etcd.state(PREFIX)) == [f"{PREFIX}d/a"]
     await world.store.create(world.rooms, "d", "a", body(n=1))
     world.plugin.fault = None
-    await asyncio.sleep(provider_module.KMS_POLL_ILL + waiting_module.KMS_AGAIN_FIRST + 1)
+    await asyncio.sleep(provider_module.KMS_POLL_FAILED + waiting_module.KMS_AGAIN_FIRST + 1)
     assert names(col) == ["a"]
     await world.store.create(col, "d", "b", body(n=1))
 
@@ -304,7 +304,7 @@ async def test_history_without_its_key_is_no_history(world: KmsWorld) -> None:
     with pytest.raises(Unavailable, match="failed to decrypt DEK"):
         await world.store.watch(col, watch_group(), first, RecordingSink())
     world.plugin.fault = None
-    await asyncio.sleep(kms_limits.KMS_TTL_ILL)
+    await asyncio.sleep(kms_limits.KMS_TTL_FAILED)
     sink = RecordingSink()
     await world.store.watch(col, watch_group(), first, sink)
     assert [seen.revision for seen in await sink.reached(second + 1)] == [second, second + 1]

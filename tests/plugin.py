@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    asyncio.set_event_loop(None)  # else looptime's look for a loop makes one that nobody closes
+    asyncio.set_event_loop(None)  # else looptime creates a loop that is never closed
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job's; programs under test would inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "has(*facts): what a look at the server must find for the test")

@@ -27,7 +27,7 @@ PACKAGE = ROOT / "apiext"
 GENERATED = "pb"
 # A tag is a sentence; one word is only upstream's name of a constant.
 UPSTREAM = re.compile(r"# upstream: (\S+ .+)")
-# A path of somebody's machine, or the name of a place that only one machine knows.
+# A path of a developer's machine, or of a folder that only one machine has.
 MACHINE = re.compile(r"(?<![\w.$}\])/-])/(?:root|home|Users|work|mnt|workspace)/\w")
 
 
@@ -249,7 +249,7 @@ def test_the_changelog_has_the_form_of_keepachangelog() -> None:
 
 
 OURS_AND_STANDARDS = {"DIF", "UTF", "DNS", "P", "SHA", "KEP", "RFC", "ISO"}
-"""What stands before the number of a difference of ours, or of a published standard."""
+"""Prefixes of numbers: of a difference of ours, or of a published standard."""
 CODE = re.compile(r"(?<![\w/.%-])([A-Z][A-Z0-9]{0,3})-\d{1,4}(?![\w-])")
 PAGE = re.compile(r"(?<![\w/.*-])(?:[\w.*-]+/)*([\w*-]+\.md)\b|(§)")
 
@@ -384,7 +384,7 @@ def _repeats_a_group_possessively(part: Any) -> bool:
 
 
 def test_no_pattern_repeats_a_group_possessively() -> None:
-    """Before Python 3.11.5 (Debian has 3.11.2) such a group may take half of what it would repeat."""
+    """Before Python 3.11.5 (Debian has 3.11.2) such a group may match only a half of a repetition."""
     assert _repeats_a_group_possessively(parser.parse("(?:ab?c)*+"))
     assert not _repeats_a_group_possessively(parser.parse("[ab]*+c++(?:a*)*"))
     patterns = list(_patterns())
@@ -406,7 +406,7 @@ UNLESS_GIVEN = {
 TIMERS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "thread_time"}
 OURS = {"apiext.meta.time.now", "apiext.auth.certificates.now"}  # which return the time of the wall clock
 HOLDS = {"own", "from and until"}
-"""What tests/clocks.yaml may say of a value: it is of one request, or it is kept, from when and until when."""
+"""The allowed words about a value in tests/clocks.yaml: it belongs to one request, or it is valid from and until."""
 
 
 class _Clocks(ast.NodeVisitor):
@@ -415,7 +415,7 @@ class _Clocks(ast.NodeVisitor):
     def __init__(self) -> None:
         self.wall: set[str] = set()
         self.timers: set[str] = set()
-        self._names: dict[str, str] = {}  # a name of the module → what it is, such as time.monotonic
+        self._names: dict[str, str] = {}  # a name of the module → its full name, such as time.monotonic
         self._within: list[str] = []
 
     def visit_Import(self, node: ast.Import) -> None:
@@ -483,7 +483,7 @@ def test_clocks_are_found() -> None:
 
 
 def test_each_reader_of_a_clock_is_listed() -> None:
-    """What is made from the wall clock is of one request, or tests/clocks.yaml says from when and until when it holds.
+    """Each value computed from the wall clock belongs to one request, or tests/clocks.yaml has its validity period.
 
     A clock is set back, or sleeps: a cached value that has only an end is wrong then.
     """
@@ -514,7 +514,7 @@ def test_each_limit_is_used() -> None:
 
 
 # Not yet rewritten in plain words. The list only becomes shorter.
-NOT_PLAIN = {"tests"}
+NOT_PLAIN: set[str] = set()
 
 
 def _unit(name: str) -> str:

@@ -110,7 +110,7 @@ def grow(names: Sequence[str]) -> int:
 
 
 def main() -> int:
-    """Run and print; the exit code judges what grows, and no figure."""
+    """Run and print; the exit code depends on growth only, not on absolute figures."""
     asked = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are stopped and worktrees removed
     if asked.surface is not None:

@@ -30,7 +30,7 @@ ELSEWHERE = {**RULE, "resources": ["others"]}
 
 
 def rows(bench: Rig) -> Iterator[Row]:
-    """Creates without and with hooks; the difference is what they cost the server."""
+    """Creates without and with hooks; the difference is the cost of the hooks to the server."""
     creates(bench, "warm")
     plain = creates(bench, "plain")  # the best batch: other work of the machine only ever adds
     with in_another_process(allow=allow, change=patch({"op": "add", "path": "/spec/p57", "value": "hooked"})) as place:
@@ -62,7 +62,7 @@ def creates(bench: Rig, prefix: str, batches: int = BATCHES) -> float:
 
 @contextlib.contextmanager
 def policy(bench: Rig) -> Iterator[None]:
-    """Have a policy with its binding stored."""
+    """Create a policy with its binding for the block."""
     spec: dict[str, Any] = {
         "matchConstraints": {"resourceRules": [RULE]},
         "validations": [

@@ -18,10 +18,10 @@ _APPLY = "application/apply-patch+yaml"
 
 
 def lists(bench: Rig) -> Iterator[Row]:
-    """Yield what a Table of 500 rows costs, and all objects as PartialObjectMetadata: first, and remembered.
+    """Yield the cost of a Table of 500 rows, and of all objects as PartialObjectMetadata: first, and cached.
 
-    The first time is after a change of every object that is listed; the kernel counts CPU in hundredths of a second,
-    so that many first times are added up.
+    The first time is after a change of every listed object; the kernel counts CPU in hundredths of a second, so many
+    first times are added up.
     """
     bench.fill(OBJECTS)
     line = wire.Line(bench.address)
@@ -49,7 +49,7 @@ def _first(bench: Rig, line: wire.Line, query: str, kind: str, rounds: int) -> f
     """Return seconds of CPU of a list in a form that nothing remembers, since each asks for another form."""
     total = 0.0
     for _ in range(rounds):
-        # two forms are remembered: asking for two others forgets what was made for this one
+        # two media types are cached: requests for two more evict this one
         for version, include in (("v1beta1", "Object"), ("v1beta1", "None")):
             headers = _AS.format(kind).replace("v=v1", f"v={version}")
             line.ask(wire.request("GET", f"{bench.path()}{query}&includeObject={include}", headers=headers))
@@ -61,7 +61,7 @@ def _first(bench: Rig, line: wire.Line, query: str, kind: str, rounds: int) -> f
 
 
 def applies(bench: Rig) -> Iterator[Row]:
-    """Yield what an apply of a changed object of 1 KiB costs whose fields have one and ten managers."""
+    """Yield the cost of an apply of a changed object of 1 KiB whose fields have one and ten managers."""
     address, count = bench.address, 500
     for managers, goal in ((1, 900.0), (MANAGERS, 2_000.0)):
         names = [f"apply{managers:02}-{number:04}" for number in range(count)]

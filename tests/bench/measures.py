@@ -26,9 +26,9 @@ GZIP = "Accept-Encoding: gzip\r\n"
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured figure; a goal of 0 is none, ``more`` says that bigger is better.
+    """One measured figure; a goal of 0 is none, ``more``: larger values are better.
 
-    ``pace`` is how much longer a loop took around what was measured than on the machine of the goals.
+    ``pace`` is the time of a fixed loop around the measurement, divided by its time on the machine of the goals.
     """
 
     workload: str
@@ -40,7 +40,7 @@ class Figure:
 
     @property
     def there(self) -> float:
-        """The figure as the machine of the goals would have it: CPU by the pace of the minute, others as they are."""
+        """The figure as on the machine of the goals: CPU times divided by the pace, other figures unchanged."""
         if "CPU" not in self.unit:
             return self.value
         return self.value * self.pace if self.more or "/s" in self.unit else self.value / self.pace
@@ -312,7 +312,7 @@ class _Fan:
         return late
 
     def cost_without_watchers(self, number: int, lines: int) -> float:
-        """Return the seconds of server CPU of a create in a resource that nobody watches."""
+        """Return the seconds of server CPU of a create in a resource without watches."""
         path = self._bench.path().replace(PLURAL, "b000s")
         names = [next(self._names) for _ in range(max(number, 500))]
         posts = [wire.request("POST", path, thing(name).replace(b'"Bench"', b'"B000"')) for name in names]
@@ -449,7 +449,7 @@ def converted(bench: Rig) -> Iterator[Figure]:
 
 
 def judged(bench: Rig) -> Iterator[Figure]:
-    """Writes that webhooks and policies judge."""
+    """Writes that webhooks and policies validate."""
     yield from itertools.starmap(Figure, admission.rows(bench))
 
 

@@ -124,7 +124,7 @@ class Rig:
     """Working directory of the server."""
     rules: bool = False
     paces: list[float] = field(default_factory=list)
-    """What ``pace`` found at each look at the CPU."""
+    """The results of ``pace`` at each reading of the CPU."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -143,9 +143,9 @@ class Rig:
         return f"{base}/{name}" if name else base
 
     def cpu(self) -> float:
-        """Return the seconds of CPU, user and system, that the server process has used: /proc tells only hundredths.
+        """Return the seconds of CPU, user and system, that the server process has used; /proc has only hundredths.
 
-        It looks at the pace as well, so that what is measured has some right before and right after it.
+        It measures the pace as well, so that each measurement has some values of it right before and after.
         """
         used = cpu_of(self.server.pid)
         self.paces.append(pace())

@@ -26,7 +26,7 @@ Row = tuple[str, float, str, float]
 
 
 def _member(number: int) -> dict[str, Any]:
-    """Return the schema of a property; each is unlike the others, so that no work is shared."""
+    """Return the schema of a property; all are different, so that no work is shared."""
     kinds: list[dict[str, Any]] = [
         {"type": "string", "maxLength": 1000 + number},
         {"type": "string", "pattern": f"^([a-z0-9 ]*|v{number})$"},

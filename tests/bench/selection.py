@@ -53,7 +53,7 @@ def _per_list(bench: Rig, query: Callable[[int], str], batches: int, size: int, 
 
 
 def rows(bench: Rig) -> Iterator[Row]:
-    """Yield the figures; ten of 10,000 objects match, others for each list."""
+    """Yield the figures; ten of 10,000 objects match, different ones for each list."""
     _select_fields(bench)
     wire.run(bench.address, (wire.request("POST", bench.path(), _thing(it)) for it in range(OBJECTS)), 16)
     for name, text in (("label", "labelSelector=part%3Dg{}"), ("field", "fieldSelector=spec.p30%3Df{}")):
@@ -70,4 +70,4 @@ def rows(bench: Rig) -> Iterator[Row]:
         took * 1e6,
         "µs CPU",
         170.0 + 500 * PER_ROW,
-    )  # the newest: etcd is asked
+    )  # consistent: the server reads the newest revision from etcd

@@ -46,7 +46,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Slope:
-    """What a dimension was found to be: the cost at each size, in seconds of CPU or in MiB, and the exponent."""
+    """The result of a dimension: the cost at each size, in seconds of CPU or in MiB, and the exponent."""
 
     dimension: Dimension
     costs: tuple[float, ...]
@@ -59,12 +59,12 @@ class Slope:
 
     @property
     def holds(self) -> bool:
-        """Whether the cost grows as the table allows, or less."""
+        """True if the exponent is within the bound of the table."""
         return self.exponent <= self.dimension.exponent
 
     @property
     def line(self) -> str:
-        """What is printed."""
+        """The printed line."""
         unit, factor = ("MiB", 1.0) if self.dimension.memory else ("µs", 1e6)
         sizes = "".join(
             f"{size:>8,}: {cost * factor:>9,.0f} {unit:3}"
@@ -305,7 +305,7 @@ def first_events(bench: Rig, size: int) -> float:
 
 
 def labels_in_turn(bench: Rig, size: int) -> float:
-    """Return the cost of a list by a label, as so many labels are asked for in turn."""
+    """Return the cost of a list by a label, with lists by this many labels in turn."""
     define(bench)
     labels = [f"l{number}" for number in range(size)]
     fill(bench, (body(f"o{n}", {"labels": dict.fromkeys(labels, f"v{n % 500}")}) for n in range(3_000)))

@@ -23,7 +23,7 @@ def request(method: str, path: str, body: bytes = b"", headers: str = "", kind: 
 
 @dataclass
 class Run:
-    """What a run of requests did: how many, in how many seconds, bytes of the last body, seconds of each request."""
+    """The results of a run of requests: their number, its seconds, bytes of the last body, seconds of each request."""
 
     count: int = 0
     seconds: float = 0.0
@@ -48,7 +48,7 @@ class Line:
         self.socket.sendall(data)
 
     def receive(self) -> int:
-        """Read what is there; return the size of the body when the answer is complete, else -1."""
+        """Read available bytes; return the size of the body if the answer is complete, else -1."""
         data = self.socket.recv(PIECE)
         if not data:
             raise ConnectionError("the server hung up")
@@ -139,7 +139,7 @@ class Watchers:
             self._poll.register(number, select.EPOLLIN)
 
     def receive(self, wait: float) -> None:
-        """Read what has come within ``wait`` seconds."""
+        """Read the bytes that arrive within ``wait`` seconds."""
         for number, _ in self._poll.poll(wait):
             sock = self._sockets[number]
             while True:

@@ -83,13 +83,13 @@ class Kubectl:
         )  # fmt: skip
 
     def __call__(self, *arguments: str, **environment: str) -> str:
-        """Run a command that must succeed; return what it prints."""
+        """Run a command that must succeed; return its output."""
         ended = self.run(*arguments, **environment)
         assert ended.returncode == 0, f"kubectl {' '.join(arguments)}: {ended.stdout}{ended.stderr}"
         return ended.stdout
 
     def fails(self, *arguments: str) -> str:
-        """Run a command that must fail; return what it says."""
+        """Run a command that must fail; return its error."""
         ended = self.run(*arguments)
         assert ended.returncode != 0, f"kubectl {' '.join(arguments)} succeeded: {ended.stdout}"
         return ended.stderr

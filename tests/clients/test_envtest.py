@@ -123,7 +123,7 @@ def _healthy(port: int, process: subprocess.Popen[bytes], log: Path) -> bool:
 
 
 def _environment(assets: Path) -> dict[str, str]:
-    """Return what the suites are told; a server that ends says why, such as that envtest's port was taken meanwhile."""
+    """Return the environment of the suites; if the server ends, fail with its error, such as a port in use."""
     return {
         "KUBEBUILDER_ASSETS": str(assets),
         "KUBEBUILDER_ATTACH_CONTROL_PLANE_OUTPUT": "true",

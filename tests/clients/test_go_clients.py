@@ -29,7 +29,7 @@ FLUX = (
 
 @pytest.fixture
 def environment(secure_server: Server, tmp_path: Path) -> dict[str, str]:
-    """What a program needs to find the server."""
+    """Address and credentials of the server, for a program."""
     return {"KUBECONFIG": str(secure_server.ready["kubeconfig"]), "HOME": str(tmp_path)}
 
 

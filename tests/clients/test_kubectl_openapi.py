@@ -42,7 +42,7 @@ def test_every_form_is_explained(kubectl_of: Kubectl) -> None:
         assert re.search(rf"^\s+{field}\s+<", tree, re.M), f"{field} is not in\n{tree}"
     assert "depth" in tree
     assert "size" in tree
-    if kubectl.version >= READS_V3:  # v2 says nothing of what is below preserved fields
+    if kubectl.version >= READS_V3:  # v2 has no schema below preserved fields
         assert re.search(r"template\s+<Object>.*\n\s+apiVersion\s+<string>", tree)
     assert "Its color." in kubectl("explain", "shirt.spec.color")
     assert "How deep it is." in kubectl("explain", "shirt.spec.pockets.depth")

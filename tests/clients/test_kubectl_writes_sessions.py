@@ -40,7 +40,7 @@ NEWER: tuple[tuple[str, str], ...] = (
     (r" annotate$", " annotated"),
     (r'"kubectl\.1\.\d+"', '"kubectl"'),  # the name of the program is that of the manager
 )
-# what the recorded server did not have around it, or what kubectl before or after the recorded one does not print
+# parts that the recorded server did not have, or that other versions of kubectl do not print
 UNLIKE: dict[str, str] = {
     "kubectl get crd": "other definitions may be there",
     "kubectl explain": "layouts differ between versions; test_kubectl.py looks at the contents",
@@ -52,7 +52,7 @@ UNLIKE_OLD = {"kubectl diff -f": "it shows managers, whose order depends on the 
 
 
 def steps(name: str) -> list[tuple[str, str, int]]:
-    """Return the commands of a session with what they printed and their exit codes."""
+    """Return the commands of a session with their output and exit codes."""
     text = (SESSIONS / f"{name}.txt").read_text(encoding="utf-8")
     if not text.rstrip().endswith("]"):
         text = text.rstrip() + "\n[exit 1]\n"
@@ -67,7 +67,7 @@ def plain(text: str, more: tuple[tuple[str, str], ...] = ()) -> str:
 
 
 def play(kubectl: Kubectl, command: str) -> tuple[str, int]:
-    """Run a command of a session in a shell; return what it printed as sessions have it, and its exit code."""
+    """Run a command of a session in a shell; return its normalised output and its exit code."""
     line = command.replace("kubectl ", f"{shlex.quote(kubectl.path)} ", 1) if "kubectl " in command else command
     ended = subprocess.run(
         ["/bin/bash", "-c", line], capture_output=True, text=True, cwd=MANIFESTS / "session", timeout=60, check=False,

@@ -73,7 +73,7 @@ class World:
 
 @dataclass
 class Follower:
-    """A program that follows crontabs; what it must do about one that comes and one that goes."""
+    """A program that follows crontabs; its expected reaction to a new one and to a deleted one."""
 
     name: str
     command: Sequence[str]
@@ -82,15 +82,15 @@ class Follower:
 
     @property
     def said(self) -> list[str]:
-        """What it has printed."""
+        """Its output."""
         return (self.directory / f"{self.name}.said").read_text(errors="replace").splitlines()
 
     def comes(self, api: Client, name: str) -> bool:
-        """Tell whether it has taken note of an object."""
+        """Report whether it has printed a new object."""
         return f"+{name}" in self.said
 
     def goes(self, api: Client, name: str) -> bool:
-        """Tell whether it has taken note of a deletion."""
+        """Report whether it has printed a deletion."""
         return f"-{name}" in self.said
 
     @contextlib.contextmanager
@@ -231,7 +231,7 @@ def test_operators_go_on(world: World, tmp_path: Path, programs: Callable[[Path]
         for each in followers:
             told = [line for line in each.said if line.startswith(("-", "cleaned up"))]
             assert len(told) == len(set(told)), f"{each.name} was told of a deletion twice: {told}"
-        _remove(world.api, "was-there")  # while who holds it with a finalizer is there
+        _remove(world.api, "was-there")  # while the operator with the finalizer runs
         until(lambda: world.api.get(f"{CRONTABS}/was-there").status == 404, "it is gone", WITHIN)
 
 

@@ -80,7 +80,7 @@ def test_a_program_of_its_users(secure: Client, secure_server: Server, tmp_path:
 
 
 def _with_a_certificate(given: Path, written: Path) -> Path:
-    """Write a kubeconfig for a user who shows a certificate."""
+    """Write a kubeconfig for a user with a client certificate."""
     command = [sys.executable, "-m", "apiext", "kubeconfig", "print", f"--data-dir={given.parent}", "--user=sdk"]
     told = subprocess.run([*command, "--ttl=1h"], cwd=ROOT, capture_output=True, text=True, check=True)
     written.write_text(told.stdout, encoding="utf-8")

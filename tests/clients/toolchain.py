@@ -40,7 +40,7 @@ _TOO_OLD = (
 def run(
     command: list[str], directory: Path, within: float = 120.0, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end and return what it wrote, stderr among stdout."""
+    """Run a command to its end and return its output, stderr included."""
     return subprocess.run(
         command,
         cwd=directory,
@@ -57,7 +57,7 @@ def run(
 def succeed(
     command: list[str], directory: Path, within: float = 120.0, environment: Mapping[str, str] | None = None
 ) -> str:
-    """Run a command that must succeed; return what it wrote."""
+    """Run a command that must succeed; return its output."""
     ended = run(command, directory, within, environment)
     assert ended.returncode == 0, f"{' '.join(command)} ended with {ended.returncode}:\n{ended.stdout[-6000:]}"
     return ended.stdout
@@ -134,7 +134,7 @@ def cargo_build(project: str) -> str:
     if cargo is None:
         pytest.skip("Cargo is not on this machine")
     place = CACHE / project
-    # the versions that Cargo chooses are noted there, and by its times it tells what has to be built again
+    # Cargo.lock has the chosen versions; Cargo rebuilds by the times of files
     shutil.copytree(HERE / project, place, copy_function=_renew, dirs_exist_ok=True)
     built = run([cargo, "build"], place, BUILD_WITHIN)
     if built.returncode:
@@ -188,7 +188,7 @@ def _digest(files: Iterable[Path]) -> str:
 
 
 def _are_there(libraries: Path) -> bool:
-    """Tell whether Maven has named a module's libraries, and they are still there."""
+    """Report whether Maven has listed a module's libraries, and they still exist."""
     if not libraries.exists():
         return False
     return all(Path(it).exists() for it in libraries.read_text(encoding="utf-8").strip().split(os.pathsep))

@@ -2,8 +2,8 @@
 
 python -m tests.conformance.record --server URL [--only TEXT] [--reference NAME]
 
-The server must be as README.md beside the recordings says. Steps whose answer may differ anyway keep the recorded one.
-Look at the change before you commit it: what is new is either the server's or a fault of a run.
+README.md beside the recordings describes the server. Steps with varying responses keep the recorded one. Read the diff
+before you commit it: each change comes from the server, or is an error of the run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from apiext.conformance.replay.recorded import REFERENCE, Scenario, load
 
 
 async def answers(url: str, scenarios: list[Scenario]) -> dict[str, list[dict[str, Any] | None]]:
-    """Return what a server answers to each step of each scenario, by the scenario's id."""
+    """Return the responses of a server to each step of each scenario, by the scenario's id."""
     found: dict[str, list[dict[str, Any] | None]] = {}
     turns = asyncio.Semaphore(SIDE_BY_SIDE)
     async with session() as http, asyncio.TaskGroup() as tasks:
@@ -54,11 +54,11 @@ def rewrite(path: Path, found: dict[str, list[dict[str, Any] | None]], reference
 
 
 def main() -> int:
-    """Return 0; what changed is printed by group."""
+    """Record the scenarios and print the changes by group; return 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", metavar="URL", required=True, help="a running server")
     parser.add_argument("--only", default="", metavar="TEXT", help="only scenarios whose group/name holds TEXT")
-    parser.add_argument("--reference", default="", metavar="NAME", help="what is recorded: name and version")
+    parser.add_argument("--reference", default="", metavar="NAME", help="name and version of the recorded server")
     parser.add_argument(
         "--into", default=REFERENCE, type=Path, metavar="DIR", help="default: the recordings themselves"
     )

@@ -37,7 +37,7 @@ def widgets(api: Client) -> Resource:
 def policy(
     api: Client, resource: Resource, *validations: dict[str, Any], binding: dict[str, Any] | None = None, **spec: Any
 ) -> Iterator[str]:
-    """Have a policy about a resource bound while the test needs it; yields its name, which its binding has as well."""
+    """Create a policy about a resource with its binding for the block; yields the name of both."""
     name = f"p-{secrets.token_hex(4)}"
     spec = {"matchConstraints": {"resourceRules": [rule(resource)]}, "validations": list(validations), **spec}
     bound = {"policyName": name, "validationActions": ["Deny"], **(binding or {})}

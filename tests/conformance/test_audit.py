@@ -452,7 +452,7 @@ def test_events_and_levels_are_counted(audited: Audited) -> None:
 
     events, levels = count("apiserver_audit_event_total"), count('apiserver_audit_level_total{level="RequestResponse"}')
     audited.last("GET", "/version")
-    # of the first scrape what comes after it, of the request in between all, of the second what comes before it
+    # of the first scrape the events after it, of the request between them all, of the second the events before it
     assert count("apiserver_audit_event_total") == events + 6
     assert count('apiserver_audit_level_total{level="RequestResponse"}') > levels
     assert count("apiserver_audit_requests_rejected_total") == 0

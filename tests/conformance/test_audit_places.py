@@ -31,7 +31,7 @@ EVERYTHING = [{"level": "RequestResponse"}]
 
 
 class Start(Protocol):
-    """Starts a server with flags of a test; those of one test share what is stored."""
+    """Starts servers with flags; the servers of one test share a store."""
 
     def __call__(self, *flags: str, rules: list[dict[str, Any]] = EVERYTHING, log: str = "", **policy: Any) -> Audited:
         """Return it with its log, once it is ready."""
@@ -63,7 +63,7 @@ def counted(audited: Audited, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
 
-# --- what is told ---
+# --- contents of events ---
 
 
 @pytest.mark.rows("AUD-002")
@@ -180,7 +180,7 @@ def test_standard_output_is_a_log_too(start: Start) -> None:
     assert 'stage="ResponseComplete"' in text
 
 
-# --- nobody takes them ---
+# --- webhooks that fail ---
 
 
 def test_a_full_disk_does_not_stop_the_server(start: Start) -> None:

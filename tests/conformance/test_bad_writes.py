@@ -42,7 +42,7 @@ def target(request: pytest.FixtureRequest) -> Resource:
 
 
 class Meter:
-    """What a server process has used."""
+    """CPU and memory of a server process."""
 
     def __init__(self, server: Server) -> None:
         self._pid = server.pid if server.process is not None else 0
@@ -424,7 +424,7 @@ def test_content_types(target: Resource, kind: str, code: int) -> None:
 @pytest.mark.parametrize(("more", "codes"), [(-1, (201, 500)), (0, (201, 500)), (1, (413,))])
 def test_bodies_at_the_limit(target: Resource, more: int, codes: tuple[int, ...]) -> None:
     body = json.dumps(target.make("limit", map={"k": ""})).encode()
-    body += b" " * (3 * 1024 * 1024 + more - len(body))  # white space: what is stored stays small
+    body += b" " * (3 * 1024 * 1024 + more - len(body))  # white space: the stored object stays small
     answer = target.api.request("POST", target.path(), body, {"Content-Type": "application/json"}, dryRun="All")
     assert answer.status in codes, answer.raw[:300]
     if answer.status == 413:

@@ -65,7 +65,7 @@ def test_a_definition_with_a_bundle_of_no_use_is_not_established(api: Client, bu
     assert {name: seen[name] for name in SEEN} == SEEN
     path, group = f"{DEFINITIONS}/{wanted['metadata']['name']}", wanted["spec"]["group"]
     assert is_true(api.get(path).expect(200), "NamesAccepted")
-    assert api.get(f"/apis/{group}/v1").status == 404  # discovery lists what is established
+    assert api.get(f"/apis/{group}/v1").status == 404  # discovery lists only established definitions
     # another name is accepted, and nothing else changes
     api.patch(path, {"spec": {"names": {"shortNames": ["wd"]}}}, MERGE).expect(200)
     until(lambda: api.get(path).expect(200)["status"]["acceptedNames"].get("shortNames"), "the name is accepted")

@@ -49,7 +49,7 @@ def test_a_webhook_is_not_told_the_revision(api: Client, hook: Webhook) -> None:
     assert "resourceVersion" not in asked[0]["metadata"]
 
 
-OTHERS: dict[str, tuple[Any, str]] = {  # what is given for an object, and what Go says about it
+OTHERS: dict[str, tuple[Any, str]] = {  # value returned for an object, and Go's error about it
     "a null": (None, "unexpected end of JSON input"),
     "text": ("x", "json: cannot unmarshal string into Go value of type map[string]interface {}"),
     "no kind": ({"a": 1}, "Object 'Kind' is missing in '{\"a\": 1}'"),

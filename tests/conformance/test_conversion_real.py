@@ -46,7 +46,7 @@ def manifest(file: str) -> Any:
 
 
 def body(step: dict[str, Any]) -> Any:
-    """Return what a recorded step sent as an object."""
+    """Return the object that a recorded step sent."""
     sent = copy.copy(manifest(step["body"]["object"]))
     sent["metadata"] = {
         name: value for name, value in sent["metadata"].items() if name not in ("namespace", "creationTimestamp")
@@ -95,7 +95,7 @@ def test_objects_in_every_version(api: Client, hook: Webhook, scenario: Scenario
 
 
 def _compare(api: Client, scenario: Scenario, number: int) -> int:
-    """Create and delete as recorded, and hold what is read against the record; return how many answers were."""
+    """Create and delete as recorded, and compare reads with the record; return the number of compared responses."""
     step = scenario["steps"][number]
     if step["what"] == "create":
         collection = step["path"].partition("?")[0]

@@ -49,7 +49,7 @@ def test_an_answer_of_a_webhook_that_is_too_deep_is_told(api: Client, hook: Webh
     made = {"apiVersion": f"{tabs.group}/v1", "kind": "CronTab", "metadata": {"name": "c"}}
     told = api.post(tabs.path("v1"), made).expect(500)["message"]
     assert told == text.replace("v1beta1", "v1").replace("default/a", "default/c")
-    api.delete(tabs.path("v1beta1", "a")).expect(200)  # in the version that it is stored in nobody converts it
+    api.delete(tabs.path("v1beta1", "a")).expect(200)  # its own version needs no conversion
 
 
 @pytest.mark.rows("VER-006")
@@ -67,7 +67,7 @@ def put(etcd: Etcd, key: str, document: dict[str, Any]) -> None:
 
 
 def with_deep(api: Client, etcd: Etcd, levels: int) -> tuple[Resource, dict[str, Any]]:
-    """Return a resource with an object "a", and "deep" of so many levels that others stored, as it is without them."""
+    """Return a resource with an object "a", and "deep" with this many levels, which was put into etcd directly."""
     widgets = serve(api, schema={"openAPIV3Schema": ANYTHING})
     made = widgets.create("a")
     made["metadata"] = {**made["metadata"], "name": "deep", "uid": "u"}

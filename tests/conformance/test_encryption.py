@@ -77,7 +77,7 @@ def keys(etcd: Etcd, prefix: str) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
-    """An etcd of a cluster: keys are part of what is authenticated, so the prefix must be kube-apiserver's."""
+    """An etcd of a cluster: the key is authenticated with the value, so the prefix must be kube-apiserver's."""
     with running_etcd(tmp_path_factory.mktemp("sealed-etcd")) as started:
         for row in RECORDED:
             put(started, row["key"], base64.b64decode(row["value"]))

@@ -47,7 +47,7 @@ def flagged(tmp_path_factory: pytest.TempPathFactory, etcd: Etcd) -> Iterator[Se
 
 @pytest.fixture(scope="module")
 def trust(flagged: Server) -> ssl.SSLContext:
-    """What trusts the server."""
+    """CA bundle for the server's certificate."""
     assert flagged.log is not None
     return ssl.create_default_context(cafile=str(flagged.log.parent / "pki" / "ca.crt"))
 
@@ -100,7 +100,7 @@ def test_a_token_counts_for_the_audiences_of_the_server(connect: Connect) -> Non
         text: str = made["status"]["token"]
         return text
 
-    issuer = "https://kubernetes.default.svc"  # whom tokens are for where no audience is told
+    issuer = "https://kubernetes.default.svc"  # the default audience of tokens
     for audiences, counts in (((), True), (("vault",), True), (("apiext", "x"), True), ((issuer,), False)):
         given = token(*audiences)
         assert connect(given).get("/api").status == (200 if counts else 401), audiences
@@ -161,7 +161,7 @@ DELETE = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["delete"]}
 FINALIZE = {"apiGroups": [""], "resources": ["secrets/finalizers"], "verbs": ["update"]}
 FINALIZE_ALL = {"apiGroups": ["*"], "resources": ["*/finalizers"], "verbs": ["update"]}
 OWNED = [
-    # what the user may do, operation, blockOwnerDeletion, owner's apiVersion and kind, refusal
+    # permissions of the user, operation, blockOwnerDeletion, owner's apiVersion and kind, refusal
     ([], "create", None, ("v1", "Secret"), ""),
     ([], "create", False, ("v1", "Secret"), ""),
     ([], "create", True, ("v1", "Secret"), CANNOT_BLOCK),

@@ -20,7 +20,7 @@ PATIENCE = 60  # seconds: other servers look for new kinds each half minute
 
 
 def reference(owner: dict[str, Any], *, block: bool = True) -> dict[str, Any]:
-    """Return what a dependent says of its owner."""
+    """Return the owner reference of a dependent."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -175,7 +175,7 @@ def test_a_namespaced_owner_of_an_object_of_the_cluster_is_told_of_in_an_event(a
     told = f"[{widgets.group}/v1/Widget, namespace: , name: owner, uid: {owner['metadata']['uid']}]"
     assert event["message"] == f'ownerRef {told} does not exist in namespace ""'
     assert event["involvedObject"] == {"apiVersion": "v1", "kind": "Namespace", "name": name, "uid": made["uid"]}
-    api.patch(f"/api/v1/namespaces/{name}", {"metadata": {"labels": {"a": "b"}}}, MERGE).expect(200)  # judged again
+    api.patch(f"/api/v1/namespaces/{name}", {"metadata": {"labels": {"a": "b"}}}, MERGE).expect(200)  # validated again
     widgets.create("later")
     assert "deletionTimestamp" not in api.get(f"/api/v1/namespaces/{name}").expect(200)["metadata"]
     assert len(reported(api, "default", made)) == 1

@@ -19,7 +19,7 @@ SUBRESOURCES = {"status": {}, **SCALE}
 
 
 def both(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
-    """Return an object schema with the properties of two others, one level deep."""
+    """Return an object schema with the properties of two object schemas, one level deep."""
     return {**a, "properties": {**a["properties"], **b["properties"]}}
 
 

@@ -1,6 +1,6 @@
 """Values under keys of a KMS plug-in: in the form of kube-apiserver, readable by several servers.
 
-What takes seconds, a plug-in that is gone or slow and keys that change, is in the long profile.
+Tests that take seconds (an absent or slow plug-in, changed keys) are in the long profile.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def test_what_is_stored_has_the_form_of_kube_apiserver(api: Client, etcd: Etcd) 
 
 
 def enveloped(**fields: Any) -> bytes:
-    """Return a stored value under a seed that nobody had before, unless told otherwise."""
+    """Return a stored value under a new seed, or under the given one."""
     whole = {
         "encryptedData": b"x" * 70,
         "keyID": "key-1",

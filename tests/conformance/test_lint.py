@@ -22,7 +22,7 @@ FORMAT = 'unrecognized format "'
 
 
 def created() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Yield the definitions of recorded creates that were judged, with the name of the step and its answer."""
+    """Yield the definitions of recorded creates that were validated, with the name of the step and its response."""
     for scenario in recorded.load():
         for index, step in enumerate(scenario.steps):
             answer = step.get("answer") or {}

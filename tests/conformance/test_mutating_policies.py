@@ -134,7 +134,7 @@ def widgets(server: Server) -> Resource:
 def policy(
     api: Client, about: Resource | dict[str, Any], *mutations: dict[str, Any], binding: Any = None, **spec: Any
 ) -> Iterator[str]:
-    """Have a policy about a resource, or one that matches, bound while the test needs it; yields its name."""
+    """Create a policy about a resource, or with this match, and its binding for the block; yields its name."""
     name = f"p-{secrets.token_hex(4)}"
     match = about if isinstance(about, dict) else {"resourceRules": [rule(about, operations=("CREATE", "UPDATE"))]}
     spec = {"matchConstraints": match, "mutations": list(mutations), "reinvocationPolicy": "Never", **spec}
@@ -168,7 +168,7 @@ def in_order(text: str) -> str:
 
 
 def told(answer: Any, case: dict[str, Any], name: str, group: str = "") -> None:
-    """Check what a case says of a write that is refused."""
+    """Check the refusal of a write as the case expects it."""
     found = answer.expect(case.get("code", 403))
     assert found["reason"] == case.get("reason", "Invalid"), found
     if "answers" in case:
@@ -332,7 +332,7 @@ def test_what_is_meant_is_settled_before_anything_changes(api: Client, widgets: 
 )
 @pytest.mark.rows("ADM-015")
 def test_reinvocation(api: Client, widgets: Resource, again: str, bindings: int, size: int) -> None:
-    """upstream: a policy that wants it runs twice even if nobody else changed the object."""
+    """upstream: a policy with reinvocation runs twice even if no other plug-in changed the object."""
     with policy(api, widgets, COUNT, binding=[{}] * bindings, reinvocationPolicy=again):
         found = api.post(widgets.path(), widgets.make("a"), dryRun="All").expect(201)
     assert found["spec"]["size"] == size

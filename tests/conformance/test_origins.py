@@ -137,7 +137,7 @@ def test_without_tls_nothing_is_said_about_it(plain_server: Server) -> None:
 
 
 def from_page(site: str, **headers: str) -> dict[str, str]:
-    """Return what a browser adds where it trusts the way: to loopback addresses, and over TLS."""
+    """Return the headers that a browser adds only for secure origins: loopback addresses and TLS."""
     return {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "cors", "Accept-Language": "en", **headers}
 
 
@@ -176,7 +176,7 @@ STORED, REFUSED = 400, 403  # a body that is none got as far as its decoder
         ("POST", from_page("same-site", Origin="http://localhost:3000"), REFUSED),
         ("POST", from_page("cross-site"), REFUSED),
         ("DELETE", {"Origin": "http://evil.example"}, REFUSED),
-        # what they read no browser shows them ...
+        # browsers do not show these responses to the page ...
         ("GET", from_page("cross-site"), 200),
         ("GET", {"Origin": "http://evil.example", "Accept-Language": "en"}, 200),
         # ... unless a name of theirs has become that of this machine

@@ -44,7 +44,7 @@ def namespace(server: Server) -> Iterator[str]:
 
 @contextlib.contextmanager
 def bound(api: Client, namespace: str, path: str, spec: dict[str, Any]) -> Iterator[str]:
-    """Have a policy about ConfigMaps of the namespace while the test needs it; yields its name."""
+    """Create a policy about ConfigMaps of the namespace for the block; yields its name."""
     name = f"views-{secrets.token_hex(4)}"
     about = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
     within = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}

@@ -29,7 +29,7 @@ AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 
 @pytest.fixture(scope="session")
 def judging(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that judges by roles."""
+    """A server with RBAC."""
     if url := request.config.getoption("--server"):
         whole = Client(url).request("GET", "/api/v1/configmaps", headers={"Impersonate-User": "nobody"})
         if whole.status != 403:
@@ -72,7 +72,7 @@ def binding(name: str, told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def give(admin: Client, case: Mapping[str, Any], namespace: str) -> list[str]:
-    """Make what a case has; returns the paths of what lies in no namespace."""
+    """Create the roles and bindings of a case; return the paths of cluster-scoped ones."""
     inside, made = f"{API}/namespaces/{namespace}", []
     for name, rules in case.get("roles", {}).items():
         admin.post(f"{inside}/roles", {"metadata": {"name": name}, "rules": rules}).expect(201)
@@ -107,7 +107,7 @@ def send(admin: Client, ask: Mapping[str, Any]) -> tuple[int, Any]:
 
 
 def wrong(ask: Mapping[str, Any], code: int, body: Any) -> str:
-    """Return what is wrong with an answer, empty when it is as it should be."""
+    """Return the difference between a response and the expected one, empty if there is none."""
     status = body.get("status")
     seen = status if isinstance(status, dict) else {}
     rules = seen.get("resourceRules", [])
@@ -149,7 +149,7 @@ def test_who_may_do_what(admin: Client, foreign: bool, case: dict[str, Any]) -> 
 
 @pytest.mark.rows("AUT-005", "ERR-18")
 def test_only_refusals_that_quote_the_request_are_guarded(admin: Client) -> None:
-    """Browsers must not guess what a refusal is; what resources refuse goes without."""
+    """Refusals of authorization have the header nosniff, so that browsers do not guess their type."""
     as_nobody = {"Impersonate-User": secrets.token_hex(4)}
     for code, method, path, headers in (
         (403, "GET", "/api/v1/configmaps", as_nobody),

@@ -222,7 +222,7 @@ def test_a_field_with_a_new_type_can_be_updated(api: Client) -> None:
     assert "failed rule: self >= oldSelf" in refused["message"]
 
 
-# rules below what holds no items have no type, which is seen when they are to judge
+# rules below an array without items have no type; it is missed when they are compiled
 @pytest.mark.rows("CEL-008", "CEL-010")
 def test_items_of_what_was_a_list(api: Client) -> None:
     items = {**fields(n={"type": "integer"}), "x-kubernetes-validations": [{"rule": "self.n <= 10"}]}
@@ -315,7 +315,7 @@ def test_message_expressions_that_fail(api: Client, expression: str, said: str) 
 
 @pytest.mark.usefixtures("calm")
 def test_others_are_served_while_rules_are_evaluated(server: Server, pairs: Resource) -> None:
-    """Objects of 2 KB whose rules take 50 ms each are judged in threads."""
+    """Objects of 2 KB whose rules take 50 ms each are validated in threads."""
     api, over, waits = Client(server.url), threading.Event(), []
     pairs.create("small", l=[1])
 

@@ -117,7 +117,7 @@ def test_secrets_go_with_their_account(tls: Tls, name: str) -> None:
 def test_a_secret_may_come_before_its_account(tls: Tls, name: str) -> None:
     api = tls.admin
     api.post(SECRETS, secret_for(name)).expect(201)
-    marker = f"{name}-marker"  # what comes later is done later
+    marker = f"{name}-marker"  # later changes are processed later
     api.post(ACCOUNTS, {"metadata": {"name": marker}}).expect(201)
     api.post(SECRETS, secret_for(marker)).expect(201)
     filled(api, marker)

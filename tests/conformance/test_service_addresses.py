@@ -25,7 +25,7 @@ ANY = ((r"10\.(96|0\.0)(\.\d+)+", "V4"), (r"fd00:10:96::[0-9a-f]+", "V6"), (r"\b
 
 
 def told(answer: Answer) -> dict[str, Any]:
-    """Return what an answer says of addresses, as the rows have it."""
+    """Return the addresses of a service in a response, as the rows have them."""
     if answer.status not in (200, 201):
         return {"says": anyone(answer.expect(422)["message"].split("is invalid: ", 1)[1])}
     spec = answer.json["spec"]
@@ -176,7 +176,7 @@ def test_nothing_is_given_twice(tmp_path: Path, own_etcd: Etcd) -> None:
             ports = [{"name": f"p{number}", "port": number, "nodePort": number} for number in numbers]
             api.post(SERVICES, {"metadata": {"name": f"s-{start}"}, "spec": {"type": "NodePort", "ports": ports}})
         given += five_given(api, "a")
-    with running_server(flags, tmp_path / "second") as server:  # what was given before the start is known after it
+    with running_server(flags, tmp_path / "second") as server:  # addresses allocated before the start stay allocated
         api = Client(server.url)
         given += five_given(api, "b")
         body = {"metadata": {"name": "more"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}}

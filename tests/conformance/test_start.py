@@ -68,7 +68,7 @@ def test_the_ready_file_says_all_a_harness_needs(tmp_path: Path, etcd_flags: lis
 
 @pytest.fixture
 def hangups() -> Iterator[None]:
-    """Have processes that are started mind SIGHUP, also where the tests run under nohup: they inherit that."""
+    """Let child processes handle SIGHUP, also if the tests run under nohup: they inherit an ignored signal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)

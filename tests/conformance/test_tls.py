@@ -96,7 +96,7 @@ def kubeconfig(secure: Server) -> dict[str, Any]:
 
 @pytest.fixture
 def trust(kubeconfig: dict[str, Any]) -> ssl.SSLContext:
-    """What a strict client trusts: the CA of the kubeconfig, checked as RFC 5280 wants it."""
+    """The trust of a strict client: the CA of the kubeconfig, verified by RFC 5280."""
     authority = base64.b64decode(kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"]).decode()
     context = ssl.create_default_context(cadata=authority)
     context.verify_flags |= ssl.VERIFY_X509_STRICT

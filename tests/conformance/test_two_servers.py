@@ -76,7 +76,7 @@ def test_no_object_survives_a_definition_deleted_through_the_other(pair: tuple[C
 
 @contextlib.contextmanager
 def standing_still(server: Server) -> Iterator[ThreadPoolExecutor]:
-    """Stop a server, which has to answer afterwards what is asked meanwhile."""
+    """Pause a server that must answer the requests of the block afterwards."""
     os.kill(server.pid, signal.SIGSTOP)
     try:
         with ThreadPoolExecutor() as asking:
@@ -89,7 +89,7 @@ def standing_still(server: Server) -> Iterator[ThreadPoolExecutor]:
 
 @pytest.mark.rows("ETC-010", "WRI-014")
 def test_a_body_is_read_by_the_definition_that_it_is_stored_under(servers: tuple[Server, Server]) -> None:
-    """The second server still compiles a definition when it is asked for what only that definition has."""
+    """The second server compiles a new definition before it answers a request for its resource."""
     one, two = (Client(server.url) for server in servers)
     fields: dict[str, Any] = {f"field{number:04}": {"type": "string", "maxLength": 10} for number in range(2_500)}
     made = serve(one, schema=schema_of(fields))

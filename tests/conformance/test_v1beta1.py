@@ -34,7 +34,7 @@ PREFIX = "/old"
 
 @pytest.fixture(scope="module")
 def old_writers(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Server]:
-    """A server on an etcd that others write to as well."""
+    """A server on an etcd with other writers."""
     flags = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix={PREFIX}"]
     with running_server(flags, tmp_path_factory.mktemp("old-writers")) as server:
         yield server
@@ -69,7 +69,7 @@ def apply(api: Client, wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 def causes(answer: Answer) -> list[str]:
-    """Return what is wrong as `field: message`, sorted."""
+    """Return the causes as `field: message`, sorted."""
     return sorted(f"{it['field']}: {it['message']}" for it in answer.expect(422)["details"]["causes"])
 
 
@@ -344,7 +344,7 @@ def test_what_is_known_of_an_object_that_is_applied(
     name = apply(api, old(group, validation={"openAPIV3Schema": schema}, preserveUnknownFields=preserve))["metadata"][
         "name"
     ]
-    if preserve:  # then what is served is made again
+    if preserve:  # then the served resource is compiled again
         until(lambda: condition(api.get(f"{DEFINITIONS}/{name}").json, "NonStructuralSchema"), "the schema is judged")
     widget = {"apiVersion": f"{group}/v1", "kind": "Widget", "metadata": {"name": "w"}, "a": 5}
     path = f"/apis/{group}/v1/namespaces/default/widgets/w"
@@ -354,7 +354,7 @@ def test_what_is_known_of_an_object_that_is_applied(
 
 
 def _written_back(api: Client, name: str) -> dict[str, Any] | None:
-    """Read a definition and write it as it is; None when somebody came between."""
+    """Read a definition and write it unchanged; None after a conflict."""
     answer = api.put(f"{DEFINITIONS}/{name}", api.get(f"{DEFINITIONS}/{name}").expect(200))
     return answer.expect(200) if answer.status != 409 else None  # type: ignore[no-any-return]
 

@@ -158,7 +158,7 @@ def test_stored_versions_are_kept_by_the_server(api: Client) -> None:
     change(api, group, OLD, NEW).expect(200)
     change(api, group, V1, V2).expect(200)
     assert stored_versions(api, group) == ["v1", "v2"]  # in the order of history, once each
-    api.patch(f"{name}/status", {"status": {"storedVersions": ["v9"]}}).expect(200)  # the status is not judged
+    api.patch(f"{name}/status", {"status": {"storedVersions": ["v9"]}}).expect(200)  # the status is not validated
     refused = api.patch(name, {"metadata": {"labels": {"a": "b"}}}).expect(422)
     assert [cause["field"] for cause in refused["details"]["causes"]] == ["status.storedVersions[0]"]
     assert 'status.storedVersions[0]: Invalid value: "v9": missing from spec.versions' in refused["message"]
@@ -310,7 +310,7 @@ def test_watches_of_each_version_show_objects_of_all(api: Client) -> None:
 
 @pytest.mark.rows("RV-009", "VER-014")
 def test_a_past_in_a_version_that_is_gone_is_too_old(api: Client) -> None:
-    """A definition made anew has other versions; who resumes from before lists again, and disturbs nobody."""
+    """A recreated definition has other versions; a watch that resumes from an older revision must list again."""
     group = serve(api, V1)["v1"].group
     before, after = (Resource(api, group, "widgets", "Widget", version) for version in ("v1", "v2"))
     old = api.get(before.path()).expect(200)["metadata"]["resourceVersion"]
@@ -398,7 +398,7 @@ def test_names_that_are_taken(api: Client, name: str, value: Any, reason: str) -
     establish(api, first)
     second = definition(group, "gadgets")
     second["spec"]["names"] |= {"listKind": "GadgetList"} | ({name: value} if value else {})
-    second["spec"]["names"]["categories"] = ["all"]  # shared by everybody
+    second["spec"]["names"]["categories"] = ["all"]  # shared with other tests
     api.post(DEFINITIONS, second).expect(201)
     path = f"{DEFINITIONS}/gadgets.{group}"
     told = until(lambda: condition(api.get(path).expect(200), "NamesAccepted"), "the names are judged")

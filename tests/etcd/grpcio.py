@@ -46,7 +46,7 @@ class GrpcStream:
             self.task.cancel()
 
     async def messages(self) -> AsyncIterator[bytes]:
-        """Yield what is to be sent."""
+        """Yield the messages to send."""
         while True:
             yield await self._out.get()
 

@@ -28,7 +28,7 @@ def seer(etcd: RealEtcd) -> Any:
 
 
 class Listener:
-    """What a watch has told, and a way to wait for it."""
+    """The events of a watch, and a way to wait for them."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -60,7 +60,7 @@ class Listener:
 
 
 async def until(happened: Callable[[], bool]) -> None:
-    """Wait for what nobody announces."""
+    """Poll until a condition holds."""
     async with asyncio.timeout(20):
         while not happened():  # noqa: ASYNC110
             await asyncio.sleep(0.01)

@@ -45,7 +45,7 @@ async def restarted(etcd: RealEtcd, transport: Dial, how: signal.Signals) -> Non
     stop = asyncio.Event()
 
     async def writer(lane: int) -> None:
-        for n in range(etcd_limits.RELIST_GAP // 32):  # one more, and the watch could be told to list again
+        for n in range(etcd_limits.RELIST_GAP // 32):  # with one more, the watch could be ended for a new list
             if stop.is_set():
                 return
             key = b"/%d/%d" % (lane, n)
@@ -210,7 +210,7 @@ def token_of_now(etcd: RealEtcd) -> str:
 async def test_user_and_password(tmp_path: Path, transport: Dial) -> None:
     with running(NEWEST, tmp_path) as etcd:
         early = Etcd([etcd.url], transport=transport, user="root", password="secret")
-        await early.start()  # nobody is asked for a password yet
+        await early.start()  # authentication is not enabled yet
         await early.create(b"/before", b"")
         for name, password in (("root", "secret"), ("poor", "mouse")):
             post(etcd, "auth/user/add", name=name, password=password)
@@ -223,7 +223,7 @@ async def test_user_and_password(tmp_path: Path, transport: Dial) -> None:
         heard.watch(client, b"/", await client.head_revision() + 1)
         assert (await client.create(b"/k", b"1")).ok
         await heard.until(1)
-        assert (await early.create(b"/l", b"1")).ok  # logs in when it is asked to
+        assert (await early.create(b"/l", b"1")).ok  # logs in after the first refusal
         for user, password in (("root", "guess"), ("nobody", ""), ("poor", "mouse"), ("", "")):
             stranger = Etcd([etcd.url], transport=transport, user=user, password=password, patience=5)
             with pytest.raises(errors.EtcdError) as caught:
@@ -256,7 +256,7 @@ async def test_signed_tokens_grow_old_when_roles_change(tmp_path: Path, binary: 
         post(etcd, "auth/role/add", name="root")
         post(etcd, "auth/user/grant", user="root", role="root")
         early = Etcd([etcd.url], transport=transport, user="root", password="secret")
-        await early.start()  # nobody is asked for a password yet
+        await early.start()  # authentication is not enabled yet
         post(etcd, "auth/enable")
         client = Etcd([etcd.url], transport=transport, user="root", password="secret")
         await client.start()

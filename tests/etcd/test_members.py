@@ -26,7 +26,7 @@ BOTH = pytest.mark.parametrize("transport", TRANSPORTS)
 
 
 def peers(name: str, port: int, cluster: str) -> list[str]:
-    """Return flags of a member that others reach."""
+    """Return flags of a member that other members can reach."""
     url = f"http://127.0.0.1:{port}"
     return [f"--name={name}", f"--listen-peer-urls={url}", f"--initial-advertise-peer-urls={url}",
             f"--initial-cluster={cluster}"]  # fmt: skip
@@ -57,7 +57,7 @@ async def test_a_member_that_only_learns_is_left(tmp_path: Path, transport: Dial
             voter.start()
             written = False
             async with asyncio.timeout(30):
-                while not written:  # what is written while the member stops may be in doubt
+                while not written:  # the outcome of a write during the stop may be unknown
                     with suppress(errors.Unavailable, errors.UnknownOutcome):
                         written = (await client.create(f"/{time.monotonic()}".encode(), b"1")).ok
                 await heard.until(2)

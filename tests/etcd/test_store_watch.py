@@ -71,7 +71,7 @@ class PrefixWatch:
         self._news.set()
 
     def expected(self, watch: "Watch") -> list[Seen]:
-        """Return what a watch must show: the naive reading of the log, state by state."""
+        """Return the expected events of a watch, from a naive reading of the log."""
         state: dict[str, bytes] = {}
         events: list[Seen] = []
         for key, revision, value in self.log:
@@ -125,7 +125,7 @@ class Watch:
 
 
 async def write(store: CachedStore, col: Collection, random: Random, until: float) -> None:
-    """Create, update and delete a few objects in races with others."""
+    """Create, update and delete a few objects in races with other writers."""
     loop = asyncio.get_running_loop()
     while loop.time() < until:
         namespace, name = random.choice(("one", "two")), f"o{random.randrange(8)}"
@@ -186,7 +186,7 @@ async def restart(
 
 
 async def compact(etcd: Etcd, until: float) -> None:
-    """Forget what is older than a few hundred revisions, all the time."""
+    """Compact all but the last few hundred revisions, repeatedly."""
     loop = asyncio.get_running_loop()
     while loop.time() < until:
         await asyncio.sleep(0.1)

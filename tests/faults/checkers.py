@@ -10,7 +10,7 @@ from tests.support.etcd_reader import Event
 
 
 def acknowledged_is_stored(history: History, kept: Sequence[Event]) -> Iterator[str]:
-    """Each acknowledged write is in etcd at the revision the client was told, with what the client wrote."""
+    """Each acknowledged write is in etcd, with the acknowledged revision and the written value."""
     by_revision = {event.revision: event for event in kept}
     for write in history.writes:
         event = by_revision.get(write.revision)

@@ -58,7 +58,7 @@ def read(record: Path) -> Iterator[Call]:
 
 
 class Disk:
-    """The files of a record at one moment: what is synced, and the calls since then, of which any may have happened."""
+    """The files of a record at one moment: synced bytes, and the later calls, any of which may have happened."""
 
     def __init__(self) -> None:
         self._synced: dict[str, bytearray] = {}
@@ -80,7 +80,9 @@ class Disk:
         loose.clear()
 
     def image(self, chance: random.Random) -> dict[str, bytes]:
-        """Return what the disk may hold: everything synced, and of each loose call all, nothing or torn sectors."""
+        """Return a possible content of the disk: everything synced, and of each later call all, nothing or torn
+        sectors.
+        """
         files: dict[str, bytes] = {}
         lost = chance.choice((0.0, 0.2, 0.5, 0.9, 1.0))
         for name, loose in self._loose.items():

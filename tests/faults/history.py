@@ -35,7 +35,7 @@ class Delivered:
 
 @dataclass
 class Watched:
-    """What one resuming watcher got, from the first revision on."""
+    """The events of one resuming watcher, from the first revision on."""
 
     since: int
     events: list[Delivered] = field(default_factory=list)
@@ -69,7 +69,7 @@ class History:
         return self._floors.get(name, 0)
 
     def unsure(self) -> None:
-        """Note a write whose outcome nobody was told."""
+        """Record a write with an unknown outcome."""
         with self._lock:
             self.unknown += 1
 

@@ -58,7 +58,7 @@ class Member(Etcd):
             return super().call(method, message)
 
     def status(self) -> dict[str, Any]:
-        """Return what it says of itself, nothing if it does not answer."""
+        """Return the status that a member reports, empty if it does not answer."""
         request = urllib.request.Request(f"{self.url}/v3/maintenance/status", b"{}")
         try:
             with self.place(), urllib.request.urlopen(request, timeout=1) as answer:
@@ -69,7 +69,7 @@ class Member(Etcd):
 
     @property
     def leads(self) -> bool:
-        """Whether it is the leader, as it says itself."""
+        """True if the member reports itself as the leader."""
         found = self.status()
         return bool(found) and found.get("leader") == found["header"]["member_id"]
 
@@ -109,7 +109,7 @@ def leader(members: list[Member]) -> Member:
 
 
 def written(api: Client, widgets: Resource) -> float:
-    """Return the seconds until a write is acknowledged; others may say that they did not happen, but nothing else."""
+    """Return the seconds until a write is acknowledged; earlier attempts may fail only as not happened."""
     began = time.monotonic()
     while True:
         answer = api.patch(widgets.path("probe"), {"metadata": {"labels": {"at": f"{time.monotonic():.6f}"}}})

@@ -62,13 +62,13 @@ class Network:
         assert self._wire.stdout.readline() == b"\n", "the wire died"
 
     def between(self, one: str, others: Sequence[str], **what: float) -> None:
-        """Make both directions between one machine and others as told."""
+        """Set the loss and delay of both directions between one machine and the rest."""
         for other in others:
             self.link(one, other, **what)
             self.link(other, one, **what)
 
     def cut(self, one: str, others: Sequence[str]) -> None:
-        """Drop everything between one machine and others, without a word to either."""
+        """Drop all packets between one machine and the rest, without an error to either side."""
         self.between(one, others, up=False)
 
     def heal(self) -> None:

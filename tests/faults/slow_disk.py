@@ -34,7 +34,7 @@ class _Program(ctypes.Structure):
 
 
 def listener() -> int:
-    """Have the kernel ask about this process's calls from now on, on the descriptor returned; OSError."""
+    """Intercept system calls of this process from now on; return the descriptor; raises OSError."""
     fsync, fdatasync, seccomp = _NUMBERS[platform.machine()]
     steps = (
         (_LOAD, 0, 0, 0),  # the number of the call
@@ -62,7 +62,7 @@ def delay(file: str) -> float:
 
 
 def serve(asked: int, file: str) -> None:
-    """Let one call after the other go on after its time, until nobody is left who could ask."""
+    """Let each call continue after its delay, until the process has ended."""
     poll = select.poll()
     poll.register(asked, select.POLLIN)
     while poll.poll()[0][1] & select.POLLIN:
@@ -74,7 +74,7 @@ def serve(asked: int, file: str) -> None:
                 time.sleep(_STEP)
             fcntl.ioctl(asked, _SEND, struct.pack("QqiI", struct.unpack_from("Q", question)[0], 0, 0, _CONTINUE))
         except FileNotFoundError:
-            continue  # who asked was killed
+            continue  # the calling process was killed
 
 
 def main() -> None:

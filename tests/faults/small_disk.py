@@ -18,7 +18,7 @@ _KEEP = 'mount -t tmpfs -o size="$1"m tmpfs "$0" && echo ok && exec cat'
 
 
 class Disk:
-    """The disk, reached by who knows ``path``, which leads through the process that holds the namespace."""
+    """The disk at ``path``, which leads through the process that holds the mount namespace."""
 
     def __init__(self, path: Path, inside: Sequence[str]) -> None:
         self.path = path

@@ -41,15 +41,15 @@ class Minute:
 
 
 def growth(minutes: Sequence[Minute], filling: float = 0.0) -> list[str]:
-    """Return what grows between the first and the second half of a soak, its warm part left out.
+    """Return the figures that grow between the first and the second half of a soak, without its first minutes.
 
-    ``filling`` are MiB on top for a soak that ends while caches fill, which takes five minutes (74 to 87 MiB).
+    ``filling`` are additional MiB for a short soak, since caches fill in the first five minutes (74 to 87 MiB).
 
-    - Memory: 3 MiB, what the allocator gets from the system at a time and gives back late (an arena is 1 MiB, and
-      each of the three threads that work on objects has its own). 1 KiB kept of each request of the load is 20 MiB.
-    - Descriptors: 3, connections that open and close at that moment. A socket kept of each round is 100.
-    - Threads: 1, which a pool starts when it first needs it. One kept of each round is 100.
-    - Lag: twice, and 25 ms (a bucket of the metric) on top, times how much busier the machine was.
+    - Memory may grow by 3 MiB, which the allocator takes from the system and returns late (an arena is 1 MiB, and each
+      of the three threads that work on objects has its own). A leak of 1 KiB a request would be 20 MiB.
+    - Descriptors may grow by 3, for connections that open and close at that moment. A leak of one a round would be 100.
+    - Threads may grow by 1, which a pool starts at its first use. A leak of one a round would be 100.
+    - Lag may double and grow by 25 ms (a bucket of the metric), times the growth of the machine's load.
     """
     late = minutes[int(WARM * len(minutes)) :]
     before, after = late[: len(late) // 2], late[len(late) // 2 :]
@@ -104,7 +104,7 @@ def watched(server: Server, seconds: float, rows: int) -> list[Minute]:
 
 
 class Churn:
-    """What comes and goes beside the steady load: definitions, events, accounts, tokens, watches, documents."""
+    """Short-lived work beside the steady load: definitions, events, accounts, tokens, watches, documents."""
 
     def __init__(self, api: Client) -> None:
         self.rounds, self.wrong = 0, list[str]()
@@ -133,7 +133,7 @@ class Churn:
             self.wrong.append(f"round {self.rounds}: {failure!r}")
 
     def _round(self, number: int) -> None:
-        """Do all of it once, under names that come again: what is counted of each is kept for some minutes."""
+        """Do all of it once, with names that repeat: metrics of each name stay for some minutes."""
         api, name = self._api, f"n{number % 20}"
         group = f"{name}.soak.example.com"
         kind = establish(api, definition(group))["spec"]["names"]["kind"]

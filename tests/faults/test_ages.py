@@ -185,7 +185,7 @@ def _ages(row: Table, since: float, until: float) -> tuple[dict[str, str], dict[
 
 
 def _rest(row: Table) -> tuple[list[Any], Any]:
-    """Return what a row shows besides ages."""
+    """Return the cells of a row without ages."""
     shown = zip(row["columns"], row["cells"], strict=True)
     return [None if name in DATED else cell for name, cell in shown], row["object"]
 

@@ -41,7 +41,7 @@ OLDER = "/usr/bin/etcd"
 
 
 def refused(directory: Path, *flags: str) -> str:
-    """Run a server that must give up for etcd's sake, and soon; return what it said last."""
+    """Run a server that must end soon because of etcd; return its last line."""
     began = time.monotonic()
     ended = subprocess.run(
         [*SERVE, *OWN, f"--data-dir={directory}", "--etcd-wait=1", *flags],
@@ -88,7 +88,7 @@ class Sealed:
     directory: Path
 
     def but(self, **other: str) -> list[str]:
-        """Return the flags of a client with others in their place, without those that are empty."""
+        """Return the flags of a client with some replaced, without the empty ones."""
         found = {**self.flags, "etcd-servers": self.url, **{f"etcd-{name}": it for name, it in other.items()}}
         return [f"--{name}={value}" for name, value in found.items() if value]
 

@@ -108,7 +108,7 @@ def test_own_certificates_are_renewed_while_serving(
         assert pinned(server) == authority
         assert "authority" not in server.log_tail()
 
-        wall.set(3600 * DAYS)  # the authority has 50 days left, and what it signs no more than that
+        wall.set(3600 * DAYS)  # the authority is valid for 50 days, and so are its certificates at most
         until(lambda: "the authority in" in server.log_tail(), "one line tells of its end", within=SOON)
         assert server.log_tail().count("the server replaces it 30 days before") == 1
         assert end_in_metrics(server, "authority") == pytest.approx((wall.now + 50 * DAYS).timestamp(), abs=3 * 86400)

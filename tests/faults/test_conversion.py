@@ -56,7 +56,7 @@ def resident(server: Server) -> int:
 
 
 class Neighbour:
-    """Somebody who reads another definition all the time, and how long the slowest answer took."""
+    """A client that reads objects of another definition all the time, and its longest wait."""
 
     def __init__(self, api: Client) -> None:
         self._api = api
@@ -134,7 +134,7 @@ def test_a_request_does_not_wait_longer_than_it_wants_to(api: Client, hook: Webh
     found = api.get(f"{tabs.path('v1', 'a')}?timeout=1s")
     assert (found.status, found.json["reason"]) == (504, "Timeout")
     prompt(time.monotonic() - began, 2)
-    assert tabs.get("v1", "a")["host"] == "a"  # the call went on, and who came later got its answer
+    assert tabs.get("v1", "a")["host"] == "a"  # the call went on, and a later request got its result
     assert len(hook.requests()) == 1
     made = {"apiVersion": f"{tabs.group}/v1", "kind": "CronTab", "metadata": {"name": "b"}, "host": "b"}
     for method, path, body in (("POST", "", made), ("PUT", "a", {**tabs.get("v1", "a"), "host": "b"})):
@@ -189,7 +189,7 @@ def test_a_flapping_webhook_gives_right_answers_or_errors(api: Client, hook: Web
 
     with ThreadPoolExecutor(5) as pool:
         assert sum(pool.map(read, names)) > 0
-    assert sum(map(read, names)) == 0  # what was converted once stays
+    assert sum(map(read, names)) == 0  # conversions stay in the cache
 
 
 @pytest.mark.rows("VER-008", "DEL-003", "NSP-006")
@@ -322,7 +322,7 @@ def test_definitions_change_under_readers_and_writers(api: Client, hook: Webhook
 
 
 def _signed(path: str) -> Any:
-    """Return a conversion that shows who made it, and takes that away on the way back."""
+    """Return a conversion that adds the name of its webhook, and removes it on the way back."""
 
     def convert(given: dict[str, Any], api_version: str) -> dict[str, Any]:
         found = crontab(given, api_version)

@@ -33,7 +33,7 @@ def schema(**properties: Any) -> dict[str, Any]:
 
 @dataclass
 class Edit:
-    """One kind of edit: what it does to the versions v1, v2 and v3, and whose streams it ends."""
+    """One kind of edit: its effect on the versions v1, v2 and v3, and the watches that it ends."""
 
     name: str
     change: Callable[[dict[str, dict[str, Any]], int], None]

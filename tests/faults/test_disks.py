@@ -50,12 +50,12 @@ def script(place: Path, *lines: str) -> str:
 
 
 def alive(api: Client) -> bool:
-    """Tell whether the server is, whatever etcd does."""
+    """Report whether the server is alive, independent of etcd."""
     return api.get("/livez?exclude=etcd").status == 200
 
 
 def ready(api: Client) -> bool:
-    """Tell whether the server says that it is ready."""
+    """Report whether the server is ready."""
     return api.get("/readyz").status == 200
 
 
@@ -98,7 +98,7 @@ def slow(tmp_path: Path, seconds: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def told(api: Client, probes: Resource, answers: list[tuple[int, str]], over: threading.Event) -> None:
-    """Create one object after the other, and note what was said."""
+    """Create one object after the other, and record the responses."""
     while not over.is_set():
         answer = api.request("POST", probes.path(), probes.make(f"p{len(answers)}"), timeout=60)
         answers.append((answer.status, "" if answer.status == 201 else answer.json["message"]))
@@ -115,7 +115,9 @@ def told(api: Client, probes: Resource, answers: list[tuple[int, str]], over: th
     ids=["short", "long"],
 )
 def test_an_etcd_whose_disk_is_slow(tmp_path: Path, slow: Path, phases: Sequence[tuple[float, float]]) -> None:
-    """A phase is the seconds of each fsync, and its own; without any it lasts until a write is told to be in doubt."""
+    """A phase: seconds of each fsync, and of the phase; without the latter it lasts until a write has an unknown
+    outcome.
+    """
     with (
         running_etcd(tmp_path / "etcd") as etcd,
         running_server([*OWN, f"--etcd-servers={etcd.url}"], tmp_path / "server") as server,

@@ -114,7 +114,7 @@ def forgotten(etcd: Etcd, revision: int) -> bool:
 
 
 def takes(etcd: Etcd, what: str, **request: Any) -> bool:
-    """Return whether etcd does what it is asked."""
+    """Return whether etcd answers."""
     try:
         etcd.call(what, request)
     except urllib.error.HTTPError as error:
@@ -264,7 +264,7 @@ def test_an_older_store_that_others_carried_past_what_was_known(tmp_path: Path) 
 
 
 def written(etcd: Etcd) -> bool:
-    """Write a key that is nobody's; return whether etcd took it."""
+    """Write a key outside all prefixes; report whether etcd accepted it."""
     with contextlib.suppress(OSError):
         return "header" in etcd.call("kv/put", {"key": "bm9ib2R5", "value": ""})
     return False

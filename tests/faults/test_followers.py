@@ -1,6 +1,6 @@
 """Listeners of a collection survive any stored value, also at a start, with work linear in its bytes.
 
-A follower is told of each change of a resource, and builds something of the objects. Each has a row here.
+A listener gets each change of a resource, and computes a value of the objects. Each listener has a row here.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ FOLLOWERS: Mapping[str, tuple[str, ...]] = {
     "controllers/startup.py follow_services": (SERVICES,),
     "storage/collection.py Collection.follow": (CONFIG_MAPS,),
 }
-"""Where somebody follows a collection, and the places in etcd of what is followed there."""
+"""A listener of a collection, and the keys of its objects in etcd."""
 PLACES = tuple(dict.fromkeys(place for places in FOLLOWERS.values() for place in places))
 
 FLAGS = [

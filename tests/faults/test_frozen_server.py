@@ -54,7 +54,7 @@ def _frozen(server: Server, meanwhile: Callable[[], list[Waiting]], seconds: flo
 
 
 def _reads_are_new(asleep: Server, awake: Resource, seconds: float) -> None:
-    """What was acknowledged before a read was sent is in its answer."""
+    """A read contains each write that was acknowledged before it was sent."""
     path = awake.path("seen")
 
     def meanwhile() -> list[Waiting]:

@@ -50,14 +50,14 @@ Send = Callable[[Client, Resource], int]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of our own, since the others would suffer."""
+    """A server for these tests only, since other tests would be delayed."""
     with running_server(["--insecure", "--port=0"], tmp_path_factory.mktemp("hostile")) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def widgets(server: Server) -> Resource:
-    """A kind with fields that are costly to judge, and some objects of it."""
+    """A kind with fields that are costly to validate, and some objects of it."""
     found = serve(Client(server.url), schema={"openAPIV3Schema": SCHEMA})
     for number in range(600):
         body = found.make(f"w{number}")
@@ -172,7 +172,7 @@ COSTLY: dict[str, tuple[Send, int]] = {
     "families": (service(ipFamilies=["IPv4"] * 300_000), 422),
     "review versions": (hooked, 422),
 }
-"""What was quadratic, or held the interpreter, and the code that it is answered with."""
+"""A request that was quadratic, or blocked the interpreter, and its status code."""
 
 
 @pytest.mark.parametrize("name", COSTLY)
@@ -194,7 +194,7 @@ def connected(server: Server) -> socket.socket:
 
 
 def others_wait(server: Server, harm: Callable[[], object]) -> float:
-    """Return the seconds that somebody else waited at most for an answer while something harmful went on."""
+    """Return the longest wait of another client while an attack runs."""
     over, waits = threading.Event(), [0.0]
     api = Client(server.url)
 
@@ -230,7 +230,7 @@ def pipelined(server: Server, _: Resource) -> None:
 
 
 def applied(_: Server, widgets: Resource) -> None:
-    """Apply many members to what is not there."""
+    """Apply many list items to a missing object."""
     body = widgets.make("applied", any={f"k{number}": 1 for number in range(120_000)})
     widgets.api.patch(widgets.path("applied"), json.dumps(body), APPLY, fieldManager="x", dryRun="All").expect(201)
 
@@ -250,7 +250,7 @@ def deleted(_: Server, widgets: Resource) -> None:
 
 
 def judged(_: Server, widgets: Resource) -> None:
-    """Write what a policy has thousands of expressions about."""
+    """Write an object that a policy with thousands of expressions matches."""
     form = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy"}
     rule = {"operations": ["*"], "apiGroups": [widgets.group], "apiVersions": ["*"], "resources": ["*"]}
     spec = {

@@ -19,7 +19,7 @@ SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kuberne
 
 @contextlib.contextmanager
 def killed_later(etcd: Etcd, directory: Path) -> Iterator[list[Server]]:
-    """Run a server; the last of the list is the one that runs, whoever it is."""
+    """Run a server; the last one in the list is the running one."""
     flags = ["--insecure", "--port=0", f"--etcd-servers={etcd.url}"]
     servers = [start_server(directory, flags)]
     try:

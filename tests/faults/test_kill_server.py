@@ -29,7 +29,7 @@ SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "x-kuberne
 
 @dataclass(frozen=True)
 class Profile:
-    """How often to kill, how long after each ready, and what a run must have done to count."""
+    """The number of kills, the time of each after ready, and the least work of a valid run."""
 
     kills: int
     alive: tuple[float, float]
@@ -50,7 +50,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 
 
 def run(etcd: Etcd, directory: Path, profile: Profile, command: Sequence[str] = SERVE) -> tuple[History, list[Event]]:
-    """Run the load through the kills; return what was noted and what etcd kept."""
+    """Run the load through the kills; return the history and the content of etcd."""
     seed = int(os.environ.get("FAULT_SEED", "0")) or random.randrange(1, 2**31)
     print(f"FAULT_SEED={seed}")
     chance, prefix = random.Random(seed), f"/{directory.name}"

@@ -24,7 +24,7 @@ from tests.support.strain import memory
 RATE, WATCHERS = 300.0, 200
 WARM = 0.4  # of a run, until caches with bounds are full
 MANY, CLIENTS = 1_000, 4
-FORGOTTEN = 300.0  # seconds until what was counted of them is forgotten, and garbage was looked for
+FORGOTTEN = 300.0  # seconds until their metrics are deleted and a garbage collection has run
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -38,7 +38,7 @@ SCHEMA = {
 
 @dataclass(frozen=True)
 class Sample:
-    """What the server holds at some second of a run."""
+    """Memory and descriptors of the server at one second of a run."""
 
     second: float
     mib: float

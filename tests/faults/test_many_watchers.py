@@ -70,7 +70,7 @@ def test_watchers_that_do_not_read_cost_little_and_miss_nothing(etcd: Etcd, tmp_
                 assert watch.next("MODIFIED")["object"]["spec"]["number"] == number
             grown = memory(server, "VmRSS") - had
         print(f"{STALLED} watchers that never read take {grown:.0f} MiB of {EVENTS * EVENT >> 20} MiB of events")
-        # the events once, as much again that the heap has not let go, and a MiB for each
+        # the events once, the same again in free memory of the heap, and a MiB for each
         assert grown < STALLED + 2 * EVENTS * EVENT / 1e6, "stalled ones have events of their own"
         for numbers, over in map(_seen, stalled):
             assert numbers == list(range(len(numbers))), "events are missing in the middle"
@@ -92,7 +92,7 @@ def _seen(line: socket.socket) -> tuple[list[int], bool]:
 
 @dataclass
 class Ended:
-    """What clients saw of a server that ends."""
+    """The observations of clients of a server that ends."""
 
     acknowledged: list[str] = field(default_factory=list)
     refused: int = 0
@@ -101,7 +101,7 @@ class Ended:
 
 
 def _write(server: Server, widgets: Resource, number: int, seen: Ended) -> None:
-    """Create objects, each over a connection of its own, until nobody listens."""
+    """Create objects, each over a new connection, until connections are refused."""
     for count in range(100_000):
         name = f"w{number}-{count}"
         line = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=30)

@@ -102,7 +102,7 @@ def command(server: Server, *arguments: str) -> list[str]:
 
 
 def migrate(server: Server, *arguments: str, within: float = 120.0) -> tuple[int, list[dict[str, Any]], str]:
-    """Run the command to its end; return its exit code, its events and what it says on stderr."""
+    """Run the command to its end; return its exit code, its events and its stderr."""
     ended = subprocess.run(
         command(server, *arguments),
         capture_output=True,

@@ -30,7 +30,7 @@ API, ETCD = "api", ("etcd-0", "etcd-1", "etcd-2")
 
 @dataclass
 class Rig:
-    """A server on one machine, and members of etcd on three others."""
+    """A server on one machine, and members of etcd on three more."""
 
     net: Network
     members: list[Member]
@@ -50,7 +50,7 @@ class Rig:
 
 @contextlib.contextmanager
 def rig(directory: Path) -> Iterator[Rig]:
-    """Run all of it; who enters is on the machine of the server."""
+    """Run all of it; the test enters the network of the server's machine."""
     with network([API, *ETCD]) as net:
         machines = [(net.address(name), functools.partial(net.inside, name)) for name in ETCD]
         with cluster(directory / "etcd", machines) as members, net.inside(API):
@@ -65,7 +65,7 @@ def rig(directory: Path) -> Iterator[Rig]:
 
 @contextlib.contextmanager
 def loaded(rig: Rig, seed: int) -> Iterator[Load]:
-    """Have writers and watchers at work, and look afterwards that nothing was lost."""
+    """Run writers and watchers, and check afterwards that nothing was lost."""
     widgets = serve(rig.api, schema={"openAPIV3Schema": SCHEMA})
     since = etcd_reader.head(leader(rig.members))
     load = Load(rig.server.url, widgets.path(), f"{widgets.group}/v1", widgets.kind, seed)
@@ -101,7 +101,7 @@ def no_way_to_the_leader(rig: Rig, _chance: random.Random) -> None:
 
 
 def lost_leader(rig: Rig, chance: random.Random) -> None:
-    """The leader does not hear the others, or is not heard: it still talks to us, and says nothing that counts."""
+    """The leader cannot hear the other members, or cannot be heard: it answers us, but commits nothing."""
     first = rig.of(leader(rig.members))
     source, target = chance.choice(((None, first), (first, None), (first, first)))
     for other in ETCD:
@@ -114,7 +114,7 @@ def lost_leader(rig: Rig, chance: random.Random) -> None:
 
 
 def minority(rig: Rig, _chance: random.Random) -> None:
-    """The server reaches one member, and that none of the others."""
+    """The server reaches one member, which reaches no other member."""
     last = next(rig.of(member) for member in rig.members if not member.leads)
     others = [name for name in ETCD if name != last]
     rig.net.cut(last, others)
@@ -159,7 +159,7 @@ def _write_slowly(rig: Rig, size: int) -> None:
         began = time.monotonic()
         rig.api.request("POST", rig.widgets.path(), rig.widgets.make("big", text="x" * size), timeout=60).expect(201)
         print(f"{size} bytes are written in {time.monotonic() - began:.1f} s")
-        # whoever asks etcd behind so many bytes may wait for longer than readiness allows, as upstream's two seconds
+        # a request to etcd behind so many bytes may take longer than the limit of /readyz, upstream's two seconds
         until(rig.ready, "ready when the line is free again", within=10)
         rig.net.heal()
 

@@ -25,7 +25,7 @@ MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # images are opened 
 
 @dataclass
 class Acknowledged:
-    """What the writer noted up to a moment."""
+    """The notes of the writer up to a moment."""
 
     puts: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)  # key and value by revision
     gone: dict[int, bytes] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Acknowledged:
 
 
 def recorded(tmp_path: Path, seed: int, writes: int, synchronous: str) -> list[Call]:
-    """Run the writer and return what it did to its files."""
+    """Run the writer and return the record of its files."""
     library, directory, record = recorder(tmp_path), tmp_path / "store", tmp_path / "record"
     directory.mkdir()
     subprocess.run(
@@ -56,7 +56,7 @@ def recorded(tmp_path: Path, seed: int, writes: int, synchronous: str) -> list[C
 
 
 def cut(calls: Sequence[Call], images: int, chance: random.Random) -> list[str]:
-    """Cut the power at so many moments; return what was wrong after them."""
+    """Cut the power at this number of moments; return the violations."""
     wrong: list[str] = []
     moments = sorted(chance.sample(range(len(calls)), min(images, len(calls))))
     each = -(-images // len(moments))
@@ -79,10 +79,10 @@ def cut(calls: Sequence[Call], images: int, chance: random.Random) -> list[str]:
 
 
 def faults(store: Path, told: Acknowledged) -> list[str]:
-    """Open an image; return what is wrong with it."""
+    """Open an image; return its violations."""
     try:
         kept = asyncio.run(kept_in_store.opened(store))
-    except Exception as error:  # outermost: whatever keeps it from opening is what is looked for
+    except Exception as error:  # outermost: any error of opening is a violation
         return [f"it does not open: {error!r}"]
     found: list[str] = []
     for revision, (key, value) in told.puts.items():

@@ -66,7 +66,7 @@ def soaked(change: Callable[[int], Minute], minutes: int = 10) -> list[Minute]:
         (lambda at: replace(CALM, mib=100 + 20 * min(at, 3)), ""),  # caches that fill
         (lambda at: replace(CALM, threads=5 + 2 * min(at, 3)), ""),
         (lambda at: replace(CALM, lag=40, crowd=1 + at), ""),
-        (lambda at: replace(CALM, lag=100.0 * (1 + at), crowd=1.0 + at), ""),  # a machine that others use
+        (lambda at: replace(CALM, lag=100.0 * (1 + at), crowd=1.0 + at), ""),  # a shared machine
         (lambda at: replace(CALM, mib=100 + 2 * at), "MiB"),
         (lambda at: replace(CALM, files=80 + 2 * at), "descriptors"),
         (lambda at: replace(CALM, threads=12 + at // 2), "threads"),

@@ -61,7 +61,7 @@ def copies(etcd: Etcd, widgets: Resource, count: int, **spec: object) -> None:
 
 
 def _is_served(api: Client) -> bool:
-    """Tell whether a new client is; one that comes before the last ones are seen to be gone is closed at once."""
+    """Report whether a new client is served; a client that comes before the last ones have closed is closed at once."""
     with contextlib.suppress(ConnectionError, http.client.RemoteDisconnected):
         return api.get("/readyz").status == 200
     return False
@@ -122,7 +122,7 @@ def test_many_connections_and_few_descriptors(tmp_path: Path, files: int, count:
 
 @contextlib.contextmanager
 def little_memory(mib: int) -> Iterator[MemoryGroup]:
-    """Have a bound of memory for a server; skip where this machine allows none."""
+    """Limit the memory of a server; skip if this machine has no control groups."""
     with memory_group(mib) as group:
         if group is None:
             pytest.skip("this machine allows no control group for memory (the reason is printed above)")
@@ -145,7 +145,7 @@ def _read_all(url: str, path: str, pace: float, sizes: list[int], headers: Mappi
 def _read_at_once(
     server: Server, path: str, readers: int, pace: float, headers: Mapping[str, str] = NONE
 ) -> tuple[list[int], float]:
-    """Let so many read a list at a time; return what each got, bytes or a status, and how long others waited."""
+    """Let this many clients read a list at a time; return their results (bytes or status) and the wait of a probe."""
     api, sizes, waits = Client(server.url), list[int](), [0.0]
     threads = [
         threading.Thread(target=_read_all, args=(server.url, path, pace, sizes, headers)) for _ in range(readers)
@@ -164,7 +164,7 @@ def _read_at_once(
 def _check_some_get_it(
     server: Server, path: str, sizes: list[int], whole: int, headers: Mapping[str, str] = NONE
 ) -> None:
-    """Of many who read a list of over ``whole`` bytes some got it, the others a refusal; one alone gets it."""
+    """Of many readers of a list over ``whole`` bytes, some get it and the rest a refusal; a single one gets it."""
     assert all(each > whole or each in (429, 503) for each in sizes)
     assert max(sizes) > whole, "nobody got it"
     alone, _ = _read_at_once(server, path, 1, 0.0, headers)

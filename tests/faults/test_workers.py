@@ -49,13 +49,13 @@ STRICT = "?fieldValidation=Strict"
 
 @pytest.fixture
 def etcd_flags(own_etcd: Etcd) -> EtcdFlags:
-    """Flags that name the shared etcd, and a prefix that nobody has."""
+    """Flags for the shared etcd and a prefix of its own."""
     return [f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/workers-{secrets.token_hex(4)}"]
 
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory, own_etcd: Etcd) -> Iterator[Server]:
-    """A server of two workers that nobody kills, with an audit log, which judges by roles."""
+    """A server of two workers that no test kills, with an audit log and RBAC."""
     directory = tmp_path_factory.mktemp("workers")
     policy = write_policy(directory, {"level": "Metadata"})
     flags = [
@@ -77,7 +77,7 @@ def widgets(both: Server) -> Resource:
 
 @pytest.fixture
 def pin() -> Iterator[Pin]:
-    """What makes clients of one worker."""
+    """Creates clients of one worker."""
     made: list[Pinned] = []
 
     def pinned(server: Server, number: int) -> Pinned:

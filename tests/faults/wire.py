@@ -97,7 +97,7 @@ class Wire:
             target = packet[19] - 1
             link = self._links.get((source, target)) if packet[0] >> 4 == 4 else None
             if link is None:
-                continue  # nobody's, or a word of IPv6
+                continue  # an unused bit, or a field of IPv6
             now = time.monotonic()
             at = link.passes(len(packet), now, self._chance)
             if at is not None:

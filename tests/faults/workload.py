@@ -32,7 +32,7 @@ class Line:
         self._connection: http.client.HTTPConnection | None = None
 
     def connect(self) -> http.client.HTTPConnection:
-        """Return an open connection, waiting while nobody listens; ConnectionError when the run is over."""
+        """Return an open connection, and retry while it is refused; ConnectionError at the end of the run."""
         while self._connection is None:
             connection = http.client.HTTPConnection(*self._address, timeout=20)
             try:

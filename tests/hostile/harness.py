@@ -79,7 +79,7 @@ class Victim:
             stop(self.server.process)
 
     def restart(self) -> None:
-        """Stop the server and start it again over what it stored; it answers, and was not killed."""
+        """Stop the server and start it again with the same store; it must answer, and not have been killed."""
         self.check()
         self.stop()
         self.start()
@@ -102,7 +102,7 @@ class Victim:
 
     @contextlib.contextmanager
     def attacked(self, stall: float = STALL) -> Iterator[Bystander]:
-        """Have a bystander send GETs during an attack; then check that it was answered and the server lives.
+        """Send GETs from another client during an attack; then check that they were answered and the server lives.
 
         No GET may wait for more than ``stall`` seconds of CPU that the server spends meanwhile.
         """

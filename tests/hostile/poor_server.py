@@ -16,7 +16,7 @@ class Handler(BaseHTTPRequestHandler):
     """Answers one request at a time: /grow keeps a gigabyte, /spin takes a second of CPU, /refuse says nothing."""
 
     def do_GET(self) -> None:
-        """Do what the path says."""
+        """Misbehave as the path says."""
         if self.path == "/grow":
             HELD.append(b"x" * (1 << 30))
         if self.path == "/spin":

@@ -152,7 +152,7 @@ def test_a_body_alone(victim: Victim, widgets: Resource, name: str) -> None:
         refusal(answer)
 
 
-# bodies that differ in what they take: others of the same kind take no more together than these do
+# bodies that differ in memory; other bodies of the same kind take no more
 AT_ONCE = {
     "a question": (30, 1), "ports in protobuf": (30, 8), "ports merged": (30, 16), "members": (16, 8),
     "objects": (30, 1), "items of a map": (16, 4), "flow of YAML": (16, 8), "colons of YAML": (8, 1),

@@ -36,7 +36,7 @@ def connections(victim: Victim, count: int) -> Iterator[list[socket.socket]]:
 
 
 def is_open(line: socket.socket) -> bool:
-    """Whether the server has not closed a connection on which nothing is to be read."""
+    """Report whether the server keeps a silent connection open."""
     poll = select.poll()
     poll.register(line, select.POLLIN | select.POLLHUP | select.POLLERR)
     return not poll.poll(0)

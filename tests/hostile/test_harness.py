@@ -22,7 +22,7 @@ def poor(tmp_path: Path) -> Iterator[Victim]:
 
 
 def grow(poor: Victim) -> None:
-    """Have the server killed."""
+    """Kill the server."""
     with pytest.raises(OSError, match=r"closed|reset"):
         poor.api.get("/grow")
     assert poor.server.process is not None

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.rows("AUT-003")
 
 @pytest.fixture(scope="module")
 def judging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
-    """A server that judges by roles."""
+    """A server with RBAC."""
     with running_victim(tmp_path_factory.mktemp("roles"), (*PLAIN, "--authorization-mode=RBAC")) as running:
         yield running
 

@@ -4,7 +4,7 @@
 
 Each kind begins with its sample. Steps: ``create`` (dry run, then stored), ``table``, ``status``, ``update``, ``apply``
 (twice), ``patch`` (merge, JSON, strategic), ``delete``, and ``random``: objects with random fields of the OpenAPI
-document, most of them slightly wrong, as dry runs. The exit code tells whether there was a difference.
+document, most of them slightly wrong, as dry runs. The exit code is 1 if there was a difference.
 """
 
 import argparse
@@ -230,7 +230,7 @@ class Drawing:
         return chance.choice(_WORDS) if kind == "string" else {}
 
     def filled(self, value: dict[str, Any], schema: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        """Return an object with its required fields and some others."""
+        """Return an object with its required fields and some more."""
         properties = schema.get("properties", {})
         share = max(0.05, 0.35 - depth * 0.06) if depth < 7 else 0
         for name, below in properties.items():

@@ -62,7 +62,7 @@ def _name(subject: Subject) -> x509.Name:
 
 
 def dialling(certificate: Path | None = None) -> ssl.SSLContext:
-    """Return the context of a client that trusts anybody and may show a certificate."""
+    """Return the context of a client that verifies no server certificate and may send its own."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

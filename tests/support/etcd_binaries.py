@@ -32,7 +32,7 @@ class Binary:
 
     @property
     def durable(self) -> bool:
-        """Whether it keeps acknowledged writes through a crash."""
+        """True if acknowledged writes survive a crash."""
         return is_durable(self.version)
 
 
@@ -104,5 +104,5 @@ def _ask(path: Path) -> Binary:
 
 
 def is_durable(version: Version) -> bool:
-    """Tell whether a single node keeps what it acknowledged through a crash (etcd 13766, 14370)."""
+    """Report whether a single node keeps acknowledged writes through a crash (etcd 13766, 14370)."""
     return version >= ((3, 4, 21) if version < (3, 5, 0) else (3, 5, 5))

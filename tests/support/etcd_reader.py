@@ -28,7 +28,7 @@ class Event:
 
     @property
     def kind(self) -> str:
-        """What a watcher of the API sees."""
+        """The events of a watcher of the API."""
         return "DELETED" if self.value is None else "ADDED" if self.created else "MODIFIED"
 
 

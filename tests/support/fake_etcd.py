@@ -98,11 +98,11 @@ class FakeWatch:
 
 
 class FakeEtcd:
-    """One member that is always there, until a test says otherwise.
+    """One etcd member that is always reachable, unless a test sets a fault.
 
-    ``held``: watches say nothing. ``down``: calls fail. ``batch``: events of one batch. ``full``: puts are refused
-    until the alarm is taken back. ``corrupt``: another alarm is raised. ``size``, ``in_use``: bytes of its file, and of
-    what is in it.
+    ``held``: watches send nothing. ``down``: calls fail. ``batch``: events of one batch. ``full``: puts are refused
+    until the alarm is disarmed. ``corrupt``: another alarm is raised. ``size``, ``in_use``: bytes of its file, and the
+    used part of it.
     """
 
     def __init__(self) -> None:
@@ -149,11 +149,11 @@ class FakeEtcd:
             watch.end(StoreReplaced(UNAVAILABLE, "the store was replaced"))
 
     def put(self, key: str, value: bytes) -> int:
-        """Write as somebody else."""
+        """Write as another client."""
         return self._write(key.encode(), value)
 
     def remove(self, key: str) -> int:
-        """Delete as somebody else."""
+        """Delete as another client."""
         return self._write(key.encode(), None)
 
     def state(self, prefix: str, revision: int = 0) -> dict[str, tuple[int, bytes]]:

@@ -11,7 +11,7 @@ from tests.support.fake_etcd import FakeEtcd
 
 
 class FakeWorld:
-    """A store over a FakeEtcd; ``kept`` seals what it keeps."""
+    """A store over a FakeEtcd; ``kept`` encrypts its values."""
 
     def __init__(self, group: asyncio.TaskGroup, kept: Encryptions | None = None) -> None:
         self.group = group

@@ -45,17 +45,17 @@ def read(name: str, raw: bytes) -> Any:
 
 
 def turned(key_id: str, data: bytes) -> bytes:
-    """Return data sealed by a key of the plug-in, or open again: it is no secret of anybody."""
+    """Encrypt or decrypt data with a key of the plug-in: XOR, without any secrecy."""
     stream = b"".join(hashlib.sha256(b"%b %d" % (key_id.encode(), at)).digest() for at in range(len(data) // 32 + 1))
     return bytes(one ^ other for one, other in zip(data, stream, strict=False))
 
 
 @dataclass
 class Plugin:
-    """What it says, and what it was asked: (method, uid) of each call.
+    """Faults of the plug-in, and the (method, uid) of each call.
 
     ``fault`` is the gRPC status and text of all calls, ``garbage`` the bytes of all answers, ``delay`` the seconds
-    before each; ``changed`` are fields of answers by method.
+    before each; ``changed`` are changed fields of answers by method.
     """
 
     path: str
@@ -73,7 +73,7 @@ class Plugin:
 
     @property
     def endpoint(self) -> str:
-        """What a configuration says."""
+        """Return the EncryptionConfiguration for this plug-in."""
         return f"unix:///{self.path}" if self.path.startswith("@") else f"unix://{self.path}"
 
     def start(self) -> None:

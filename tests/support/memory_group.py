@@ -30,9 +30,9 @@ class MemoryGroup:
 
 @contextlib.contextmanager
 def memory_group(mib: int) -> Iterator[MemoryGroup | None]:
-    """Have a control group that may use ``mib`` MiB; None, and a printed reason, where this machine allows none.
+    """Create a control group with a limit of ``mib`` MiB; None, and a printed reason, if this machine allows none.
 
-    Root makes one of version 1 or 2; another user asks systemd for a scope.
+    Root creates one of version 1 or 2; another user requests a scope from systemd.
     """
     reasons: list[str] = []
     for parent, limit in _GROUPS:

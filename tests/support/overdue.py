@@ -16,13 +16,13 @@ import pytest
 
 GRACE = 5.0  # seconds after pytest's faulthandler_timeout, which tells the stacks of all threads
 BUILDS = 1200.0  # of a client's test, which may build a program first
-AGAIN = 30.0  # until what a test that was ended does next is ended, too
-EXIT = 60.0  # after pytest's last word, for threads that nobody ended
+AGAIN = 30.0  # until the next step of an ended test is ended, too
+EXIT = 60.0  # after the last line of pytest, for running threads
 _CLIENTS = Path(__file__).resolve().parents[1] / "clients"
 
 
 class TookTooLong(BaseException):
-    """No Exception: who expects one in a test must not take this for it."""
+    """Not an Exception, so that a test which expects an exception does not catch it."""
 
 
 @contextmanager
@@ -68,19 +68,19 @@ class Overdue:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Tell no stacks of a test that may take longer than others."""
+        """Print no stacks for a test with a longer time limit."""
         if item.get_closest_marker("long") or _allowed(item) == BUILDS:
             faulthandler.cancel_dump_traceback_later()
 
     @pytest.hookimpl
     def pytest_enter_pdb(self) -> None:
-        """Give whoever looks at a test all time."""
+        """Remove the time limit in a debugger."""
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self, config: pytest.Config) -> None:
-        """Bound what comes after the last word of pytest: it is waited for each thread that is no daemon."""
-        if not hasattr(config, "workerinput"):  # a process of pytest-xdist waits for the others, and is ended
+        """Limit the time after the last line of pytest, when Python waits for each thread that is no daemon."""
+        if not hasattr(config, "workerinput"):  # the main process waits for those of pytest-xdist, and ends them
             faulthandler.dump_traceback_later(EXIT, exit=True, file=sys.__stderr__)
 
 

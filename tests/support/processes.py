@@ -126,7 +126,7 @@ def _etcd_answers(etcd: Etcd) -> bool:
 
 @dataclass
 class Server:
-    """A running server; one that somebody else started has no process."""
+    """A running server; one that another process started has no process here."""
 
     url: str
     process: subprocess.Popen[bytes] | None = None
@@ -143,7 +143,7 @@ class Server:
         return Client(self.url)
 
     def log_tail(self) -> str:
-        """Return the end of what the server wrote, for messages of failed tests."""
+        """Return the end of the server's output, for messages of failed tests."""
         return tail(self.log) if self.log else ""
 
 

@@ -60,7 +60,7 @@ class RecordingSink:
 
     @property
     def events(self) -> list[Seen]:
-        """What was seen of objects, without the stored bytes."""
+        """The frames about objects, without the stored bytes."""
         return [seen._replace(raw="") for seen in self.seen if seen.type in {"ADDED", "MODIFIED", "DELETED"}]
 
 

@@ -30,7 +30,7 @@ SECRETS = GroupResource("", "secrets")
 
 
 class World(Protocol):
-    """A store over an etcd, and somebody else who writes to that etcd."""
+    """A store over an etcd, and a second client that writes to this etcd."""
 
     store: CachedStore
 
@@ -442,7 +442,7 @@ def _seen(kind: str, entry: Entry) -> Seen:
 
 
 async def _caught_up(world: World, col: Collection, sink: RecordingSink) -> list[Seen]:
-    """Return what a sink saw once a watch that came after it is served."""
+    """Return the frames of a sink after a later watch has been served."""
     probe = RecordingSink()
     watcher = col.watch(watch_group(), None, probe, initial=True, bookmarks=True)
     await probe.until(lambda it: any(seen.type == "END" for seen in it.seen))

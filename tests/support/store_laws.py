@@ -233,7 +233,7 @@ class Player:
         return self._prefix + b"\xff" if last == len(KEYS) else self._key(last)
 
     def _plain(self, message: Any) -> Answer:
-        """Return a message as its fields, without what is the store's own, and with revisions from the first on."""
+        """Return the fields of a message without those that differ between stores, and revisions from the first one."""
         found: list[Any] = []
         for field, value in message.ListFields():
             name = field.name

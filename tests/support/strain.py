@@ -16,7 +16,7 @@ from tests.support.processes import Server
 
 Found = TypeVar("Found")
 
-QUIET = 0.053  # seconds of the spin below on a machine that nobody else uses
+QUIET = 0.053  # seconds of the spin below on an idle machine
 CALM = 1.0  # seconds that /readyz may take meanwhile
 
 
@@ -29,7 +29,7 @@ def slowness() -> tuple[float, float]:
 
 
 async def turns_beside(work: Coroutine[Any, Any, Found]) -> tuple[Found, int]:
-    """Return what a piece of work returns, and how many turns of the loop others had meanwhile."""
+    """Return the result of a piece of work, and the number of loop turns of other tasks meanwhile."""
     turns = 0
     async with asyncio.TaskGroup() as group:
         task = group.create_task(work)
@@ -63,7 +63,7 @@ def forget_peak(server: Server) -> None:
 
 @contextmanager
 def strained(server: Server, *, cpu: float = 1.0, mib: float = 50.0) -> Iterator[None]:
-    """Hold what the server does to seconds of CPU and MiB above what it has, and to answering /readyz meanwhile."""
+    """Check the CPU and memory that the server uses inside the block, and that it answers /readyz meanwhile."""
     over, waits = threading.Event(), [0.0]
 
     def ask() -> None:

@@ -63,7 +63,7 @@ class Tiers:
 
     @pytest.hookimpl
     def pytest_collection_finish(self) -> None:
-        """Have the garbage collector leave out the thousands of tests, so that a test is not charged for them."""
+        """Freeze the thousands of tests for the garbage collector, so that a test does not pay for them."""
         gc.collect()
         gc.freeze()
 
@@ -81,7 +81,7 @@ class Tiers:
 
     @pytest.hookimpl
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print what was left out for want of the data beside a checkout, and what was run again and why."""
+        """Print the tests that were skipped without the data beside a checkout, and those that ran twice."""
         for path, count in sorted(shared.left_out.items()):
             terminalreporter.write_line(f"left out for want of ../shared/{path}: {count} cases")
         for report in terminalreporter.stats.get("rerun", []):

@@ -11,6 +11,6 @@ from apiext.cel import effort
 
 @pytest.fixture(autouse=True)
 def _no_evaluation_under_way() -> Iterator[None]:
-    """What a test evaluated last bounds nothing that others do without an evaluation."""
+    """The work budget that a test leaves behind must not limit a later test without a budget."""
     yield
     effort.rest()

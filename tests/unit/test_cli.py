@@ -67,7 +67,7 @@ SAMPLES = {
 
 
 def parse(*arguments: str, **environment: str) -> tuple[Config, list[str]]:
-    """Return the configuration of a command line, and what was warned about."""
+    """Return the configuration of a command line, and its warnings."""
     warnings: list[str] = []
     return cli.parse_serve(arguments, environment, warnings.append), warnings
 
@@ -236,7 +236,7 @@ def test_the_usual_data_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 0)
     home = pwd.getpwuid(0).pw_dir
     assert default_data_dir({}) == default_data_dir({"HOME": ""}) == f"{home}/.local/share/apiext"
-    monkeypatch.setattr(os, "getuid", lambda: 2_000_000_001)  # nobody has it
+    monkeypatch.setattr(os, "getuid", lambda: 2_000_000_001)  # an address of no machine
     assert default_data_dir({}) == "/var/lib/.local/share/apiext"
 
 

@@ -62,7 +62,7 @@ def test_who_holds_the_data_directory_keeps_it(tmp_path: Path, ready: Path, dire
     say(ready, other)
     launch.prepare(config)
     assert ready.exists()
-    directory.unlock()  # the other one has let go meanwhile
+    directory.unlock()  # the other server has ended meanwhile
     launch.remove_earlier_ready_file(config)
     assert not ready.exists()
 

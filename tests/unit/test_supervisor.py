@@ -257,7 +257,7 @@ STOPPED = "a signal stopped the server before it was ready"
 
 
 async def why_ended(boss: supervisor.Supervisor) -> str:
-    """Return what is said of a start that a signal ends."""
+    """Return the log of a start that a signal ends."""
     with pytest.raises(launch.StoppedError) as ended:
         await boss.serve()
     assert launch.explain(ended.value, supervisor.EXITS) == cli.EXIT_FAILURE

@@ -44,7 +44,7 @@ def main() -> None:
     watcher = threading.Thread(target=follow, daemon=True)
     watcher.start()
     crontab.create()
-    assert there.wait(10)  # what is changed before the watch begins is no event of it
+    assert there.wait(10)  # a change before the watch begins is no event
     assert crontab.exists()
     crontab.patch({"spec": {"replicas": 2}})
     crontab.label(team="night")

@@ -21,7 +21,7 @@ def names(listed: dict[str, Any]) -> set[str]:
 
 
 def changes(api: client.CustomObjectsApi) -> Iterator[str]:
-    """Yield + and - with the name of each object that comes and goes, for ever."""
+    """Yield + and - with the name of each added and deleted object, without end."""
     known: set[str] = set()
     since = ""
     while True:

@@ -60,7 +60,7 @@ def main() -> None:
     client.patch(crontabs, "one", {"spec": {"image": "other"}}, patch_type=PatchType.MERGE)
     assert refusal(lambda: client.replace(stale)) == 409
     seen: list[tuple[str, str]] = []
-    for event, thing in client.watch(crontabs):  # begins with what is there
+    for event, thing in client.watch(crontabs):  # begins with the existing objects
         seen.append((event, thing.metadata.name))
         if len(seen) == 2:
             client.delete(crontabs, "one")

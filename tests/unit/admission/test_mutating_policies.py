@@ -147,7 +147,7 @@ async def test_deletions_are_no_business_of_policies(configured: Configured) -> 
 
 
 async def test_the_object_that_was_given_stays_as_it_was(configured: Configured) -> None:
-    """Who owns fields is told by what the client wanted."""
+    """The managed fields of a write are computed from the client's body, before mutations."""
     configured.store("p", apply("Object{spec: Object.spec{owner: Object.spec.owner{uid: 'u'}}}"))
     new, _ = configured.definition.versions["v1"].model.normalize(samples.widget(spec={"owner": {}}))
     before = json.dumps(new)

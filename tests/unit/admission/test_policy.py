@@ -126,7 +126,7 @@ async def test_variables_are_fields_of_no_map() -> None:
 async def test_variables_share_what_they_may_touch(
     elements: int, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What variables hold stays until the write ends, so that each may not touch as much as one expression alone."""
+    """The values of variables stay in memory until the write ends, so each may use only a part of the budget."""
     monkeypatch.setattr("apiext.cel.limits.MOST", elements)
     variables = [{"name": "v", "expression": "[[1]]" + ".map(a, a + a)" * 9}]  # 512 elements, for a few units
     variables += [{"name": f"v{n}", "expression": "variables.v[0] + variables.v[0]"} for n in range(20)]

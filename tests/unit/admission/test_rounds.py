@@ -25,7 +25,7 @@ def attributes() -> Attributes:
 
 
 class Writes:
-    """A mutating plug-in that notes its rounds, asks for a second one, and calls again what it called."""
+    """A mutating plug-in that records its rounds, requests a second one, and reinvokes its webhooks."""
 
     def __init__(self, name: str, seen: list[tuple[str, bool, bool]], member: str = "") -> None:
         self.name = name
@@ -47,7 +47,7 @@ class Writes:
 
 
 class Reads:
-    """A plug-in that only judges."""
+    """A plug-in that only validates."""
 
     name = "reads"
 
@@ -68,7 +68,7 @@ class Reads:
     ids=["nobody changes it", "the first changes it", "the last changes it"],
 )
 async def test_a_second_round(members: tuple[str, str], seen: list[tuple[str, bool, bool]]) -> None:
-    """Only who left another object than comes is to call again."""
+    """A plug-in runs again only if later plug-ins have changed its result."""
     found: list[tuple[str, bool, bool]] = []
     first, last = (Writes(name, found, member) for name, member in zip("ab", members, strict=True))
     made = await Chain([first, Reads(), last]).mutate(attributes(), {})

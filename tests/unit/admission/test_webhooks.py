@@ -286,14 +286,14 @@ async def test_requests_with_little_time_say_nothing_about_a_webhook(
             await configured.create(left=0.05)
         assert caught.value.code == 504
     go_on.set()
-    await configured.create()  # who has the time is answered
+    await configured.create()  # a request with enough time left is answered
 
 
 @pytest.mark.rows("ADM-008", "ADM-011")
 async def test_a_dead_place_harms_none_of_the_same_names(
     configured: Configured, hook: hooks.Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that mutate and those that judge often have the same names, and a configuration may be mended."""
+    """Mutating and validating webhooks often have the same names, and a configuration may be corrected."""
     monkeypatch.setattr(webhooks_limits, "WEBHOOK_SLOW_FAILURE", 0.0)
     monkeypatch.setattr(breaker, "WEBHOOK_PROBE_EVERY", 60.0)
     dead = {"url": f"https://127.0.0.1:{free_port()}/"}

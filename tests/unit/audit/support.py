@@ -28,7 +28,7 @@ def event(stage: str = COMPLETE, *, size: int = 0, level: int = REQUEST_RESPONSE
 
 
 class Place:
-    """A place that keeps lines; it may be full, or wait until it is let go on."""
+    """An output that keeps lines; it may be full, or block until a test releases it."""
 
     def __init__(self) -> None:
         self.written: list[list[bytes]] = []
@@ -56,5 +56,5 @@ class Place:
         self.written.append(list(lines))
 
     def close(self) -> None:
-        """Take note."""
+        """Record an event."""
         self.closed = True

@@ -20,7 +20,7 @@ WEBHOOK = AuditDelivery(mode="batch", max_batch=3, max_wait=30.0)
 
 
 class Taken:
-    """Who takes batches, and when that was."""
+    """A receiver of batches, with the time of each."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds

@@ -178,7 +178,7 @@ async def test_a_disk_that_hangs_does_not_hold_requests_for_ever(monkeypatch: py
         assert counters.errors.slot("log").value == 2
         place.open.set()
         async with asyncio.timeout(10):
-            while not await (log.put(event()) or _never()):  # noqa: ASYNC110 - nobody tells that it goes on
+            while not await (log.put(event()) or _never()):  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0)
     assert len(place.lines) >= 4, "what it was given is written when it goes on"
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.rows("AUD-001")
 
 
 class Collector:
-    """A plain HTTP server that keeps what it is sent and answers with the codes it is given, then 200."""
+    """A plain HTTP server that keeps received batches and answers with the given codes, then 200."""
 
     def __init__(self, *codes: int) -> None:
         self.codes = list(codes)
@@ -66,7 +66,7 @@ def kubeconfig(tmp_path: Path, server: str, cluster: dict[str, Any] | None = Non
 async def told(
     tmp_path: Path, collector: Collector, delivery: AuditDelivery, act: Callable[[Webhook], Awaitable[None]]
 ) -> Counters:
-    """Run a webhook against a collector, and return what was counted."""
+    """Run a webhook against a collector, and return its metrics."""
     server = await asyncio.start_server(collector, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     remote = remote_of(kubeconfig(tmp_path, f"http://127.0.0.1:{port}/audit", user={"token": "sesame"}))

@@ -71,7 +71,7 @@ def test_an_authority_that_has_ended_is_replaced(tmp_path: Path) -> None:
 
 
 def shaken(serving: certificates.Serving, trusted: bytes, at: datetime) -> None:
-    """Have a client that trusts these authorities verify the serving certificate at a time."""
+    """Verify the serving certificate at a time, as a client that trusts these authorities."""
     leaf, *others = x509.load_pem_x509_certificates(serving.certificate.read_bytes())
     store = verification.Store(x509.load_pem_x509_certificates(trusted))
     builder = verification.PolicyBuilder().store(store).time(at.replace(tzinfo=None))
@@ -171,7 +171,7 @@ def own_certificate(directory: Path, clock: Clock, *, renews: bool = True) -> Se
 def test_an_own_certificate_is_renewed_for_years_and_is_valid_each_day(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A client trusts what the kubeconfig had a month before."""
+    """A client trusts the CA bundle of a kubeconfig that is a month old."""
     clock, known = Clock(), list[bytes]()
     one = own_certificate(tmp_path, clock)
     seen = {one.current.certificate.read_bytes()}

@@ -117,7 +117,7 @@ REQUEST = Attributes(ASKING, "get", "/api/v1/secrets", "", "v1", "secrets", name
 
 
 def allowing(*allowed: str) -> tuple[Authorizer, list[str]]:
-    """Return who allows these questions only, written as verb resource name, and what was asked."""
+    """Return an authorizer that allows only these (verb resource name), and the list of its calls."""
     asked: list[str] = []
 
     def authorize(attributes: Attributes) -> Decision:

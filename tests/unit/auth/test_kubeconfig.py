@@ -61,4 +61,4 @@ def test_nor_are_bytes_that_are_no_kubeconfig(tmp_path: Path) -> None:
 def test_an_empty_file_and_a_stream_may_be_written_to(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     for file in (tmp_path / "empty", Path("/dev/null"), tmp_path):
-        kubeconfig.check_replaceable(file)  # a directory is refused by whoever writes
+        kubeconfig.check_replaceable(file)  # a directory cannot be replaced by a file

@@ -344,14 +344,14 @@ def test_tokens_of_several_issuers_count(tmp_path: Path, clock: Clock) -> None:
 def test_a_file_without_keys(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "bad.pem").write_bytes(text)
     with pytest.raises(ValueError, match="does not contain any valid RSA or ECDSA public keys"):
-        verifiers_of(tmp_path / "bad.pem")  # what else the file holds is passed over (client-go/util/keyutil)
+        verifiers_of(tmp_path / "bad.pem")  # other PEM blocks of the file are ignored (client-go/util/keyutil)
 
 
 # --- tokens that secrets keep ---
 
 
 class Kept:
-    """A server of one account and one secret that keeps a token, and who was told that it was used."""
+    """A server of one account and one secret with a token, which records the uses of the token."""
 
     def __init__(self, file: Path, clock: Clock) -> None:
         self.tokens = Tokens(file, [ISSUER], find=lambda *of: self.there.get(of), clock=clock)
@@ -362,7 +362,7 @@ class Kept:
         self.put(Record("u1"), Record("u2"))
 
     def put(self, account: Record | None, secret: Record | None) -> None:
-        """Have these two, the secret with its token unless it keeps another."""
+        """Store the account, and the secret with its token or another one."""
         if secret is not None and not secret.token:
             secret = replace(secret, token=base64.b64encode(self.token.encode()).decode())
         self.there = {("serviceaccounts", "default", "sa"): account, ("secrets", "default", "s"): secret}

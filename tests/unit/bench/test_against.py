@@ -93,7 +93,7 @@ def test_a_tree_that_runs_other_sources_is_refused(tmp_path: Path) -> None:
 
 
 def git(root: Path, *arguments: str) -> str:
-    """Run git in a repository and return what it printed."""
+    """Run git in a repository and return its output."""
     who = ("-c", "user.name=test", "-c", "user.email=test@example.com")
     run = subprocess.run(["git", *who, *arguments], cwd=root, stdout=subprocess.PIPE, check=True)
     return run.stdout.decode().strip()

@@ -86,7 +86,7 @@ def request(of: ServedResource, raw: bytes) -> NeedsConversion:
 
 
 def kept(need: NeedsConversion, answer: Any) -> Converted | str | None:
-    """Return what the careful way keeps of an answer, or what is wrong with it."""
+    """Return the object that the slow path caches for a converted one, or its error."""
     try:
         return need.keep(*review.accepted(need, ConvertedObjects(b"", []), answer, 0))
     except (ConversionError, ValueError, TypeError) as error:

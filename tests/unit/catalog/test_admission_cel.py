@@ -64,7 +64,7 @@ def test_types_are_known_to_mutations_only(env: Environment) -> None:
 
 
 def test_a_patch_of_variables() -> None:
-    """Composed variables are among what a patch is made of."""
+    """A patch may use composed variables."""
     text = "[JSONPatch{op: 'add', path: '/' + jsonpatch.escapeKey(variables.who), value: variables.labels}]"
     program = compiled(text, environment(params=True, variables=VARIABLES, patches=True), PATCHES)
     assert isinstance(program, Program)

@@ -202,7 +202,7 @@ def test_others_are_asked_about_alike() -> None:
 
 
 class Held(Converted):
-    """An answer of which one can tell whether anybody has it."""
+    """A conversion with weak references, so that a test sees when it is freed."""
 
     __slots__ = ("__weakref__",)
 

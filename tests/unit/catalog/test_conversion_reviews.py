@@ -39,7 +39,7 @@ WRITERS: dict[str, Callable[[Any], bytes]] = {
 
 
 def read(asked: list[NeedsConversion], raw: bytes) -> ConvertedObjects:
-    """Return what an answer to a review "u" brings."""
+    """Return the objects of the response to a review "u"."""
     return asyncio.run(webhook.converted_objects("v1", "u", asked, raw))
 
 
@@ -52,7 +52,7 @@ def review_of(asked: list[NeedsConversion], converted: list[Any], writer: str) -
 
 
 def stored(number: int, spec: Any = None, roots: Any = None, **metadata: Any) -> bytes:
-    """Return a stored widget that has much in common with others, and members beside its spec."""
+    """Return a stored widget with many common fields, and fields beside its spec."""
     managed = {
         "manager": "m",
         "operation": "Update",

@@ -23,7 +23,7 @@ _ESCAPES = {
 
 
 def parse_text(text: str, macros: Macros) -> tuple[Parsed | None, Issues]:
-    """Return a parsed expression or None, and what was wrong."""
+    """Return a parsed expression or None, and the error."""
     issues = Issues(Source(text))
     return parse(text, macros, issues), issues
 

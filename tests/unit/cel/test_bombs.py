@@ -34,7 +34,7 @@ DATA: dict[str, Any] = {
 }  # fmt: skip
 OVER = "operation cancelled: actual cost limit exceeded"
 CPU = 12.0  # seconds for both engines, on a slow and busy machine; on a quiet one the longest case takes two for each
-MEMORY = 160  # MiB of address space beyond what the interpreter has
+MEMORY = 160  # MiB of address space above that of the interpreter
 
 
 def expanded(text: str) -> str:

@@ -78,7 +78,7 @@ def given(case: Case) -> dict[str, Any]:
 
 
 def by_cel_python(case: Case) -> Any:
-    """Return what cel-python says; what it does not foresee (ValueError) counts as its error."""
+    """Return the result of cel-python; its ValueError counts as an error, too."""
     environment = celpy.Environment()
     variables = {name: json_to_cel(value) for name, value in given(case).items()}
     try:

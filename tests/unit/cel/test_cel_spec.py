@@ -53,7 +53,7 @@ def program(case: dict[str, Any]) -> Program | str:
 
 
 def wrong(case: dict[str, Any]) -> str:
-    """Return what is not as the case says, "" when all is."""
+    """Return the difference from the case, "" if there is none."""
     made = program(case)
     if isinstance(made, str):
         return "" if "eval_error" in case else made

@@ -65,7 +65,7 @@ def _eager() -> Iterator[None]:
 
 
 def together(work: Any) -> list[Any]:
-    """Return what the work returns in each of some threads that begin at the same time."""
+    """Return the results of the work in several threads that begin at the same time."""
     begin, found = threading.Barrier(THREADS, timeout=WITHIN), [None] * THREADS
 
     def one(number: int) -> None:

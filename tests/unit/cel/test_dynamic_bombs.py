@@ -82,7 +82,7 @@ def call(overload: Overload, given: tuple[str, ...]) -> str:
 
 
 def expressions(overload: Overload, text: str) -> Iterator[str]:
-    """Yield expressions that call an overload again and again and keep what it returns."""
+    """Yield expressions that call an overload repeatedly and keep its results."""
     made = next((MADE[type.name] for type in overload.args if type.name in MADE), "")
     for given in itertools.product(*(arguments(type, text) for type in overload.args)):
         loop = f"o.l.map(i, {call(overload, given)})"

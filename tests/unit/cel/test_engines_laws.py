@@ -118,7 +118,7 @@ def test_engines_agree(text: str, obj: dict[str, Any]) -> None:
 
 
 class Nothing:
-    """Steps that nobody may take."""
+    """An exhausted budget of steps."""
 
     def eval(self, frame: object, tracker: object) -> NoReturn:
         raise AssertionError("it is interpreted")

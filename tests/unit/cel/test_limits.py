@@ -144,7 +144,7 @@ def test_growth_by_concatenation_is_linear_work() -> None:
 
 def test_an_evaluation_is_cancelled_from_another_thread() -> None:
     program = compiled("self.numbers.all(a, self.numbers.all(b, self.numbers.all(c, a + b + c >= 0)))")
-    limit = Limit(100_000_000)  # it ends, too, when nobody cancels it
+    limit = Limit(100_000_000)  # it also ends without a cancellation
     timer = threading.Timer(0.05, limit.cancel)
     timer.start()
     found = program.evaluate({"self": {"numbers": list(range(1000))}}, limit)

@@ -26,7 +26,7 @@ ENV = Environment({"self": Declared("object", "T", FIELDS, {**FIELDS, "any": Dec
 CASES_DIR = Path(__file__).parent / "cases"
 CASES = [Case(row) for row in read(CASES_DIR / "messages.yaml")]
 SAY = frozenset(("Fault", "FormatError", "Refused", "_Refused", "PatternError", "Broken"))
-UNSAID = frozenset((  # what no expression that passes the checker brings about, kept as upstream has it
+UNSAID = frozenset((  # messages that no checked expression can cause, kept as upstream has them
     "first path segment in URL cannot contain colon",
     "error during formatting: text too long", "no such attribute(s): ",
 ))  # fmt: skip

@@ -123,7 +123,7 @@ def test_as_upstream(case: Case) -> None:
 
 
 def check_value(case: Case, found: Evaluation) -> None:
-    """Compare a value and what is made of it."""
+    """Compare a value and its CEL form."""
     assert describe(found.value) == case.value
     if type(found.value) is Open:
         assert mismatches(found.value) == (case.mismatches or [])
@@ -144,7 +144,7 @@ def test_only_where_asked_for(text: str) -> None:
 
 
 def test_generated_code_constructs() -> None:
-    """What has code of its own is not interpreted."""
+    """Functions with generated code are not interpreted."""
     program = ENV.compile("[Object{a: 1, b: 'x' + 'y'}, Object{a: 2}].exists(o, o.a == 2 && !has(o.b))")
     assert isinstance(program, Program)
     assert program.evaluate(OBJECT).value is True

@@ -172,7 +172,7 @@ async def server(etcd: FakeEtcd, *, wait: bool = True) -> AsyncIterator[Server]:
 async def until(condition: Callable[[], object], within: float = 10.0, every: float = 0.001) -> None:
     """Wait for a condition that other tasks bring about."""
     async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110 - polling what the outside sees
+        while not condition():  # noqa: ASYNC110 - polls from outside
             await asyncio.sleep(every)
 
 

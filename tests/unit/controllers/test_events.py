@@ -19,7 +19,7 @@ EVENTS = GroupResource("", "events")
 
 
 def about(name: str) -> Document:
-    """Return what an Event may be about: an object of the cluster, since the world has no namespaces but these."""
+    """Return the object of an Event: a cluster-scoped one, since the fake world has few namespaces."""
     return {"apiVersion": "other.com/v1", "kind": "Gadget", "namespace": "", "name": name, "uid": f"uid-{name}"}
 
 

@@ -101,7 +101,7 @@ async def test_a_start_finds_what_was_left_undone() -> None:
             await one.controllers.stop()
 
 
-# -- who is never absent
+# -- owners that are never absent
 
 
 async def test_owners_of_kinds_that_are_not_served_keep_their_dependents() -> None:

@@ -55,7 +55,7 @@ def test_what_lives_on_is_set_aside() -> None:
 
 
 class Freed(list[int]):
-    """A heap that notes what was freed."""
+    """A heap that records frees."""
 
     freed = list[int].append
 

@@ -21,7 +21,7 @@ def measured(loop: object, seconds: float, stall: float = 0.0) -> Distribution:
         lag = LoopLag()
         lag.start()
         await asyncio.sleep(seconds / 2)
-        time.sleep(stall)  # noqa: ASYNC251 - this is what is measured
+        time.sleep(stall)  # noqa: ASYNC251 - the block is measured
         await asyncio.sleep(seconds / 2)
         lag.stop()
         found = lag.family.slot()

@@ -30,7 +30,7 @@ def two_versions() -> dict[str, object]:
 
 @asynccontextmanager
 async def migrating() -> AsyncIterator[tuple[Client, Migrations, _Asked, bytes]]:
-    """Serve a widget that is stored in the old version, and a migration that has begun; and what is stored."""
+    """Serve a widget that is stored in the old version, and a running migration; yield its stored bytes."""
     async with server(FakeEtcd()) as one:
         await one.define(two_versions())
         await one.established("widgets.example.com")

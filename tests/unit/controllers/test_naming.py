@@ -30,7 +30,7 @@ PLURALS = ("as", "bs", "cs", "ds", "es", "fs")
 
 
 class Scan:
-    """Decides names by a look at all definitions of the group, each time: what the index must be equal to."""
+    """Decides names from all definitions of the group each time: the model of the index."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -159,7 +159,7 @@ class World:
             self.put(name, document)
 
     async def settle(self, reconcile: Callable[[str], Any]) -> None:
-        """Run groups as the loop of the controller does, until none is asked for."""
+        """Run the controller's groups until its queue is empty."""
         while self.asked:
             group = self.asked.pop()
             try:

@@ -39,7 +39,7 @@ class Two:
 
 @pytest.fixture
 async def workers() -> AsyncIterator[Two]:
-    etcd, progress = FakeEtcd(), WorkerProgress.make(3)  # the third is told of by the tests
+    etcd, progress = FakeEtcd(), WorkerProgress.make(3)  # the tests report for the third one
     async with AsyncExitStack() as stack:
         found = []
         for number in (1, 2):
@@ -184,7 +184,7 @@ async def test_two_that_stand_still_are_not_waited_for_again_when_one_moves(
 
 
 async def stand_still(workers: Two, monkeypatch: pytest.MonkeyPatch, *numbers: int) -> int:
-    """Have some workers waited for in vain, each at another place; return how far they should have come."""
+    """Let some workers miss the time limit, each at another revision; return the expected revision."""
     one, late = workers.one, workers.two.controllers.serving.peers
     assert late is not None
     await late.stop()

@@ -14,7 +14,7 @@ from apiext.controllers.serving import Recent
 
 
 class Document(dict[str, Any]):
-    """A dictionary of which it can be told when it is gone."""
+    """A dictionary with weak references, so that a test sees when it is freed."""
 
 
 class Reader:

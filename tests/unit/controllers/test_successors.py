@@ -19,7 +19,7 @@ WIDGETS = GroupResource("example.com", "widgets")
 
 
 def follow_up(one: Server, etcd: FakeEtcd, controller: object, step: str) -> asyncio.Event:
-    """Have another server end the namespace d, and a client make it again, before a step of a controller."""
+    """Delete the namespace d by another server, and recreate it by a client, before a step of a controller."""
     done, before = asyncio.Event(), getattr(controller, step)
 
     async def late(*given: object) -> object:

@@ -24,7 +24,7 @@ def served() -> Catalog:
 
 
 def as_json(message: Any) -> Any:
-    """A message as JSON; what is empty is left out, as it may be in JSON."""
+    """Convert a message to JSON without empty values, which JSON may omit."""
     found = {}
     for field, value in message.ListFields():
         if field.message_type is None:
@@ -39,7 +39,7 @@ def as_json(message: Any) -> Any:
 
 
 def bare(value: Any) -> Any:
-    """JSON without what is empty."""
+    """Return JSON without empty values."""
     if isinstance(value, list):
         return [bare(each) for each in value]
     if not isinstance(value, dict):

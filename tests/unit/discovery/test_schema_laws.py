@@ -194,4 +194,6 @@ values = st.recursive(texts, lambda inner: st.one_of(st.lists(inner), st.diction
 @pytest.mark.rows("OAS-001")
 @given(values)
 def test_values_in_protobuf_read_back(value: Any) -> None:
-    assert yaml.load(yaml_in_order(value), yaml.BaseLoader) == value  # what is no text is read as one, too
+    assert (
+        yaml.load(yaml_in_order(value), yaml.BaseLoader) == value
+    )  # values that are not strings are read as strings, too

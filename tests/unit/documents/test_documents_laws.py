@@ -151,7 +151,7 @@ def test_decoding_raises_nothing_but_its_own_error(raw: bytes) -> None:
 
 
 def refusal(decode: Callable[[bytes], Any], raw: bytes) -> str | None:
-    """What is said about a text that cannot be decoded, None about one that can."""
+    """Return the error of a text that cannot be decoded, None for valid ones."""
     try:
         decode(raw)
     except DecodeError as error:

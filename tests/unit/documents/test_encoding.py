@@ -187,7 +187,7 @@ def test_yaml_bombs_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
 def test_yaml_is_read_as_its_first_bytes_say(encoding: str) -> None:
-    mark = "\ufeff" if encoding == "utf-16-be" else ""  # the others write theirs
+    mark = "\ufeff" if encoding == "utf-16-be" else ""  # the other writers run meanwhile
     assert decode_yaml(f"{mark}a: {{é: 😀}}\n".encode(encoding)) == ({"a": {"é": "😀"}}, [])
 
 

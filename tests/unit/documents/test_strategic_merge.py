@@ -177,7 +177,7 @@ def test_the_result_shares_nothing_with_the_patch() -> None:
     assert patch == before
 
 
-MANY = 30_000  # what no work for each pair would end with
+MANY = 30_000  # the result without a budget for each pair
 
 
 @pytest.mark.parametrize("key", ["", "uid"])

@@ -55,7 +55,7 @@ class HeldBackend(MemoryBackend):
 
 
 class Ear:
-    """What a watch has told."""
+    """The events of a watch."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -185,7 +185,7 @@ async def test_a_disk_without_room_takes_back_what_was_decided() -> None:
             await answer
     await settle()
     held.let_through()
-    refused = messages.TxnResponse.FromString(await late[1])  # what it met is no more, so it is decided again
+    refused = messages.TxnResponse.FromString(await late[1])  # its guard key has changed, so it is decided again
     assert (refused.succeeded, len(refused.responses[0].response_range.kvs)) == (False, 0)
     again = put(b"a", b"5", revision)
     await settle()

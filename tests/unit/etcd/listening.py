@@ -12,7 +12,7 @@ A, B = "http://a:2379", "http://b:2379"
 
 
 class Listener:
-    """What a watch has told."""
+    """The events of a watch."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []

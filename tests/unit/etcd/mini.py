@@ -25,7 +25,7 @@ SLOW = EtcdError(UNAVAILABLE, "etcdserver: request timed out")
 
 @dataclass
 class Fault:
-    """What happens to the next call of a path: the error, after the call had its effect or without it."""
+    """The fault of the next call of a path: the error, after the call had its effect or without it."""
 
     path: str
     error: EtcdError | None = None  # None: no answer at all, until the deadline
@@ -45,7 +45,7 @@ class Mini:
     password: str = ""
     token: str = "t1"
     down: set[str] = field(default_factory=set)
-    hollow: dict[str, EtcdError] = field(default_factory=dict)  # endpoint → what it says to everything: it is no etcd
+    hollow: dict[str, EtcdError] = field(default_factory=dict)  # endpoint → its answer to all calls: it is not etcd
     faults: deque[Fault] = field(default_factory=deque)
     calls: list[tuple[str, str]] = field(default_factory=list)  # (endpoint, path)
     links: list["Link"] = field(default_factory=list)

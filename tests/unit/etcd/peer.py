@@ -111,7 +111,7 @@ class Peer(asyncio.Transport):
 
 
 async def turn() -> None:
-    """Let the loop do what is due."""
+    """Run the callbacks that are due."""
     for _ in range(4):
         await asyncio.sleep(0)
 

@@ -68,7 +68,7 @@ async def test_guards(count: int) -> None:
         assert await etcd.create(b"/k", b"1") == WriteResult(True, 5)
 
 
-# -- a write whose answer was lost: name → (verb, applied, what others did meanwhile, what comes out)
+# -- a write whose answer was lost: name → (verb, applied, writes of other clients meanwhile, result)
 
 IN_DOUBT = {
     "create that happened": ("create", True, None, WriteResult(True, 3)),
@@ -259,7 +259,7 @@ async def test_members_take_turns() -> None:
 
 
 async def test_every_silent_member_is_left() -> None:
-    """What a member said before it was asked does not speak for it."""
+    """Messages of a member before the probe do not prove that it answers."""
     mini = Mini()
     async with client(mini, A, B, C) as etcd:
         for link in mini.links:
@@ -279,7 +279,7 @@ async def test_every_silent_member_is_left() -> None:
 
 
 async def test_silence_to_a_second_try_is_its_own() -> None:
-    """What was heard before that try does not speak for the member."""
+    """Messages before that attempt do not prove that the member answers."""
     mini, loop = Mini(), asyncio.get_running_loop()
     revision = mini.put(b"/k", b"old")
     async with client(mini, A, B) as etcd:
@@ -388,7 +388,10 @@ async def test_calls_leave_a_member_that_talks_and_never_answers() -> None:
     async with client(mini, A, B) as etcd:
         revision = (await etcd.create(b"/a", b"v")).revision
         for link in mini.links:
-            link.frozen, link.heard = True, float("inf")  # it hears none of the others, but goes on talking to us
+            link.frozen, link.heard = (
+                True,
+                float("inf"),
+            )  # the member cannot hear the other members, but still answers us
         began = asyncio.get_running_loop().time()
         assert (await etcd.update(b"/a", b"w", revision)).ok
         assert asyncio.get_running_loop().time() - began < 4

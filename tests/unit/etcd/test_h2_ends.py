@@ -305,7 +305,7 @@ class Standing:
         self.timers.append((self.now + delay, callback))
 
     def after(self, seconds: float) -> None:
-        """Stand still for so long, then do what is due."""
+        """Block for this time, then run the callbacks that are due."""
         self.now += seconds
         due = [timer for timer in self.timers if timer[0] <= self.now]
         self.timers = [timer for timer in self.timers if timer not in due]
@@ -382,7 +382,7 @@ async def test_token_of_any_length() -> None:
 
 async def test_server_that_uses_a_header_table_all_the_same() -> None:
     peer = await connected()
-    encoder = hpack.Encoder()  # indexes what it sends, so that equal bytes mean different things later
+    encoder = hpack.Encoder()  # adds headers to its table, so that equal bytes have another meaning later
     for number in range(6):
         stream = 2 * number + 1
         answer = peer.connection.unary(PATH, b"q", 3.0)

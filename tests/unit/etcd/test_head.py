@@ -30,7 +30,7 @@ async def test_probe_begins_after_the_question() -> None:
         first = asyncio.gather(etcd.head_revision())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        # its probe is on the way: one who asks after this write must see it
+        # its probe is sent: a reader that comes after this write must see the write
         written = (await etcd.create(b"/k", b"v")).revision
         assert await etcd.head_revision() >= written
         await first

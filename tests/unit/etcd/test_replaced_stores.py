@@ -41,7 +41,7 @@ async def test_store_replaced(name: str) -> None:
 
 @asynccontextmanager
 async def watched(mini: Mini) -> AsyncIterator[tuple[Etcd, Listener]]:
-    """A client of a store, and one who watches through it."""
+    """A client of a store, and a watcher that uses it."""
     async with client(mini) as etcd:
         heard = Listener()
         handle = heard.watch(etcd, 0)
@@ -90,7 +90,7 @@ async def test_store_that_went_back_is_seen_by_writes_that_carry_it_on() -> None
 
 
 async def told(mini: Mini, etcd: Etcd, last: str) -> Listener:
-    """Have a watch that was told of /k last: of a change or a deletion, by etcd or from our own write."""
+    """Return a watch that got /k last: a change or a deletion, from etcd or of our own write."""
     heard = Listener()
     watch = heard.watch(etcd, 0)
     await until(lambda: watch.connected)
@@ -106,7 +106,7 @@ async def told(mini: Mini, etcd: Etcd, last: str) -> Listener:
     return heard
 
 
-CARRIED_ON = {  # what others write after the store went back to revision 2
+CARRIED_ON = {  # writes of other clients after the store went back to revision 2
     "another key": [b"/other"] * 9,
     "the key at another revision": [b"/other", b"/k", b"/other"],
     "the key at that revision": [b"/k", b"/other"],

@@ -8,7 +8,7 @@ from apiext.etcd.scope import Scope
 
 
 async def test_a_task_that_ends_starts_no_other() -> None:
-    """Who is cancelled may still ask for one: nobody would ever end it."""
+    """A cancelled task may still request a scope; without this, the scope would never end."""
     scope, found = Scope(), list[object]()
 
     async def ending() -> None:

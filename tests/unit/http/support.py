@@ -140,7 +140,7 @@ class Shelf:
         """Nobody knows more."""
 
     def cached(self, resource: GroupResource, namespace: str, name: str) -> Entry | None:
-        """Return what is on the shelf."""
+        """Return the entries of the shelf."""
         return self.entries.get((resource.resource, namespace, name))
 
     def counts(self) -> Iterable[tuple[GroupResource, int]]:
@@ -237,7 +237,7 @@ class ShelfWatch:
             self.sink.write(data)
 
     def resume(self) -> None:
-        """Write what was missed."""
+        """Write the missed events."""
         missed, self.missed = self.missed, []
         if missed:
             self.sink.write(b"".join(missed))
@@ -275,7 +275,7 @@ async def serving(shelf: Shelf, *, health: Health | None = None, **options: Any)
 
 @dataclass
 class Answer:
-    """What came back."""
+    """The response."""
 
     code: int
     headers: Mapping[str, str]

@@ -221,7 +221,7 @@ async def test_a_connection_waits_with_a_future_and_its_deadline_moves() -> None
         shelf.gate, shelf.calls = asyncio.Event(), []
         client.send("GET", f"{COLLECTION}/a")
         await until(lambda: bool(shelf.calls))
-        assert connection._waiter is None  # busy: what comes now is queued
+        assert connection._waiter is None  # busy: later requests are queued
         client.send("GET", f"{COLLECTION}/a?resourceVersion=0")
         await until(lambda: len(connection._messages) == 1)
         shelf.gate.set()

@@ -48,7 +48,7 @@ class Kept:
 
     @property
     def stages(self) -> list[str]:
-        """The stages of what was told."""
+        """The stages of the recorded events."""
         return [event.stage for event in self.told]
 
     def last(self) -> dict[str, Any]:

@@ -64,7 +64,7 @@ async def test_nothing_behind_a_declined_upgrade_is_lost(wanted: str) -> None:
             client.send("GET", ONE, Connection="Upgrade", Upgrade=wanted)
             client.send("GET", "/livez")
             first = await client.receive()
-            if first.headers.get("Connection") == "close":  # who asks again does not wait for what was dropped
+            if first.headers.get("Connection") == "close":  # a repeated request does not wait for the cancelled one
                 assert await asyncio.wait_for(client.reader.read(), 20) == b""
             else:
                 assert (await client.receive()).body == b"ok"
@@ -79,7 +79,7 @@ async def test_nothing_behind_a_declined_upgrade_is_lost(wanted: str) -> None:
 @pytest.mark.parametrize("more", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /livez"])
 @on_uvloop
 async def test_a_declined_upgrade_that_comes_with_its_connection(more: bytes) -> None:
-    """What comes in the turn in which the connection was made finds nobody who waits for it yet."""
+    """Bytes that arrive in the same turn as the connection come before any task waits for them."""
     head = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\n"
     async with serving(Shelf()) as server:
         assert server._listener is not None
@@ -114,7 +114,7 @@ async def test_a_body_that_goes_wrong_is_told_of_at_once(path: str, caplog: pyte
 
 @on_uvloop
 async def test_bodies_of_http_1_0() -> None:
-    """RFC 9110, 10.1.1: nobody waits for a 100 there; RFC 9112, 6.1: who sends chunks must not send more."""
+    """RFC 9110, 10.1.1: no client expects a 100 there; RFC 9112, 6.1: a client that sends chunks must not send more."""
     body = b'{"metadata": {"name": "a"}}'
     head = f"POST {COLLECTION} HTTP/1.0\r\nConnection: keep-alive\r\n".encode()
     async with serving(Shelf()) as server:

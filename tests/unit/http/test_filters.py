@@ -52,7 +52,7 @@ async def test_too_many_at_a_time(limit: str, held: tuple[Any, ...], other: str)
         assert refused.json["details"]["retryAfterSeconds"] == 1
         assert refused.json["message"] == "Too many requests, please try again later."
         assert (await second.ask(other, "/apis/none/v1/x")).code == 404  # reads and writes have limits of their own
-        for probe in ("/livez", "/readyz/ping", "/healthz?verbose"):  # who is busy is not dead
+        for probe in ("/livez", "/readyz/ping", "/healthz?verbose"):  # a busy server is alive
             assert (await second.ask("GET", probe)).code == 200
         assert shelf.gate is not None
         shelf.gate.set()

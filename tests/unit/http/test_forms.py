@@ -115,7 +115,7 @@ def test_pings_go_out_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class FakeSink:
-    """What a receiver needs of a watch."""
+    """The parts of a watch that a receiver uses."""
 
     def __init__(self) -> None:
         self.allowed = limits.WEBSOCKET_INPUT

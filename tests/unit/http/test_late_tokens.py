@@ -21,7 +21,7 @@ KEPT = "kept"
 
 
 class Late:
-    """Tokens of a server whose cache lacks what the store has until it looks; ``looks`` counts that."""
+    """Tokens of a server whose cache is older than the store until it is read again; ``looks`` counts these reads."""
 
     def __init__(self, file: Path, *names: str) -> None:
         self.tokens = Tokens(file, ["https://issuer"], find=lambda *of: self.cache.get(of[2]))
@@ -34,12 +34,12 @@ class Late:
         self.looks = 0
 
     async def look(self) -> None:
-        """Have in the cache what the store has."""
+        """Bring the cache up to date."""
         self.looks += 1
         self.cache.update(self.store)
 
     def token(self, kind: str) -> str:
-        """Return a token by what it hangs on."""
+        """Return a token bound to an object."""
         tokens = self.tokens
         if kind == KEPT:
             return self.kept

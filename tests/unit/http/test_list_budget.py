@@ -21,7 +21,7 @@ from apiext.verbs.call import Page
 
 
 class Given(Room):
-    """So many bytes, which nobody uses."""
+    """A budget of this many bytes, all free."""
 
     def __init__(self, size: int) -> None:
         super().__init__([])

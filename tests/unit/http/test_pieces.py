@@ -27,7 +27,7 @@ def created(name: str, size: int = 0) -> bytes:
 
 @dataclass
 class Wire:
-    """A connection that is given its pieces one by one, as nobody can make a network do."""
+    """A connection whose pieces a test sends one by one, as a network cannot guarantee."""
 
     connection: ApiHandler
     client: Client
@@ -38,12 +38,12 @@ class Wire:
             await until(self.wants_more)
 
     def is_idle(self) -> bool:
-        """Whether the next request is waited for, or none any more."""
+        """Report whether the connection waits for a request, or for none any more."""
         waiter = self.connection._waiter
         return self.connection._task_handler is None or (waiter is not None and not waiter.done())
 
     def wants_more(self) -> bool:
-        """Whether the next piece is waited for."""
+        """Report whether the connection waits for a piece."""
         return self.is_idle() or self._reads()
 
     def _reads(self) -> bool:
@@ -194,7 +194,7 @@ async def test_a_large_body_that_the_parser_hands_over_in_parts() -> None:
 @pytest.mark.parametrize("left", [1, 2, 3, 4])
 @on_uvloop
 async def test_the_end_of_a_head_is_seen_in_pieces_also_behind_another_request(before: bytes, left: int) -> None:
-    """Else the body behind it is taken for a part of the head, and kept back for ever."""
+    """Else the body after the head would be taken for a part of the head, and never processed."""
     shelf, large = Shelf(), sent(OTHER, created("b", 150_000))
     at = large.index(b"\r\n\r\n") + left
     async with wired(shelf) as wire:
@@ -241,7 +241,7 @@ async def test_a_body_of_many_chunks_does_not_stop_the_next(together: bool) -> N
 @pytest.mark.parametrize("late", [1, 40])
 @on_uvloop
 async def test_requests_behind_bodies_that_come_late_are_all_answered(late: int) -> None:
-    """The parser stops behind 32 requests that nobody took, and counts those whose bodies came late."""
+    """The parser stops after 32 unprocessed requests, and counts those whose bodies come late."""
     shelf, body = Shelf(), sent(COLLECTION, created("a", 100))
     async with wired(shelf) as wire:
         for _ in range(late):

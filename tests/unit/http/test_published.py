@@ -30,7 +30,7 @@ async def test_those_who_wait_share_one_build() -> None:
     async with asyncio.TaskGroup() as group:
         first, second, leaving = (group.create_task(ask()) for _ in range(3))
         await asyncio.sleep(0)
-        leaving.cancel()  # who leaves does not take the document from the others
+        leaving.cancel()  # a cancelled request does not cancel the shared work
         await asyncio.sleep(0)
         let_go.set()
     assert (first.result(), second.result(), leaving.cancelled()) == ("document", "document", True)

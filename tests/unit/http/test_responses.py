@@ -77,7 +77,7 @@ def test_warnings_are_cut_when_they_are_too_long_together() -> None:
     assert len(responses.warning_values(["x" * limits.MAX_WARNINGS])[0]) > limits.MAX_WARNING
     short = [f"{number:03}" + "x" * 97 for number in range(60)]
     assert len(responses.warning_values(short[:40])) == 40
-    assert len(responses.warning_values(short)) == 41  # the one that passes the limit is told
+    assert len(responses.warning_values(short)) == 41  # the request that passes the limit is refused
     assert len(responses.warning_values(["x" * 4095, "y", *short])) == 41
 
 

@@ -23,7 +23,7 @@ WAYS = [Wanted(PROTOBUF), Wanted(JSON), Wanted(PROTOBUF, PARTIAL, "v1"), Wanted(
 
 
 class Sink:
-    """Keeps what was written."""
+    """Keeps written bytes."""
 
     def __init__(self) -> None:
         self.paused = self.closed = False

@@ -37,7 +37,7 @@ async def test_a_plain_request_is_told_that_tls_is_spoken(tmp_path: Path) -> Non
                 client.send(method, COLLECTION, b"{}" if method.startswith("P") else b"")
                 answer = await client.reader.readuntil(BODY)
                 assert answer.startswith(TELLING)
-                assert b"Content-Length: 48\r\n" in answer  # who waits for the end is not kept waiting
+                assert b"Content-Length: 48\r\n" in answer  # a client that waits for the end is not delayed
         async with connected(listening, ours) as client:
             assert (await client.ask("GET", COLLECTION)).code == 200
     assert len(shelf.calls) == 1

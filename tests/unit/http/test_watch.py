@@ -370,7 +370,7 @@ async def test_a_bookmark_before_the_end() -> None:
 
 
 class Wire:
-    """A transport that keeps what is written, or refuses it."""
+    """A transport that keeps written bytes, or refuses them."""
 
     def __init__(self) -> None:
         self.data = b""

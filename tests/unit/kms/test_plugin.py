@@ -29,7 +29,7 @@ def server(tmp_path: Path) -> Iterator[kms_plugin.Plugin]:
 
 @pytest.fixture
 async def plugin(server: kms_plugin.Plugin) -> AsyncIterator[Plugin]:
-    """Who asks it."""
+    """A client of the plug-in."""
     made = Plugin("wire", server.endpoint, 20.0)
     yield made
     await made.close()
@@ -42,7 +42,7 @@ async def refused(plugin: Plugin) -> PluginError:
 
 
 def places(directory: Path, where: str) -> tuple[str, str]:
-    """Return what we are told of a socket, and where it is: servers cannot listen at a long path."""
+    """Return the configured and the real path of a socket: servers cannot listen at a long path."""
     path = f"@apiext-{uuid.uuid4()}" if where == "@" else str(directory / where)
     if where in ("@", "kms.sock"):
         return path, path

@@ -31,7 +31,7 @@ class Rig:
         await self.provider.start(self.group)
 
     def stored(self, seed: bytes = b"s" * 32, key_id: str = "key-2", kind: int = SEED) -> bytes:
-        """Return what somebody else stored under a key of the plug-in."""
+        """Return a value that another server stored under a key of the plug-in."""
         return packed(DATA, tail(kind, key_id, turned(key_id, seed), {NOTE: b"by " + key_id.encode()}))
 
 

@@ -24,14 +24,14 @@ def places(value: Any, path: Place = ()) -> dict[Place, Any]:
 
 
 class Model:
-    """An object as values by place, and who applied each of them."""
+    """An object as path → value, and the managers of each path."""
 
     def __init__(self) -> None:
         self.values: dict[Place, Any] = {}
         self.owners: dict[str, set[Place]] = {}
 
     def conflicts(self, manager: str, spec: dict[str, Any]) -> set[tuple[str, Place]]:
-        """Return whom an apply would meet, and where: others' places with another value."""
+        """Return the conflicts of an apply: paths of other managers with another value."""
         wanted = places(spec)
         return {
             (other, place)
@@ -42,7 +42,7 @@ class Model:
         }
 
     def apply(self, manager: str, spec: dict[str, Any], *, force: bool = False) -> bool:
-        """Apply a configuration; tell whether it went through."""
+        """Apply a configuration; report whether it had no conflicts."""
         met = self.conflicts(manager, spec)
         if met and not force:
             return False
@@ -59,7 +59,7 @@ class Model:
         return True
 
     def _drop(self, place: Place) -> None:
-        """Remove a place, and with an item what is inside of it unless somebody still owns that."""
+        """Remove a path, and the paths inside a list item that no manager owns."""
         if self.values.get(place) is ...:
             below = [other for other in self.values if other[: len(place)] == place and other != place]
             if any(other in owned for owned in self.owners.values() for other in below):

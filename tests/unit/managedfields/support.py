@@ -56,7 +56,7 @@ class OneVersion:
         return TYPE
 
     def reset(self, api_version: str) -> FieldSet:
-        """Return what the endpoint resets."""
+        """Return the reset fields of the endpoint."""
         return self.ignored
 
     def convert(self, document: View, api_version: str, doing: str) -> Document:

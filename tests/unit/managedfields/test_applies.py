@@ -53,7 +53,7 @@ def test_case(case: cases.Case) -> None:
 
 def test_long_lists_in_which_items_are_repeated_merge_in_one_pass() -> None:
     of = list_of(Type(STRING), is_set=True)
-    live = [str(number) for number in range(100_000)]  # what no work for each pair would end with
+    live = [str(number) for number in range(100_000)]  # the result without a budget for each pair
     assert merge(of, [*live, "0"], ["new"]) == [*live, "0", "new"]
 
 

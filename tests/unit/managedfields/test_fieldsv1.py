@@ -22,7 +22,7 @@ def test_elements_that_were_met_before_are_still_checked() -> None:
 
 
 def test_elements_of_a_kind_that_is_not_known_are_dropped() -> None:
-    # upstream: a future version maybe knows what they are
+    # upstream: a future version may have a meaning for them
     assert fieldsv1.decode({"f:a": {"f:b": {}, "x:c": {"f:d": {}}}, "y:": 5}) == {"f:a": {"f:b": {}}}
     assert fieldsv1.decode({"f:a": {"x:c": {}}, "f:b": None}) == {"f:a": {}, "f:b": {}}
     assert fieldsv1.decode({"x:y": {}}) == {}

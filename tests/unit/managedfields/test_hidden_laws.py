@@ -64,7 +64,7 @@ def parts(shows: bool, depth: int = 2) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def hidden_leaves(value: Any, path: tuple[str, ...] = (), *, within: bool = False) -> dict[tuple[str, ...], Any]:
-    """Return hidden values by place: items of associative lists by key; what is in other lists is left out."""
+    """Return path → hidden value, with items of associative lists by key; values in other lists are left out."""
     if isinstance(value, dict):
         return {
             place: leaf
@@ -92,14 +92,14 @@ def places(value: Any, path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
 
 
 def shown(document: Any) -> Any:
-    """Return what the version with less shows of an object."""
+    """Return an object as the version with fewer fields shows it."""
     found = clone(document)
     LESS.prune(found)
     return found
 
 
 def kept(stored: Any, new: Any) -> Any:
-    """Return a changed object with what is hidden."""
+    """Return a changed object with the hidden fields."""
     return hidden.restore(TYPE, clone(stored), shown(stored), clone(new), EMPTY)
 
 

@@ -73,7 +73,7 @@ async def test_a_thread_is_held_until_its_work_ends() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await in_thread(work, "user x")
-    with pytest.raises(TimeoutError):  # its two threads still work, though nobody awaits them
+    with pytest.raises(TimeoutError):  # its two threads still work, though no task awaits them
         async with asyncio.timeout(0.1):
             await in_thread(work, "user x")
     go_on.set()
@@ -121,7 +121,7 @@ def test_no_cancellation_takes_or_loses_a_thread(steps: list[tuple[Any, ...]]) -
 
 
 class _Work:
-    """Work of two holders that ends when it is told to."""
+    """Work of two holders that ends when a test releases it."""
 
     def __init__(self, user: str, definition: str, fails: bool) -> None:
         self.holders = (f"user {user}", f"definition {definition}")

@@ -72,7 +72,7 @@ def default(value: Any, node: Structural | None, root: bool = False) -> None:
 
 
 def valid(node: Structural, value: Any) -> bool:
-    """Tell whether a value passes, for schemas without formats, patterns and float bounds."""
+    """Report whether a value is valid, for schemas without formats, patterns and float bounds."""
     if type_fault(node, value) is not None or (node.enum and not enum_of(node).has(value)):
         return False
     if value is None:

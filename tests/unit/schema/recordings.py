@@ -100,7 +100,7 @@ def judged(schema: Any, new: Any, old: Any) -> tuple[set[tuple[str, str, str]], 
 
 
 def without_metadata(document: dict[str, Any]) -> dict[str, Any]:
-    """Return what is neither type nor metadata."""
+    """Return the fields besides type and metadata."""
     return {key: value for key, value in document.items() if key not in _META}
 
 

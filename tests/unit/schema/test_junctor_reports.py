@@ -75,7 +75,7 @@ def test_which_branch_is_told_does_not_depend_on_what_is_shown() -> None:
 
 
 def test_a_value_that_is_right_behind_many_that_are_wrong() -> None:
-    """Where no more is told it still counts whether a branch is right."""
+    """Branches above the limit of errors still count as valid or invalid."""
     branch = {"properties": {"l": {"items": {"enum": ["a"]}}}}
     good = {"properties": {"m": {"type": "string", "pattern": "^a", "enum": ["a"]}}}
     members = {"l": {"type": "array", "items": {"type": "string"}}, "m": {"type": "string"}}

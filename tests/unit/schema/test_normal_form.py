@@ -16,7 +16,7 @@ TEXT = {"type": "string"}
 
 
 def has_float(value: Any) -> bool:
-    """Tell whether a float is anywhere in a value."""
+    """Report whether a value contains a float."""
     if isinstance(value, dict):
         return any(map(has_float, value.values()))
     return any(map(has_float, value)) if isinstance(value, list) else isinstance(value, float)

@@ -86,7 +86,7 @@ def _definition(scenario: dict[str, Any], definition: dict[str, Any]) -> list[st
 
 
 def _has_status(definition: dict[str, Any], name: str) -> bool:
-    """Tell whether a create drops the status."""
+    """Report whether a create drops the status."""
     version = next(version for version in definition["spec"]["versions"] if version["name"] == name)
     return "status" in (version.get("subresources") or {})
 

@@ -35,7 +35,7 @@ def _open(levels: int) -> dict[str, Any]:
 
 
 def _leaves(value: Any, path: str, levels: int) -> Iterator[str]:
-    """Yield the paths of what is unknown in a value of so many levels of maps, told one by one."""
+    """Yield the paths of unknown fields in a value of this many levels of maps."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _leaves(item, f"{path}[{index}]", max(levels - 1, 0))

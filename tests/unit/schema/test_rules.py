@@ -37,7 +37,7 @@ def table(name: str) -> Any:
 def test_rules_of_objects(case: Case) -> None:
     compiled = compile_schema(case.schema)
     others = [FieldError(reason, "x", "broken") for reason in case.others or ()]
-    for _ in range(2):  # the second time with what the first has made
+    for _ in range(2):  # the second time with the cached state of the first
         errors, warnings = compiled.rules(case.new, case.old, others)
         assert [str(error) for error in errors] == (case.errors or [])
         assert warnings == (case.warnings or [])

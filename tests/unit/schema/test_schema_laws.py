@@ -95,7 +95,7 @@ def test_an_unchanged_member_is_not_judged_again(schema: dict[str, Any], documen
 
 
 def _has_loose_members(node: Any, value: Any) -> bool:
-    """Tell whether an object below has members without a schema."""
+    """Report whether a nested object has fields without a schema."""
     if node is None:
         return True
     if isinstance(value, dict):

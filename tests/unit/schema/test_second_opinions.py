@@ -24,14 +24,14 @@ DIFFERENT = {
 
 
 def _agrees(schema: dict[str, Any], value: Any) -> bool | None:
-    """Return what the other implementation says; None where the two mean different things."""
+    """Return the result of the other implementation; None if its meaning differs."""
     if _differs(schema):
         return None
     return bool(Checker(_plain(schema)).is_valid(value))
 
 
 def _differs(schema: Any) -> bool:
-    """Tell whether a schema leans on a meaning that is only Kubernetes' own."""
+    """Report whether a schema uses a keyword with a meaning of Kubernetes' own."""
     if isinstance(schema, dict):
         return any(name in schema for name in ("enum",)) or any(map(_differs, schema.values()))
     return isinstance(schema, list) and any(map(_differs, schema))

@@ -73,7 +73,7 @@ async def test_a_write_behind_one_of_somebody_else_waits_for_both(world: FakeWor
 
 
 async def test_a_deletion_behind_a_write_of_somebody_else_waits_for_both(world: FakeWorld) -> None:
-    """Who is told that an object is gone does not find it any more."""
+    """A client that has seen the deletion of an object does not read it again."""
     col, store = widgets(world), world.store
     await col.wait_ready()
     made = await store.create(col, "d", "a", b"{}")

@@ -31,7 +31,7 @@ async def test_bookmarks_come_by_the_clock() -> None:
 
 @pytest.mark.rows("RV-012", "RV-018")
 async def test_a_watch_that_is_too_far_behind_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its group goes with it, and the clock goes on for all others."""
+    """Its group ends with it, and the clock goes on for the remaining groups."""
     monkeypatch.setattr(limits, "EVENT_RING", 5)
     etcd, stuck, well = FakeEtcd(), RecordingSink(), RecordingSink()
     store = CachedStore(etcd, Keys("registry"))  # type: ignore[arg-type]

@@ -72,7 +72,7 @@ class Witness:
 
 
 class EncryptedWorld(FakeWorld):
-    """A sealed store over a FakeEtcd, and somebody else who seals with the same key."""
+    """An encrypted store over a FakeEtcd, and a second writer with the same key."""
 
     def __init__(self, group: asyncio.TaskGroup, kind: str) -> None:
         rules = [Rule(("*.*",), (Provider(kind, (Secret(kind, "a", b"a" * 32),)),))]
@@ -238,7 +238,7 @@ async def test_what_comes_after_everything_was_read_again_is_not_lost_with_what_
     assert await asyncio.to_thread(world.ours.waiting.wait, 10)
     inlet.forget()  # as when everything is read again
     after = world.write("d/after", LARGE)
-    while not inlet._late:  # noqa: ASYNC110 - turns of the loop are what is counted
+    while not inlet._late:  # noqa: ASYNC110 - turns of the loop are counted
         await asyncio.sleep(0)
     world.ours.gate.set()
     await world.store.at_least(after)

@@ -27,7 +27,7 @@ def encryptions(kind: str, *names: str, identity: bool = True) -> Encryptions:
 
 
 class EncryptedWorld(FakeWorld):
-    """A sealed store over a FakeEtcd; somebody else writes what is not sealed, which counts, too."""
+    """An encrypted store over a FakeEtcd; a second writer stores plain values, which are read, too."""
 
     async def value(self, name: str) -> bytes:
         found = await self.etcd.get(f"{PREFIX}{name}".encode())
@@ -220,7 +220,7 @@ async def test_no_bookmark_passes_what_came_while_values_are_read_again(world: E
 
 
 async def reads(world: EncryptedWorld, count: int) -> None:
-    """Wait until so many pages more are asked for: those of two hundred objects are three."""
+    """Wait until this many more pages were read: two hundred objects have three."""
     count += world.etcd.calls.count("range")
     while world.etcd.calls.count("range") < count:  # noqa: ASYNC110 - it is about turns of the loop
         await asyncio.sleep(0)

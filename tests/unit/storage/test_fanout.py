@@ -116,7 +116,7 @@ async def test_many_watches_end_in_slices(feed: Feed) -> None:
     sinks = [RecordingSink() for _ in range(3 * storage_limits.PUMP_SLICE)]
     watchers = [feed.col.watch(GROUP, None, sink) for sink in sinks]
     await turns(200)
-    feed.put("n/a")  # nobody is told of it any more
+    feed.put("n/a")  # no watcher gets it any more
     feed.col.following.end_watches()
     assert all(watcher.ended for watcher in watchers)
     assert feed.col.following.watchers == 0
@@ -204,7 +204,7 @@ async def test_a_watcher_that_fell_out_of_the_ring_is_told_410(feed: Feed) -> No
 @pytest.mark.usefixtures("small_ring")
 @pytest.mark.parametrize("missed", [5, 6, 7])
 async def test_changes_of_one_turn_may_be_more_than_the_ring_holds(feed: Feed, missed: int) -> None:
-    """Those who were served up to then are told so, were it for a single change."""
+    """Watchers that have all events get a bookmark, also after a single change."""
     sink = RecordingSink()
     feed.col.watch(GROUP, None, sink)
     await turns()
@@ -411,7 +411,7 @@ async def test_initial_events_are_made_once_and_wait_for_a_slow_reader(feed: Fee
 
 @pytest.mark.rows("RV-013")
 async def test_a_watch_that_begins_with_what_was_selected_goes_on_from_there(feed: Feed) -> None:
-    """What came between the selection and the watch follows it."""
+    """Changes between the selection and the watch follow the first events."""
     feed.put("n/a", "n/b")
     selected = await feed.col.state.select([], None)
     feed.put("n/c")
@@ -452,7 +452,7 @@ async def test_memory_of_frames_and_lists_is_given_back(feed: Feed) -> None:
 
 
 async def test_cached_frames_with_ages_are_those_of_their_second(feed: Feed) -> None:
-    """A watch that begins sees the age of its own second, before or after that of others that began at the state."""
+    """A new watch sees ages of its own second, before and after other watches that began with the state."""
     second, made = 100, list[int]()
 
     def frame(kind: str, entry: Entry) -> bytes:

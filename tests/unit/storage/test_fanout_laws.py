@@ -45,7 +45,7 @@ def pairs(random: Random) -> list[tuple[WatchGroup, WatchGroup]]:
 
 
 class Client:
-    """A watcher that pauses and resumes at random, and what it should have seen."""
+    """A watcher that pauses and resumes at random, and its expected events."""
 
     def __init__(self, feed: Feed, random: Random, groups: list[tuple[WatchGroup, WatchGroup]]) -> None:
         watched, self.group = random.choice(groups)

@@ -19,7 +19,7 @@ def slow(made: list[str], name: str) -> None:
 
 
 async def most_in_a_turn(made: list[str], wanted: int) -> int:
-    """Return how many of what is wanted was made in one turn of the loop at most."""
+    """Return the largest number of expected frames that one turn of the loop wrote."""
     most = 0
     while len(made) < wanted:
         before = len(made)

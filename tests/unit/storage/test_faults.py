@@ -106,7 +106,7 @@ async def test_a_compaction_past_the_root_watch_reads_everything_again(rig: Rig)
 
 @pytest.mark.rows("RV-020")
 async def test_what_became_of_an_unreadable_value_is_told_when_everything_is_read_again(rig: Rig) -> None:
-    """Its last readable state is what went, or what changed: nobody was told otherwise."""
+    """The deleted or changed state is its last readable one, since clients have seen no other."""
     for name in ("gone", "good"):
         await rig.store.create(rig.col, "one", name, body(n=1))
     for name in ("gone", "good"):
@@ -127,7 +127,7 @@ async def test_what_became_of_an_unreadable_value_is_told_when_everything_is_rea
 
 @pytest.mark.rows("RV-020")
 async def test_what_was_unreadable_when_everything_was_read_again_may_still_go(rig: Rig) -> None:
-    """Who heard of the object before hears of its end."""
+    """A watcher that got the object also gets its deletion."""
     made = await rig.store.create(rig.col, "one", "a", body(n=1))
     _, heard = follow(rig)
     rig.etcd.hold()
@@ -158,7 +158,7 @@ async def test_a_fill_that_began_before_the_watch_ended_is_begun_again(rig: Rig)
 
 @pytest.mark.rows("RV-017")
 async def test_a_fill_is_not_shown_before_the_cache_is_that_far(rig: Rig) -> None:
-    """A list of it would name a revision at which its objects were others."""
+    """A list of it would have a revision at which the objects were different."""
     rig.etcd.hold()
     made = rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
     rooms = rig.store.add(ROOMS, False)
@@ -170,11 +170,11 @@ async def test_a_fill_is_not_shown_before_the_cache_is_that_far(rig: Rig) -> Non
 
 
 async def test_what_was_dropped_while_everything_is_read_again_stays_so(rig: Rig) -> None:
-    """Nothing keeps it up to date, so nobody may read it."""
+    """The cache is not kept up to date, so no read may use it."""
     await rig.store.create(rig.col, "one", "a", body(n=1))
     reads = rig.etcd.calls.count("range")
     rig.etcd.replace(50, {rig.key("a").encode(): body(n=2)})
-    while rig.etcd.calls.count("range") == reads:  # noqa: ASYNC110 - turns of the loop are what is counted
+    while rig.etcd.calls.count("range") == reads:  # noqa: ASYNC110 - turns of the loop are counted
         await asyncio.sleep(0)
     rig.store.drop(THINGS)
     assert await rig.store.fresh() == 50
@@ -183,7 +183,7 @@ async def test_what_was_dropped_while_everything_is_read_again_stays_so(rig: Rig
 
 
 async def test_a_write_while_everything_is_read_again_is_told_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read is of the moment before it: shown at once, it would go and come again."""
+    """The page was read before the change: if it were shown at once, the object would vanish and return."""
     _, heard = follow(rig)
     reading, go_on, read = asyncio.Event(), asyncio.Event(), rig.etcd.range
 
@@ -207,7 +207,7 @@ async def test_a_write_while_everything_is_read_again_is_told_once(rig: Rig, mon
 
 @pytest.mark.rows("RV-017")
 async def test_a_watch_that_is_deaf_to_questions_is_made_to_speak(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An event tells what a promised answer does not."""
+    """The event reports a write whose answer was lost."""
     (watch,) = rig.etcd.watches
     asked: list[int] = []
 
@@ -222,7 +222,7 @@ async def test_a_watch_that_is_deaf_to_questions_is_made_to_speak(rig: Rig, monk
 
 
 async def test_the_same_bytes_under_another_revision_are_another_state(rig: Rig) -> None:
-    """What is cached has the revision of an earlier write."""
+    """The cached object has the revision of an earlier write."""
     made = await rig.store.create(rig.col, "one", "a", body(n=1))
     rig.etcd.hold()
     again = rig.etcd.put(rig.key("a"), body(n=1))
@@ -325,7 +325,7 @@ async def test_a_fill_takes_what_was_written_between_its_pages(rig: Rig) -> None
     heard: list[Change] = []
     rooms.following.subscribe(heard.append)
     pages = rig.etcd.calls.count("range")
-    while rig.etcd.calls.count("range") == pages:  # noqa: ASYNC110 - turns of the loop are what is counted
+    while rig.etcd.calls.count("range") == pages:  # noqa: ASYNC110 - turns of the loop are counted
         await asyncio.sleep(0)
     await asyncio.sleep(0)
     rig.etcd.put("/registry/example.com/rooms/r000", body(n=1000))
@@ -389,7 +389,7 @@ async def test_history_goes_back_further_than_the_ring(rig: Rig, monkeypatch: py
 
 @pytest.mark.rows("RV-009")
 async def test_watches_from_several_places_of_the_past_see_it_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waited while another read further back need not read, and takes nothing away."""
+    """A reader that waited for another read of older pages need not read, and evicts nothing."""
     monkeypatch.setattr(limits, "EVENT_RING", 5)
     made = [(await rig.store.create(rig.col, "one", f"o{number:02}", body(n=1))).revision for number in range(30)]
     sinks = [RecordingSink() for _ in range(3)]

@@ -115,7 +115,7 @@ async def test_changes_while_an_index_is_made_are_in_it(budget: float, monkeypat
     monkeypatch.setattr(state, "INDEX_FROM", 1)
     feed = Feed()
     feed.put(*(f"a/o{number:02}" for number in range(50)), raw=b'{"color":"red"}')
-    await feed.col.state.select([equal(COLOR, "red")], None)  # who asks next makes the index
+    await feed.col.state.select([equal(COLOR, "red")], None)  # the next selection builds the index
     async with asyncio.TaskGroup() as group:
         asking = group.create_task(feed.col.state.select([equal(COLOR, "red")], None))
         await turns(5)
@@ -132,7 +132,7 @@ async def test_a_collection_read_anew_while_an_index_is_made(monkeypatch: pytest
     monkeypatch.setattr(state, "INDEX_FROM", 1)
     feed = Feed()
     feed.put(*(f"a/o{number:02}" for number in range(50)), raw=b'{"color":"red"}')
-    await feed.col.state.select([equal(COLOR, "red")], None)  # who asks next makes the index
+    await feed.col.state.select([equal(COLOR, "red")], None)  # the next selection builds the index
     async with asyncio.TaskGroup() as group:
         asking = group.create_task(feed.col.state.select([equal(COLOR, "red")], None))
         await turns(3)

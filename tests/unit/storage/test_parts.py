@@ -251,7 +251,7 @@ async def test_who_waits_for_a_lease_that_cannot_be_had_is_told_with_the_others(
     found = await asyncio.gather(*(leases.lease(60) for _ in range(20)), return_exceptions=True)
     assert {str(error) for error in found} == {"etcd does not answer (gRPC status 14)"}
     assert loop.time() - began == pytest.approx(10)
-    with pytest.raises(Unavailable):  # who comes later asks again
+    with pytest.raises(Unavailable):  # a later reader sends its own read
         await leases.lease(60)
     assert loop.time() - began == pytest.approx(20)
 
@@ -329,7 +329,7 @@ async def test_those_who_have_much_to_do_wait_for_each_other() -> None:
     pump, done = Pump(), list[str]()
     for work in (Rounds("a", 3, done), Rounds("b", 1, done), Rounds("c", 2, done)):
         pump.add(work)
-    while len(done) < 9:  # noqa: ASYNC110 - turns of the loop are what it takes
+    while len(done) < 9:  # noqa: ASYNC110 - turns of the loop are counted
         await asyncio.sleep(0)
     assert done == ["a", "b", "b rests", "c", "a", "c", "c rests", "a", "a rests"]
 
@@ -351,7 +351,7 @@ def test_first_events_with_ages_are_those_of_their_second(monkeypatch: pytest.Mo
     monkeypatch.setattr(storage_limits, "INITIAL_BYTES", 250)
     (piece, other, *_) = Snapshot((f"n/o{at:04}", Entry("n", f"o{at:04}", at, b"{}")) for at in range(500)).pieces()
     beginnings = Beginnings()
-    for second in range(100, 110):  # those of a second take the place of others
+    for second in range(100, 110):  # parts of a second list replace them
         beginnings.keep(piece, (1, b"%d" % second * 50), second)
         beginnings.keep(other, (2, b"x" * 90), second)
         assert beginnings.find(piece, second) == (1, b"%d" % second * 50)

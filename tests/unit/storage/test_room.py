@@ -68,7 +68,7 @@ def test_what_fits(tmp_path: Path, line: str, make: object, folder: str) -> None
 
 @pytest.mark.usefixtures("now")
 async def test_what_is_new_or_large_is_not_written_where_nothing_fits(tmp_path: Path) -> None:
-    """A small change of what is there takes no room, and may make some."""
+    """A small change of an existing object needs no reserved memory, and may free some."""
     own, mount = tmp_path / "cgroup", tmp_path / "mount"
     own.write_text("0::/\n")
     second(mount, 256 * MIB, 100 * MIB, 4096)

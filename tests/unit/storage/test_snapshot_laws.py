@@ -156,7 +156,7 @@ def test_one_change_makes_one_view() -> None:
     text = b"".join(Segments(snapshot.pieces(), counting).parts)
     assert b",499,new,newer,501,503," in text
     assert len(made) <= 1000 + 4
-    assert b",499,500,501,502," in b"".join(Segments(kept, counting).parts)  # what was asked for before
+    assert b",499,500,501,502," in b"".join(Segments(kept, counting).parts)  # requested before
 
 
 @pytest.mark.parametrize("most", [storage_limits.CONVERTED_AT_ONCE, 500])

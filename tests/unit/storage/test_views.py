@@ -39,7 +39,7 @@ def test_a_view_of_another_version_is_remembered(version: bytes, made: int) -> N
 
 
 class Held(Entry, gc=True, weakref=True):
-    """An entry with weak references, which tell whether it is still referred to."""
+    """An entry with weak references, so that a test sees when it is freed."""
 
 
 def test_the_garbage_collector_tracks_no_entry() -> None:

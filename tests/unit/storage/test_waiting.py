@@ -127,7 +127,7 @@ async def test_changes_wait_for_their_key_in_order_and_alone(world: KmsWorld) ->
     assert await world.store.fresh(world.rooms) == ours.revision
     assert [entry.revision for entry in world.rooms.state.entries()] == [elsewhere]
     assert col.state.revision == revisions[0] - 1
-    assert col.state.entries() == [first]  # what is read from memory is older, and whole
+    assert col.state.entries() == [first]  # reads from the cache are older, and complete
     await asyncio.sleep(0.1)
     assert world.plugin.count("Decrypt") == 1
     watcher.bookmark_now()
@@ -318,7 +318,7 @@ async def held(world: KmsWorld, count: int = 1) -> Collection:
     for number in range(count):
         world.write(other, f"d/a{number:03}", n=1)
     async with asyncio.timeout(30):
-        while col.arrivals.open:  # noqa: ASYNC110 - polling what the outside sees
+        while col.arrivals.open:  # noqa: ASYNC110 - polls from outside
             await asyncio.sleep(0.1)
     return col
 
@@ -411,7 +411,7 @@ async def test_who_waits_for_a_fill_waits_for_what_came_meanwhile(world: KmsWorl
     reads = [world.group.create_task(work) for work in (world.store.fresh(col), world.store.at_least(revision, col))]
     await asyncio.sleep(0.1)
     world.plugin.gate.set()
-    world.plugin.gate.clear()  # those who wait have gone through
+    world.plugin.gate.clear()  # waiting changes were delivered
     await filling
     await asyncio.sleep(0.5)
     assert (col.state.ready, col.state.revision) == (True, revision - 1)
@@ -431,7 +431,7 @@ async def test_a_fill_is_not_begun_twice(world: KmsWorld) -> None:
     world.write(second, "d/b", n=1)
     world.etcd.put(f"{PREFIX}d/c", body(n=1))
     await asyncio.sleep(0.1)
-    again = world.group.create_task(world.store.read_again(col))  # it would forget what came since the first began
+    again = world.group.create_task(world.store.read_again(col))  # it would drop the changes since the first one began
     await asyncio.sleep(0.1)
     assert len(col.arrivals.early) == 2
     world.plugin.gate.set()

@@ -22,7 +22,7 @@ NAMES = ("a", "b", "c")
 
 
 class Step(NamedTuple):
-    """What happens next: to an object, by whom, how large, and what the plug-in does from then on."""
+    """The next step: the object, the writer, the size, and the later behaviour of the plug-in."""
 
     name: str
     what: str
@@ -60,7 +60,7 @@ async def story(steps: list[Step]) -> None:
         assert names(col) == [key.rpartition("/")[2] for key in world.etcd.state(PREFIX)]
         assert not sink.ended
         passed = 0
-        for seen in sink.seen:  # no bookmark passes what comes after it
+        for seen in sink.seen:  # no bookmark passes a waiting change
             passed = max(passed, seen.revision) if seen.type == "BOOKMARK" else passed
             assert seen.type == "BOOKMARK" or seen.revision > passed
         assert not col.values.ahead

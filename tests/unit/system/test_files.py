@@ -23,7 +23,7 @@ Give = Callable[[Path], None]
 
 @pytest.fixture
 def give(monkeypatch: pytest.MonkeyPatch) -> Give:
-    """Return what makes a file that of another user: as root by its owner, else by what a stat tells of it."""
+    """Return a function that gives a file to another user: by chown as root, else by a patched stat."""
     if os.geteuid() == 0:
         return lambda path: os.chown(path, OTHER, OTHER, follow_symlinks=False)
     given: set[tuple[int, int]] = set()

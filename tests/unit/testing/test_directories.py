@@ -58,7 +58,7 @@ def test_a_directory_is_gone_when_it_is_left(scratch: Path) -> None:
 
 def test_what_killed_processes_left_is_swept_and_nothing_else(scratch: Path) -> None:
     others = [scratch / name for name in ("apiext-mine", "apiext-test-x", "other-x")]
-    for other in others:  # of whom nobody knows
+    for other in others:  # of an unknown process
         other.mkdir()
     (scratch / "apiext-file").touch()
     (others[2] / directories.MARK).touch()
@@ -96,7 +96,7 @@ def test_one_that_cannot_be_looked_at_stays(scratch: Path, monkeypatch: pytest.M
     left = scratch / "apiext-left"
     left.mkdir()
     (left / directories.MARK).touch()
-    monkeypatch.setattr(os, "getuid", lambda: 4711)  # somebody else's
+    monkeypatch.setattr(os, "getuid", lambda: 4711)  # of another user
     with directories.Directory():
         assert left.exists()
     monkeypatch.undo()

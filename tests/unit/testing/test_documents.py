@@ -112,7 +112,7 @@ def test_a_list_whose_items_are_none_is_told_with_its_file(tmp_path: Path, items
     [({"generateName": "x-"}, "Widget x-: "), ({"name": ""}, "Widget: "), (None, "Widget: "), ([], "Widget: ")],
 )
 def test_what_is_applied_has_a_name(metadata: Any, says: str) -> None:
-    nobody = Server()  # who is asked for something says that it does not run
+    nobody = Server()  # a wrong server answers that it does not run
     with pytest.raises(ValueError, match=f"^{says}apply needs metadata.name$"):
         nobody.apply([manifest("Widget"), {**manifest("Widget"), "metadata": metadata}])
     with pytest.raises(ServerNotReady):

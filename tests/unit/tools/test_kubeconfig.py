@@ -101,7 +101,7 @@ def test_a_variable_that_is_not_set_gives_out_nothing(
 
 
 @pytest.mark.rows("AUT-001")
-@pytest.mark.filterwarnings("ignore:Attribute's length")  # of who reads it
+@pytest.mark.filterwarnings("ignore:Attribute's length")  # of the reading user
 def test_names_may_be_long(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     user, group = "u" * 300, "system:serviceaccounts:" + "g" * 100
     assert kubeconfig.run(["print", f"--data-dir={data}", f"--user={user}", f"--groups={group}"]) == 0

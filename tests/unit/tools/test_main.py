@@ -111,7 +111,7 @@ class Ready(http.server.BaseHTTPRequestHandler):
         self.wfile.write(self.path.encode())
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
+        """Write no access log."""
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

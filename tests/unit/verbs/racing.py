@@ -32,7 +32,7 @@ from tests.unit.verbs.test_late_servers import LateEtcd
 OBJECTS = f"{PREFIX}/example.com/widgets/"
 HOLD = "example.com/hold"
 Rival = Callable[[str], Awaitable[None]]
-"""What another writer does to the object at a key."""
+"""A write of another client to the object at a key."""
 
 
 class RacingEtcd(LateEtcd):
@@ -251,7 +251,7 @@ class World:
     # -- rivals
 
     async def update(self, key: str) -> None:
-        """Change what is there."""
+        """Change the object."""
         document = self._stored(key)
         if document is not None:
             document["spec"]["replicas"] = document["spec"].get("replicas", 0) + 1
@@ -262,11 +262,11 @@ class World:
         self.etcd.put(key, orjson.dumps(state(key.rpartition("/")[2], uid="u2")))
 
     async def delete(self, key: str) -> None:
-        """Delete what is there."""
+        """Delete the object."""
         self.etcd.remove(key)
 
     async def replace(self, key: str) -> None:
-        """Delete what is there and create another object of that name."""
+        """Delete the object and create another one of this name."""
         self.etcd.remove(key)
         await self.create(key)
 
@@ -275,7 +275,7 @@ class World:
         await self._with(key, finalizers=[HOLD])
 
     async def mark(self, key: str) -> None:
-        """Mark what is there as deleting."""
+        """Set a deletionTimestamp."""
         await self._with(key, **(STATES["deleting"] or {}))
 
     async def _with(self, key: str, **fields: Any) -> None:
@@ -478,7 +478,7 @@ EVENTS: Mapping[str, Sequence[tuple[str, str, str]]] = {
     "held": tuple((rival, when, "") for rival in ("update", "delete", "mark") for when in ("meanwhile", "late")),
     "deleting": tuple((rival, when, "") for rival in ("update", "delete", "replace") for when in ("meanwhile", "late")),
 }
-"""What happens to an object in each state: (rival, when, fault), besides nothing and the faults."""
+"""The events in each state: (rival, when, fault), besides none and the faults."""
 
 FAULTS = (("", "", ""), *(("", "", fault) for fault in ("unsent", "lost", "large", "unread")))
 

@@ -70,7 +70,7 @@ async def test_what_admission_makes_large_is_judged_in_a_thread(monkeypatch: pyt
 
     monkeypatch.setattr(validation, "validate", validated)
     async with serving_widgets(FakeEtcd()) as one:
-        await InDefault(one).create("a", spec={"n": 1})  # the first of its kind is judged in a thread anyway
+        await InDefault(one).create("a", spec={"n": 1})  # the first object of its kind is validated in a thread anyway
         threads.clear()
         await InDefault(one).create("small", spec={"n": 1})
         client = InDefault(one, Grows())

@@ -32,7 +32,9 @@ class World:
     def __init__(self, one: Server, etcd: FakeEtcd) -> None:
         self.client = Client(one)
         self.etcd = etcd
-        self.asked: list[tuple[str, Any]] = []  # what admission is told: the object's uid, and the options' one
+        self.asked: list[
+            tuple[str, Any]
+        ] = []  # the uids that admission gets: that of the object, and that of the options
         self.meanwhile: Callable[[], Awaitable[None]] | None = None
 
     async def begin(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +90,7 @@ class World:
         return found["uid"] if found is not None else ""
 
     async def delete(self, what: str, uid: str = "") -> int | str:
-        """Return the code, or what a conflict says after the name."""
+        """Return the code, or the text of a conflict after the name."""
         resource, place, name = self.place(what)
         found: ServedResource | None = self.client.server.live.current.resource(resource.group, resource.resource)
         assert found is not None
@@ -134,7 +136,7 @@ async def test_who_was_asked_about_one_object_does_not_delete_another(
             assert answer == conflict(world.key(what), first, second)
             assert world.asked == [(first, told)]
             assert "deletionTimestamp" not in (world.stored(what) or {})
-        else:  # upstream: any other object is read again, judged again and deleted
+        else:  # upstream: any other object is read and validated again, and deleted
             assert answer == 200
             assert len(world.asked) == 2
             assert world.asked[0] == (first, None)

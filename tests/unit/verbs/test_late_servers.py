@@ -31,7 +31,7 @@ pytestmark = pytest.mark.rows("RV-017")
 
 
 class LateEtcd(FakeEtcd):
-    """An etcd whose second watch, once it is ``late``, tells nothing before it is asked for progress."""
+    """An etcd whose second watch, once it is ``late``, sends nothing before a progress request."""
 
     late = False
 
@@ -110,7 +110,7 @@ async def redefine(one: Client, **fields: Document) -> None:
 
 
 class Denies:
-    """A plug-in that refuses every create, and counts how often it is asked."""
+    """A plug-in that refuses every create, and counts its calls."""
 
     name = "Denies"
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.rows("NSP-004", "NSP-005")
 
 
 class Pause:
-    """A plug-in at the end of the chain: it holds a create that has been judged."""
+    """A plug-in at the end of the chain: it blocks a validated create."""
 
     name = "Pause"
 

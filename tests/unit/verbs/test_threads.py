@@ -150,7 +150,7 @@ def test_the_limit_of_a_call_is_the_same_in_both_places() -> None:
 
 
 def endless(call: Call, started: threading.Event, ended: threading.Event) -> None:
-    """Evaluate rules until somebody stops it, or the test has failed long ago."""
+    """Evaluate rules until the test stops it."""
     started.set()
     late = time.monotonic() + 10
     try:

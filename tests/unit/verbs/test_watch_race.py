@@ -1,4 +1,4 @@
-"""Reads during a change of their definition: clients are asked to retry, then see the new definition."""
+"""Reads during a change of their definition: clients must retry, and then see the new definition."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ async def test_a_write_decided_on_an_old_cache_looks_at_the_store_before_it_refu
         fresh = {**widget("a", spec={"n": 3}), "metadata": {"name": "a", "resourceVersion": str(changed)}}
         async with asyncio.TaskGroup() as group:
             update = group.create_task(one.update(fresh))
-            while stored(await one.stored("a")).revision == changed:  # noqa: ASYNC110 - the fake etcd tells nobody
+            while stored(await one.stored("a")).revision == changed:  # noqa: ASYNC110 - the fake etcd has no event for it
                 await asyncio.sleep(0)
             etcd.release()
         assert one.shown(update.result())["spec"] == {"n": 3}
@@ -161,7 +161,7 @@ async def test_a_namespace_that_is_gone_is_not_waited_for() -> None:
 
 
 async def _outcome(asked: Awaitable[Any]) -> Any:
-    """Return what is answered, a refusal as well."""
+    """Return the result, or the refusal."""
     try:
         return await asked
     except StatusError as refused:

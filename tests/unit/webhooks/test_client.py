@@ -107,7 +107,7 @@ async def test_a_name_that_nobody_resolves_holds_up_no_other(client: Client, mon
             async with asyncio.timeout(20):
                 while not asked:  # noqa: ASYNC110 - a thread does it
                     await asyncio.sleep(0.001)
-            first.cancel()  # the others go on waiting for what it asked
+            first.cancel()  # the other calls still wait for its lookup
             with pytest.raises(errors.Unreachable, match="connection refused"):
                 await client.post(target_of({"url": f"https://ok.test:{free_port()}/"}), REVIEW, 5)
             assert asked == ["hung.test", "ok.test"]
@@ -510,7 +510,7 @@ async def test_networks_are_denied_by_the_address_that_is_connected_to(host: str
 
 
 async def test_a_name_is_judged_by_what_it_leads_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DNS rebinding: the address that was judged is the one that is connected to."""
+    """DNS rebinding: the client connects to the address that it has checked."""
     answers = iter([["203.0.113.1"], ["127.0.0.1"], ["127.0.0.1", "203.0.113.1"]])
     monkeypatch.setattr("apiext.webhooks.names._addresses", lambda host: next(answers))
     names = Names(LOOPBACK)

@@ -44,7 +44,7 @@ class _Transport(asyncio.Transport):
 
 
 def receive(connection: Connection, piece: bytes) -> None:
-    """Have bytes arrive as a transport puts them into a buffer."""
+    """Deliver bytes as a transport puts them into a buffer."""
     while piece:
         room = connection.get_buffer(len(piece))
         count = min(len(room), len(piece))
@@ -66,7 +66,7 @@ async def resumed(transport: _Transport) -> list[float]:
 
 @contextlib.asynccontextmanager
 async def asking() -> AsyncIterator[tuple[Connection, _Transport, asyncio.Future[Answer]]]:
-    """Have a connection wait for an answer of at most a million bytes."""
+    """Return a connection that waits for an answer of at most a million bytes."""
     connection, transport = Connection(), _Transport()
     connection.connection_made(transport)
     answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()

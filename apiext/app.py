@@ -31,6 +31,7 @@ from apiext.config import (
     GARBAGE_COLLECTOR,
     MIGRATOR,
     POLICY_STATUS,
+    QUOTA_CONTROLLER,
     V1BETA1,
     Config,
     ConfigError,
@@ -379,6 +380,9 @@ class Application:
             control.keep_tokens(group, verbs, identity.accounts, lambda: identity.ca)
         if config.apis.runs(DEFAULT_ACCOUNTS):
             control.make_accounts(group, verbs)
+        control.protect(group, verbs)
+        if config.apis.runs(QUOTA_CONTROLLER):
+            control.count_quotas(group, verbs)
         if config.apis.runs(POLICY_STATUS):
             control.check_policies(group, verbs.store, verbs.catalog, f"v{config.apis.kubernetes_version}")
         if config.apis.runs(MIGRATOR):

@@ -14,19 +14,19 @@ PLUGINS = frozenset(
         "NamespaceLifecycle", "MutatingAdmissionPolicy", "MutatingAdmissionWebhook", "ValidatingAdmissionPolicy",
         "ValidatingAdmissionWebhook", "PodSecurity", "OwnerReferencesPermissionEnforcement", "TaintNodesByCondition",
         "Priority", "DefaultTolerationSeconds", "DefaultStorageClass", "PersistentVolumeClaimResize", "RuntimeClass",
-        "CertificateApproval", "CertificateSigning", "DefaultIngressClass",
+        "CertificateApproval", "CertificateSigning", "CertificateSubjectRestriction", "DefaultIngressClass",
+        "LimitRanger", "ServiceAccount", "StorageObjectInUseProtection", "ResourceQuota",
     )
 )  # fmt: skip
 OPTIONAL_PLUGINS = frozenset(("OwnerReferencesPermissionEnforcement",))
 """Plug-ins that run only if --enable-admission-plugins names them."""
 FOREIGN_PLUGINS = frozenset(
     (
-        "AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "CertificateSubjectRestriction",
-        "ClusterTrustBundleAttest", "DenyServiceExternalIPs", "EventRateLimit", "ExtendedResourceToleration",
-        "ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology", "LimitRanger", "NamespaceAutoProvision",
+        "AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "ClusterTrustBundleAttest", "DenyServiceExternalIPs",
+        "EventRateLimit", "ExtendedResourceToleration", "ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology",
+        "NamespaceAutoProvision",
         "NamespaceExists", "NodeDeclaredFeatureValidator", "NodeRestriction", "PodGroupProtection",
-        "PodNodeSelector", "PodResizeValidator", "PodTolerationRestriction", "PodTopologyLabels", "ResourceQuota",
-        "ServiceAccount", "StorageObjectInUseProtection",
+        "PodNodeSelector", "PodResizeValidator", "PodTolerationRestriction", "PodTopologyLabels",
     )
 )  # fmt: skip
 """Plug-ins of kube-apiserver 1.37 that apiext does not have."""
@@ -41,21 +41,35 @@ ACCOUNT_TOKENS = "serviceaccount-token-controller"
 DEFAULT_ACCOUNTS = "serviceaccount-controller"
 MIGRATOR = "storage-version-migrator-controller"
 NAMESPACE_CONTROLLER = "namespace-controller"
+QUOTA_CONTROLLER = "resourcequota-controller"
+CLAIM_PROTECTION = "persistentvolumeclaim-protection-controller"
+VOLUME_PROTECTION = "persistentvolume-protection-controller"
+CLASS_PROTECTION = "volumeattributesclass-protection-controller"
 ALWAYS_ALLOW, ALWAYS_DENY, RBAC = "AlwaysAllow", "AlwaysDeny", "RBAC"  # values of --authorization-mode
-ON_REQUEST = frozenset((DEFAULT_ACCOUNTS,))  # controllers that run only if --controllers names them
-CONTROLLERS = ON_REQUEST | {
-    GARBAGE_COLLECTOR,
-    NAMESPACE_CONTROLLER,
-    POLICY_STATUS,
-    AGGREGATION,
-    MIGRATOR,
-    ACCOUNT_TOKENS,
-}
+CONTROLLERS = frozenset(
+    (
+        DEFAULT_ACCOUNTS,
+        GARBAGE_COLLECTOR,
+        NAMESPACE_CONTROLLER,
+        POLICY_STATUS,
+        AGGREGATION,
+        MIGRATOR,
+        ACCOUNT_TOKENS,
+        QUOTA_CONTROLLER,
+        CLAIM_PROTECTION,
+        VOLUME_PROTECTION,
+        CLASS_PROTECTION,
+    )
+)
 """Controllers of kube-controller-manager that --controllers can enable or disable."""
 OLDER_NAMES = {
     "garbagecollector": GARBAGE_COLLECTOR,
     "clusterrole-aggregation": AGGREGATION,
     "namespace": NAMESPACE_CONTROLLER,
+    "resourcequota": QUOTA_CONTROLLER,
+    "pvc-protection": CLAIM_PROTECTION,
+    "pv-protection": VOLUME_PROTECTION,
+    "vac-protection": CLASS_PROTECTION,
     "svm": MIGRATOR,
     "serviceaccount": DEFAULT_ACCOUNTS,
     "serviceaccount-token": ACCOUNT_TOKENS,
@@ -360,8 +374,8 @@ class ApiConfig(Struct, frozen=True):
 
     def runs(self, controller: str) -> bool:
         """Report whether --controllers names a controller, or names all and does not exclude it."""
-        if controller in self.controllers or controller in ON_REQUEST:
-            return controller in self.controllers
+        if controller in self.controllers:
+            return True
         return f"-{controller}" not in self.controllers and "*" in self.controllers
 
 

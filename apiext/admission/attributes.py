@@ -1,6 +1,6 @@
 """The view of a write that admission plug-ins get, and the results that they add."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct, field
@@ -50,12 +50,14 @@ class Form(NamedTuple):
 class Traces(Struct):
     """Results of plug-ins besides allow and deny: warnings for the client, annotations for the audit (ADM-013).
 
-    ``premises`` are the revisions that namespaces must still have when the write commits.
+    ``premises`` are the revisions that namespaces must still have when the write commits. ``settled`` are called when
+    the write has ended, with false if it failed.
     """
 
     warnings: list[str] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)
     premises: dict[str, int] = field(default_factory=dict)
+    settled: list[Callable[[bool], None]] = field(default_factory=list)
 
     def warn(self, text: str) -> None:
         """Add a warning once, as long as a client can be expected to read them."""

@@ -65,10 +65,11 @@ class Moment(NamedTuple, Generic[P]):
 class Chain:
     """Plug-ins in the order in which they see a write."""
 
-    __slots__ = ("_mutating", "_mutators", "_validating_moments", "_validators", "metrics")
+    __slots__ = ("_mutating", "_mutators", "_validating_moments", "_validators", "metrics", "plugins")
 
     def __init__(self, plugins: Sequence[Plugin] = (), metrics: Metrics | None = None) -> None:
         self.metrics = metrics or Metrics()
+        self.plugins = tuple(plugins)
         self._mutators = tuple(plugin for plugin in plugins if isinstance(plugin, Mutator))
         self._validators = tuple(plugin for plugin in plugins if isinstance(plugin, Validator))
         self._mutating: dict[tuple[str, GroupResource], Moment[Mutator]] = {}

@@ -30,3 +30,12 @@ ADMISSION_TYPES = 2_000
 ADMISSION_PARAMS = 1_000
 # Webhooks whose last log line is known. Beyond: all are forgotten, and may have a line at once.
 WEBHOOKS_TOLD = 1_000
+# Tries to find the default service account of a pod. Beyond: a 403. Upstream: the same.
+DEFAULT_ACCOUNT_TRIES = 10
+# Writes of the status of a quota that is charged, after conflicts. Beyond: a 409. Upstream: 4.
+QUOTA_TRIES = 10
+# Pods that a new pod security level of their namespace is checked against. Beyond: a warning says so. Upstream:
+# defaultNamespaceMaxPodsToCheck.
+PODS_CHECKED = 3_000
+# Seconds that these checks take. Beyond: a warning says so. Upstream: defaultNamespacePodCheckTimeout.
+PODS_CHECKED_WAIT = 1.0

@@ -22,6 +22,9 @@ from apiext.admission.late import LateMutator, LateValidator
 from apiext.admission.lifecycle import NamespaceLifecycle
 from apiext.admission.params import Params
 from apiext.admission.pod_security import PodSecurity
+from apiext.admission.quotas import ResourceQuota
+from apiext.admission.record_plugins import RecordPlugin
+from apiext.admission.stored import Stored
 from apiext.admission.surroundings import Poster, Surroundings
 from apiext.catalog.served import LiveCatalog
 from apiext.documents.document import View
@@ -99,29 +102,31 @@ def plugins(
 
         return OwnerPermissions(catalog, around.authorize)
 
-    @cache
-    def stored() -> Any:
-        return _imported("records", "Stored")(catalog, store, around.authorize)
+    stored = Stored(catalog, store, around.authorize)
 
     def record(name: str) -> Plugin:
-        found: Plugin = _imported("records", "RecordPlugin")(name, stored())
-        return found
+        return RecordPlugin(name, stored)
 
     params = Params(catalog, store, around)
     made: Mapping[str, Callable[[str], Plugin]] = {
         NamespaceLifecycle.name: lambda _: NamespaceLifecycle(around.find_namespace),
+        "LimitRanger": record,
+        "ServiceAccount": record,
         "TaintNodesByCondition": record,
-        PodSecurity.name: lambda _: PodSecurity(),
+        PodSecurity.name: lambda _: PodSecurity(around.find_namespace, stored),
         "Priority": record,
         "DefaultTolerationSeconds": record,
         "DefaultStorageClass": record,
+        "StorageObjectInUseProtection": record,
         "OwnerReferencesPermissionEnforcement": owner_permissions,
         "PersistentVolumeClaimResize": record,
         "RuntimeClass": record,
         "CertificateApproval": record,
         "CertificateSigning": record,
+        "CertificateSubjectRestriction": record,
         "DefaultIngressClass": record,
         **{name: partial(configured, row=row) for name, row in _CONFIGURED.items()},
+        ResourceQuota.name: lambda _: ResourceQuota(catalog, store, around.amend),
     }
     return [make(name) for name, make in made.items() if admits(name)]
 

@@ -1,128 +1,49 @@
-"""Plug-ins that complete or refuse pods, nodes, volumes and certificate requests by other stored objects.
+"""Complete and refuse pods, nodes, volumes, ingresses and certificate requests by other stored objects.
 
-A row of ``ROWS`` is a plug-in. Upstream: plugin/pkg/admission. The functions see objects in the form of their only
-version, and change a new object in place.
+The functions are those of ``record_plugins.ROWS``. Upstream: plugin/pkg/admission.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+import asyncio
+import base64
+from collections.abc import Mapping
+from typing import Any
 
 from apiext.admission.attributes import Attributes
-from apiext.admission.surroundings import Authorizer
-from apiext.catalog.served import LiveCatalog
+from apiext.admission.stored import (
+    ATTRIBUTES_CLASSES,
+    CLAIMS,
+    INGRESS_CLASSES,
+    PODS,
+    PRIORITY_CLASSES,
+    REQUESTS,
+    RUNTIME_CLASSES,
+    STORAGE_CLASSES,
+    VOLUMES,
+    Stored,
+    forbidden,
+)
 from apiext.documents.document import Document, View
 from apiext.documents.equality import same
 from apiext.go_types.quantities import value_of
-from apiext.meta import status
-from apiext.meta.names import GroupResource
-from apiext.scheduling.loop_budget import LoopBudget
-from apiext.storage.cached_store import CachedStore
 
-PODS, NODES = GroupResource("", "pods"), GroupResource("", "nodes")
-CLAIMS = GroupResource("", "persistentvolumeclaims")
-STORAGE_CLASSES = GroupResource("storage.k8s.io", "storageclasses")
-PRIORITY_CLASSES = GroupResource("scheduling.k8s.io", "priorityclasses")
-RUNTIME_CLASSES = GroupResource("node.k8s.io", "runtimeclasses")
-INGRESSES, INGRESS_CLASSES = (GroupResource("networking.k8s.io", name) for name in ("ingresses", "ingressclasses"))
-REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TOLERATED_SECONDS = 300
-
-
-class Stored:
-    """The stored objects that plug-ins look up, and the authorizer."""
-
-    __slots__ = ("_catalog", "_store", "authorize")
-
-    def __init__(self, catalog: LiveCatalog, store: CachedStore, authorize: Authorizer) -> None:
-        self._catalog = catalog
-        self._store = store
-        self.authorize = authorize
-
-    async def find(self, resource: GroupResource, name: str) -> View | None:
-        """Return an object without a namespace, None if it does not exist."""
-        collection, served = (
-            self._store.collection(resource),
-            self._catalog.current.resource(resource.group, resource.resource),
-        )
-        if collection is None or served is None:
-            return None
-        await collection.wait_ready()
-        entry = await self._store.current(collection, "", name)
-        return served.versions["v1"].codec.decode(entry.raw, entry.revision) if entry is not None else None
-
-    async def every(self, resource: GroupResource) -> list[View]:
-        """Return all objects without a namespace."""
-        collection, served = (
-            self._store.collection(resource),
-            self._catalog.current.resource(resource.group, resource.resource),
-        )
-        if collection is None or served is None:
-            return []
-        await collection.wait_ready()
-        decode, loop_budget = served.versions["v1"].codec.decode, LoopBudget()
-        found: list[View] = []
-        for entry in collection.state.entries():
-            found.append(decode(entry.raw, entry.revision))
-            await loop_budget.pause()
-        return found
-
-
-Step = Callable[[Attributes, Document, Stored], Awaitable[None]]
-"""Changes or validates the new object of a write; raises StatusError to deny."""
-
-
-class Row(NamedTuple):
-    """A plug-in: the operations, resources and subresource that it applies to, and its functions."""
-
-    operations: tuple[str, ...]
-    resources: tuple[GroupResource, ...]
-    mutate: Step | None = None
-    review: Step | None = None
-    subresource: str = ""
-
-
-class RecordPlugin:
-    """A plug-in of a row; ``mutate`` and ``review`` do nothing where the row has no function."""
-
-    __slots__ = ("_row", "_stored", "name")
-
-    def __init__(self, name: str, stored: Stored) -> None:
-        self.name = name
-        self._row = ROWS[name]
-        self._stored = stored
-
-    def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether a write is one of the row."""
-        return operation in self._row.operations and resource in self._row.resources
-
-    def follow(self, changed: Callable[[], None]) -> None:
-        """Do nothing: ``applies`` never changes; metrics observe the plug-in only where it applies."""
-
-    async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        """Complete the new object."""
-        row = self._row
-        if row.mutate is not None and new is not None and attributes.subresource == row.subresource:
-            await row.mutate(attributes, new, self._stored)
-        return new
-
-    async def review(self, attributes: Attributes) -> None:
-        """Validate the new object."""
-        row, new = self._row, attributes.new
-        if row.review is not None and new is not None and attributes.subresource == row.subresource:
-            await row.review(attributes, dict(new), self._stored)
-
-
-def _forbidden(attributes: Attributes, text: str) -> status.StatusError:
-    return status.forbidden(attributes.resource, attributes.told_name, text)
+_CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
+_FINALIZERS = {
+    CLAIMS: "kubernetes.io/pvc-protection",
+    VOLUMES: "kubernetes.io/pv-protection",
+    ATTRIBUTES_CLASSES: "kubernetes.io/vac-protection",
+}
 
 
 # --- pods and nodes ---
 
 
-async def _priority(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def set_priority(attributes: Attributes, new: Document, stored: Stored) -> None:
     """Set the priority and the preemption policy of a pod by its priority class."""
+    if attributes.resource != PODS:
+        return
     spec = new["spec"]
     if attributes.operation != "CREATE":
         before = (attributes.old or {}).get("spec") or {}
@@ -133,7 +54,7 @@ async def _priority(attributes: Attributes, new: Document, stored: Stored) -> No
     name = spec.get("priorityClassName") or ""
     found = await _priority_class(stored, name) if name else await _default_priority(stored)
     if found is None:
-        raise _forbidden(attributes, f"no PriorityClass with name {name} was found")
+        raise forbidden(attributes, f"no PriorityClass with name {name} was found")
     if not name and found.get("metadata"):
         spec["priorityClassName"] = found["metadata"]["name"]
     for field, value, called in (
@@ -146,7 +67,7 @@ async def _priority(attributes: Attributes, new: Document, stored: Stored) -> No
                 f"the {called} ({given}) must not be provided in pod spec; priority admission controller"
                 f" computed {value} from the given PriorityClass name"
             )
-            raise _forbidden(attributes, text)
+            raise forbidden(attributes, text)
         if value is not None:
             spec[field] = value
 
@@ -166,28 +87,18 @@ async def _default_priority(stored: Stored) -> View:
     return {"value": 0, "preemptionPolicy": "PreemptLowerPriority"}
 
 
-async def _one_default(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def check_one_default(attributes: Attributes, new: Document, stored: Stored) -> None:
     """Refuse a second default priority class."""
-    if not new.get("globalDefault"):
+    if attributes.resource != PRIORITY_CLASSES or not new.get("globalDefault"):
         return
     for one in await stored.every(PRIORITY_CLASSES):
         name = one["metadata"]["name"]
         if one.get("globalDefault") and name != attributes.name:
             text = f"PriorityClass {name} is already marked as default. Only one default can exist"
-            raise _forbidden(attributes, text)
+            raise forbidden(attributes, text)
 
 
-async def _priorities(attributes: Attributes, new: Document, stored: Stored) -> None:
-    if attributes.resource == PRIORITY_CLASSES:
-        await _one_default(attributes, new, stored)
-
-
-async def _pod_priorities(attributes: Attributes, new: Document, stored: Stored) -> None:
-    if attributes.resource == PODS:
-        await _priority(attributes, new, stored)
-
-
-async def _tolerations(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def set_tolerations(attributes: Attributes, new: Document, stored: Stored) -> None:
     """Let a pod stay for a while on a node that is not ready or unreachable."""
     tolerations = new["spec"].get("tolerations") or []
     missing = [
@@ -201,7 +112,7 @@ async def _tolerations(attributes: Attributes, new: Document, stored: Stored) ->
         new["spec"]["tolerations"] = [*tolerations, *missing]
 
 
-async def _not_ready(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def taint_not_ready(attributes: Attributes, new: Document, stored: Stored) -> None:
     """Taint a new node as not ready."""
     spec = new["spec"] if new.get("spec") is not None else new.setdefault("spec", {})
     taints = spec.get("taints") or []
@@ -210,7 +121,7 @@ async def _not_ready(attributes: Attributes, new: Document, stored: Stored) -> N
         spec["taints"] = [*taints, wanted]
 
 
-async def _runtime_class(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def set_runtime_class(attributes: Attributes, new: Document, stored: Stored) -> None:
     """Give a pod the overhead, the node selector and the tolerations of its runtime class."""
     spec = new["spec"]
     found = await _runtime_class_of(attributes, spec, stored)
@@ -220,7 +131,7 @@ async def _runtime_class(attributes: Attributes, new: Document, stored: Stored) 
     if overhead is not None:
         fixed = overhead.get("podFixed") or {}
         if spec.get("overhead") and not _equal(spec["overhead"], fixed):
-            raise _forbidden(attributes, _OTHER_OVERHEAD)
+            raise forbidden(attributes, _OTHER_OVERHEAD)
         spec["overhead"] = dict(fixed)
     if scheduling is None:
         return
@@ -231,7 +142,7 @@ async def _runtime_class(attributes: Attributes, new: Document, stored: Stored) 
                 f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
                 f"pod.spec.nodeSelector[{key}] = {selector[key]}"
             )
-            raise _forbidden(attributes, text)
+            raise forbidden(attributes, text)
     if selector:
         spec["nodeSelector"] = selector
     tolerations = list(spec.get("tolerations") or ())
@@ -249,21 +160,21 @@ async def _runtime_class_of(attributes: Attributes, spec: View, stored: Stored) 
         return None
     found = await stored.find(RUNTIME_CLASSES, name)
     if found is None:
-        raise _forbidden(attributes, f'pod rejected: RuntimeClass "{name}" not found')
+        raise forbidden(attributes, f'pod rejected: RuntimeClass "{name}" not found')
     return found
 
 
-async def _overhead(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def check_overhead(attributes: Attributes, new: Document, stored: Stored) -> None:
     """Refuse an overhead that is not that of the pod's runtime class."""
     spec = new.get("spec") or {}
     found = await _runtime_class_of(attributes, spec, stored)
     overhead = (found or {}).get("overhead")
     if overhead is not None:
         if not _equal(spec.get("overhead") or {}, overhead.get("podFixed") or {}):
-            raise _forbidden(attributes, _OTHER_OVERHEAD)
+            raise forbidden(attributes, _OTHER_OVERHEAD)
     elif spec.get("overhead") is not None:
         text = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
-        raise _forbidden(attributes, text)
+        raise forbidden(attributes, text)
 
 
 def _equal(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
@@ -278,7 +189,7 @@ _DEFAULT_STORAGE = ("storageclass.kubernetes.io/is-default-class", "storageclass
 _DEFAULT_INGRESS = ("ingressclass.kubernetes.io/is-default-class",)
 
 
-async def _storage_class(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def set_storage_class(attributes: Attributes, new: Document, stored: Stored) -> None:
     """Give a claim without a storage class the default one."""
     spec = new["spec"]
     if spec.get("storageClassName") is not None or _CLASS_ANNOTATION in (new["metadata"].get("annotations") or {}):
@@ -287,7 +198,7 @@ async def _storage_class(attributes: Attributes, new: Document, stored: Stored) 
         spec["storageClassName"] = name
 
 
-async def _ingress_class(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def set_ingress_class(attributes: Attributes, new: Document, stored: Stored) -> None:
     """Give an ingress without a class the default one."""
     spec = new["spec"] if new.get("spec") is not None else new.setdefault("spec", {})
     old_style = "kubernetes.io/ingress.class" in (new["metadata"].get("annotations") or {})
@@ -309,13 +220,20 @@ def _newest_default(classes: list[View], annotations: tuple[str, ...]) -> str:
     return defaults[0]["name"] if defaults else ""
 
 
-async def _growth(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def protect(attributes: Attributes, new: Document, stored: Stored) -> None:
+    """Let a finalizer keep a volume, a claim or a class while it is used."""
+    metadata, finalizer = new["metadata"], _FINALIZERS[attributes.resource]
+    if finalizer not in (metadata.get("finalizers") or ()):
+        metadata["finalizers"] = [*(metadata.get("finalizers") or ()), finalizer]
+
+
+async def check_growth(attributes: Attributes, new: Document, stored: Stored) -> None:
     """Refuse a larger claim unless it is bound, and its class lets volumes grow."""
     old = attributes.old or {}
     if _size(new) <= _size(old):
         return
     if (old.get("status") or {}).get("phase") != "Bound":
-        raise _forbidden(attributes, "Only bound persistent volume claims can be expanded")
+        raise forbidden(attributes, "Only bound persistent volume claims can be expanded")
     name = _class_of(new)
     found = await stored.find(STORAGE_CLASSES, name) if name and name == _class_of(old) else None
     if found is None or not found.get("allowVolumeExpansion"):
@@ -323,7 +241,7 @@ async def _growth(attributes: Attributes, new: Document, stored: Stored) -> None
             "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support"
             " resize"
         )
-        raise _forbidden(attributes, text)
+        raise forbidden(attributes, text)
 
 
 def _size(claim: View) -> Any:
@@ -339,14 +257,14 @@ def _class_of(claim: View) -> str:
 # --- certificates ---
 
 
-async def _approval(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def check_approval(attributes: Attributes, new: Document, stored: Stored) -> None:
     """Refuse the approval of a request whose signer the user may not approve for."""
     signer = ((attributes.old or {}).get("spec") or {}).get("signerName") or ""
     if not _may(attributes, stored, "approve", signer):
-        raise _forbidden(attributes, f'user not permitted to approve requests with signerName "{signer}"')
+        raise forbidden(attributes, f'user not permitted to approve requests with signerName "{signer}"')
 
 
-async def _signing(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def check_signing(attributes: Attributes, new: Document, stored: Stored) -> None:
     """Refuse a certificate or a failure from a user without permission to sign for the signer."""
     old = attributes.old or {}
     signer = (old.get("spec") or {}).get("signerName") or ""
@@ -356,7 +274,28 @@ async def _signing(attributes: Attributes, new: Document, stored: Stored) -> Non
     ):
         return
     if not _may(attributes, stored, "sign", signer):
-        raise _forbidden(attributes, f'user not permitted to sign requests with signerName "{signer}"')
+        raise forbidden(attributes, f'user not permitted to sign requests with signerName "{signer}"')
+
+
+async def check_subject(attributes: Attributes, new: Document, stored: Stored) -> None:
+    """Refuse a client certificate of the group system:masters, which no authorizer could restrict."""
+    spec = new.get("spec") or {}
+    if spec.get("signerName") != _CLIENT_SIGNER:
+        return
+    try:
+        found = await asyncio.to_thread(_organizations, spec.get("request") or "")
+    except ValueError as error:
+        raise forbidden(attributes, f"failed to parse CSR: {error}") from error
+    if "system:masters" in found:
+        raise forbidden(attributes, f"use of {_CLIENT_SIGNER} signer with system:masters group is not allowed")
+
+
+def _organizations(request: str) -> list[str | bytes]:
+    """Return the organizations of a certificate request, which are the groups of its user; raises ValueError."""
+    from cryptography import x509  # 40 ms, paid by the first request of this signer
+
+    subject = x509.load_pem_x509_csr(base64.b64decode(request)).subject
+    return [one.value for one in subject.get_attributes_for_oid(x509.oid.NameOID.ORGANIZATION_NAME)]
 
 
 def _may(attributes: Attributes, stored: Stored, verb: str, signer: str) -> bool:
@@ -367,17 +306,3 @@ def _may(attributes: Attributes, stored: Stored, verb: str, signer: str) -> bool
         Question(verb=verb, group=REQUESTS.group, resource="signers", name=name) for name in (signer, f"{domain}/*")
     )
     return any(stored.authorize(attributes.user, question)[0] for question in questions)
-
-
-ROWS: Mapping[str, Row] = {
-    "TaintNodesByCondition": Row(("CREATE",), (NODES,), _not_ready),
-    "Priority": Row(("CREATE", "UPDATE"), (PODS, PRIORITY_CLASSES), _pod_priorities, _priorities),
-    "DefaultTolerationSeconds": Row(("CREATE", "UPDATE"), (PODS,), _tolerations),
-    "DefaultStorageClass": Row(("CREATE",), (CLAIMS,), _storage_class),
-    "PersistentVolumeClaimResize": Row(("UPDATE",), (CLAIMS,), None, _growth),
-    "RuntimeClass": Row(("CREATE",), (PODS,), _runtime_class, _overhead),
-    "CertificateApproval": Row(("UPDATE",), (REQUESTS,), None, _approval, "approval"),
-    "CertificateSigning": Row(("UPDATE",), (REQUESTS,), None, _signing, "status"),
-    "DefaultIngressClass": Row(("CREATE",), (INGRESSES,), _ingress_class),
-}
-"""Name → plug-in, in upstream's order."""

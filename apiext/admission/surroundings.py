@@ -8,7 +8,9 @@ from msgspec import Struct
 from apiext.admission.attributes import Requester
 from apiext.admission.metrics import Metrics
 from apiext.admission.versions import Convert, plain_conversion
-from apiext.documents.document import View
+from apiext.documents.document import Document, View
+from apiext.meta.names import GroupResource
+from apiext.storage.store import Entry
 from apiext.webhooks.target import Target
 
 if TYPE_CHECKING:  # CEL is imported when it is first used (decision 36)
@@ -38,10 +40,19 @@ def allow_all(_: Requester, __: "Question") -> tuple[bool, str]:
     return True, ""
 
 
+Amend = Callable[[GroupResource, Entry, Callable[[Document], Document]], Awaitable[Entry | None]]
+"""Store the amended status of an object at this revision; None after a conflict."""
+
+
+async def amend_nothing(_: GroupResource, __: Entry, ___: Callable[[Document], Document]) -> Entry | None:
+    """Store nothing: for plug-ins without a store."""
+    return None
+
+
 class Surroundings(Struct, frozen=True):
     """Services for plug-ins: namespaces, the webhook client, conversion, the authorizer, metrics.
 
-    ``workers`` is true if other workers serve the same port.
+    ``workers`` is true if other workers serve the same port. ``amend`` stores the status of an object.
     """
 
     find_namespace: FindNamespace
@@ -50,3 +61,4 @@ class Surroundings(Struct, frozen=True):
     convert: Convert = plain_conversion
     authorize: Authorizer = allow_all
     workers: bool = False
+    amend: Amend = amend_nothing

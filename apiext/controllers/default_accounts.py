@@ -1,17 +1,21 @@
-"""A service account ``default`` in each namespace, if enabled (serviceaccounts_controller.go)."""
+"""A service account ``default`` in each namespace (upstream: serviceaccounts_controller.go)."""
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import orjson
 
 from apiext.auth.user import service_account
 from apiext.config import DEFAULT_ACCOUNTS
+from apiext.controllers import limits
 from apiext.controllers.loop import Loop, retried_conflicts
 from apiext.documents.document import Document
+from apiext.meta.status import StatusError
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
+from apiext.storage.store import StoreError
 from apiext.verbs import api
 from apiext.verbs.call import Body, Call, Verbs
 from apiext.verbs.reviews import ACCOUNTS
@@ -37,6 +41,12 @@ class DefaultAccounts:
         self._loop.start(group, self._names)
         self._loop.add(_ALL)
 
+    async def furnish(self, namespace: str) -> None:
+        """Wait until a new namespace has its account, at most ``limits.FURNISH_WAIT`` seconds."""
+        with suppress(StoreError, StatusError, TimeoutError):  # the loop continues to try
+            async with asyncio.timeout(limits.FURNISH_WAIT):
+                await self._loop.run(namespace)
+
     async def stop(self) -> None:
         """Cancel running work; the next start does the rest."""
         await self._loop.stop()
@@ -59,8 +69,8 @@ class DefaultAccounts:
             for name in self._names():
                 self._loop.add(name)
             return
-        entry = self._namespaces.state.get("", namespace)
-        if entry is not None and _is_active(entry.raw) and self._accounts.state.get(namespace, NAME) is None:
+        entry = self._namespaces.state.cached("", namespace)
+        if entry is not None and _is_active(entry.raw) and self._accounts.state.cached(namespace, NAME) is None:
             await self._make(namespace)
 
     async def _make(self, namespace: str) -> None:

@@ -51,3 +51,5 @@ MIGRATE_FAILURES = 20
 MIGRATE_WAIT = 60.0
 # Bytes of the message of a migration's condition. Beyond: it is cut. Upstream: maxMessageLen.
 MIGRATE_MESSAGE = 32 * 1024
+# Seconds that the answer to the create of a namespace waits for its default service account. Beyond: it is answered.
+FURNISH_WAIT = 2.0

@@ -24,7 +24,7 @@ from apiext.controllers import limits
 from apiext.controllers import loop as loop_module
 from apiext.controllers.loop import Loop
 from apiext.controllers.serving import Serving
-from apiext.controllers.statuses import Amendment, Statuses, say
+from apiext.controllers.statuses import Statuses, say
 from apiext.crd.conditions import condition, find, with_status
 from apiext.crd.migration import (
     CHANGED,
@@ -49,6 +49,7 @@ from apiext.storage.history import Change
 from apiext.storage.store import Entry, StoreError, Unavailable
 from apiext.storage.values import custom_object
 from apiext.verbs import api, threads
+from apiext.verbs.amendments import Amendment
 from apiext.verbs.call import Call, Verbs
 
 log = logging.getLogger(__name__)

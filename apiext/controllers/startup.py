@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from apiext.admission.configured import POLICIES
+from apiext.admission.quotas import QUOTAS
 from apiext.auth.tokens import Tokens
 from apiext.catalog.served import LiveCatalog, ServedResource
 from apiext.config import AGGREGATION, NAMESPACE_CONTROLLER, ApiConfig, StoreConfig, Worker
@@ -18,6 +19,7 @@ from apiext.controllers.definition_loops import DefinitionLoops
 from apiext.controllers.definitions import DEFINITIONS, Definitions
 from apiext.controllers.garbage import Garbage
 from apiext.controllers.guards import GUARDS, Guards
+from apiext.controllers.late import PROTECTIONS, Late
 from apiext.controllers.loop import Loop
 from apiext.controllers.migrations import MIGRATIONS, Migrations
 from apiext.controllers.namespaces import NAMESPACES, Namespaces
@@ -152,7 +154,19 @@ class Controllers:
         """Start the controller that creates a default service account in each namespace; called after ``start``."""
         accounts = verbs.store.collection(ACCOUNTS)
         if accounts is not None:
-            self._start(DefaultAccounts(verbs, self._namespaces.collection, accounts), group)
+            controller = DefaultAccounts(verbs, self._namespaces.collection, accounts)
+            self._start(controller, group)
+            verbs.furnish = controller.furnish
+
+    def protect(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
+        """Start the controllers that remove the finalizers of unused volumes, claims and classes."""
+        for name, resource in PROTECTIONS.items():
+            if self._apis.runs(name):
+                self._start(Late(verbs, resource, "protection", "Protection", name), group)
+
+    def count_quotas(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
+        """Start the controller that keeps the status of quotas; called after ``start``."""
+        self._start(Late(verbs, QUOTAS, "quotas", "Quotas"), group)
 
     def check_policies(self, group: asyncio.TaskGroup, store: CachedStore, live: LiveCatalog, version: str) -> None:
         """Start the controller that checks the types of policies; ``version`` is that of OpenAPI documents."""

@@ -24,7 +24,10 @@ def canonical(text: str, places: int = _NANO) -> str:
 
 def _canonical(text: str, places: int) -> str:
     value, form = _parsed(text)
-    value = _rounded(value, places)
+    return _printed(_rounded(value, places), form)
+
+
+def _printed(value: Fraction, form: str) -> str:
     if form == "Ki" and (abs(value) < 1024 or value.denominator != 1):
         form = ""
     if form == "Ki":
@@ -38,6 +41,18 @@ _cached = lru_cache(1024)(_canonical)
 def value_of(text: str) -> "Fraction":
     """Return the value of a quantity."""
     return _parsed(text)[0]
+
+
+def plus(one: str, other: str) -> str:
+    """Return a sum as Go's Add prints it: in the form of the first quantity that is not zero."""
+    (value, form), (more, its_form) = _parsed(one), _parsed(other)
+    return _printed(value + more, form if value else its_form)
+
+
+def minus(one: str, other: str) -> str:
+    """Return a difference as Go's Sub prints it."""
+    (value, form), (less, its_form) = _parsed(one), _parsed(other)
+    return _printed(value - less, form if value else its_form)
 
 
 def _parsed(text: str) -> "tuple[Fraction, str]":

@@ -1,6 +1,7 @@
 """Make the admission plug-ins of a server, with their namespaces, webhooks, conversion and authorization."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from apiext.admission.attributes import NAMESPACES, Requester
@@ -13,14 +14,17 @@ from apiext.auth.authorization import Attributes, Authorizer
 from apiext.auth.user import ACCOUNT_PREFIX, User, account_groups
 from apiext.catalog.converted import Converted, NeedsConversion
 from apiext.catalog.served import LiveCatalog, ServedResource
-from apiext.config import AdmissionConfig
+from apiext.config import STATUS_MANAGER, AdmissionConfig
 from apiext.conversion.webhook import Converter
 from apiext.documents.document import Document, View
 from apiext.documents.encoding import encode
 from apiext.meta import limits as meta_limits
+from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.store import Entry
+from apiext.verbs import amendments
 from apiext.verbs.converting import explained
+from apiext.verbs.errors import translated
 
 if TYPE_CHECKING:  # CEL is imported when it is first used (decision 36)
     from apiext.cel.library.authorization import Question
@@ -48,8 +52,21 @@ def chain(
         conversion(converter),
         lambda user, asked: _may(authorizer, user, asked),
         several,
+        partial(_amend, store, catalog),
     )
     return Chain(plugins(catalog, store, around, config.admits, posters), metrics)
+
+
+async def _amend(
+    store: CachedStore,
+    catalog: LiveCatalog,
+    resource: GroupResource,
+    entry: Entry,
+    change: Callable[[Document], Document],
+) -> Entry | None:
+    """Store the status of an object as this server's (apiext.admission.surroundings.Amend)."""
+    with translated():
+        return await amendments.amend(store, catalog, resource, entry, change, STATUS_MANAGER)
 
 
 class Namespaces:

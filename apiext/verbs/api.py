@@ -9,6 +9,7 @@ from typing import Any, TypeVar, TypeVarTuple
 from msgspec.structs import replace
 
 from apiext import limits as server_limits
+from apiext.admission.attributes import NAMESPACES
 from apiext.documents.document import Document
 from apiext.meta import status
 from apiext.meta.fields import FieldError
@@ -61,7 +62,8 @@ async def catch_up(verbs: Verbs) -> None:
 async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
     """Wait after a write of a definition until this server serves it; make large answers in a thread.
 
-    After a write of other configuration by built-in kinds, wait until all workers of the port use it.
+    After the create of a namespace wait for the objects that controllers create in it. After a write of other
+    configuration by built-in kinds, wait until all workers of the port use it.
     """
     entry, outcome.served = outcome.entry, call.served
     if call.served.codec.converts and entry is not None:
@@ -75,6 +77,13 @@ async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
     if entry is not None and call.served.names.group_resource == deletes.DEFINITIONS:
         with suppress(StoreError):
             await verbs.definitions.seen(entry.revision)
+    if (
+        verbs.furnish is not None
+        and entry is not None
+        and outcome.code == 201
+        and call.served.names.group_resource == NAMESPACES
+    ):
+        await verbs.furnish(entry.name)
     await verbs.definitions.everywhere(call.served.names.group_resource)
     return outcome
 

@@ -42,7 +42,8 @@ class Call(Struct):
     loop time in seconds. ``warnings`` are added to the answer in order. ``conversions`` are a webhook's results for
     this request (verbs.ownership); ``convert`` calls the webhook, and is None without one. ``size`` is the known size
     of the object in bytes. ``trail`` is the audit trail of the request, if any. ``exact`` is true if the stored object
-    is known to be normalized: then a patch need not check unchanged fields.
+    is known to be normalized: then a patch need not check unchanged fields. ``settled`` are called when a write has
+    ended, with false if it failed.
     """
 
     verb: str
@@ -62,6 +63,7 @@ class Call(Struct):
     convert: Callable[["Call", NeedsConversion], Awaitable[None]] | None = None
     exact: bool = False
     client: Client | None = None  # None for the server's own writes
+    settled: list[Callable[[bool], None]] = field(default_factory=list)
 
     def warn(self, notes: Iterable[str]) -> None:
         """Add notes to the warnings of the answer, each once."""
@@ -179,7 +181,8 @@ class Definitions(Protocol):
 class Verbs(Struct):
     """The parts of a server that verbs use.
 
-    ``policy`` are the roles, if the authorizer uses them.
+    ``policy`` are the roles, if the authorizer uses them. ``furnish(namespace)`` waits until a new namespace has the
+    objects that controllers create in it; None if there are no such controllers.
     """
 
     catalog: LiveCatalog
@@ -194,3 +197,4 @@ class Verbs(Struct):
     accounts: Tokens | None = None
     policy: Policy | None = None
     queues: "Queues" = field(default_factory=dict)
+    furnish: Callable[[str], Awaitable[None]] | None = None

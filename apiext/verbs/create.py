@@ -7,6 +7,7 @@ from apiext.admission.attributes import Attributes
 from apiext.catalog import viewing
 from apiext.documents.document import Document
 from apiext.meta import status
+from apiext.meta.generated_names import generate_name
 from apiext.meta.names import GroupResource
 from apiext.meta.options import WriteOptions
 from apiext.storage.store import Entry, KeyExists, Malformed
@@ -62,7 +63,7 @@ class Creation:
                 self._generates, self._attempts = True, limits.CREATE_NAME_ATTEMPTS
         self._attempts -= 1
         if self._generates and not call.resource.definition.terminating:
-            self._new["metadata"]["name"] = metadata.generate_name(self._new["metadata"]["generateName"])
+            self._new["metadata"]["name"] = generate_name(self._new["metadata"]["generateName"])
             self._new = call.served.shaping.named(self._new)
         return await admitted(self._verbs, call, self._new, self._attributes)
 

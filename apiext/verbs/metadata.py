@@ -1,6 +1,5 @@
 """Set, keep and delete system metadata on create, update and delete."""
 
-import random
 from collections.abc import Sequence
 
 import orjson
@@ -12,16 +11,8 @@ from apiext.meta.uids import Uids
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
 
-_NAME_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"  # upstream: no vowels, so no words
-_MAX_GENERATED_PREFIX = 58  # 63 less the random part
-_RANDOM_LENGTH = 5
 _UIDS = Uids()
 _WIPED = frozenset(("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"))
-
-
-def generate_name(prefix: str) -> str:
-    """Return a name from a generateName prefix (WRI-002)."""
-    return prefix[:_MAX_GENERATED_PREFIX] + "".join(random.choices(_NAME_CHARACTERS, k=_RANDOM_LENGTH))
 
 
 def wipe(document: Document) -> None:

@@ -114,5 +114,6 @@ def attributes_of(
     return Attributes(
         operation, served.names.group_resource, served.names.version, served.names.group_kind, call.endpoint.name,
         call.namespace, name, call.user, options.dry_run, new, old,
-        options, served, call.resource, call.deadline, Traces(call.warnings, call.annotations), call.size,
+        options, served, call.resource, call.deadline,
+        Traces(call.warnings, call.annotations, settled=call.settled), call.size,
     )  # fmt: skip

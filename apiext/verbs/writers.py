@@ -48,8 +48,10 @@ class Writer:
     def __enter__(self) -> "Writer":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self.leave()
+        for settle in self._call.settled:
+            settle(error is None)
 
     async def join(self) -> None:
         """Wait behind the writers that already wait for the object."""

@@ -66,7 +66,7 @@ FOLLOWERS: Mapping[str, tuple[str, ...]] = {
 PLACES = tuple(dict.fromkeys(place for places in FOLLOWERS.values() for place in places))
 
 FLAGS = [
-    "--insecure", "--port=0", "--authorization-mode=RBAC", "--controllers=*,serviceaccount-controller",
+    "--insecure", "--port=0", "--authorization-mode=RBAC", "--controllers=*",
     "--enable-admission-plugins=MutatingAdmissionPolicy", "--runtime-config=api/all=true",
 ]  # fmt: skip
 

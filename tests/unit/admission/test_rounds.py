@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from apiext.admission.attributes import Attributes
 from apiext.admission.chain import Chain
 from apiext.admission.metrics import Metrics
-from apiext.admission.pod_security import PodSecurity
 from apiext.admission.rounds import Rounds
 from apiext.auth.user import User
 from apiext.documents.document import Document
@@ -127,6 +126,18 @@ async def test_plug_ins_are_compiled_for_a_kind_of_write_until_one_changes() -> 
     assert len(seen) == 1
 
 
+class Elsewhere:
+    """A plug-in that needs no configuration, and applies to other resources."""
+
+    name = "Elsewhere"
+
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        return False
+
+    async def review(self, attributes: Attributes) -> None:
+        raise AssertionError("it does not apply")
+
+
 async def test_moments_without_plug_ins_are_observed_and_plug_ins_that_are_not_configured_are_not() -> None:
     def counts() -> dict[tuple[str, ...], int]:
         return {
@@ -136,11 +147,11 @@ async def test_moments_without_plug_ins_are_observed_and_plug_ins_that_are_not_c
         }
 
     metrics = Metrics()
-    chain = Chain([PodSecurity(), Sometimes("s", [])], metrics)
+    chain = Chain([Elsewhere(), Sometimes("s", [])], metrics)
     await chain.mutate(attributes(), {})
     await chain.review(attributes())
     assert counts() == {
         ("admit", "CREATE", "false"): 1,
         ("validate", "CREATE", "false"): 1,
-        ("PodSecurity", "validate", "CREATE", "false"): 1,
+        ("Elsewhere", "validate", "CREATE", "false"): 1,
     }

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from apiext.controllers.definitions import Definitions, Facts, group_of, read
 from apiext.controllers.naming import Naming
-from apiext.controllers.statuses import Amendment, Statuses
+from apiext.controllers.statuses import Statuses
 from apiext.crd.conditions import find, same_condition, with_condition, with_status
 from apiext.crd.definition import NAMES_ACCEPTED, Names
 from apiext.crd.naming import NameIndex, decide_names, distinct_names, is_decided
 from apiext.documents.document import Document
 from apiext.storage.store import Entry, Unavailable
+from apiext.verbs.amendments import Amendment
 from tests.support.laws import examples
 
 pytestmark = pytest.mark.rows("CND-001", "CND-002", "CND-003")

@@ -21,7 +21,7 @@ from apiext.etcd.values import KeyValue, WriteResult
 from apiext.meta import status
 from apiext.meta.names import GroupResource
 from apiext.meta.status import StatusError
-from apiext.verbs import api, metadata
+from apiext.verbs import api, create, metadata
 from apiext.verbs.admission_plugins import Namespaces
 from apiext.verbs.call import Call, Outcome
 from tests.support.fake_etcd import FakeWatch, Guards
@@ -459,7 +459,7 @@ async def racing(monkeypatch: pytest.MonkeyPatch, *, admitted: bool) -> AsyncIte
         for each in (one, other):
             await each.established("widgets.example.com")
         world = World(etcd, one, other, admitted=admitted)
-        monkeypatch.setattr(metadata, "generate_name", lambda prefix: f"{prefix}{next(world.names)}x")
+        monkeypatch.setattr(create, "generate_name", lambda prefix: f"{prefix}{next(world.names)}x")
         yield world
 
 

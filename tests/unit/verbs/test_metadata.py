@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from apiext.meta.generated_names import generate_name
 from apiext.verbs import metadata
 
 NOW = "2026-01-02T03:04:05Z"
@@ -33,7 +34,7 @@ def test_create_wipes_what_only_the_server_sets() -> None:
 @pytest.mark.rows("WRI-002")
 @pytest.mark.parametrize(("prefix", "kept"), [("web-", 4), ("x" * 70, 58)])
 def test_a_generated_name_is_a_prefix_and_five_characters(prefix: str, kept: int) -> None:
-    name = metadata.generate_name(prefix)
+    name = generate_name(prefix)
     assert name[:kept] == prefix[:kept]
     assert re.fullmatch("[bcdfghjklmnpqrstvwxz2456789]{5}", name[kept:])
 

@@ -19,7 +19,7 @@ from apiext.meta.status import StatusError
 from apiext.storage import limits
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.store import Entry, Guard, NotReady, RevisionChanged, UnknownOutcome
-from apiext.verbs import api, guarded, metadata
+from apiext.verbs import api, create, guarded
 from apiext.verbs.call import Call
 from apiext.verbs.delete import DEFINITIONS
 from tests.support.fake_etcd import FakeEtcd
@@ -336,7 +336,7 @@ async def test_a_generated_name_that_is_taken_gives_way_to_the_eighth(
 ) -> None:
     async with served(FakeEtcd()) as client:
         tried: list[str] = []
-        monkeypatch.setattr(metadata, "generate_name", lambda prefix: tried.append(prefix) or f"{prefix}{len(tried)}")
+        monkeypatch.setattr(create, "generate_name", lambda prefix: tried.append(prefix) or f"{prefix}{len(tried)}")
         for number in range(taken):
             await client.create(f"w-{number + 1}")
         if code == 201:

@@ -1,0 +1,173 @@
+"""LimitRanger: defaults and limits of the resources of pods and claims (upstream: plugin/pkg/admission/limitranger)."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+from apiext.admission.attributes import Attributes
+from apiext.admission.stored import CLAIMS, LIMIT_RANGES, PODS, Stored, forbidden
+from apiext.documents.document import Document, View
+from apiext.go_types.pod_resources import Amounts, limits_of, requests_of
+from apiext.go_types.quantities import canonical, value_of
+
+ANNOTATION = "kubernetes.io/limit-ranger"
+_MAX_MILLI = (2**63 - 1) // 1000
+_NONE: Amounts = {}
+
+
+async def set_defaults(attributes: Attributes, new: Document, stored: Stored) -> None:
+    """Give the containers of a new pod the default requests and limits of its namespace."""
+    if attributes.resource != PODS or not _is_limited(attributes):
+        return
+    for found in await _limit_ranges(attributes, stored):
+        notes = list(_set_defaults(new["spec"], found))
+        if notes:
+            annotations = new["metadata"].get("annotations") or {}
+            text = f"LimitRanger plugin set: {'; '.join(notes)}"
+            new["metadata"]["annotations"] = {**annotations, ANNOTATION: text}
+
+
+async def check_limits(attributes: Attributes, new: Document, stored: Stored) -> None:
+    """Refuse a pod or a claim that exceeds a limit of its namespace."""
+    if not _is_limited(attributes):
+        return
+    check = _claim_errors if attributes.resource == CLAIMS else _pod_errors
+    for found in await _limit_ranges(attributes, stored):
+        errors = list(dict.fromkeys(check(new.get("spec") or {}, found)))
+        if errors:
+            raise forbidden(attributes, errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
+
+
+def _is_limited(attributes: Attributes) -> bool:
+    """Report whether limits apply to a write: not to updates of pods but resizes, nor to deleted objects."""
+    old = attributes.old
+    if old is not None and (old.get("metadata") or {}).get("deletionTimestamp"):
+        return False
+    if attributes.subresource == "resize":
+        return attributes.operation == "UPDATE"
+    return not (attributes.resource == PODS and attributes.operation == "UPDATE")
+
+
+async def _limit_ranges(attributes: Attributes, stored: Stored) -> list[list[View]]:
+    """Return the limits of each LimitRange of the namespace."""
+    found = await stored.every(LIMIT_RANGES, attributes.namespace or "")
+    return [(one.get("spec") or {}).get("limits") or [] for one in found]
+
+
+# --- defaults ---
+
+
+def _set_defaults(spec: Document, limits: Sequence[View]) -> Iterator[str]:
+    """Set defaults in a pod; yield a note for each container that gets some."""
+    requests: dict[str, str] = {}
+    most: dict[str, str] = {}
+    for limit in limits:
+        if limit.get("type") == "Container":
+            requests.update(limit.get("defaultRequest") or {})
+            most.update(limit.get("default") or {})
+    for field, called in (("containers", "container"), ("initContainers", "init container")):
+        for container in spec.get(field) or ():
+            resources = dict(container.get("resources") or {})
+            added = {part: _add(resources, part, wanted) for part, wanted in (("requests", requests), ("limits", most))}
+            if any(added.values()):
+                container["resources"] = resources
+            for part, names in added.items():
+                if names:
+                    yield f"{', '.join(names)} {part[:-1]} for {called} {container.get('name') or ''}"
+
+
+def _add(resources: Document, part: str, wanted: Mapping[str, str]) -> list[str]:
+    """Add missing amounts; return their names."""
+    given = resources.get(part) or {}
+    missing = sorted(wanted.keys() - given.keys())
+    if missing:
+        resources[part] = {**given, **{name: wanted[name] for name in missing}}
+    return missing
+
+
+# --- limits ---
+
+
+def _claim_errors(spec: View, limits: Sequence[View]) -> Iterator[str]:
+    requests = (spec.get("resources") or {}).get("requests") or _NONE
+    for limit in limits:
+        if limit.get("type") == "PersistentVolumeClaim":
+            yield from _each(limit, "min", _below, requests, _NONE)
+            yield from _each(limit, "max", _request_above, requests, _NONE)
+
+
+def _pod_errors(spec: View, limits: Sequence[View]) -> Iterator[str]:
+    for limit in limits:
+        if limit.get("type") == "Container":
+            for field in ("containers", "initContainers"):
+                for container in spec.get(field) or ():
+                    resources = container.get("resources") or {}
+                    yield from _errors(limit, resources.get("requests") or _NONE, resources.get("limits") or _NONE)
+        elif limit.get("type") == "Pod":
+            yield from _errors(limit, requests_of(spec), limits_of(spec))
+
+
+def _errors(limit: View, requests: Amounts, most: Amounts) -> Iterator[str]:
+    yield from _each(limit, "min", _below, requests, most)
+    yield from _each(limit, "max", _above, requests, most)
+    yield from _each(limit, "maxLimitRequestRatio", _ratio_above, requests, most)
+
+
+Constraint = Callable[[str, str, str, str | None, str | None], str]
+"""(resource, type, enforced quantity, request, limit) → the error, empty if there is none."""
+
+
+def _each(limit: View, field: str, constraint: Constraint, requests: Amounts, most: Amounts) -> Iterator[str]:
+    kind = limit.get("type") or ""
+    for name, enforced in sorted((limit.get(field) or {}).items()):
+        if error := constraint(name, kind, enforced, requests.get(name), most.get(name)):
+            yield error
+
+
+def _below(name: str, kind: str, enforced: str, request: str | None, most: str | None) -> str:
+    text = f"minimum {name} usage per {kind} is {canonical(enforced)}"
+    if request is None:
+        return f"{text}.  No request is specified"
+    asked, allowed, least = _comparable(request, most or "0", enforced)
+    if asked < least:
+        return f"{text}, but request is {canonical(request)}"
+    return f"{text}, but limit is {canonical(most)}" if most is not None and allowed < least else ""
+
+
+def _request_above(name: str, kind: str, enforced: str, request: str | None, most: str | None) -> str:
+    text = f"maximum {name} usage per {kind} is {canonical(enforced)}"
+    if request is None:
+        return f"{text}.  No request is specified"
+    asked, _, greatest = _comparable(request, "0", enforced)
+    return f"{text}, but request is {canonical(request)}" if asked > greatest else ""
+
+
+def _above(name: str, kind: str, enforced: str, request: str | None, most: str | None) -> str:
+    text = f"maximum {name} usage per {kind} is {canonical(enforced)}"
+    if most is None:
+        return f"{text}.  No limit is specified"
+    asked, allowed, greatest = _comparable(request or "0", most, enforced)
+    if allowed > greatest:
+        return f"{text}, but limit is {canonical(most)}"
+    return f"{text}, but request is {canonical(request)}" if request is not None and asked > greatest else ""
+
+
+def _ratio_above(name: str, kind: str, enforced: str, request: str | None, most: str | None) -> str:
+    text = f"{name} max limit to request ratio per {kind} is {canonical(enforced)}"
+    asked, allowed, _ = _comparable(request or "0", most or "0", enforced)
+    if not asked:
+        return f"{text}, but no request is specified or request is 0"
+    if not allowed:
+        return f"{text}, but no limit is specified or limit is 0"
+    if allowed / asked > value_of(enforced):
+        return f"{text}, but provided ratio is {float(allowed / asked):f}"
+    return ""
+
+
+def _comparable(request: str, most: str, enforced: str) -> tuple[Fraction, Fraction, Fraction]:
+    """Return the values rounded up: in thousandths, or as whole numbers where one is too large for that."""
+    values: list[Any] = [value_of(text) for text in (request, most, enforced)]
+    scale = 1000 if all(ceil(value) <= _MAX_MILLI for value in values) else 1
+    asked, allowed, limit = (Fraction(ceil(value * scale)) for value in values)
+    return asked, allowed, limit

@@ -1,0 +1,95 @@
+"""Plug-ins that complete or refuse objects of built-in kinds, as a table.
+
+A row of ``ROWS`` is a plug-in. Upstream: plugin/pkg/admission. The functions see objects in the form of their only
+version, and change a new object in place. Their modules are imported at the first write that they apply to.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
+from typing import NamedTuple
+
+from apiext.admission.attributes import Attributes
+from apiext.admission.stored import (
+    ATTRIBUTES_CLASSES,
+    CLAIMS,
+    INGRESSES,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    REQUESTS,
+    VOLUMES,
+    Stored,
+)
+from apiext.documents.document import Document
+from apiext.meta.names import GroupResource
+
+Step = Callable[[Attributes, Document, Stored], Awaitable[None]]
+"""Changes or validates the new object of a write; raises StatusError to deny."""
+
+
+class Row(NamedTuple):
+    """A plug-in: the operations, resources and subresources that it applies to, and the names of its functions."""
+
+    operations: tuple[str, ...]
+    resources: tuple[GroupResource, ...]
+    mutate: str = ""
+    review: str = ""
+    subresources: tuple[str, ...] = ("",)
+    module: str = "records"
+
+
+class RecordPlugin:
+    """A plug-in of a row; ``mutate`` and ``review`` do nothing where the row has no function."""
+
+    __slots__ = ("_row", "_stored", "name")
+
+    def __init__(self, name: str, stored: Stored) -> None:
+        self.name = name
+        self._row = ROWS[name]
+        self._stored = stored
+
+    def applies(self, operation: str, resource: GroupResource) -> bool:
+        """Report whether a write is one of the row."""
+        return operation in self._row.operations and resource in self._row.resources
+
+    def follow(self, changed: Callable[[], None]) -> None:
+        """Do nothing: ``applies`` never changes; metrics observe the plug-in only where it applies."""
+
+    async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
+        """Complete the new object."""
+        row = self._row
+        if row.mutate and new is not None and attributes.subresource in row.subresources:
+            await self._step(row.mutate)(attributes, new, self._stored)
+        return new
+
+    async def review(self, attributes: Attributes) -> None:
+        """Validate the new object."""
+        row, new = self._row, attributes.new
+        if row.review and new is not None and attributes.subresource in row.subresources:
+            await self._step(row.review)(attributes, dict(new), self._stored)
+
+    def _step(self, name: str) -> Step:
+        found: Step = getattr(import_module(f"apiext.admission.{self._row.module}"), name)
+        return found
+
+
+ROWS: Mapping[str, Row] = {
+    "LimitRanger": Row(
+        ("CREATE", "UPDATE"), (PODS, CLAIMS), "set_defaults", "check_limits", ("", "resize"), "limit_ranges"
+    ),
+    "ServiceAccount": Row(
+        ("CREATE", "UPDATE"), (PODS,), "set_account", "check_account", ("", "ephemeralcontainers"), "service_accounts"
+    ),
+    "TaintNodesByCondition": Row(("CREATE",), (NODES,), "taint_not_ready"),
+    "Priority": Row(("CREATE", "UPDATE"), (PODS, PRIORITY_CLASSES), "set_priority", "check_one_default"),
+    "DefaultTolerationSeconds": Row(("CREATE", "UPDATE"), (PODS,), "set_tolerations"),
+    "DefaultStorageClass": Row(("CREATE",), (CLAIMS,), "set_storage_class"),
+    "StorageObjectInUseProtection": Row(("CREATE",), (CLAIMS, VOLUMES, ATTRIBUTES_CLASSES), "protect"),
+    "PersistentVolumeClaimResize": Row(("UPDATE",), (CLAIMS,), "", "check_growth"),
+    "RuntimeClass": Row(("CREATE",), (PODS,), "set_runtime_class", "check_overhead"),
+    "CertificateApproval": Row(("UPDATE",), (REQUESTS,), "", "check_approval", ("approval",)),
+    "CertificateSigning": Row(("UPDATE",), (REQUESTS,), "", "check_signing", ("status",)),
+    "CertificateSubjectRestriction": Row(("CREATE",), (REQUESTS,), "", "check_subject"),
+    "DefaultIngressClass": Row(("CREATE",), (INGRESSES,), "set_ingress_class"),
+}
+"""Name → plug-in, in upstream's order."""

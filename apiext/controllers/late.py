@@ -1,0 +1,63 @@
+"""Controllers whose modules are imported when the first object of their resource exists (decision 36)."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Protocol
+
+from apiext.admission.stored import ATTRIBUTES_CLASSES, CLAIMS, VOLUMES
+from apiext.config import CLAIM_PROTECTION, CLASS_PROTECTION, VOLUME_PROTECTION
+from apiext.meta.names import GroupResource
+from apiext.storage.history import Change
+from apiext.verbs.call import Verbs
+
+PROTECTIONS: Mapping[str, GroupResource] = {
+    CLAIM_PROTECTION: CLAIMS,
+    VOLUME_PROTECTION: VOLUMES,
+    CLASS_PROTECTION: ATTRIBUTES_CLASSES,
+}
+"""Name of a controller that removes finalizers → the resource that it protects."""
+
+
+class _Controller(Protocol):
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Follow the objects of the resource."""
+
+    async def stop(self) -> None:
+        """Cancel running work."""
+
+
+class Late:
+    """A controller ``class(verbs, collection, *more)`` of a module of this package, started by the first object."""
+
+    def __init__(self, verbs: Verbs, resource: GroupResource, module: str, made: str, *more: str) -> None:
+        self._verbs = verbs
+        self._made = (module, made, more)
+        self._group: asyncio.TaskGroup | None = None
+        self._running: _Controller | None = None
+        self._collection = verbs.store.collection(resource)
+        self._leave: Callable[[], None] = lambda: None
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Wait for the first object, if the resource is served."""
+        self._group = group
+        if self._collection is not None:
+            self._leave = self._collection.follow(self._begin)
+
+    async def stop(self) -> None:
+        """Stop the controller if it runs."""
+        if self._running is not None:
+            await self._running.stop()
+
+    def _begin(self, _: Change) -> None:
+        if self._running is not None or self._group is None:
+            return
+        module, made, more = self._made
+        self._running = getattr(import_module(f"apiext.controllers.{module}"), made)(
+            self._verbs, self._collection, *more
+        )
+        self._running.start(self._group)
+        asyncio.get_running_loop().call_soon(self._rest)
+
+    def _rest(self) -> None:
+        self._leave()  # which ``follow`` may not have returned before

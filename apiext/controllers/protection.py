@@ -1,0 +1,201 @@
+"""Remove the finalizers that keep used claims, volumes and classes, once a deleted one is unused.
+
+Upstream: pkg/controller/volume/pvcprotection, pvprotection and vacprotection. A row of ``ROWS`` is a controller.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from apiext.admission.stored import ATTRIBUTES_CLASSES, CLAIMS, PODS, VOLUMES
+from apiext.auth.user import service_account
+from apiext.config import CLAIM_PROTECTION, CLASS_PROTECTION, VOLUME_PROTECTION
+from apiext.controllers.loop import Loop, retried_conflicts
+from apiext.documents.document import View
+from apiext.meta.names import GroupResource
+from apiext.scheduling.loop_budget import LoopBudget
+from apiext.storage.collection import Collection
+from apiext.storage.history import Change
+from apiext.storage.store import Entry
+from apiext.verbs import api
+from apiext.verbs.call import Call, Verbs
+
+MERGE = "application/merge-patch+json"
+
+IsUser = Callable[[View, View], bool]
+"""(another object, the protected one) → whether the first uses the second."""
+
+
+class Row(NamedTuple):
+    """A controller: the protected resource, its finalizer, its account, and the objects that may use one.
+
+    ``is_kept`` reports whether the state of an object itself says that it is used.
+    """
+
+    resource: GroupResource
+    finalizer: str
+    account: str
+    users: Mapping[GroupResource, IsUser] = {}
+    is_kept: Callable[[View], bool] = lambda _: False
+
+
+class Protection:
+    """A controller of a row. It looks at other objects only while a protected one waits for its deletion."""
+
+    def __init__(self, verbs: Verbs, collection: Collection, name: str) -> None:
+        """Create the controller that has this name in ``--controllers``."""
+        row = ROWS[name]
+        self._verbs = verbs
+        self._row = row
+        self._collection = collection
+        self._finalizer = f'"{row.finalizer}"'.encode()
+        self._waiting: set[str] = set()  # keys of deleted objects that are still used
+        self._leave: list[Callable[[], None]] = []
+        self._loop = Loop(row.account, self._reconcile, width=2)
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Follow the protected objects."""
+        self._loop.start(group, lambda: list(self._waiting))
+        self._collection.follow(self._changed)
+
+    async def stop(self) -> None:
+        """Cancel running work; the next start does the rest."""
+        await self._loop.stop()
+        self._rest()
+
+    def _changed(self, change: Change) -> None:
+        entry = change.entry
+        if change.kind != "DELETED" and (self._finalizer in entry.raw) is (b'"deletionTimestamp"' in entry.raw):
+            self._loop.add(_key(entry))
+
+    def _user_changed(self, change: Change) -> None:
+        """Look at the waiting objects of a namespace again: an object there may have used them."""
+        namespace = change.entry.namespace
+        for key in self._waiting:
+            if not namespace or not key.partition("/")[0] or key.startswith(f"{namespace}/"):
+                self._loop.add(key)
+
+    async def _reconcile(self, key: str) -> None:
+        namespace, _, name = key.partition("/")
+        entry = self._collection.state.cached(namespace, name)
+        found = _parsed(entry) if entry is not None else {}
+        metadata = found.get("metadata") or {}
+        finalizers = metadata.get("finalizers") or []
+        is_protected = self._row.finalizer in finalizers
+        if entry is None or is_protected is not bool(metadata.get("deletionTimestamp")):
+            self._waiting.discard(key)
+            if not self._waiting:
+                self._rest()
+            return
+        if is_protected and await self._is_used(namespace, found):
+            self._waiting.add(key)
+            self._follow()
+            return
+        wanted = [one for one in finalizers if one != self._row.finalizer] if is_protected else [
+            *finalizers, self._row.finalizer,
+        ]  # fmt: skip
+        await self._write(namespace, name, {**metadata, "resourceVersion": str(entry.revision)}, wanted)
+        self._waiting.discard(key)
+
+    async def _is_used(self, namespace: str, protected: View) -> bool:
+        if self._row.is_kept(protected):
+            return True
+        for resource, uses in self._row.users.items():
+            collection = self._verbs.store.collection(resource)
+            if collection is None:
+                continue
+            await collection.wait_ready()
+            await self._verbs.store.fresh(collection)
+            loop_budget = LoopBudget()
+            for entry in collection.state.readable(namespace or None):
+                if uses(_parsed(entry), protected):
+                    return True
+                await loop_budget.pause()
+        return False
+
+    async def _write(self, namespace: str, name: str, metadata: View, finalizers: Sequence[str]) -> None:
+        resource = self._verbs.catalog.current.resource(self._row.resource.group, self._row.resource.resource)
+        assert resource is not None
+        served = resource.versions["v1"]
+        user = service_account("kube-system", self._row.account)
+        query = {"fieldManager": ["kube-controller-manager"]}
+        call = Call(
+            "patch", served, resource, served.endpoints[""], namespace or None, name, query, user, self._row.account
+        )
+        kept = {field: metadata[field] for field in ("uid", "resourceVersion") if field in metadata}
+        body = orjson.dumps({"metadata": {**kept, "finalizers": finalizers}})
+        with retried_conflicts(404, 409):
+            await api.patch(self._verbs, call, MERGE, body)
+
+    def _follow(self) -> None:
+        """Follow the objects that may use the waiting ones."""
+        if self._leave:
+            return
+        for resource in self._row.users:
+            collection = self._verbs.store.collection(resource)
+            if collection is not None:
+                self._leave.append(collection.following.subscribe(self._user_changed))
+
+    def _rest(self) -> None:
+        for leave in self._leave:
+            leave()
+        self._leave.clear()
+
+
+def _key(entry: Entry) -> str:
+    return f"{entry.namespace}/{entry.name}"
+
+
+def _parsed(entry: Entry) -> dict[str, Any]:
+    try:
+        found = orjson.loads(entry.raw)
+    except ValueError:  # invalid, by another program: readers get the error
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _pod_uses(pod: View, claim: View) -> bool:
+    """Report whether a pod on a node uses a claim, by its name or as an ephemeral volume."""
+    spec, metadata = pod.get("spec") or {}, pod.get("metadata") or {}
+    if not spec.get("nodeName"):
+        return False
+    name, owners = claim["metadata"]["name"], claim["metadata"].get("ownerReferences") or ()
+    is_shut_down = bool(metadata.get("deletionTimestamp")) and metadata.get("deletionGracePeriodSeconds") == 0
+    is_owner = any(one.get("controller") and one.get("uid") == metadata.get("uid") for one in owners)
+    for volume in spec.get("volumes") or ():
+        if (volume.get("persistentVolumeClaim") or {}).get("claimName") == name:
+            return True
+        made = f"{metadata.get('name')}-{volume.get('name')}"
+        if volume.get("ephemeral") is not None and not is_shut_down and is_owner and made == name:
+            return True
+    return False
+
+
+def _is_bound(volume: View) -> bool:
+    return bool((volume.get("status") or {}).get("phase") == "Bound")
+
+
+def _has_class(found: View, attributes_class: View) -> bool:
+    """Report whether a volume or a claim refers to a class of attributes."""
+    status = found.get("status") or {}
+    names: Iterable[Any] = (
+        (found.get("spec") or {}).get("volumeAttributesClassName"),
+        status.get("currentVolumeAttributesClassName"),
+        (status.get("modifyVolumeStatus") or {}).get("targetVolumeAttributesClassName"),
+    )
+    return attributes_class["metadata"]["name"] in names
+
+
+ROWS: Mapping[str, Row] = {
+    CLAIM_PROTECTION: Row(CLAIMS, "kubernetes.io/pvc-protection", "pvc-protection-controller", {PODS: _pod_uses}),
+    VOLUME_PROTECTION: Row(VOLUMES, "kubernetes.io/pv-protection", "pv-protection-controller", is_kept=_is_bound),
+    CLASS_PROTECTION: Row(
+        ATTRIBUTES_CLASSES,
+        "kubernetes.io/vac-protection",
+        "volumeattributesclass-protection-controller",
+        {VOLUMES: _has_class, CLAIMS: _has_class},
+    ),
+}
+"""Name in ``--controllers`` → controller."""

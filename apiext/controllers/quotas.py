@@ -1,0 +1,174 @@
+"""Keep the status of quotas: their limits, and the usage of the objects in their namespace.
+
+Upstream: pkg/controller/resourcequota. Admission only adds to a usage; this controller counts again after a deletion,
+the end of a pod, a smaller object, a write that failed after its charge, and a change of a quota. Charges of writes in
+progress are added, so that a count never hides one.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from apiext.admission import quota_usage as usage
+from apiext.admission.quotas import QUOTAS, ResourceQuota
+from apiext.admission.stored import CLAIMS, PODS
+from apiext.controllers.loop import Loop
+from apiext.documents.document import Document, View
+from apiext.go_types.pod_resources import Amounts
+from apiext.meta.names import GroupResource
+from apiext.scheduling.loop_budget import LoopBudget
+from apiext.storage.collection import Collection
+from apiext.storage.history import Change
+from apiext.storage.store import StoreError
+from apiext.verbs.amendments import amend
+from apiext.verbs.call import Verbs
+
+_MANAGER = "kube-controller-manager"
+
+
+class Quotas:
+    """The controller; it follows the objects of a resource while a quota measures them."""
+
+    def __init__(self, verbs: Verbs, collection: Collection) -> None:
+        self._verbs = verbs
+        self._collection = collection
+        self._plugin = next((one for one in verbs.admission.plugins if isinstance(one, ResourceQuota)), None)
+        self._loop = Loop("quotas", self._reconcile, width=2)
+        self._followed: dict[GroupResource, Callable[[], None]] = {}
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Follow quotas."""
+        self._loop.start(group, self._keys)
+        self._collection.follow(self._changed)
+        if self._plugin is not None:
+            self._plugin.failed = self._recount
+
+    async def stop(self) -> None:
+        """Cancel running work; the next start does the rest."""
+        await self._loop.stop()
+        for leave in self._followed.values():
+            leave()
+
+    def _keys(self) -> Iterable[str]:
+        return [f"{entry.namespace}/{entry.name}" for entry in self._collection.state.readable()]
+
+    def _changed(self, change: Change) -> None:
+        """Count a quota again if its limits are not those of its status."""
+        entry = change.entry
+        if change.kind == "DELETED":
+            return
+        quota = _parsed(entry.raw)
+        hard, status = (quota.get("spec") or {}).get("hard") or {}, quota.get("status") or {}
+        for name in hard:
+            self._follow(usage.measured(name))
+        if status.get("used") is None or status.get("hard") != hard:
+            self._loop.add(f"{entry.namespace}/{entry.name}")
+
+    def _follow(self, resource: GroupResource | None) -> None:
+        if resource is None or resource in self._followed:
+            return
+        collection = self._objects(resource)
+        if collection is not None and collection is not self._collection:
+            self._followed[resource] = collection.following.subscribe(
+                lambda change: self._object_changed(resource, change)
+            )
+
+    def _object_changed(self, resource: GroupResource, change: Change) -> None:
+        """Count again if an object may use less than before."""
+        if change.kind == "DELETED" or (
+            change.kind == "MODIFIED" and resource in (PODS, usage.SERVICES, CLAIMS) and _uses_less(change)
+        ):
+            self._recount(change.entry.namespace)
+
+    def _recount(self, namespace: str) -> None:
+        for entry in self._collection.state.readable(namespace):
+            self._loop.add(f"{namespace}/{entry.name}")
+
+    def _objects(self, resource: GroupResource) -> Collection | None:
+        served = self._verbs.catalog.current.resource(resource.group, resource.resource)
+        return self._verbs.store.collection(served.stored_resource) if served is not None else None
+
+    async def _reconcile(self, key: str) -> None:
+        namespace, _, name = key.partition("/")
+        await self._collection.wait_ready()
+        entry = self._collection.state.cached(namespace, name)
+        if entry is None:
+            return
+        quota = _parsed(entry.raw)
+        spec, status = quota.get("spec") or {}, quota.get("status") or {}
+        hard = spec.get("hard") or {}
+        pending = self._plugin.pending(namespace) if self._plugin is not None else []
+        used = await self._count(namespace, spec, hard)
+        if any(charge.busy or charge.is_stored() for charge in pending):
+            raise StoreError("an object may be counted twice")
+        for charge in pending:
+            amounts = charge.amounts.get(quota["metadata"].get("uid", ""), {})
+            used = usage.added(used, {one: amount for one, amount in amounts.items() if one in used})
+        before = status.get("used")
+        wanted = {one: used.get(one, (before or {}).get(one)) for one in hard}
+        known = {one: amount for one, amount in wanted.items() if amount is not None}
+        if status.get("hard") == hard and before is not None and usage.equal(before, known):
+            return
+
+        def count(document: Document) -> Document:
+            return {**document, "status": {"hard": dict(hard), "used": known}}
+
+        live, store = self._verbs.catalog, self._verbs.store
+        if await amend(store, live, QUOTAS, entry, count, _MANAGER) is None:
+            raise StoreError("the quota changed meanwhile")
+
+    async def _count(self, namespace: str, spec: View, hard: Mapping[str, str]) -> dict[str, str]:
+        """Return the usage of each measured name in ``hard``."""
+        used: dict[str, str] = {}
+        by_resource: dict[GroupResource, list[str]] = {}
+        for name in hard:
+            resource = usage.measured(name)
+            if resource is not None:
+                by_resource.setdefault(resource, []).append(name)
+        for resource, names in by_resource.items():
+            self._follow(resource)
+            total = await self._use_of(namespace, resource, spec, names)
+            used.update({name: total.get(name, "0") for name in names})
+        return used
+
+    async def _use_of(self, namespace: str, resource: GroupResource, spec: View, names: list[str]) -> Amounts:
+        """Return the usage of the objects of a resource."""
+        evaluator, collection = usage.evaluator_of(resource), self._objects(resource)
+        if collection is None:
+            return {}
+        await collection.wait_ready()
+        if resource not in (PODS, usage.SERVICES, CLAIMS):
+            if usage.requirements_of(spec):
+                return {}  # only pods and claims have scopes
+            count = str(collection.state.count(namespace))
+            return dict.fromkeys(names, count)
+        served = self._verbs.catalog.current.resource(resource.group, resource.resource)
+        assert served is not None
+        decode, loop_budget, total = served.versions["v1"].codec.decode, LoopBudget(), dict[str, str]()
+        for entry in collection.state.readable(namespace):
+            found = decode(entry.raw, entry.revision)
+            if usage.matches(evaluator, spec, found):
+                total = usage.added(total, evaluator.usage(found))
+            await loop_budget.pause()
+        return total
+
+
+def _parsed(raw: bytes) -> dict[str, Any]:
+    try:
+        found = orjson.loads(raw)
+    except ValueError:  # invalid, by another program: readers get the error
+        return {"metadata": {}}
+    return found if isinstance(found, dict) else {"metadata": {}}
+
+
+def _uses_less(change: Change) -> bool:
+    """Report whether a changed object may use less: its spec, phase or sizes differ."""
+    if change.previous is None:
+        return True
+    new, old = _parsed(change.entry.raw), _parsed(change.previous.raw)
+    if new.get("spec") != old.get("spec"):
+        return True
+    statuses = [one.get("status") or {} for one in (new, old)]
+    return any(statuses[0].get(field) != statuses[1].get(field) for field in ("phase", "allocatedResources"))

@@ -1,0 +1,79 @@
+"""Requests and limits of a whole pod (upstream: component-helpers/resource)."""
+
+from collections.abc import Mapping
+
+from apiext.documents.document import View
+from apiext.go_types.quantities import plus, value_of
+
+Amounts = Mapping[str, str]
+"""Resource → quantity."""
+
+_OF_POD = ("cpu", "memory")
+_HUGE_PAGES = "hugepages-"
+
+
+def requests_of(spec: View) -> Amounts:
+    """Return the requests of a pod as LimitRanger sees them: without overhead and the pod's own huge pages."""
+    return _sum(spec, "requests", _OF_POD)
+
+
+def limits_of(spec: View) -> Amounts:
+    """Return the limits of a pod as LimitRanger sees them."""
+    return _sum(spec, "limits", _OF_POD)
+
+
+def all_requests_of(spec: View) -> Amounts:
+    """Return the requests of a pod with those of its runtime class."""
+    found = _sum(spec, "requests", (*_OF_POD, _HUGE_PAGES))
+    for name, amount in (spec.get("overhead") or {}).items():
+        found[name] = plus(found[name], amount) if name in found else amount
+    return found
+
+
+def all_limits_of(spec: View) -> Amounts:
+    """Return the limits of a pod, each that is not zero with the overhead of its runtime class."""
+    found = _sum(spec, "limits", (*_OF_POD, _HUGE_PAGES))
+    for name, amount in (spec.get("overhead") or {}).items():
+        if name in found and value_of(found[name]):
+            found[name] = plus(found[name], amount)
+    return found
+
+
+def _sum(spec: View, part: str, of_pod: tuple[str, ...]) -> dict[str, str]:
+    """Return the sums of all containers, or the largest of the init containers where that is more.
+
+    Amounts of the pod itself are taken instead where their names begin with one of ``of_pod``.
+    """
+    total: dict[str, str] = {}
+    for container in spec.get("containers") or ():
+        _add(total, _amounts(container, part))
+    restarted: dict[str, str] = {}
+    largest: dict[str, str] = {}
+    for container in spec.get("initContainers") or ():
+        own = dict(_amounts(container, part))
+        if container.get("restartPolicy") == "Always":
+            _add(total, own)
+            _add(restarted, own)
+            own = dict(restarted)
+        else:
+            _add(own, restarted)
+        _raise_to(largest, own)
+    _raise_to(total, largest)
+    own = {name: amount for name, amount in _amounts(spec, part).items() if name.startswith(of_pod)}
+    return {**total, **own}
+
+
+def _amounts(holder: View, part: str) -> Amounts:
+    found: Amounts = (holder.get("resources") or {}).get(part) or {}
+    return found
+
+
+def _add(total: dict[str, str], more: Amounts) -> None:
+    for name, amount in more.items():
+        total[name] = plus(total[name], amount) if name in total else amount
+
+
+def _raise_to(total: dict[str, str], least: Amounts) -> None:
+    for name, amount in least.items():
+        if name not in total or value_of(amount) > value_of(total[name]):
+            total[name] = amount

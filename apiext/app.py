@@ -9,8 +9,10 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import uvloop
 
@@ -38,6 +40,7 @@ from apiext.config import (
     EtcdConfig,
 )
 from apiext.controllers import gc_tuning, startup
+from apiext.controllers.first_objects import NAME, FirstObjects
 from apiext.controllers.loop_lag import LoopLag
 from apiext.conversion.webhook import Converter
 from apiext.embedded.connection import dialer
@@ -75,6 +78,8 @@ if TYPE_CHECKING:
 SWITCH_INTERVAL = 0.0002
 # Seconds between log lines about an etcd that does not answer.
 RETRY_LINE = 5.0
+# Seconds that a server waits for its service and its priority classes before it is ready.
+FIRST_OBJECTS_WAIT = 1.0
 # Seconds that one attempt to reach etcd has at least.
 SHORTEST_TRY = 1.0
 
@@ -329,7 +334,7 @@ class Application:
             self._starting = None  # from now on a signal ends the server in order
             kubeconfig = edge.write_kubeconfig(config, identity, server.url)
             edge.follow_certificate(config, identity, server.url)
-            await self._or_stop(group, control.wait_synced())
+            await self._or_stop(group, self._settle(group, control, store, addresses, server.url))
             gc_tuning.keep()  # schemas and catalog exist as long as the server
             collecting = group.create_task(gc_tuning.collect_loop())
             if not self._stop.is_set():
@@ -387,6 +392,24 @@ class Application:
             control.check_policies(group, verbs.store, verbs.catalog, f"v{config.apis.kubernetes_version}")
         if config.apis.runs(MIGRATOR):
             control.migrate(group, verbs)
+
+    async def _settle(
+        self,
+        group: asyncio.TaskGroup,
+        control: startup.Controllers,
+        store: CachedStore,
+        addresses: Addresses,
+        url: str,
+    ) -> None:
+        """Wait until the server may be ready; create the objects that it needs itself, unless another worker does."""
+        config, port, created = self._config, urlsplit(url).port, set[asyncio.Task[None]]()
+        if config.first and port is not None:
+            first, endpoint = partial(addresses.first, NAME), edge.endpoint(config.listening.bind_address)
+            made = FirstObjects(store, now, config.apis.status_manager, first, port, endpoint)
+            created.add(group.create_task(made.create()))
+        await control.wait_synced()
+        if created:
+            await asyncio.wait(created, timeout=FIRST_OBJECTS_WAIT)
 
     async def _listen(
         self,

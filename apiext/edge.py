@@ -1,5 +1,6 @@
 """Set up listener, credentials, certificates, health checks and kubeconfig from the configuration."""
 
+import ipaddress
 import logging
 import ssl
 import sys
@@ -27,6 +28,7 @@ from apiext.http.server import HttpServer, Settings
 from apiext.http.tls import HANDSHAKE_ERRORS, request_client_certificates, tls_context
 from apiext.schema import timing
 from apiext.storage import metrics
+from apiext.system import sockets
 from apiext.telemetry import Family, Telemetry
 from apiext.verbs.call import Verbs
 
@@ -161,6 +163,16 @@ def _serving_of(config: Config) -> tuple[str, Path, Callable[[], Serving]]:
         directory,
         lambda: certificates.load_serving(directory, certificates.load_authority(directory), names),
     )
+
+
+def endpoint(bind_address: str) -> str:
+    """Return the address under which other machines reach the server, empty if it listens on loopback only."""
+    if sockets.is_unspecified(bind_address):
+        return sockets.own_address()
+    try:
+        return "" if ipaddress.ip_address(bind_address).is_loopback else bind_address
+    except ValueError:  # a name
+        return ""
 
 
 async def listen(

@@ -26,7 +26,6 @@ from apiext.documents.document import Document, View
 from apiext.documents.equality import same
 from apiext.go_types.quantities import value_of
 
-_SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TOLERATED_SECONDS = 300
 _CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
@@ -52,7 +51,7 @@ async def set_priority(attributes: Attributes, new: Document, stored: Stored) ->
                 spec[field] = before[field]
         return
     name = spec.get("priorityClassName") or ""
-    found = await _priority_class(stored, name) if name else await _default_priority(stored)
+    found = await stored.find(PRIORITY_CLASSES, name) if name else await _default_priority(stored)
     if found is None:
         raise forbidden(attributes, f"no PriorityClass with name {name} was found")
     if not name and found.get("metadata"):
@@ -70,13 +69,6 @@ async def set_priority(attributes: Attributes, new: Document, stored: Stored) ->
             raise forbidden(attributes, text)
         if value is not None:
             spec[field] = value
-
-
-async def _priority_class(stored: Stored, name: str) -> View | None:
-    found = await stored.find(PRIORITY_CLASSES, name)
-    if found is None and name in _SYSTEM_PRIORITIES:
-        return {"value": _SYSTEM_PRIORITIES[name], "preemptionPolicy": "PreemptLowerPriority"}
-    return found
 
 
 async def _default_priority(stored: Stored) -> View:

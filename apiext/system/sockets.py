@@ -78,3 +78,14 @@ def set_option(transport: asyncio.BaseTransport, level: int, name: str, value: i
     if option is not None and found is not None:
         with contextlib.suppress(OSError):
             found.setsockopt(level, option, value)
+
+
+def own_address() -> str:
+    """Return the address of this machine on its default route, empty if it has none; no packet is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return ""
+        address: str = probe.getsockname()[0]
+        return address

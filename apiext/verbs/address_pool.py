@@ -78,6 +78,12 @@ class Addresses:
             raise status.internal(f"failed to allocate a serviceIP for Service {go_quote(name)}: range is full")
         return str(found)
 
+    def first(self, name: str) -> str:
+        """Return the first address of the default family, or another one if a service has it."""
+        family = self.families[0]
+        found = str(self._networks[family][1])
+        return self.address(family, name) if self._taken_error(found, _TAKEN_ADDRESS) else found
+
     def port(self, but: Collection[int] = ()) -> int:
         """Return a free node port, except those in ``but``. Raise a 500 if there is none."""
         found = self._free(lambda number: number, self._ports, but)

@@ -1,0 +1,183 @@
+"""Objects that kube-apiserver itself creates: the system priority classes and the service ``default/kubernetes``.
+
+Upstream: storage_scheduling.go and controlplane/controller/kubernetesservice. They are written as they are stored, so
+that a start imports no types.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import orjson
+
+from apiext.documents.document import Document
+from apiext.documents.encoding import encode
+from apiext.meta.names import GroupResource
+from apiext.storage.cached_store import CachedStore
+from apiext.storage.store import KeyExists, RevisionChanged, StoreError
+from apiext.verbs.commit import Put, attempt
+
+PRIORITY_CLASSES = GroupResource("scheduling.k8s.io", "priorityclasses")
+SERVICES, ENDPOINTS = GroupResource("", "services"), GroupResource("", "endpoints")
+SLICES = GroupResource("discovery.k8s.io", "endpointslices")
+NAME = "kubernetes"
+_CLASSES = {
+    "system-cluster-critical": (
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+    "system-node-critical": (
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+}
+
+log = logging.getLogger(__name__)
+
+
+class FirstObjects:
+    """Creates the objects that are missing; ``clock()`` is the time in the form of metadata.
+
+    ``address()`` returns a free address of a service, the first of the range if that is free. ``port`` is that of the
+    server, ``endpoint`` its address for other machines, empty if it has none.
+    """
+
+    def __init__(
+        self, store: CachedStore, clock: Callable[[], str], manager: str, address: Callable[[], str], port: int,
+        endpoint: str,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._clock = clock
+        self._manager = manager
+        self._address = address
+        self._port = port
+        self._endpoint = endpoint
+
+    async def create(self) -> None:
+        """Create what is missing; a store that fails is logged, and the next start tries again."""
+        try:
+            await asyncio.gather(
+                *(self._create_class(name) for name in _CLASSES),
+                self._put(SERVICES, "default", self._service, self._moved),
+                self._put(ENDPOINTS, "default", self._endpoints, _renewed(self._endpoints, "subsets")),
+                self._put(SLICES, "default", self._slice, _renewed(self._slice, "endpoints", "ports")),
+            )
+        except StoreError as error:
+            log.warning("the service default/kubernetes and the system priority classes are not all there: %s", error)
+
+    async def _create_class(self, name: str) -> None:
+        value, description = _CLASSES[name]
+        fields = {"value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority"}
+        owned: Document = {f"f:{field}": {} for field in sorted(fields)}
+        found = self._object("scheduling.k8s.io/v1", "PriorityClass", {"name": name, "generation": 1}, owned)
+        await self._put(PRIORITY_CLASSES, "", lambda: {**found, **fields}, name=name)
+
+    async def _put(
+        self,
+        resource: GroupResource,
+        namespace: str,
+        make: Callable[[], Document | None],
+        change: Callable[[Document], Document | None] = lambda _: None,
+        name: str = NAME,
+    ) -> None:
+        """Store the object that ``make`` returns if there is none, else what ``change`` returns of the stored one."""
+        collection = self._store.collection(resource)
+        if collection is None:
+            return
+        await collection.wait_ready()
+        entry = collection.state.cached(namespace, name)
+        try:
+            wanted = make() if entry is None else change(orjson.loads(entry.raw))
+            if wanted is not None:
+                revision = entry.revision if entry is not None else 0
+                await attempt(self._store, collection, Put((namespace, name), revision, encode(wanted)))
+        except (KeyExists, RevisionChanged):
+            return  # another server was first
+        except (AttributeError, KeyError, TypeError, ValueError):  # invalid, by another program: readers get the error
+            return
+
+    def _object(self, api_version: str, kind: str, metadata: Document, owned: Document) -> Document:
+        now = self._clock()
+        entry = {
+            "manager": self._manager, "operation": "Update", "apiVersion": api_version, "time": now,
+            "fieldsType": "FieldsV1", "fieldsV1": owned,
+        }  # fmt: skip
+        own = {"uid": str(uuid4()), "creationTimestamp": now, "managedFields": [entry]}
+        return {"apiVersion": api_version, "kind": kind, "metadata": {**metadata, **own}}
+
+    def _ports(self) -> list[Any]:
+        return [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": self._port}]
+
+    def _service(self) -> Document:
+        address = self._address()
+        port: Document = {".": {}, "f:name": {}, "f:port": {}, "f:protocol": {}, "f:targetPort": {}}
+        fields = ("clusterIP", "internalTrafficPolicy", "ipFamilyPolicy", "sessionAffinity", "type")
+        owned: Document = {
+            "f:metadata": {"f:labels": {".": {}, "f:component": {}, "f:provider": {}}},
+            "f:spec": {
+                **{f"f:{field}": {} for field in fields},
+                "f:ports": {".": {}, 'k:{"port":443,"protocol":"TCP"}': port},
+            },
+        }
+        labels = {"component": "apiserver", "provider": "kubernetes"}
+        found = self._object("v1", "Service", {"name": NAME, "namespace": "default", "labels": labels}, owned)
+        spec = {
+            "ports": self._ports(),
+            "clusterIP": address,
+            "clusterIPs": [address],
+            "type": "ClusterIP",
+            "sessionAffinity": "None",
+            "ipFamilies": ["IPv6" if ":" in address else "IPv4"],
+            "ipFamilyPolicy": "SingleStack",
+            "internalTrafficPolicy": "Cluster",
+        }
+        return {**found, "spec": spec, "status": {"loadBalancer": {}}}
+
+    def _moved(self, service: Document) -> Document | None:
+        """Return the service with this server's port, None if it has it."""
+        if service["spec"]["ports"] == self._ports():
+            return None
+        return {**service, "spec": {**service["spec"], "ports": self._ports()}}
+
+    def _endpoints(self) -> Document | None:
+        if not self._endpoint:
+            return None
+        labels = {"endpointslice.kubernetes.io/skip-mirror": "true"}
+        owned: Document = {
+            "f:metadata": {"f:labels": {".": {}, **{f"f:{name}": {} for name in labels}}},
+            "f:subsets": {},
+        }
+        found = self._object("v1", "Endpoints", {"name": NAME, "namespace": "default", "labels": labels}, owned)
+        ports = [{"name": "https", "port": self._port, "protocol": "TCP"}]
+        return {**found, "subsets": [{"addresses": [{"ip": self._endpoint}], "ports": ports}]}
+
+    def _slice(self) -> Document | None:
+        if not self._endpoint:
+            return None
+        labels = {"kubernetes.io/service-name": NAME}
+        owned: Document = {
+            "f:addressType": {},
+            "f:endpoints": {},
+            "f:metadata": {"f:labels": {".": {}, **{f"f:{name}": {} for name in labels}}},
+            "f:ports": {},
+        }
+        metadata = {"name": NAME, "namespace": "default", "generation": 1, "labels": labels}
+        found = self._object("discovery.k8s.io/v1", "EndpointSlice", metadata, owned)
+        ports = [{"name": "https", "protocol": "TCP", "port": self._port}]
+        endpoints = [{"addresses": [self._endpoint], "conditions": {"ready": True}}]
+        kind = "IPv6" if ":" in self._endpoint else "IPv4"
+        return {**found, "addressType": kind, "endpoints": endpoints, "ports": ports}
+
+
+def _renewed(make: Callable[[], Document | None], *fields: str) -> Callable[[Document], Document | None]:
+    """Return the function that gives a stored object the fields of a new one; it returns None if it has them."""
+
+    def change(stored: Document) -> Document | None:
+        wanted = make()
+        if wanted is None or all(stored.get(field) == wanted[field] for field in fields):
+            return None
+        return {**stored, **{field: wanted[field] for field in fields}}
+
+    return change

@@ -56,7 +56,7 @@ class FirstObjects:
         self._endpoint = endpoint
 
     async def create(self) -> None:
-        """Create what is missing; a store that fails is logged, and the next start tries again."""
+        """Create the missing objects; a store that fails is logged, and the next start tries again."""
         try:
             await asyncio.gather(
                 *(self._create_class(name) for name in _CLASSES),

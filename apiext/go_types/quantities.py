@@ -27,7 +27,7 @@ def _canonical(text: str, places: int) -> str:
     return _printed(_rounded(value, places), form)
 
 
-def _printed(value: Fraction, form: str) -> str:
+def _printed(value: "Fraction", form: str) -> str:
     if form == "Ki" and (abs(value) < 1024 or value.denominator != 1):
         form = ""
     if form == "Ki":

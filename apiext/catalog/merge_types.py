@@ -19,6 +19,9 @@ _SCALARS: Mapping[type[Any], str] = {
     Time: UNTYPED,
 }
 
+_QUANTITIES = ("Quantity", "MilliQuantity")
+"""Strings in OpenAPI v2, but strings or numbers in v3, from which upstream makes the merge types."""
+
 
 def go_merge_type(of: GoType) -> Type:
     """Return the merge type of a Go type, which may be recursive."""
@@ -92,4 +95,6 @@ def _written(types: Types, name: str, semantics: Mapping[str, Any]) -> Type:
         return _struct(types, name)
     if name == "ObjectMeta":
         return OBJECT_META
+    if name in _QUANTITIES:
+        return Type(UNTYPED)
     return ATOMIC if name == "json" else convert(types.shape(name))

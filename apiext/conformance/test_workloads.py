@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from apiext.conformance.support.cases import read as read_yaml
-from apiext.conformance.support.http_client import MERGE, TABLE, Client
+from apiext.conformance.support.http_client import APPLY, MERGE, TABLE, Client
 
 PODS = "/api/v1/namespaces/default/pods"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -351,3 +351,27 @@ def test_annotations_of_autoscaling_v1_that_do_not_fit_are_ignored(api: Client, 
         for path in (v1, v2):
             api.get(path).expect(200)
             api.get(path, {"Accept": TABLE}).expect(200)
+
+
+@pytest.mark.rows("SSA-019")
+@pytest.mark.parametrize(("given", "stored"), [(2, "2"), (1.5, "1500m"), ("2", "2"), ({"a": 1}, None)], ids=str)
+def test_an_apply_takes_quantities_that_are_numbers(api: Client, given: Any, stored: str | None) -> None:
+    name = f"w-{secrets.token_hex(4)}"
+    container = {**CONTAINERS[0], "resources": {"limits": {"cpu": given}}}
+    template = {**SELECTED["template"], "spec": {"containers": [container]}}
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}}
+    applied = {**body, "spec": {**SELECTED, "template": template}}
+    place = f"{DEPLOYMENTS}/{name}"
+    answer = api.request("PATCH", f"{place}?fieldManager=m", applied, {"Content-Type": APPLY})
+    if stored is None:
+        path = '.spec.template.spec.containers[name="c"].resources.limits.cpu'
+        assert answer.status in (400, 500)  # upstream: 500
+        assert answer.json["message"].endswith(f"{path}: expected any scalar, got &{{map[a:1]}}")
+        return
+    first = answer.expect(201)
+    try:
+        assert first["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {"cpu": stored}
+        again = api.request("PATCH", f"{place}?fieldManager=m", applied, {"Content-Type": APPLY}).expect(200)
+        assert again["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+    finally:
+        api.delete(f"{place}?propagationPolicy=Background")

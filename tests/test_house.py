@@ -513,25 +513,12 @@ def test_each_limit_is_used() -> None:
     assert limits - used == set()
 
 
-# Not yet rewritten in plain words. The list only becomes shorter.
-NOT_PLAIN: set[str] = set()
-
-
-def _unit(name: str) -> str:
-    """Return the package of a module, or the top folder of any other file; docs/LIMITS.md is a unit of its own."""
-    parts = name.split("/")
-    if name == "docs/LIMITS.md":
-        return name
-    return "/".join(parts[:2]) if parts[0] == "apiext" and len(parts) > 2 else parts[0]
-
-
 def test_prose_names_actors_and_nouns() -> None:
-    found: dict[str, list[str]] = {}
-    for name in listed("*.py", "docs/*.md", "README.md", "CONTRIBUTING.md", "SECURITY.md", "tests/faults/README.md"):
+    found = []
+    for name in listed("*.py", "*.md", "scripts/*"):
         if GENERATED not in Path(name).parts:
-            found.setdefault(_unit(name), []).extend(str(it) for it in phrases(ROOT / name))
-    assert [it for unit, several in found.items() if unit not in NOT_PLAIN for it in several] == []
-    assert [unit for unit in NOT_PLAIN if not found.get(unit)] == [], "done: take it off NOT_PLAIN"
+            found += [str(it) for it in phrases(ROOT / name)]
+    assert not found
 
 
 @pytest.mark.parametrize(

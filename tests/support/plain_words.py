@@ -44,9 +44,10 @@ class Found(NamedTuple):
 
 
 def phrases(path: Path) -> Iterator[Found]:
-    """Yield the phrases of a Python file or of a document."""
+    """Yield the phrases of a Python file, a shell script or a document."""
     text = path.read_text(encoding="utf-8")
-    for line, prose in _of_python(text) if path.suffix != ".md" else _of_document(text):
+    read = _of_document if path.suffix == ".md" else _of_shell if text.startswith("#!/bin/sh") else _of_python
+    for line, prose in read(text):
         for sentence in _SENTENCE.split(" ".join(_CODE.sub("…", prose).split())):
             if _PHRASES.search(sentence):
                 yield Found(path, line, sentence)
@@ -58,6 +59,12 @@ def _of_document(text: str) -> Iterator[tuple[int, str]]:
         fenced ^= line.lstrip().startswith("```")
         if not fenced:
             yield number, line
+
+
+def _of_shell(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("#"):
+            yield number, line.lstrip("# ")
 
 
 def _of_python(text: str) -> Iterator[tuple[int, str]]:

@@ -1,4 +1,4 @@
-"""The rules of aggregated cluster roles: those of all cluster roles that their selectors choose."""
+"""The rules of aggregated cluster roles: the rules of all cluster roles that their selectors match."""
 
 import asyncio
 import logging
@@ -51,9 +51,9 @@ def _known(entry: Entry) -> _Known:
 
 
 class Aggregation:
-    """Keeps the rules of each aggregated cluster role, by applying them as clients do.
+    """Keeps the rules of each aggregated cluster role up to date, by server-side apply.
 
-    ``may_write()`` returns once the controller has the role that lets it.
+    ``may_write()`` returns once the controller has the role that permits its writes.
     """
 
     def __init__(self, verbs: Verbs, may_write: Callable[[], Awaitable[None]]) -> None:
@@ -73,7 +73,7 @@ class Aggregation:
         self._add_all()
 
     async def stop(self) -> None:
-        """Cancel running work; the next start does the rest."""
+        """Cancel running work; the next start completes it."""
         await self._loop.stop()
 
     def _names(self) -> Iterable[str]:
@@ -114,11 +114,11 @@ class Aggregation:
             await self._apply(name, known.uid, wanted)
 
     async def _gathered(self, name: str, known: _Known) -> tuple[Rule, ...]:
-        """Return the rules of all that are chosen, by name for each selector, each rule once."""
+        """Return the rules of all selected roles, by name for each selector, each rule once."""
         found: dict[Rule, None] = {}
         for selector in known.selectors:
             for other in sorted(self._known):
-                one = self._known.get(other)  # if it is deleted meanwhile, that change starts another run
+                one = self._known.get(other)  # if the role is deleted meanwhile, the change starts another run
                 if one is not None and other != name and selector.matches(one.labels):
                     found |= dict.fromkeys(await one.rules())
         return tuple(found)
@@ -132,7 +132,7 @@ class Aggregation:
         wanted = {
             "apiVersion": served.names.api_version,
             "kind": served.names.kind,
-            "metadata": {"name": name, "uid": uid},  # so that a deleted one is not created again
+            "metadata": {"name": name, "uid": uid},  # the uid prevents that a deleted role is created again
             "rules": list(map(document_of, rules)),
         }
         asked = {"fieldManager": [AGGREGATION], "force": ["true"]}

@@ -31,7 +31,7 @@ class Establishing:
         clock: Callable[[], str],
         everywhere: Callable[[], Awaitable[None]],
     ) -> None:
-        """``everywhere()`` returns once all workers behind the port serve what this one does."""
+        """``everywhere()`` returns once all workers behind the port serve the same definitions."""
         self._live = live
         self._definitions = definitions
         self._statuses = statuses
@@ -50,12 +50,12 @@ class Establishing:
         return served is not None and (served.builtin or served.definition.uid == facts.uid)
 
     async def reconcile(self, name: str) -> None:
-        """Write the condition when it is due; a CA bundle that cannot be used keeps it from being true."""
+        """Write the condition when it is due; it is not true with an invalid CA bundle."""
         entry = self._definitions.entry(name)
         if entry is None or not self.wanted(name):
             return
         await self._everywhere()
-        # reading certificates takes long the first time
+        # the first certificate takes long to read
         told = await asyncio.to_thread(self._condition_of, entry) if b'"caBundle"' in entry.raw else TOLD
 
         def amend(document: Document) -> Document | None:

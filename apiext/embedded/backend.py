@@ -1,4 +1,4 @@
-"""The port between the core and what keeps values: memory or a file."""
+"""The interface of back ends, which store values: in memory or in a file."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -6,22 +6,22 @@ from typing import NamedTuple, Protocol
 from apiext.embedded.index import Span
 from apiext.embedded.wire import Change, Record
 
-SUBS = 1 << 20  # changes that one revision may have: more than objects that share a lease
+SUBS = 1 << 20  # limit of changes of one revision: more than objects that share a lease
 
 
 def row_of(record: Record) -> int:
-    """Return the number under which a change is kept: its revision, and for a deletion its place in that."""
+    """Return the row number of a change: its revision, and for a deletion its index in the revision."""
     return record.revision * SUBS + (0 if record.version else record.lease)
 
 
 class Identity(NamedTuple):
-    """The ids that answers carry."""
+    """The ids of cluster and member in answers."""
 
     cluster: int
     member: int
 
 
-class Kept(NamedTuple):
+class StoredContent(NamedTuple):
     """The content of a back end at the start: changes without values, oldest first; leases and their times to live."""
 
     identity: Identity
@@ -31,14 +31,14 @@ class Kept(NamedTuple):
 
 
 class Size(NamedTuple):
-    """Bytes that the store takes, and those of them that are in use."""
+    """Size of the store in bytes, and the bytes in use."""
 
     total: int
     in_use: int
 
 
 class Commit(NamedTuple):
-    """The outcome of a batch: seconds that the sync took, and whether the disk was full until room was made."""
+    """The outcome of a batch: seconds of the sync, and whether the disk was full until the reserve was released."""
 
     seconds: float
     was_full: bool
@@ -47,8 +47,8 @@ class Commit(NamedTuple):
 class Batch:
     """Changes that become one transaction of the back end.
 
-    ``revision`` is that of the last one, ``size`` their bytes. ``forgotten`` are rows that a compaction
-    drops.
+    ``revision`` is that of the last change, ``size`` the bytes of all. ``forgotten`` are rows that a compaction
+    deletes.
     """
 
     __slots__ = ("changes", "compacted", "forgotten", "granted", "revision", "revoked", "size")
@@ -64,16 +64,16 @@ class Batch:
 
     @property
     def plain(self) -> bool:
-        """True if the batch has only changes."""
+        """Report whether the batch has changes only."""
         return not (self.granted or self.revoked or self.compacted or self.forgotten)
 
 
 class NoRoom(Exception):
-    """The disk is full, and there was nothing left to release: nothing of the batch was kept."""
+    """The disk is full, and there is no reserve left: nothing of the batch was stored."""
 
 
 class History(NamedTuple):
-    """Changes of a span, oldest first, and the revision up to which they are all of them."""
+    """Changes of a span, oldest first, and the revision up to which they are complete."""
 
     changes: list[Change]
     upto: int
@@ -85,30 +85,30 @@ Found = Callable[[History | Exception], None]
 
 
 class Backend(Protocol):
-    """Keeps values by row. Callbacks run on the loop, in a later turn than the call."""
+    """Stores values by row. Callbacks run on the event loop, in a later iteration than the call."""
 
-    def load(self) -> Kept:
+    def load(self) -> StoredContent:
         """Return the stored content; called once, in a thread."""
 
     def write(self, batch: Batch, written: Written) -> None:
-        """Keep a batch, all or nothing; one at a time. Fails with NoRoom, or with what ends the store."""
+        """Store a batch, all or nothing; one at a time. Fails with NoRoom, or with an error that ends the store."""
 
     def values(self, rows: Sequence[int], found: Values) -> None:
-        """Read the values of rows; those that a compaction dropped are missing."""
+        """Read the values of rows; rows that a compaction has deleted are missing."""
 
     def changes(self, span: Span, first: int, last: int, found: Found) -> None:
-        """Read changes of a span from one revision on, to another at most: whole revisions, at least one of them."""
+        """Read changes of a span, from a revision to at most another one: whole revisions, and at least one."""
 
     def shrink(self, all_of_it: bool, done: Callable[[], None]) -> None:
-        """Give unused space back where there is much of it, or all of it; fill the reserve again if that is gone."""
+        """Release much unused space, or all of it; create the reserve again if it was released."""
 
     @property
     def short(self) -> bool:
-        """True if the disk was full and the reserve is used up."""
+        """Report whether the disk was full and the reserve is used up."""
 
     @property
     def size(self) -> Size:
-        """The size of the store when it was last measured."""
+        """The size of the store at the last measurement."""
 
     def close(self) -> None:
-        """Close files and end threads; nothing is called any more."""
+        """Close files and end threads; no callback is called afterwards."""

@@ -13,17 +13,17 @@ from apiext.etcd import messages
 from apiext.etcd.errors import DEADLINE_EXCEEDED, UNIMPLEMENTED, EtcdError
 from apiext.etcd.transport import TLS, Dial, Endpoint, Spawn, Transport
 
-SWEEP = 1.0  # seconds between two looks for such calls
+SWEEP = 1.0  # seconds between checks for such calls
 
 
 class Connection:
-    """A connection that is never lost by itself. Its end is not that of the store, and calls under way finish."""
+    """A connection that is never lost by itself. Closing it does not close the store, and running calls finish."""
 
     def __init__(self, store: Store) -> None:
         self._loop = asyncio.get_running_loop()
         self._store = store
         self._streams: set[WatchStream] = set()
-        self._open: deque[tuple[float, ref[asyncio.Future[bytes]]]] = deque()  # weakly: an answer may be large
+        self._open: deque[tuple[float, ref[asyncio.Future[bytes]]]] = deque()  # weak references: an answer may be large
         self._sweeping = False
         self.live = True
         self.heard = self.answered = inf  # a store in this process is never silent
@@ -31,7 +31,7 @@ class Connection:
         self.gone: asyncio.Future[None] = self._loop.create_future()
 
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
-        """Return the future of the answer, which fails after ``timeout`` or limits.HUNG seconds, whatever is longer.
+        """Return the future of the answer, which fails after ``timeout`` or limits.HUNG seconds, whichever is longer.
 
         A write on a slow disk waits for its sync, so that its outcome is known.
         """
@@ -47,7 +47,7 @@ class Connection:
         return failed
 
     def _sweep(self) -> None:
-        """Fail the calls whose time is over; forget those that have their answer."""
+        """Fail the calls that have timed out; drop those that are answered."""
         now, left = self._loop.time(), deque[tuple[float, ref[asyncio.Future[bytes]]]]()
         for deadline, weak in self._open:
             answer = weak()
@@ -65,7 +65,7 @@ class Connection:
     def stream(
         self, path: str, on_message: Callable[[bytes], None], on_end: Callable[[EtcdError], None]
     ) -> WatchStream:
-        """Open a stream of watches; EtcdError on a connection that was closed."""
+        """Open a stream of watches; raise EtcdError on a closed connection."""
         if not self.live:
             raise faults.closed()
         self._streams = {stream for stream in self._streams if stream.open}
@@ -79,7 +79,7 @@ class Connection:
         """Do nothing: the store has no users."""
 
     def drain(self) -> None:
-        """Take no new calls and end the streams."""
+        """Refuse new calls, and end the streams."""
         self.live = False
         for stream in list(self._streams):
             stream.end(faults.closed())

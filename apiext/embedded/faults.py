@@ -1,4 +1,4 @@
-"""etcd's refusals: the gRPC status and text of each, as clients of etcd know them."""
+"""Errors of etcd: gRPC status and text, as clients of etcd expect them."""
 
 from apiext.embedded import limits
 from apiext.etcd.errors import (
@@ -16,7 +16,7 @@ MAX_MESSAGE = limits.MAX_REQUEST + (512 << 10)  # bytes that etcd's gRPC server 
 
 
 class StoreFault(Exception):
-    """The store cannot be opened, or cannot go on; the text is one sentence for the administrator."""
+    """The store cannot be opened, or has failed; the message is one sentence for the administrator."""
 
 
 class StoreInUse(StoreFault):
@@ -29,7 +29,7 @@ def compacted() -> EtcdError:
 
 
 def future() -> EtcdError:
-    """Return the refusal of a revision that has not happened."""
+    """Return the refusal of a revision in the future."""
     return EtcdError(OUT_OF_RANGE, "etcdserver: mvcc: required revision is a future revision")
 
 
@@ -49,7 +49,7 @@ def unread(size: int) -> EtcdError:
 
 
 def no_space() -> EtcdError:
-    """Return the refusal of a put beyond the quota."""
+    """Return the refusal of a put over the quota."""
     return EtcdError(RESOURCE_EXHAUSTED, "etcdserver: mvcc: database space exceeded")
 
 
@@ -59,12 +59,12 @@ def no_lease() -> EtcdError:
 
 
 def lease_exists() -> EtcdError:
-    """Return the refusal of a lease whose id is taken."""
+    """Return the refusal of a lease whose id is in use."""
     return EtcdError(FAILED_PRECONDITION, "etcdserver: lease already exists")
 
 
 def lease_too_long() -> EtcdError:
-    """Return the refusal of a lease beyond etcd's largest time to live."""
+    """Return the refusal of a lease over etcd's longest time to live."""
     return EtcdError(OUT_OF_RANGE, "etcdserver: too large lease TTL")
 
 
@@ -74,12 +74,12 @@ def no_auth() -> EtcdError:
 
 
 def unimplemented(what: str) -> EtcdError:
-    """Return the refusal of a call, or of a form of a call, that apiext never makes."""
+    """Return the refusal of a call, or a variant of a call, that apiext does not use."""
     return EtcdError(UNIMPLEMENTED, f"{what} is not part of the embedded store")
 
 
 def closed() -> EtcdError:
-    """Return the failure of a call on a connection that was closed."""
+    """Return the failure of a call on a closed connection."""
     return EtcdError(UNAVAILABLE, "the connection to the embedded store is closed", sent=False)
 
 

@@ -1,4 +1,4 @@
-"""Which keys there are, and what of each is kept: states in memory, values with the back end."""
+"""The index of the store: the states of all keys in memory; the back end has their values."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
@@ -6,9 +6,9 @@ from operator import attrgetter
 
 from apiext.embedded.wire import Record
 
-RUN = 512  # keys of a run of the order, at most twice as many
+RUN = 512  # number of keys of a run; a run has at most twice as many
 Span = tuple[bytes, bytes]
-"""Keys from the first on, to the second exclusive; ``b""``: that key alone, ``b"\\0"``: to the end, as etcd says it."""
+"""Start key and end key (exclusive); the end ``b""`` means the start key only, ``b"\0"`` no end, as in etcd."""
 
 _revision = attrgetter("revision")
 
@@ -22,14 +22,14 @@ def covers(span: Span, key: bytes) -> bool:
 
 
 class Order:
-    """Keys in order, as runs of some hundred keys: an insertion moves one run only."""
+    """Sorted keys, in runs of some hundred keys: an insertion moves the keys of one run only."""
 
     def __init__(self) -> None:
         self._runs: list[list[bytes]] = []
         self._firsts: list[bytes] = []
 
     def add(self, key: bytes) -> None:
-        """Insert a key that is not there."""
+        """Insert a new key."""
         runs, firsts = self._runs, self._firsts
         if not runs:
             runs.append([key])
@@ -45,7 +45,7 @@ class Order:
             firsts.insert(at + 1, runs[at + 1][0])
 
     def remove(self, key: bytes) -> None:
-        """Remove a key that is there."""
+        """Remove a key."""
         at = bisect_right(self._firsts, key) - 1
         run = self._runs[at]
         del run[bisect_left(run, key)]
@@ -55,7 +55,7 @@ class Order:
             del self._runs[at], self._firsts[at]
 
     def part(self, start: bytes, end: bytes) -> list[bytes]:
-        """Return the first keys of a span from a key on, to the end of a run; nothing when there are no more."""
+        """Return the first keys of a span from a key on, up to the end of a run; empty after the last key."""
         at = max(bisect_right(self._firsts, start) - 1, 0)
         while at < len(self._runs):
             run = self._runs[at]
@@ -68,7 +68,7 @@ class Order:
 
 
 class Index:
-    """The states of all keys from the compacted revision on; revisions only grow."""
+    """The states of all keys since the compacted revision; revisions only grow."""
 
     def __init__(self) -> None:
         self.now: dict[bytes, Record] = {}
@@ -76,7 +76,7 @@ class Index:
         self._order = Order()
 
     def put(self, key: bytes, record: Record) -> Record | None:
-        """Take a new state of a key, which may be a deletion; return the state before."""
+        """Add a new state of a key, which may be a deletion; return the state before it."""
         before = self.now.get(key)
         if before is None:
             self._order.add(key)
@@ -92,10 +92,10 @@ class Index:
         return before
 
     def undo(self, key: bytes) -> Record | None:
-        """Take the newest state of a key back; return the one before."""
+        """Remove the newest state of a key; return the one before it."""
         past = self._past.get(key)
         if not past:
-            self._forget(key)
+            self._drop(key)
             return None
         before = self.now[key] = past.pop()
         if not past and before.version:
@@ -112,7 +112,7 @@ class Index:
         return record if record is not None and record.version else None
 
     def part(self, span: Span, revision: int) -> tuple[list[tuple[bytes, Record]], bytes | None]:
-        """Return the first keys of a span that exist at a revision, and where to go on; None at the end."""
+        """Return the first keys of a span that exist at a revision, and the next key to read; None at the end."""
         start, end = span
         keys = self._order.part(start, end)
         if not keys:
@@ -128,13 +128,13 @@ class Index:
         return found, keys[-1] + b"\0"
 
     def touched(self) -> list[bytes]:
-        """Return the keys of which a compaction may find something to forget."""
+        """Return the keys that may have states for a compaction to drop."""
         return list(self._past)
 
-    def forget(self, key: bytes, revision: int) -> Iterator[Record]:
-        """Forget what of a key was over before a revision; yield the states that are gone.
+    def drop_before(self, key: bytes, revision: int) -> Iterator[Record]:
+        """Drop the states of a key that ended before a revision; yield them.
 
-        A deletion at that very revision is kept: a watch may begin there.
+        A deletion at exactly that revision is kept, since a watch may begin there.
         """
         past = self._past.get(key)
         if past is None:
@@ -146,7 +146,7 @@ class Index:
             if now.version:
                 del self._past[key]
             elif now.revision < revision:
-                self._forget(key)
+                self._drop(key)
                 yield now
             return
         keep = bisect_right(past, revision, key=_revision) - 1
@@ -158,7 +158,7 @@ class Index:
         if not past and now.version:
             del self._past[key]
 
-    def _forget(self, key: bytes) -> None:
+    def _drop(self, key: bytes) -> None:
         del self.now[key]
         self._past.pop(key, None)
         self._order.remove(key)

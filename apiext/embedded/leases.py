@@ -1,4 +1,4 @@
-"""Leases: keys that are deleted together when their time is over."""
+"""Leases: keys that are deleted together when the lease expires."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from apiext.embedded.wire import Record
 
 
 class Lease:
-    """One lease and the keys that it holds."""
+    """A lease and its keys."""
 
     __slots__ = ("keys", "ttl")
 
@@ -18,16 +18,16 @@ class Lease:
 
 
 class Leases:
-    """All leases by id; ``expire(id, keys)`` is called when the time of one is over, and drops it."""
+    """All leases by id; an expired lease is dropped, and ``expire(id, keys)`` is called."""
 
     def __init__(self, expire: Callable[[int, list[bytes]], None]) -> None:
         self.known: dict[int, Lease] = {}
         self._expire = expire
-        self._due: list[tuple[float, int]] = []  # loop time and id; a lease that was dropped may still be here
+        self._due: list[tuple[float, int]] = []  # loop time of expiry, and id; a dropped lease may still be in the list
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, lease: int, ttl: int, keys: list[bytes] | None = None) -> None:
-        """Begin a lease, whose whole time is still to come."""
+        """Add a lease with its whole time to live."""
         made = self.known[lease] = Lease(ttl)
         made.keys.update(keys or ())
         loop = asyncio.get_running_loop()
@@ -35,18 +35,18 @@ class Leases:
         self._wait()
 
     def drop(self, lease: int) -> Lease | None:
-        """Forget a lease; its keys stay as they are."""
+        """Drop a lease; its keys are not deleted."""
         return self.known.pop(lease, None)
 
     def move(self, key: bytes, before: Record | None, after: Record | None) -> None:
-        """Follow a key from one state to the next: each has its lease, or none."""
+        """Update the leases of a key that has changed from one record to another, or None."""
         if before is not None and before.version and before.lease in self.known:
             self.known[before.lease].keys.discard(key)
         if after is not None and after.version and after.lease in self.known:
             self.known[after.lease].keys.add(key)
 
     def close(self) -> None:
-        """Let nothing expire any more."""
+        """Stop: no lease expires any more."""
         self._due.clear()
         self._wait()
 
@@ -55,9 +55,9 @@ class Leases:
             self._timer.cancel()
         self._timer = None
         if self._due:
-            self._timer = asyncio.get_running_loop().call_at(self._due[0][0], self._look)
+            self._timer = asyncio.get_running_loop().call_at(self._due[0][0], self._expire_due)
 
-    def _look(self) -> None:
+    def _expire_due(self) -> None:
         now = asyncio.get_running_loop().time()
         while self._due and self._due[0][0] <= now:
             _, lease = heappop(self._due)

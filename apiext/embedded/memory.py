@@ -1,17 +1,29 @@
-"""The back end of tests: everything in memory, gone with the process."""
+"""The back end for tests: everything is in memory, and lost when the process ends."""
 
 import asyncio
 import secrets
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
-from apiext.embedded.backend import SUBS, Batch, Commit, Found, History, Identity, Kept, Size, Values, Written, row_of
+from apiext.embedded.backend import (
+    SUBS,
+    Batch,
+    Commit,
+    Found,
+    History,
+    Identity,
+    Size,
+    StoredContent,
+    Values,
+    Written,
+    row_of,
+)
 from apiext.embedded.index import Span, covers
 from apiext.embedded.wire import Change
 
 OVERHEAD = 200  # bytes of a change besides its key and value
-HISTORY = 200  # changes that are returned at a time
-LOOKED_AT = 2000  # changes that are looked at for them
+HISTORY = 200  # limit of changes that are returned at a time
+SEARCHED = 2000  # limit of changes that are searched at a time
 _DONE = Commit(0.0, False)
 
 
@@ -20,16 +32,16 @@ class MemoryBackend:
 
     def __init__(self) -> None:
         self._changes: dict[int, Change] = {}
-        self._rows: list[int] = []  # ascending; some of them may be dropped already
+        self._rows: list[int] = []  # ascending; some rows may be deleted already
         self._used = 0
         self._loop = asyncio.get_running_loop()
 
-    def load(self) -> Kept:
-        """Return nothing but a new identity."""
-        return Kept(Identity(secrets.randbits(62) | 1, secrets.randbits(62) | 1), 0, (), ())
+    def load(self) -> StoredContent:
+        """Return a new identity and no content."""
+        return StoredContent(Identity(secrets.randbits(62) | 1, secrets.randbits(62) | 1), 0, (), ())
 
     def write(self, batch: Batch, written: Written) -> None:
-        """Keep a batch."""
+        """Store a batch."""
         for change in batch.changes:
             row = row_of(change.record)
             self._changes[row] = change
@@ -38,7 +50,7 @@ class MemoryBackend:
         for row in batch.forgotten:
             gone = self._changes.pop(row)
             self._used -= len(gone.key) + len(gone.value or b"") + OVERHEAD
-        if len(self._rows) > 2 * len(self._changes) + LOOKED_AT:
+        if len(self._rows) > 2 * len(self._changes) + SEARCHED:
             self._rows = list(self._changes)
         self._loop.call_soon(written, _DONE)
 
@@ -48,7 +60,7 @@ class MemoryBackend:
         self._loop.call_soon(found, {row: kept[row].value or b"" for row in rows if row in kept})
 
     def changes(self, span: Span, first: int, last: int, found: Found) -> None:
-        """Return changes from one revision on."""
+        """Return changes from a revision on."""
         changes: list[Change] = []
         looked, before, upto = 0, 0, last
         for place in range(bisect_left(self._rows, first * SUBS), len(self._rows)):
@@ -58,7 +70,7 @@ class MemoryBackend:
             revision = change.record.revision
             if revision > last:
                 break
-            if revision != before and (len(changes) >= HISTORY or looked >= LOOKED_AT):
+            if revision != before and (len(changes) >= HISTORY or looked >= SEARCHED):
                 upto = before
                 break
             looked, before = looked + 1, revision
@@ -67,7 +79,7 @@ class MemoryBackend:
         self._loop.call_soon(found, History(changes, upto))
 
     def shrink(self, _all_of_it: bool, done: Callable[[], None]) -> None:
-        """Do nothing: nothing is left unused."""
+        """Do nothing: memory has no unused space."""
         self._loop.call_soon(done)
 
     @property
@@ -77,10 +89,10 @@ class MemoryBackend:
 
     @property
     def short(self) -> bool:
-        """There is no disk."""
+        """Return False: there is no disk."""
         return False
 
     def close(self) -> None:
-        """Forget everything."""
+        """Drop all values."""
         self._changes.clear()
         self._rows.clear()

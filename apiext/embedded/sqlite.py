@@ -1,7 +1,7 @@
 """The back end of servers: one SQLite file, written by one thread with one connection, read by another.
 
-SQLite 3.7.0 to 3.51.2 can corrupt a write-ahead log when two connections write or checkpoint at the same moment: only
-the writer does either.
+SQLite 3.7.0 to 3.51.2 can corrupt a write-ahead log when two connections write or checkpoint at the same moment: so
+only the writing connection does both.
 """
 
 import errno
@@ -27,9 +27,9 @@ from apiext.embedded.backend import (
     Found,
     History,
     Identity,
-    Kept,
     NoRoom,
     Size,
+    StoredContent,
     Values,
     Written,
     row_of,
@@ -43,12 +43,12 @@ FORMAT = 1  # of the file: user_version
 APPLICATION = 0x61706578  # "apex": application_id
 INSERTED = 64  # changes of one INSERT
 SELECTED = 250  # rows of one SELECT or DELETE
-HISTORY = 200  # changes that are read at a time ...
-HISTORY_BYTES = 2 << 20  # ... and bytes of their values
-LOOK_EVERY = 256 << 10  # bytes that are written between two looks at the size of the file
-LOG = 1001 * 4120  # bytes of the log from one checkpoint to the next: 1,000 pages, and their heads
-VACUUMED = 128  # pages that are given back at a time
-FREE_KEPT = 4  # a shrinking file keeps a quarter of its pages free, which are used again
+HISTORY = 200  # limit of changes that are read at a time
+HISTORY_BYTES = 2 << 20  # limit of the bytes of their values
+MEASURE_EVERY = 256 << 10  # bytes that are written between two measurements of the file
+LOG = 1001 * 4120  # bytes of the log between two checkpoints: 1,000 pages with their headers
+VACUUMED = 128  # pages that are released at a time
+FREE_KEPT = 4  # a shrinking file keeps a quarter of its pages free for new values
 RECIPE = "docs/recipes/repair-a-store.md"
 
 _SCHEMA = (
@@ -57,7 +57,7 @@ _SCHEMA = (
     "CREATE TABLE lease (id INTEGER PRIMARY KEY, ttl INTEGER NOT NULL)",
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
 )
-"""``id`` is the revision times SUBS, and for a deletion its place in the revision; ``version`` 0 is a deletion."""
+"""``id`` is the revision times SUBS, plus the index of a deletion in the revision; ``version`` 0 is a deletion."""
 
 _DAMAGED = frozenset((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
 
@@ -74,13 +74,13 @@ class SqliteBackend:
         self._read_connection: sqlite3.Connection | None = None
         self._writer, self._reader = Worker("store writer"), Worker("store reader")
         self._size = Size(0, 0)
-        self._unseen = 0  # bytes written since the size was looked at
+        self._unmeasured = 0  # bytes written since the last measurement
         self._short = False
 
     # -- opening -------------------------------------------------------------------------------------------------
 
-    def load(self) -> Kept:
-        """Lock the file, create or check its tables, and return the kept values.
+    def load(self) -> StoredContent:
+        """Lock the file, create or check its tables, and return the stored content.
 
         Raises StoreFault, OSError on a full disk.
         """
@@ -92,7 +92,7 @@ class SqliteBackend:
             self._read_connection = reader = self._connect()
             reader.execute("PRAGMA query_only=ON")
             reader.execute("PRAGMA wal_autocheckpoint=0")
-            self._look()
+            self._measure()
         except sqlite3.Error as error:
             self.close()
             raise self._explained(error) from error
@@ -113,7 +113,7 @@ class SqliteBackend:
         """Fill the log with zeros up to its usual size, which SQLite takes for the end of the log.
 
         A sync of a file that grows also writes its new size and blocks, and takes twice as long or more. The log
-        shrinks only when the store is closed. The thread that writes does this, so never beside a write of SQLite.
+        shrinks only when the store is closed. The writing thread does this, so SQLite does not write at the same time.
         """
         log = self.path.with_name(f"{self.path.name}-wal")
         with suppress(OSError):
@@ -123,7 +123,7 @@ class SqliteBackend:
                 try:
                     os.pwrite(descriptor, bytes(max(0, LOG - used)), used)
                     os.fsync(descriptor)
-                except OSError:  # a full disk: the room is of more use to objects
+                except OSError:  # a full disk: objects need the space more than the log
                     os.ftruncate(descriptor, used)
             finally:
                 os.close(descriptor)
@@ -152,11 +152,11 @@ class SqliteBackend:
         return sqlite3.connect(self.path, timeout=10.0, isolation_level=None, check_same_thread=False)
 
     def _prepare(self, db: sqlite3.Connection) -> None:
-        """Set what SQLite is to do, and make the tables of a new file."""
+        """Configure SQLite, and create the tables of a new file."""
         made = _one(db, "PRAGMA user_version")
         new = not made and not _one(db, "SELECT count(*) FROM sqlite_master")
         if new:
-            db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # only before the first table
+            db.execute("PRAGMA auto_vacuum=INCREMENTAL")  # possible only before the first table
         elif _one(db, "PRAGMA application_id") != APPLICATION:
             raise StoreFault(f"{self.path} is no store of apiext: move it away, or name another --data-dir")
         elif made > FORMAT:
@@ -182,7 +182,7 @@ class SqliteBackend:
                 db.execute(f"PRAGMA application_id={APPLICATION}")
                 db.execute(f"PRAGMA user_version={FORMAT}")
 
-    def _read_all(self, db: sqlite3.Connection) -> Kept:
+    def _read_all(self, db: sqlite3.Connection) -> StoredContent:
         meta = dict(db.execute("SELECT name, value FROM meta"))
         changes = [
             (key, Record(row // SUBS, created, version, lease if version else row % SUBS))
@@ -191,7 +191,7 @@ class SqliteBackend:
             )
         ]
         leases = db.execute("SELECT id, ttl FROM lease").fetchall()
-        return Kept(Identity(meta["cluster"], meta["member"]), meta["compacted"], changes, leases)
+        return StoredContent(Identity(meta["cluster"], meta["member"]), meta["compacted"], changes, leases)
 
     def _explained(self, error: sqlite3.Error) -> StoreFault:
         code = _code(error)
@@ -205,12 +205,13 @@ class SqliteBackend:
         return StoreFault(f"{self.path} cannot be opened ({error}): {text}")
 
     def close(self) -> None:
-        """End the threads and close the file, whose log SQLite then puts into it."""
+        """End the threads and close the file; SQLite then copies the log into it."""
         self._reader.close()
         self._writer.close()
-        for connection in (self._read_connection, self._write_connection):  # the writer last: the last one checkpoints
+        # the writer last: the last connection checkpoints
+        for connection in (self._read_connection, self._write_connection):
             if connection is not None:
-                with suppress(sqlite3.Error):  # a full disk: the log stays, and is read at the next start
+                with suppress(sqlite3.Error):  # a full disk: the log stays, and the next start reads it
                     connection.close()
         self._read_connection = self._write_connection = None
         if self._lock is not None:
@@ -220,7 +221,7 @@ class SqliteBackend:
     # -- writing -------------------------------------------------------------------------------------------------
 
     def write(self, batch: Batch, written: Written) -> None:
-        """Keep a batch in one transaction; NoRoom when the disk is full and the reserve is spent."""
+        """Store a batch in one transaction; NoRoom if the disk is full and the reserve is used up."""
         self._writer.do(lambda: self._write(batch), written)
 
     def _write(self, batch: Batch) -> Commit:
@@ -239,16 +240,16 @@ class SqliteBackend:
                     raise
                 raise NoRoom from again
         took = perf_counter() - began
-        self._unseen += batch.size
-        if self._unseen > LOOK_EVERY or batch.forgotten:
-            self._look()
+        self._unmeasured += batch.size
+        if self._unmeasured > MEASURE_EVERY or batch.forgotten:
+            self._measure()
         return Commit(took, was_full)
 
     def _commit(self, batch: Batch) -> None:
         db = self._db
         changes = batch.changes
         if batch.plain and len(changes) <= INSERTED:
-            _insert(db, changes)  # one call: each one gives the GIL away, and waits for it
+            _insert(db, changes)  # one call, since each call releases the GIL and waits for it again
             return
         with _transaction(db):
             for first in range(0, len(changes), INSERTED):
@@ -268,7 +269,7 @@ class SqliteBackend:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def values(self, rows: Sequence[int], found: Values) -> None:
-        """Read values in the thread that reads."""
+        """Read values in the reading thread."""
         self._reader.do(lambda: self._values(rows), found)
 
     def _values(self, rows: Sequence[int]) -> dict[int, bytes]:
@@ -281,7 +282,7 @@ class SqliteBackend:
         return found
 
     def changes(self, span: Span, first: int, last: int, found: Found) -> None:
-        """Read changes in the thread that reads."""
+        """Read changes in the reading thread."""
         self._reader.do(lambda: self._changes(span, first, last), found)
 
     def _changes(self, span: Span, first: int, last: int) -> History:
@@ -315,26 +316,26 @@ class SqliteBackend:
 
     @property
     def size(self) -> Size:
-        """The size of the file when it was last measured, and the bytes written since."""
-        return Size(self._size.total + self._unseen, self._size.in_use + self._unseen)
+        """The size of the file at the last measurement, plus the bytes written since."""
+        return Size(self._size.total + self._unmeasured, self._size.in_use + self._unmeasured)
 
     @property
     def short(self) -> bool:
-        """True if the disk was full and the reserve is used up."""
+        """Report whether the disk was full and the reserve is used up."""
         return self._short
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         pages, free = _one(self._db, "PRAGMA page_count"), _one(self._db, "PRAGMA freelist_count")
         page = _one(self._db, "PRAGMA page_size")
-        self._size, self._unseen = Size(pages * page, (pages - free) * page), 0
+        self._size, self._unmeasured = Size(pages * page, (pages - free) * page), 0
 
     def shrink(self, all_of_it: bool, done: Callable[[], None]) -> None:
-        """Give free pages back, some at a time, so that writes come in between; then fill the reserve again."""
+        """Release free pages, some at a time, so that writes are not blocked; then create the reserve again."""
 
         def part() -> bool:
             try:
                 return self._vacuum(all_of_it)
-            except sqlite3.Error:  # a full disk: it is tried again after the next compaction
+            except sqlite3.Error:  # a full disk: retried after the next compaction
                 return False
 
         def following(more: bool) -> None:
@@ -356,13 +357,13 @@ class SqliteBackend:
             return True
         if all_of_it or self._short:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        self._look()
+        self._measure()
         if self._short:
             self._fill_reserve()
         return False
 
     def _fill_reserve(self) -> None:
-        """Allocate the reserve; without room for it the store is short."""
+        """Allocate the reserve; if it does not fit on the disk, the store is short."""
         self._short = True
         if not self._reserve:
             self._short = False
@@ -390,12 +391,12 @@ class SqliteBackend:
 
 
 def lock_of(path: Path) -> Path:
-    """Return the file that is locked while a server has a store open."""
+    """Return the file that a server locks while it has the store open."""
     return path.with_suffix(".lock")
 
 
 def _locked(path: Path, store: Path) -> int:
-    """Return the descriptor of a file that this process has locked; StoreInUse."""
+    """Return the descriptor of a file that this process has locked; raise StoreInUse."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -439,7 +440,7 @@ class _transaction:  # noqa: N801 - used as a function
         self._roll_back()
 
     def _roll_back(self) -> None:
-        if self._db.in_transaction:  # SQLite may have done so itself
+        if self._db.in_transaction:  # SQLite may have rolled back already
             self._db.execute("ROLLBACK")
 
 

@@ -1,8 +1,8 @@
 """The core of the embedded store: revisions, transactions, reads, compaction, leases and the quota.
 
-Transactions are decided on the loop against the index, which also has changes that are not on disk yet. Those that
-arrive while the back end writes become its next batch, and are answered when it is on disk. Reads and watches are at
-``durable``, the last revision on disk.
+The event loop decides transactions by the index, which includes changes that are not on disk yet. Transactions that
+arrive during a write of the back end form its next batch; they are answered once the batch is on disk. Reads and
+watches see ``durable``, the last revision on disk.
 """
 
 import asyncio
@@ -27,17 +27,17 @@ from apiext.etcd.errors import INTERNAL, UNIMPLEMENTED, EtcdError
 
 log = logging.getLogger("apiext.embedded")
 
-VERSION = "3.6.6"  # whose answers these are
-SLICE = 0.002  # seconds of work on the loop at a stretch
-RAFT_BYTES = 18  # that etcd adds to a request before it compares its size with the limit
-ROW_BYTES = 128  # that a put takes besides its key and value
-WRITTEN = 256  # keys of an answer that are written at a time
-FORGOTTEN = 500  # rows that a transaction of a compaction drops
-FIRST_REVISION = 1  # that of an empty store, as etcd has it
+VERSION = "3.6.6"  # the version of etcd whose answers the store gives
+SLICE = 0.002  # seconds of work on the event loop before it yields
+RAFT_BYTES = 18  # bytes that etcd adds to a request before it compares its size with the limit
+ROW_BYTES = 128  # bytes of a row besides key and value
+WRITTEN = 256  # keys of an answer that are encoded before the store yields
+DELETED_ROWS = 500  # rows that one transaction of a compaction deletes
+FIRST_REVISION = 1  # the revision of an empty store, as in etcd
 
 Answer = asyncio.Future[bytes]
 Measured = Callable[[Commit, int], None]
-"""Told of each commit, and the number of its transactions."""
+"""Called for each commit, with the number of its transactions."""
 
 
 class RangeQuery(NamedTuple):
@@ -51,31 +51,31 @@ class RangeQuery(NamedTuple):
 
 
 class Store:
-    """One store; ``dial`` of connection.py makes connections to it. Everything is called on the loop that opened it."""
+    """The store; ``dial`` of connection.py opens connections to it. All methods run on the event loop."""
 
     def __init__(
         self, backend: Backend, quota: int = limits.QUOTA, measured: Measured = lambda commit, count: None
     ) -> None:
         self.durable = FIRST_REVISION
-        self.compacted = -1  # nothing was
+        self.compacted = -1  # no compaction yet
         self.quota = quota
         self.index = Index()
         self.backend = backend
         self.headers = wire.Headers(0, 0)
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Done, with the reason, when the back end could not write: the server must end then."""
+        """A future of the reason for which the back end could not write: the server must end then."""
         self.hub = Hub(self)
         self._member = 0
         self._loop = asyncio.get_running_loop()
         self._measured = measured
-        self._tip = FIRST_REVISION  # the last revision that was given
+        self._tip = FIRST_REVISION  # the revision of the last decided change
         self._leases = Leases(self._expire)
         self._batch = Batch()
-        self._calls: list[tuple[Answer, bytes]] = []  # of the batch, in order
-        self._after: list[Callable[[], None]] = []  # done once the batch is kept
+        self._calls: list[tuple[Answer, bytes]] = []  # calls that the batch answers, in order
+        self._after: list[Callable[[], None]] = []  # called once the batch is on disk
         self._scheduled = self._writing = False
-        self._under_way = 0  # bytes of the batch that is being written
-        self._began = 0.0  # loop time at which that began
+        self._writing_bytes = 0  # bytes of the batch that is being written
+        self._began = 0.0  # loop time at which its write began
         self._sweeping = self._relieving = self._refused = False
         self._counts: OrderedDict[tuple[bytes, bytes, int], int] = OrderedDict()
         self._handlers: dict[str, Callable[[bytes, Answer], None]] = {
@@ -112,7 +112,7 @@ class Store:
             self._leases.add(lease, ttl, held.get(lease))
         self.hub.start()
         if self.compacted >= 0:
-            self._sweep()  # rows that a crash may have left
+            self._sweep()  # delete rows that a crash may have left
         if self.backend.short:
             self._relieve()
 
@@ -129,7 +129,7 @@ class Store:
 
     @property
     def stuck(self) -> bool:
-        """True if a batch has waited limits.STUCK seconds for the disk: reads are answered, writes are not."""
+        """Report whether a batch has waited limits.STUCK seconds for the disk: reads are answered, writes are not."""
         return self._writing and self._loop.time() - self._began > limits.STUCK
 
     # -- calls ---------------------------------------------------------------------------------------------------
@@ -153,21 +153,21 @@ class Store:
             self._loop.call_soon(_fail, answer, EtcdError(INTERNAL, f"the request cannot be read: {error}"))
         return answer
 
-    def _soon(self, answer: Answer, message: bytes) -> None:
-        """Answer in a later turn of the loop, so that a caller that continues at once does not block other tasks."""
+    def _answer_later(self, answer: Answer, message: bytes) -> None:
+        """Answer in a later iteration of the event loop, so that the caller cannot block other tasks."""
         self._loop.call_soon(_settle, answer, message)
 
     def _txn(self, message: bytes, answer: Answer) -> None:
         txn = wire.read_txn(message)
         if len(message) > limits.MAX_REQUEST - RAFT_BYTES:
-            # guards are left out: an object that fits here must fit into etcd when it is restored there
+            # compares are not counted: an object that fits here must fit into etcd when it is restored there
             guards = sum(2 * len(key) for key, _ in txn.compares[1:])
             if len(message) - guards > limits.MAX_REQUEST - RAFT_BYTES:
                 raise faults.too_large()
         self._decide(txn, answer)
 
     def _decide(self, txn: Txn, answer: Answer) -> None:
-        """Decide a transaction by the states that it meets, and have its write kept."""
+        """Decide a transaction by the current index, and add its changes to the batch."""
         compares, key, value, lease, _ = txn
         if not key:
             raise faults.empty_key()
@@ -212,14 +212,14 @@ class Store:
         batch.size += ROW_BYTES + len(key) + (len(value) if value else 0)
 
     def _refuse(self, txn: Txn, answer: Answer) -> None:
-        """Answer a failed compare with the current state, as soon as that is on disk."""
+        """Answer a failed compare with the current state, once that is on disk."""
         reads = wire.read_reads(txn.otherwise)
         at = self._tip
         found = [(key, self.index.at(key, at), bare) for key, bare in reads]
         rows = [row_of(record) for _, record, bare in found if record is not None and not bare]
 
         def look() -> None:
-            if at > self.durable:  # the state that it was compared with was undone
+            if at > self.durable:  # the compared state was undone
                 decide_again()
             elif rows:
                 self.backend.values(rows, respond)
@@ -228,7 +228,7 @@ class Store:
 
         def respond(values: dict[int, bytes] | Exception) -> None:
             if isinstance(values, Exception):
-                self._break(values)
+                self._fail_for_good(values)
                 _fail(answer, faults.broken(str(values)))
             elif all(row in values for row in rows):
                 kvs = [
@@ -236,7 +236,7 @@ class Store:
                     for key, record, bare in found
                 ]
                 _settle(answer, self.headers.failed(at, kvs))
-            else:  # another write, and a compaction
+            else:  # another write and a compaction came between
                 decide_again()
 
         def decide_again() -> None:
@@ -245,10 +245,10 @@ class Store:
             except EtcdError as error:
                 _fail(answer, error)
 
-        self._once_kept(look)
+        self._once_stored(look)
 
-    def _once_kept(self, act: Callable[[], None]) -> None:
-        """Do something when everything that was decided is kept; in a later turn of the loop."""
+    def _once_stored(self, act: Callable[[], None]) -> None:
+        """Call a function once all decided changes are on disk, in a later iteration of the event loop."""
         if self._tip == self.durable:
             self._loop.call_soon(act)
         else:
@@ -270,10 +270,10 @@ class Store:
             return
         self._batch, self._calls, self._after = Batch(), [], []
         if not batch.changes and batch.plain:
-            self._kept(batch, calls, after)
+            self._stored(batch, calls, after)
             return
         self._writing = True
-        self._under_way, self._began = batch.size, self._loop.time()
+        self._writing_bytes, self._began = batch.size, self._loop.time()
         self.backend.write(batch, partial(self._written, batch, calls, after))
 
     def _written(
@@ -283,36 +283,36 @@ class Store:
         after: list[Callable[[], None]],
         outcome: Commit | Exception,
     ) -> None:
-        self._writing, self._under_way = False, 0
+        self._writing, self._writing_bytes = False, 0
         if isinstance(outcome, NoRoom):
-            self._take_back(batch, [*calls, *self._calls], [*after, *self._after])
+            self._undo(batch, [*calls, *self._calls], [*after, *self._after])
             if not (self._calls or self._after or self._batch.changes):
-                return  # rows that a compaction drops wait for the next write
+                return  # rows that a compaction deletes wait for the next write
         elif isinstance(outcome, Exception):
             self._calls = [*calls, *self._calls]
-            self._break(outcome)
+            self._fail_for_good(outcome)
         else:
             self._measured(outcome, len(batch.changes))
-            self._kept(batch, calls, after)
+            self._stored(batch, calls, after)
             if outcome.was_full:
                 log.error("the disk of the store was full; its reserve is released, and puts are refused")
                 self._relieve()
         if self._calls or self._after or self._batch.changes or not self._batch.plain:
             self._schedule()
 
-    def _kept(self, batch: Batch, calls: list[tuple[Answer, bytes]], after: list[Callable[[], None]]) -> None:
+    def _stored(self, batch: Batch, calls: list[tuple[Answer, bytes]], after: list[Callable[[], None]]) -> None:
         if batch.revision:
             self.durable = batch.revision
         for answer, message in calls:
             if not answer.done():
                 answer.set_result(message)
         if batch.changes:
-            self.hub.feed(batch.changes)  # after the writers: then their watches have less to do
+            self.hub.feed(batch.changes)  # after the writers, so that their own watches have less to send
         for act in after:
             act()
 
-    def _take_back(self, batch: Batch, calls: list[tuple[Answer, bytes]], after: list[Callable[[], None]]) -> None:
-        """Undo the decided changes that found no room on the disk, the last first."""
+    def _undo(self, batch: Batch, calls: list[tuple[Answer, bytes]], after: list[Callable[[], None]]) -> None:
+        """Undo the decided changes that did not fit on the disk, last first."""
         late = self._batch
         for key, _, record in reversed(batch.changes + late.changes):
             self._leases.move(key, record, self.index.undo(key))
@@ -333,10 +333,10 @@ class Store:
             act()
         self._relieve()
 
-    def _break(self, error: Exception) -> None:
-        """Stop for good: after a failed sync, only a new start knows the content of the disk."""
+    def _fail_for_good(self, error: Exception) -> None:
+        """Stop for good: after a failed sync, the content of the disk is unknown until the next start."""
         if not self.failed.done():
-            log.error("the embedded store cannot go on: %s", error)
+            log.error("the embedded store has failed: %s", error)
             self.failed.set_result(str(error))
         calls, self._calls, self._after = self._calls, [], []
         for answer, _ in calls:
@@ -355,15 +355,15 @@ class Store:
         at = query.revision if query.revision > 0 else self.durable
         if at < self.compacted:
             raise faults.compacted()
-        header = self.headers.at(self.durable)  # of this moment: clients go on from the revision that it names
+        header = self.headers.at(self.durable)  # the current revision: clients continue from it
         if end:
             self._run(self._list(query, at, header, message, answer))
             return
         record = self.index.at(start, at)
         if record is None or query.count_only:
-            self._soon(answer, header + (b"" if record is None else b"\x20\x01"))
+            self._answer_later(answer, header + (b"" if record is None else b"\x20\x01"))
         elif query.keys_only:
-            self._soon(answer, header + _kvs([(start, b"", record)]) + b"\x20\x01")
+            self._answer_later(answer, header + _kvs([(start, b"", record)]) + b"\x20\x01")
         else:
             self._with_values([(start, record)], at, message, answer, (header, b"\x20\x01"))
 
@@ -395,12 +395,12 @@ class Store:
                 self._counts.popitem(last=False)
         tail = (b"\x18\x01" if more else b"") + (b"\x20" + wire.number(count) if count else b"")
         if query.keys_only or not found:
-            self._loop.call_soon(self._run, self._put_together(found, None, answer, (header, tail)))
+            self._loop.call_soon(self._run, self._encode_answer(found, None, answer, (header, tail)))
         else:
             self._with_values(found, at, message, answer, (header, tail))
 
     def _overtaken(self, query: RangeQuery, message: bytes, answer: Answer) -> None:
-        """Answer a range that a compaction overtook: a read of now begins again."""
+        """Answer a range that was compacted during the read: a read of the current revision starts again."""
         if query.revision > 0:
             _fail(answer, faults.compacted())
         else:
@@ -409,30 +409,30 @@ class Store:
     def _with_values(
         self, found: list[tuple[bytes, Record]], at: int, message: bytes, answer: Answer, around: tuple[bytes, bytes]
     ) -> None:
-        """Answer with the values of keys; ``around`` are the bytes before and behind them."""
+        """Answer with the values of keys; ``around`` are the bytes before and after them."""
 
         def respond(values: dict[int, bytes] | Exception) -> None:
             if isinstance(values, Exception):
-                self._break(values)
+                self._fail_for_good(values)
                 _fail(answer, faults.broken(str(values)))
             elif len(values) < len(found) and at < self.compacted:
                 self._overtaken(_read_range(message), message, answer)
             elif len(values) < len(found):
-                self._break(LookupError(f"a value of revision {at} or before is missing"))
+                self._fail_for_good(LookupError(f"a value of revision {at} or before is missing"))
                 _fail(answer, faults.broken("a value is missing"))
             else:
-                self._run(self._put_together(found, values, answer, around))
+                self._run(self._encode_answer(found, values, answer, around))
 
         self.backend.values([row_of(record) for _, record in found], respond)
 
-    def _put_together(
+    def _encode_answer(
         self,
         found: list[tuple[bytes, Record]],
         values: dict[int, bytes] | None,
         answer: Answer,
         around: tuple[bytes, bytes],
     ) -> Iterator[None]:
-        """Write the answer of a range, in steps; ``values`` is None for keys only."""
+        """Encode the answer of a range, in steps; ``values`` is None for keys only."""
         header, tail = around
         parts = [header]
         for first in range(0, len(found), WRITTEN):
@@ -445,7 +445,7 @@ class Store:
         _settle(answer, b"".join(parts))
 
     def _run(self, steps: Iterator[None]) -> None:
-        """Do steps, and let the loop do other things after each SLICE."""
+        """Run steps, and yield to the event loop after each SLICE."""
         late = perf_counter() + SLICE
         for _ in steps:
             if perf_counter() > late:
@@ -470,52 +470,52 @@ class Store:
         self.hub.compacted()
 
     def _sweep(self) -> None:
-        """Drop records that ended before the compacted revision, one sweep at a time."""
+        """Delete records that ended before the compacted revision, one sweep at a time."""
         if not self._sweeping:
             self._sweeping = True
-            self._forget(self._forgettable(self.compacted), self.compacted)
+            self._delete_rows(self._deletable(self.compacted), self.compacted)
 
-    def _forgettable(self, revision: int) -> Iterator[list[int]]:
-        """Yield rows that can be dropped, a few at a time, and an empty list to yield to the event loop."""
+    def _deletable(self, revision: int) -> Iterator[list[int]]:
+        """Yield rows that can be deleted, a few at a time, and an empty list to yield to the event loop."""
         rows: list[int] = []
         late = perf_counter() + SLICE
         for key in self.index.touched():
-            rows += [row_of(record) for record in self.index.forget(key, revision)]
-            if len(rows) >= FORGOTTEN or perf_counter() > late:
+            rows += [row_of(record) for record in self.index.drop_before(key, revision)]
+            if len(rows) >= DELETED_ROWS or perf_counter() > late:
                 yield rows
                 rows, late = [], perf_counter() + SLICE
         if rows:
             yield rows
 
-    def _forget(self, sweep: Iterator[list[int]], revision: int) -> None:
+    def _delete_rows(self, sweep: Iterator[list[int]], revision: int) -> None:
         if self.failed.done():
             return
         rows = next(sweep, None)
         if rows is not None:
             self._batch.forgotten += rows
-            self._after.append(partial(self._forget, sweep, revision))
+            self._after.append(partial(self._delete_rows, sweep, revision))
             self._schedule()
             return
         self._sweeping = False
         if revision < self.compacted:
             self._sweep()
         else:
-            self.backend.shrink(False, self._roomy)
+            self.backend.shrink(False, self._check_room)
 
     # -- room ----------------------------------------------------------------------------------------------------
 
     def _is_full(self, more: int) -> bool:
-        coming = self._batch.size + self._under_way + more + ROW_BYTES
+        coming = self._batch.size + self._writing_bytes + more + ROW_BYTES
         full = self._refused or self.backend.short or self.backend.size.in_use + coming > self.quota
         if full and not self._refused:
-            log.error("the store is full and takes deletions only: its quota is %d bytes", self.quota)
+            log.error("the store is full and accepts deletions only: its quota is %d bytes", self.quota)
             self._refused = True
         if full:
             self._relieve()
         return full
 
     def _relieve(self) -> None:
-        """Drop all history and free its room, now and every ``limits.RELIEF`` seconds while puts are refused."""
+        """Delete all history and free its space, now and every ``limits.RELIEF`` seconds while puts are refused."""
         if self._relieving or self.failed.done():
             return
         self._relieving = True
@@ -532,11 +532,11 @@ class Store:
         if self.backend.short:
             self._relieve()
 
-    def _roomy(self) -> None:
-        """Look whether puts are taken again."""
+    def _check_room(self) -> None:
+        """Check whether puts can be accepted again."""
         if self._refused and not self.backend.short and self.backend.size.in_use < limits.ROOMY * self.quota:
             self._refused = False
-            log.warning("the store was full; it was compacted and takes writes again")
+            log.warning("the store was full; it was compacted and accepts writes again")
 
     # -- the rest ------------------------------------------------------------------------------------------------
 
@@ -558,7 +558,7 @@ class Store:
         self._schedule()
 
     def _expire(self, lease: int, keys: list[bytes]) -> None:
-        """Delete the keys of a lease whose time is over, in one revision as etcd does."""
+        """Delete the keys of an expired lease, in one revision as etcd does."""
         self._leases.drop(lease)
         self._batch.revoked.append(lease)
         if keys:
@@ -577,7 +577,7 @@ class Store:
             raftTerm=wire.TERM,
             errors=[f"memberID:{self._member} alarm:NOSPACE "] if self._refused else [],
         )
-        self._soon(answer, self.headers.at(self.durable) + status.SerializeToString())
+        self._answer_later(answer, self.headers.at(self.durable) + status.SerializeToString())
 
     def _alarm(self, message: bytes, answer: Answer) -> None:
         request = messages.AlarmRequest.FromString(message)
@@ -587,8 +587,8 @@ class Store:
         if self._refused and request.alarm != 2:
             found.alarms.add(memberID=self._member, alarm=1)
         if request.action == 2:
-            self._refused = False  # it is raised again by the next put, if there still is no room
-        self._soon(answer, self.headers.at(self.durable) + found.SerializeToString())
+            self._refused = False  # the next put raises it again if the store is still full
+        self._answer_later(answer, self.headers.at(self.durable) + found.SerializeToString())
 
     def _defragment(self, _message: bytes, answer: Answer) -> None:
         self.backend.shrink(True, lambda: _settle(answer, self.headers.at(self.durable)))
@@ -599,7 +599,7 @@ class Store:
 
 @lru_cache(limits.COUNTS_KEPT)
 def _read_range(message: bytes) -> RangeQuery:
-    """Read a RangeRequest; the same ones come again and again."""
+    """Parse a RangeRequest; the result is cached, since requests repeat."""
     found = messages.RangeRequest.FromString(message)
     if found.sort_order:
         raise faults.unimplemented("a sorted range")

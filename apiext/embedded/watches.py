@@ -1,4 +1,4 @@
-"""Watches of the embedded store: each change of a kept revision once, in order, then progress."""
+"""Watches of the embedded store: they get each stored change once, in order, then progress notifications."""
 
 import asyncio
 from collections import deque
@@ -15,11 +15,11 @@ from apiext.etcd.errors import EtcdError
 if TYPE_CHECKING:
     from apiext.embedded.store import Store
 
-TURN = 128  # changes that watches are sent in a turn of the loop
+TURN = 128  # changes that are sent in one iteration of the event loop
 
 
 class Watcher:
-    """One watch; ``next`` is the first revision that it was not sent yet."""
+    """A watch; ``next`` is the first revision that was not sent to it."""
 
     __slots__ = ("fetching", "idle", "live", "next", "notify", "number", "previous", "span", "stream")
 
@@ -31,26 +31,26 @@ class Watcher:
         self.previous = request.prev_kv
         self.notify = request.progress_notify
         self.live = True
-        self.idle = False  # whether it was sent nothing since the last look
+        self.idle = False  # whether nothing was sent to it since the last check
         self.fetching = False  # True while it reads missed changes
 
-    def tell(self, events: list[bytes], revision: int) -> None:
+    def send_events(self, events: list[bytes], revision: int) -> None:
         """Send events; the header has the head revision."""
         self.idle = False
-        self.stream.tell(self.number, b"".join(events), revision)
+        self.stream.send_events(self.number, b"".join(events), revision)
 
 
 class Hub:
     """Sends changes to watches.
 
-    Watches that have all changes up to ``_told`` are ``_following`` and get each new batch. Those that begin earlier,
-    or want previous states, read changes from the back end.
+    Watches that have all changes up to ``_sent_up_to`` are ``_following``: they get each new batch. Those that begin
+    earlier, or want previous states, read changes from the back end.
     """
 
     def __init__(self, store: "Store") -> None:
         self._store = store
         self._loop = asyncio.get_running_loop()
-        self._told = 0
+        self._sent_up_to = 0
         self._tail: deque[Change] = deque()  # fed, and not sent yet
         self._following: set[Watcher] = set()
         self._reading: set[Watcher] = set()
@@ -59,17 +59,17 @@ class Hub:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin at the revision that the store is at."""
-        self._told = self._store.durable
+        """Start at the current revision of the store."""
+        self._sent_up_to = self._store.durable
         self._timer = self._loop.call_later(limits.PROGRESS, self._tick)
 
     def stop(self) -> None:
-        """Send nothing by time any more."""
+        """Stop the timed notifications."""
         if self._timer is not None:
             self._timer.cancel()
 
     def add_stream(self, stream: "WatchStream") -> None:
-        """Take a new stream."""
+        """Add a stream."""
         self._streams.add(stream)
 
     def end_stream(self, stream: "WatchStream") -> None:
@@ -84,41 +84,41 @@ class Hub:
             stream.end(error)
 
     def add(self, watcher: Watcher) -> None:
-        """Begin to send to a watch."""
-        if watcher.previous or watcher.next <= self._told:
+        """Start to send to a watch."""
+        if watcher.previous or watcher.next <= self._sent_up_to:
             self._reading.add(watcher)
             self._fetch(watcher)
         else:
             self._following.add(watcher)
 
     def drop(self, watcher: Watcher) -> None:
-        """Send nothing more to a watch."""
+        """Stop to send to a watch."""
         watcher.live = False
         watcher.stream.watchers.pop(watcher.number, None)
         self._following.discard(watcher)
         self._reading.discard(watcher)
 
     def feed(self, changes: list[Change]) -> None:
-        """Take changes that are kept by now."""
+        """Queue stored changes."""
         self._tail.extend(changes)
         if not self._pumping:
             self._pumping = True
             self._loop.call_soon(self._pump)
 
     def compacted(self) -> None:
-        """End idle watches that begin before the compacted revision; those that read find it themselves."""
+        """End idle watches that begin before the compacted revision; reading watches find it themselves."""
         for watcher in list(self._reading):
             self._fetch(watcher)
 
     # -- following -----------------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Send the next changes to all watches that follow: whole revisions."""
+        """Send the next changes to all following watches: whole revisions."""
         tail, part = self._tail, list[Change]()
         while tail and (len(part) < TURN or tail[0].record.revision == part[-1].record.revision):
             part.append(tail.popleft())
         first, last = part[0].record.revision, part[-1].record.revision
-        self._told = last
+        self._sent_up_to = last
         for watcher in list(self._following):
             span, begin = watcher.span, watcher.next
             if begin > last:
@@ -130,7 +130,7 @@ class Hub:
                 if covers(span, change.key) and (begin <= first or change.record.revision >= begin)
             ]
             if events and watcher.live:
-                watcher.tell(events, last)
+                watcher.send_events(events, last)
         for watcher in list(self._reading):
             self._fetch(watcher)
         if tail:
@@ -138,21 +138,21 @@ class Hub:
             return
         self._pumping = False
         for stream in list(self._streams):
-            if stream.asked:
+            if stream.progress_requested:
                 self.answer(stream)
 
     # -- reading -------------------------------------------------------------------------------------------------
 
     def _fetch(self, watcher: Watcher) -> None:
-        """Read changes that a watch has not got, or let it follow."""
+        """Read the missing changes of a watch, or let it follow."""
         if watcher.fetching or not watcher.live:
             return
         store = self._store
         if watcher.next > store.durable:
-            if not watcher.previous and watcher.next > self._told:
+            if not watcher.previous and watcher.next > self._sent_up_to:
                 self._reading.discard(watcher)
                 self._following.add(watcher)
-            if watcher.stream.asked:
+            if watcher.stream.progress_requested:
                 self.answer(watcher.stream)
         elif watcher.next < store.compacted:
             watcher.stream.cancel_compacted(watcher, store.compacted)
@@ -170,7 +170,7 @@ class Hub:
         if isinstance(history, Exception):
             watcher.stream.end(faults.broken(str(history)))
         elif watcher.next < self._store.compacted:
-            self._fetch(watcher)  # part of it may have been forgotten while it was read
+            self._fetch(watcher)  # a compaction may have deleted a part of it during the read
         elif watcher.previous:
             watcher.fetching = True
             self._before(watcher, history)
@@ -178,7 +178,7 @@ class Hub:
             self._send(watcher, history, {})
 
     def _before(self, watcher: Watcher, history: History) -> None:
-        """Read the states before changes, as far as they are kept, and send both."""
+        """Read the states before changes, if they still exist, and send both."""
         store = self._store
         before: dict[int, tuple[bytes, wire.Record]] = {}
         for place, (key, _, record) in enumerate(history.changes):
@@ -207,7 +207,7 @@ class Hub:
         events = [wire.event(change, before.get(place)) for place, change in enumerate(history.changes)]
         watcher.next = history.upto + 1
         if events:
-            watcher.tell(events, history.upto)
+            watcher.send_events(events, history.upto)
         self._fetch(watcher)
 
     # -- progress ------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class Hub:
         """Answer a request for progress if all watches of a stream have everything up to the head."""
         head = self._store.durable
         if not self._tail and all(watcher.next > head for watcher in stream.watchers.values()):
-            stream.asked = False
+            stream.progress_requested = False
             stream.progress(-1, head)
 
     def _tick(self) -> None:
@@ -236,7 +236,7 @@ class WatchStream:
         self, store: "Store", on_message: Callable[[bytes], None], on_end: Callable[[EtcdError], None]
     ) -> None:
         self.watchers: dict[int, Watcher] = {}
-        self.asked = False  # whether progress was asked for
+        self.progress_requested = False  # whether the client has requested progress
         self._store = store
         self._loop = asyncio.get_running_loop()
         self._on_message = on_message
@@ -247,21 +247,21 @@ class WatchStream:
 
     @property
     def open(self) -> bool:
-        """True until the watch ends."""
+        """Report whether the stream is open."""
         return not self._over
 
     def send(self, message: bytes) -> None:
-        """Take a request, in a later turn of the loop."""
+        """Process a request, in a later iteration of the event loop."""
         self._loop.call_soon(self._take, message)
 
     def cancel(self) -> None:
-        """End the stream without a word."""
+        """End the stream without an error."""
         if not self._over:
             self._over = True
             self._store.hub.end_stream(self)
 
     def end(self, error: EtcdError) -> None:
-        """End the stream and say why."""
+        """End the stream with an error."""
         if not self._over:
             self.cancel()
             self._on_end(error)
@@ -274,41 +274,41 @@ class WatchStream:
         if kind == "create_request":
             self._create(request.create_request)
         elif kind == "progress_request":
-            self.asked = True
+            self.progress_requested = True
             self._store.hub.answer(self)
         elif kind == "cancel_request" and request.cancel_request.watch_id in self.watchers:
             watcher = self.watchers[request.cancel_request.watch_id]
             self._store.hub.drop(watcher)
-            self._say(watcher.number, b"\x20\x01")
+            self._send_message(watcher.number, b"\x20\x01")
 
     def _create(self, request: Any) -> None:
         if request.filters:
             self.end(faults.unimplemented("a watch with filters"))
             return
         if request.range_end not in (b"", b"\0") and request.key >= request.range_end:
-            self._say(-1, b"\x18\x01\x20\x01" + wire.field(b"\x32", b"mvcc: watcher range is empty"))
+            self._send_message(-1, b"\x18\x01\x20\x01" + wire.field(b"\x32", b"mvcc: watcher range is empty"))
             return
         head = self._store.durable
         number, self._next = self._next, self._next + 1
         first = request.start_revision if request.start_revision > 0 else head + 1
         watcher = self.watchers[number] = Watcher(self, number, request, first)
-        self._say(number, b"\x18\x01")
+        self._send_message(number, b"\x18\x01")
         if not self._over:
             self._store.hub.add(watcher)
 
     def cancel_compacted(self, watcher: Watcher, revision: int) -> None:
-        """End a watch because the revision that it wants was compacted."""
-        self._say(watcher.number, b"\x20\x01\x28" + wire.number(revision))
+        """End a watch whose next revision was compacted."""
+        self._send_message(watcher.number, b"\x20\x01\x28" + wire.number(revision))
 
     def progress(self, number: int, revision: int) -> None:
         """Send a progress notification: all changes up to a revision were sent."""
         self._message(revision, number, b"")
 
-    def tell(self, number: int, events: bytes, revision: int) -> None:
+    def send_events(self, number: int, events: bytes, revision: int) -> None:
         """Send events."""
         self._message(revision, number, events)
 
-    def _say(self, number: int, content: bytes) -> None:
+    def _send_message(self, number: int, content: bytes) -> None:
         self._message(self._store.durable, number, content)
 
     def _message(self, revision: int, number: int, content: bytes) -> None:

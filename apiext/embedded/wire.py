@@ -1,4 +1,4 @@
-"""etcd's messages, read and written by hand where they come all the time.
+"""Messages of etcd; frequent ones are encoded and decoded without the protobuf library.
 
 The layouts are those of proto/etcd.proto. Answers have the field order of etcd, which etcd/answers.py relies on.
 """
@@ -13,13 +13,13 @@ from apiext.embedded import limits
 from apiext.embedded.faults import unimplemented
 from apiext.etcd.errors import INTERNAL, EtcdError
 
-TERM = 2  # raft term of every answer: that of a new etcd of one member
+TERM = 2  # raft term of all answers: that of a new etcd with one member
 
 
 class Record(Struct, frozen=True, gc=False):
-    """The state of a key at one revision. ``version`` 0 is a deletion; its ``lease`` is its place in the revision.
+    """The state of a key at one revision. ``version`` 0 is a deletion; its ``lease`` is then its index in the revision.
 
-    The collector of cycles never looks at records: there is one for each key.
+    The garbage collector does not track records, since each key has one.
     """
 
     revision: int
@@ -29,7 +29,7 @@ class Record(Struct, frozen=True, gc=False):
 
 
 class Change(NamedTuple):
-    """One write as it is kept: ``value`` is None for a deletion."""
+    """A stored write: ``value`` is None for a deletion."""
 
     key: bytes
     value: bytes | None
@@ -37,7 +37,7 @@ class Change(NamedTuple):
 
 
 class Txn(NamedTuple):
-    """A transaction of the one form that apiext sends: compares of mod_revisions, and one put or delete.
+    """A transaction in the only form that apiext sends: compares of mod_revisions, and one put or delete.
 
     ``value`` is None for a delete. ``otherwise`` are the bytes of the reads that are made if a compare fails.
     """
@@ -69,7 +69,7 @@ _SMALL = [bytes((value,)) for value in range(128)]
 
 
 def field(tag: bytes, content: bytes) -> bytes:
-    """Return a field with a length, whose tag is given as its byte."""
+    """Return a field with a length; ``tag`` is its tag byte."""
     return tag + number(len(content)) + content
 
 
@@ -85,7 +85,7 @@ class Headers:
         return b"\x0a" + _SMALL[len(header)] + header
 
     def put(self, revision: int) -> bytes:
-        """Return the TxnResponse of a put that made a revision."""
+        """Return the TxnResponse of a put that created a revision."""
         inner = b"\x0a" + field(b"", b"\x18" + number(revision))
         return self.at(revision) + b"\x10\x01\x1a" + field(b"", b"\x12" + field(b"", inner))
 
@@ -118,7 +118,7 @@ def key_value(key: bytes, value: bytes, record: Record) -> bytes:
 
 
 def event(change: Change, previous: bytes | None) -> bytes:
-    """Return an event with its tag and length; ``previous`` is the KeyValue before the change, None to leave it out."""
+    """Return an event with its tag and length; ``previous`` is the KeyValue before the change, None to omit it."""
     key, value, record = change
     if value is None:
         kv = b"\x0a" + number(len(key)) + key + b"\x18" + number(record.revision)
@@ -135,7 +135,7 @@ def event(change: Change, previous: bytes | None) -> bytes:
 
 
 def read_txn(raw: bytes) -> Txn:
-    """Read a TxnRequest; EtcdError for bytes that are none, and for forms that apiext never sends."""
+    """Decode a TxnRequest; raise EtcdError for malformed bytes, and for forms that apiext does not use."""
     compares: list[tuple[bytes, int]] = []
     written: tuple[bytes, bytes | None, int] | None = None
     otherwise: list[bytes] = []
@@ -157,7 +157,7 @@ def read_txn(raw: bytes) -> Txn:
 
 
 def read_reads(otherwise: list[bytes]) -> list[tuple[bytes, bool]]:
-    """Read the reads of a failed compare: keys, and whether only the keys are wanted."""
+    """Decode the reads after a failed compare: keys, and whether only the keys are requested."""
     found = []
     for operation in otherwise:
         fields = dict(_fields(operation))

@@ -1,4 +1,4 @@
-"""A thread that does one job after the other, and says on the loop what became of each."""
+"""A thread that runs jobs in order, and reports their results on the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Worker:
-    """Does jobs in order in a thread of its own."""
+    """Runs jobs in order in a thread."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -17,11 +17,11 @@ class Worker:
         self._thread.start()
 
     def do(self, job: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        """Run a job; ``done`` is called on the loop with its result, or with the Exception that it raised."""
+        """Run a job; ``done`` is called on the event loop with its result, or with the exception that it raised."""
         self._jobs.put((job, done))
 
     def close(self) -> None:
-        """Wait until all jobs are done; nothing is done any more."""
+        """Wait until all jobs are done; no more jobs are accepted."""
         self._jobs.put(None)
         self._thread.join()
 
@@ -34,4 +34,4 @@ class Worker:
                 outcome = error
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(done, outcome)
-            del task, job, done, outcome  # nothing is held while it waits
+            del task, job, done, outcome  # hold no reference while waiting

@@ -20,7 +20,7 @@ from apiext.storage.store import Entry, NotEncrypted
 from apiext.storage.values import Broken, entry_of, json_object, secret_of
 
 Decoder = Callable[[bytes], bytes]
-"""A stored value → its JSON; raises ValueError for a value that is none of the kind's encodings."""
+"""A function from a stored value to its JSON; raises ValueError for a value in an unknown encoding."""
 
 
 class StoredValues:
@@ -81,7 +81,7 @@ class StoredValues:
         self.ahead |= {id(one.value): one for one in found if encryption is self.encryption}
 
     def drop_ahead(self, value: bytes | None) -> None:
-        """Drop the bytes that were decrypted ahead if their value will not be read."""
+        """Drop a value that was decrypted ahead if it will not be read."""
         if self.ahead:
             self.ahead.pop(id(value), None)
 
@@ -104,7 +104,7 @@ class StoredValues:
         return EncryptedEntry(intern(namespace), name, revision, raw, secret=secret)
 
     def stale(self, entry: Entry) -> bool:
-        """Return whether an entry was encrypted by another key than writes use: it is written even if unchanged."""
+        """Report whether an entry is not encrypted with the current key: then it is written even if unchanged."""
         return self.encryption is not None and secret_of(entry) != self.encryption.secret
 
     def broken(self, revision: int, value: bytes, error: ValueError, last: Entry | None = None) -> Broken:

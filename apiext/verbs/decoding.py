@@ -99,7 +99,7 @@ _NEVER_NULL = frozenset((
     "name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation",
     "apiVersion", "kind", "manager", "operation", "fieldsType", "subresource",
 ))  # fmt: skip
-"""Fields of metadata, and of owners and managers in it, that are no pointers, lists or maps in Go."""
+"""Fields of metadata, and of owner references and managedFields entries, that are no pointers, lists or maps in Go."""
 
 
 def _in_go_order(call: Call, body: Body) -> Document:
@@ -132,8 +132,8 @@ def normalize_patched(
 ) -> Document:
     """Normalize the result of a patch; its errors are errors of the patch (WRI-007, WRI-013).
 
-    ``quoted()`` is the text that such an error shows. ``aside`` are normalized metadata of the object beside
-    ``patched``. ``beyond``: the patch had numbers over the range of float64.
+    ``quoted()`` returns the text for such an error. ``aside`` is the normalized metadata of the object, which
+    ``patched`` lacks. ``beyond``: the patch had numbers over the range of float64.
     """
     if not identity.has_usual_type(call, patched):
         _settle_type(call, patched, quoted)

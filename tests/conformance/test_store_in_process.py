@@ -151,4 +151,4 @@ def test_beyond_the_quota_writes_are_refused_and_deletions_make_room(tmp_path: P
         until(
             lambda: api.post(widgets.path(), widgets.make("after")).status == 201, "writes are taken again", ROOM_WITHIN
         )
-        assert "the store was full; it was compacted and takes writes again" in server.log_tail()
+        assert "the store was full; it was compacted and accepts writes again" in server.log_tail()

@@ -162,7 +162,7 @@ def test_a_full_store_in_the_process_recovers_alone(tmp_path: Path) -> None:
         widgets = serve(api, schema={"openAPIV3Schema": SCHEMA})
         emptied(api, widgets, filled(api, widgets))
         until(lambda: taken(api, widgets), "writes are taken again", READY_WITHIN)
-        assert "it was compacted and takes writes again" in server.log_tail()
+        assert "it was compacted and accepts writes again" in server.log_tail()
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ SUBS = 1 << 20
 
 
 @dataclass
-class Kept:
+class StoredContent:
     """Changes by revision."""
 
     head: int = 0
@@ -31,10 +31,10 @@ class Kept:
         return puts + [revision for revision, name in self.gone if name == key]
 
 
-async def opened(store: Path) -> Kept:
+async def opened(store: Path) -> StoredContent:
     """Open a store as a server does, then read the file by SQLite alone."""
     async with opened_store(store) as running:
-        kept = Kept(running.durable, running.compacted)
+        kept = StoredContent(running.durable, running.compacted)
     db = sqlite3.connect(store)
     for row, key, version, value in db.execute("SELECT id, key, version, value FROM kv"):
         if version:

@@ -4,6 +4,9 @@ A server with its store in memory runs in this process without admission plug-in
 of each function that the event loop calls from the first byte of a request to the last byte of its answer. The road is
 the sequence of modules, where neighbours of one name count once. ``--show`` prints it. The counts are exact: of twelve
 requests the shortest road is taken.
+
+``returns`` is how often the road enters a module that it has left, ``again`` the number of modules for which that
+happens at least once. ``--etcd URL`` takes etcd for the store, whose work is then outside of the process.
 """
 
 import argparse
@@ -15,6 +18,7 @@ import signal
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -70,6 +74,11 @@ def returns(calls: Iterable[str]) -> int:
     """Return how often a sequence of calls enters a module that it has left."""
     modules = road(calls)
     return len(modules) - len(set(modules))
+
+
+def again(calls: Iterable[str]) -> int:
+    """Return the number of modules that a sequence of calls enters after it has left them."""
+    return sum(times > 1 for times in Counter(road(calls)).values())
 
 
 class Recorder:
@@ -183,12 +192,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.road", description=__doc__)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help="PUT, GET or watch: one event of a watch")
     parser.add_argument("--show", action="store_true", help="print the modules and functions in their order")
+    parser.add_argument("--etcd", metavar="URL", help="keep objects in this etcd instead of memory")
     given = parser.parse_args()
     recorder, found = Recorder(), dict[str, list[str]]()
     with tempfile.TemporaryDirectory() as directory:
         ready = Path(directory) / "ready"
         plugins = ",".join(sorted(config.PLUGINS - config.OPTIONAL_PLUGINS))
-        flags = ["--insecure", "--port=0", "--store=memory", "--quiet", f"--data-dir={directory}/data"]
+        store = f"--etcd-servers={given.etcd}" if given.etcd else "--store=memory"
+        flags = ["--insecure", "--port=0", store, "--quiet", f"--data-dir={directory}/data"]
         flags += [f"--ready-file={ready}", f"--disable-admission-plugins={plugins}"]
 
         def ask() -> None:
@@ -203,9 +214,9 @@ def main() -> None:
         sys.setprofile(recorder.note)
         app.run(cli.parse_serve(flags, {}, print), print)
         sys.setprofile(None)
-    print(f"{'':8}{'calls':>8}{'files':>8}{'returns':>9}")
+    print(f"{'':8}{'calls':>8}{'files':>8}{'returns':>9}{'again':>7}")
     for kind, calls in found.items():
-        print(f"{kind:8}{len(calls):8}{len(set(road(calls))):8}{returns(calls):9}")
+        print(f"{kind:8}{len(calls):8}{len(set(road(calls))):8}{returns(calls):9}{again(calls):7}")
         if given.show:
             for module, part in groupby(calls, lambda call: call.partition(":")[0]):
                 print(f"    {module}: {' '.join(call.partition(':')[2] for call in part)}")

@@ -87,7 +87,7 @@ def _conditions(given: Any) -> Sequence[View]:
 class Version(Struct, frozen=True):
     """One entry of ``spec.versions``.
 
-    ``schema`` is its openAPIV3Schema, and ``scale`` the settings of its scale subresource; both may be None.
+    ``schema`` is its openAPIV3Schema, None if there is none. ``subresources`` maps names to settings.
     """
 
     name: str
@@ -96,10 +96,19 @@ class Version(Struct, frozen=True):
     deprecated: bool
     warning: str | None
     schema: View | None
-    status: bool
-    scale: View | None
+    subresources: View
     columns: Sequence[View]
     selectable: tuple[str, ...]
+
+    @property
+    def status(self) -> bool:
+        """Return whether it has a status subresource."""
+        return self.subresources.get("status") is not None
+
+    @property
+    def scale(self) -> View | None:
+        """Return the settings of its scale subresource, or None if it has none."""
+        return self.subresources.get("scale")
 
 
 class CustomResourceDefinition(Struct, frozen=True):
@@ -153,7 +162,6 @@ def schema_of(document: View, version: str) -> View | None:
 
 
 def _version(entry: View) -> Version:
-    subresources = entry.get("subresources") or _NONE
     return Version(
         name=entry.get("name") or "",
         served=bool(entry.get("served")),
@@ -161,8 +169,7 @@ def _version(entry: View) -> Version:
         deprecated=bool(entry.get("deprecated")),
         warning=entry.get("deprecationWarning"),
         schema=_schema(entry),
-        status=subresources.get("status") is not None,
-        scale=subresources.get("scale"),
+        subresources=entry.get("subresources") or _NONE,
         columns=entry.get("additionalPrinterColumns") or (),
         selectable=tuple(field.get("jsonPath") or "" for field in entry.get("selectableFields") or ()),
     )

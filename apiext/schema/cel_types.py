@@ -33,7 +33,7 @@ class Types:
     def declare(self, node: Structural, name: str = ROOT_NAME, *, root: bool = False) -> Declared | None:
         """Return the type of a node, or None if expressions cannot see it; ``root``: the node is a whole object."""
         if node.int_or_string:
-            most = node.max_length * _MULTIBYTE if node.max_length is not None else REQUEST - 2
+            most = node.strings.max_length * _MULTIBYTE if node.strings.max_length is not None else REQUEST - 2
             return self._made(Declared("int_or_string", max_elements=most, nullable=node.nullable), 1)
         read = _READ.get(node.type)
         return read(self, node, name, root) if read is not None else None
@@ -45,16 +45,16 @@ class Types:
 
     def _list(self, node: Structural, name: str, root: bool) -> Declared | None:
         items = node.items
-        element = self.declare(items, f"{name}.@idx", root=items.embedded) if items is not None else None
+        element = self.declare(items, f"{name}.@idx", root=items.extensions.embedded) if items is not None else None
         if element is None:
             return None
-        most = node.max_items if node.max_items is not None else (REQUEST - 2) // (self.least[element] + 1)
+        most = node.sizes.max_items if node.sizes.max_items is not None else (REQUEST - 2) // (self.least[element] + 1)
         declared = Declared(
             "list",
             element=element,
             max_elements=max(most, 0),
-            list_type=node.list_type or "atomic",
-            list_keys=node.list_keys,
+            list_type=node.extensions.list_type or "atomic",
+            list_keys=node.extensions.list_keys,
             nullable=node.nullable,
         )
         return self._made(declared, 2)
@@ -68,7 +68,7 @@ class Types:
         least = 2
         for key, below in (with_metadata(node.properties) if root else node.properties).items():
             escaped = escape(key)
-            declared = self.declare(below, f"{name}.{escaped or key}", root=below.embedded)
+            declared = self.declare(below, f"{name}.{escaped or key}", root=below.extensions.embedded)
             if declared is None:
                 properties[key] = Declared("preserved", nullable=below.nullable)
                 continue
@@ -80,14 +80,18 @@ class Types:
         return self._made(Declared("object", name, fields, properties, nullable=node.nullable), least)
 
     def _map(self, node: Structural, values: Structural, name: str) -> Declared | None:
-        element = self.declare(values, f"{name}.@elem", root=values.embedded)
+        element = self.declare(values, f"{name}.@elem", root=values.extensions.embedded)
         if element is None:
             return None
-        most = node.max_properties if node.max_properties is not None else (REQUEST - 2) // (self.least[element] + 6)
+        most = (
+            node.sizes.max_properties
+            if node.sizes.max_properties is not None
+            else (REQUEST - 2) // (self.least[element] + 6)
+        )
         return self._made(Declared("map", element=element, max_elements=max(most, 0), nullable=node.nullable), 2)
 
     def _string(self, node: Structural, name: str, root: bool) -> Declared:
-        longest, nullable = node.max_length, node.nullable
+        longest, nullable = node.strings.max_length, node.nullable
         if node.format == "byte":
             most = REQUEST - 2 if longest is None else longest
             return self._made(Declared("bytes", max_elements=most, nullable=nullable), 2)
@@ -154,4 +158,4 @@ def _texts(properties: Mapping[str, Structural], names: tuple[str, ...]) -> bool
 
 
 def _shorter(node: Structural | None, most: int) -> int:
-    return most if node is None or node.max_length is None else min(most, node.max_length)
+    return most if node is None or node.strings.max_length is None else min(most, node.strings.max_length)

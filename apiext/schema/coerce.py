@@ -23,7 +23,7 @@ _NO_TEXT = "must be a string"
 _KIND_TEXT = "may have mixed case, but should otherwise match: "
 
 
-applies_to = anywhere("embedded", lambda node: node.embedded)
+applies_to = anywhere("embedded", lambda node: node.extensions.embedded)
 """Return whether an embedded resource is declared at or below a node."""
 
 
@@ -44,7 +44,7 @@ def _coerce(node: Structural, value: Any, path: str, drop: bool, unknown: list[s
     if not (root or applies_to(node)):
         return
     if isinstance(value, dict):
-        if root or node.embedded:
+        if root or node.extensions.embedded:
             _type_meta(value, path, drop)
             if "metadata" in value:
                 _metadata(value, path, drop, unknown)
@@ -105,7 +105,7 @@ def _errors(node: Structural, value: Any, path: str, root: bool) -> Iterator[Fie
     if not (root or applies_to(node)):
         return
     if isinstance(value, dict):
-        if root or node.embedded:
+        if root or node.extensions.embedded:
             yield from _resource_errors(value, path)
         for name, below, where in _members(node, value, path):
             yield from _errors(below, value[name], where, False)

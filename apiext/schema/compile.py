@@ -125,7 +125,7 @@ class CompiledSchema:
         unknown = self.prune(document)
         self.drop_nulls(document)
         if coerce.applies_to(self.root):
-            unknown += sorted([*self.coerce_embedded(document), *(metadata if self.root.embedded else ())])
+            unknown += sorted([*self.coerce_embedded(document), *(metadata if self.root.extensions.embedded else ())])
         self.default(document)
         return unknown
 

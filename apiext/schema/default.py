@@ -107,7 +107,7 @@ def _make(node: Structural, root: bool) -> Defaulter | None:
     table = members(node, root)
     extra, items = node.map_values, node.items
     values = {name: made for name, child in table.items() if (made := default_of(child)) is not None}
-    if node.embedded and "metadata" in values:
+    if node.extensions.embedded and "metadata" in values:
         values["metadata"] = values["metadata"].for_metadata(node.properties["metadata"])
     walkers = {name: fill for name, child in table.items() if child is not None and (fill := defaulter(child))}
     extra_value, item_value = default_of(extra), default_of(items)

@@ -11,7 +11,7 @@ from apiext.schema import coerce, limits, report
 from apiext.schema.budget import OverBudget, refill
 from apiext.schema.prune import pruner
 from apiext.schema.rules import Run, scope_of
-from apiext.schema.structural import META_FIELDS, Structural, anywhere
+from apiext.schema.structural import META_FIELDS, Junctors, Structural, anywhere
 from apiext.schema.validate import passes
 
 Around = Callable[[Any], Document]
@@ -49,7 +49,7 @@ class _Check:
     def errors(self, node: Structural, path: str, around: Around, in_metadata: bool) -> list[FieldError]:
         """Return the errors at and below a node."""
         outer = self.resource
-        if node.embedded or node is self.root:
+        if node.extensions.embedded or node is self.root:
             in_metadata, around, self.resource = False, _typed, node
         found: list[FieldError] = []
         if node.default is not None:
@@ -58,7 +58,7 @@ class _Check:
         if applies_to(node.items):
             assert node.items is not None
             found += self.errors(node.items, child(path, "items"), _listed(around), in_metadata)
-        resource = node.embedded or node is self.root
+        resource = node.extensions.embedded or node is self.root
         for name, below in node.properties.items():
             if applies_to(below):
                 inside = in_metadata or (resource and name in META_FIELDS)
@@ -134,9 +134,12 @@ def _untyped(node: Structural, *, branch: bool = False) -> Structural:
         parts["additional"] = _untyped(node.additional, branch=branch)
     elif branch:
         parts["additional"] = node.additional or None
-    for junctor in ("all_of", "any_of", "one_of"):
-        parts[junctor] = tuple([_untyped(below, branch=True) for below in getattr(node, junctor)])
-    parts["not_"] = _untyped(node.not_, branch=True) if node.not_ is not None else None
+    several = {
+        name: tuple([_untyped(below, branch=True) for below in getattr(node.junctors, name)])
+        for name in ("all_of", "any_of", "one_of")
+    }
+    negated = node.junctors.not_
+    parts["junctors"] = Junctors(not_=None if negated is None else _untyped(negated, branch=True), **several)
     if all(part == getattr(node, field) for field, part in parts.items()):  # nodes are compared by identity
         node.compiled[name] = False  # a node that refers to itself would be a reference cycle
         return node

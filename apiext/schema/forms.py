@@ -57,8 +57,12 @@ def _parts(node: View, form: Structural) -> Iterator[tuple[View, Structural]]:
         if below:
             yield below, form.properties[name]
     for branches, forms in _JUNCTORS:
-        pairs = zip(node.get(branches) or (), getattr(form, forms), strict=True)
+        pairs = zip(node.get(branches) or (), getattr(form.junctors, forms), strict=True)
         yield from (pair for pair in pairs if pair[0])
-    for keyword, made in (("items", form.items), ("additionalProperties", form.map_values), ("not", form.not_)):
+    for keyword, made in (
+        ("items", form.items),
+        ("additionalProperties", form.map_values),
+        ("not", form.junctors.not_),
+    ):
         if made is not None and node[keyword]:
             yield node[keyword], made

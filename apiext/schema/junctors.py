@@ -15,12 +15,17 @@ def tests(node: Structural, source: Source) -> list[Callable[[Any], bool]]:
 
     ``source`` returns the tests of a branch. The tests may raise OverBudget.
     """
+    junctors = node.junctors
     found: list[Callable[[Any], bool]] = []
-    for branches, make in ((node.any_of, _any_of), (node.one_of, _one_of), (node.all_of, _all_of)):
+    for branches, make in (
+        (junctors.any_of, _any_of),
+        (junctors.one_of, _one_of),
+        (junctors.all_of, _all_of),
+    ):
         if branches:
             found.append(make(tuple(source(branch).get for branch in branches)))
-    if node.not_ is not None:
-        found.append(_not(source(node.not_).get))
+    if junctors.not_ is not None:
+        found.append(_not(source(junctors.not_).get))
     return found
 
 

@@ -11,7 +11,7 @@ from apiext.schema.structural import Structural, anywhere
 _UNSET = object()
 
 
-applies_to = anywhere("list types", lambda node: node.list_type in ("set", "map"))
+applies_to = anywhere("list types", lambda node: node.extensions.list_type in ("set", "map"))
 """Return whether a list of type set or map is declared at or below a node."""
 
 
@@ -28,7 +28,7 @@ def errors(node: Structural, value: Any, path: Path = None) -> Iterator[FieldErr
                     assert child is not None
                     yield from errors(child, item, (path, name))
     elif isinstance(value, list):
-        check = _CHECKS.get(node.list_type)
+        check = _CHECKS.get(node.extensions.list_type)
         if check is not None:
             yield from check(node, value, path)
         if applies_to(node.items):
@@ -64,7 +64,7 @@ def _map(node: Structural, value: list[Any], path: Path) -> Iterator[FieldError]
             return
     if len(value) <= 1:
         return
-    names = node.list_keys
+    names = node.extensions.list_keys
     if len(names) == 1:
         name = names[0]
         keys = [_UNSET if item is None else item.get(name, _UNSET) for item in value]

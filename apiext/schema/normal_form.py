@@ -26,7 +26,7 @@ def normal_test(node: Structural, *, root: bool = False) -> Test:
     name = "normal root" if root else "normal"
     found = node.compiled.get(name)
     if found is None:
-        holds = node.properties or node.items is not None or node.additional is not None or node.preserve
+        holds = node.properties or node.items is not None or node.additional is not None or node.extensions.preserve
         with deep_recursion(root):
             found = node.compiled[name] = _make(node, root) if holds or root else unknown
     made: Test = found
@@ -45,7 +45,7 @@ def unknown(value: Any) -> bool:
 def _make(node: Structural, root: bool) -> Test:
     known = {name: normal_test(child) if child is not None else _yes for name, child in members(node, root).items()}
     knows, test_of = frozenset(known).issuperset, known.get
-    closed = not node.preserve and node.additional is None
+    closed = not node.extensions.preserve and node.additional is None
     extra = normal_test(node.map_values) if node.map_values is not None else unknown
     items = normal_test(node.items) if node.items is not None else unknown
 

@@ -102,14 +102,15 @@ def _minimum(path: str, field: str, value: float, bound: float, exclusive: bool)
 
 def errors(node: Structural, value: float, path: str, field: str, base: str = "") -> list[FieldError]:
     """Return the errors of an int or float, in upstream's order; ``base`` is the field of range errors."""
+    bounds = node.numbers
     kind, name = _number_type(node)
     found: list[FieldError | None] = []
     if not in_range(value, kind, name):
         found.append(_range_error("Checked", kind, name, path, base))
     for prefix, bound, check in (
-        ("MultipleOf", node.multiple_of, _multiple),
-        ("Minimum boundary", node.minimum, _with(_minimum, node.exclusive_minimum)),
-        ("Maximum boundary", node.maximum, _with(_maximum, node.exclusive_maximum)),
+        ("MultipleOf", bounds.multiple_of, _multiple),
+        ("Minimum boundary", bounds.minimum, _with(_minimum, bounds.exclusive_minimum)),
+        ("Maximum boundary", bounds.maximum, _with(_maximum, bounds.exclusive_maximum)),
     ):
         if bound is None:
             continue
@@ -129,15 +130,16 @@ def _with(check: Callable[[str, str, Any, Any, bool], FieldError | None], exclus
 def integer_test(node: Structural) -> Callable[[int], bool] | None:
     """Return a fast test of ints, equal to ``not errors(…)``, or None if every int passes."""
     kind, name = _number_type(node)
-    bounds = [bound for bound in (node.multiple_of, node.minimum, node.maximum) if bound is not None]
-    if not all(in_range(bound, kind, name) for bound in bounds):
+    bounds = node.numbers
+    given = [bound for bound in (bounds.multiple_of, bounds.minimum, bounds.maximum) if bound is not None]
+    if not all(in_range(bound, kind, name) for bound in given):
         return lambda _: False
     low, high = _INTEGERS.get(name, (_MIN_INT64, _MAX_INT64)) if kind == "integer" else (_MIN_INT64, _MAX_INT64)
-    if node.minimum is not None:
-        low = max(low, to_int64(node.minimum) + node.exclusive_minimum)
-    if node.maximum is not None:
-        high = min(high, to_int64(node.maximum) - node.exclusive_maximum)
-    if node.multiple_of is not None:
+    if bounds.minimum is not None:
+        low = max(low, to_int64(bounds.minimum) + bounds.exclusive_minimum)
+    if bounds.maximum is not None:
+        high = min(high, to_int64(bounds.maximum) - bounds.exclusive_maximum)
+    if bounds.multiple_of is not None:
         return lambda value: not errors(node, value, "", "")
     if (low, high) == (_MIN_INT64, _MAX_INT64):
         return None
@@ -150,7 +152,8 @@ def integer_test(node: Structural) -> Callable[[int], bool] | None:
 
 def float_test(node: Structural) -> Callable[[float], bool] | None:
     """Return a fast test of floats, equal to ``not errors(…)``, or None if every float passes."""
-    if node.multiple_of is node.minimum is node.maximum is None and _number_type(node) in (
+    bounds = node.numbers
+    if bounds.multiple_of is bounds.minimum is bounds.maximum is None and _number_type(node) in (
         ("", ""),
         ("number", ""),
         ("number", "double"),

@@ -118,11 +118,13 @@ def pruner(node: Structural, *, skip: bool = False, root: bool = False) -> Prune
     ``skip`` keeps unknown fields of this node: an item of a list that preserves them (PRU-003). ``root`` keeps
     apiVersion, kind and metadata, as embedded resources do (PRU-002).
     """
-    name = "prune root" if root else "prune skip" if skip or node.preserve else "prune"
+    name = "prune root" if root else "prune skip" if skip or node.extensions.preserve else "prune"
     found = node.compiled.get(name)
     if found is None:
         with deep_recursion(root):
-            found = node.compiled[name] = _make(node, skip or node.preserve, root or node.embedded)
+            found = node.compiled[name] = _make(
+                node, skip or node.extensions.preserve, root or node.extensions.embedded
+            )
     made: Pruner = found
     return made
 

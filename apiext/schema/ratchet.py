@@ -44,19 +44,19 @@ class Link:
         return self.children[index]
 
     def _index(self, index: int) -> Union["Link", None]:
-        if self.new.__class__ is not list or self.old.__class__ is not list or self.node.list_type != "map":
+        if self.new.__class__ is not list or self.old.__class__ is not list or self.node.extensions.list_type != "map":
             return None
         if self.keyed is None:
             self.keyed = self._by_keys()
         item = self.new[index]
-        old = self.keyed.get(keys_of(self.node.list_keys, item))
+        old = self.keyed.get(keys_of(self.node.extensions.list_keys, item))
         return Link(self.node.items, item, old) if old is not None and self.node.items is not None else None
 
     def _by_keys(self) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
-        if self.node.type == "array" and self.node.list_keys:
+        if self.node.type == "array" and self.node.extensions.list_keys:
             for item in self.old:
-                keys = keys_of(self.node.list_keys, item)
+                keys = keys_of(self.node.extensions.list_keys, item)
                 if keys is not None:
                     found.setdefault(keys, item)
         return found
@@ -97,7 +97,7 @@ class Link:
     def _list_unchanged(self) -> bool:
         if len(self.new) != len(self.old):
             return False
-        if self.node.list_type != "map":
+        if self.node.extensions.list_type != "map":
             return same(self.new, self.old)
         for index in range(len(self.new)):
             below = self.index(index)

@@ -178,20 +178,20 @@ class Reporter:
                     continue
                 below = link.index(index) if link is not None else None
                 found.merge(self.report(node.items, item, f"{path}[{index}]", below, counted, counted and found.full))
-        size, field = len(value), self.field(path)
-        if node.min_items is not None and size < node.min_items:
-            found.add(invalid(field, size, f"{path} in body should have at least {node.min_items} items"))
-        if node.max_items is not None and size > node.max_items:
-            found.add(too_many(field, size, node.max_items))
+        size, field, low, high = len(value), self.field(path), node.sizes.min_items, node.sizes.max_items
+        if low is not None and size < low:
+            found.add(invalid(field, size, f"{path} in body should have at least {low} items"))
+        if high is not None and size > high:
+            found.add(too_many(field, size, high))
 
     def _object(
         self, found: Report, node: Structural, value: dict[str, Any], path: str, link: Link | None, counted: bool
     ) -> None:
-        size, field = len(value), self.field(path)
-        if node.min_properties is not None and size < node.min_properties:
-            found.add(invalid(field, size, f"{path} in body should have at least {node.min_properties} properties"))
-        if node.max_properties is not None and size > node.max_properties:
-            found.add(too_many(field, size, node.max_properties))
+        size, field, low, high = len(value), self.field(path), node.sizes.min_properties, node.sizes.max_properties
+        if low is not None and size < low:
+            found.add(invalid(field, size, f"{path} in body should have at least {low} properties"))
+        if high is not None and size > high:
+            found.add(too_many(field, size, high))
         of_maps = node.map_values
         for name, item in value.items():
             if self.left < 0 and not counted:
@@ -213,22 +213,23 @@ class Reporter:
 
     def _junctors(self, found: Report, node: Structural, value: Any, path: str) -> None:
         """Report on allOf, anyOf, oneOf and not; no error below them is ratcheted (RAT-002)."""
-        if node.any_of:
-            self._any_of(found, node.any_of, value, path)
-        if node.one_of:
-            self._one_of(found, node.one_of, value, path)
-        if node.all_of:
+        junctors = node.junctors
+        if junctors.any_of:
+            self._any_of(found, junctors.any_of, value, path)
+        if junctors.one_of:
+            self._one_of(found, junctors.one_of, value, path)
+        if junctors.all_of:
             good = 0
-            for branch in node.all_of:
+            for branch in junctors.all_of:
                 report = self._branch(branch, value, path, found)
                 good += not report.errors
                 found.merge(report)
-            if good != len(node.all_of):
+            if good != len(junctors.all_of):
                 none = "" if good else ". None validated"
                 self._composite(found, path, f"must validate all the schemas (allOf){none}")
-        if node.not_ is not None:
+        if junctors.not_ is not None:
             STEPS.spend(1)
-            if validate.passes(node.not_, value):
+            if validate.passes(junctors.not_, value):
                 self._composite(found, path, "must not validate the schema (not)")
 
     def _branch(self, branch: Structural, value: Any, path: str, found: Report) -> Report:

@@ -78,7 +78,7 @@ class Compiled(Struct):
     field: str = ""
 
 
-has_rules = anywhere("has rules", lambda node: node.rules)
+has_rules = anywhere("has rules", lambda node: node.extensions.rules)
 """Return whether a node, or one below it, has rules."""
 
 
@@ -116,10 +116,10 @@ class Scope:
         self.node = node
         self.parent = parent
         self.step = step
-        self.root = root or node.embedded
+        self.root = root or node.extensions.embedded
         given = node if parent is None else parent.part(step, node)
         self.type_source = given if given is not None and is_shown(given) else None
-        self.under_rules: bool = bool(node.rules) or (parent is not None and parent.under_rules)
+        self.under_rules: bool = bool(node.extensions.rules) or (parent is not None and parent.under_rules)
         self.types: Types = parent.types if parent is not None else Types()
         self.type_name = ROOT_NAME
         self._declared: Declared | bool | None = False
@@ -135,7 +135,7 @@ class Scope:
             name: it for name, it in self.properties.items() if it.is_evaluated and it.type_source is not None
         }
         parts = [part for part in (self.items, self.values) if part is not None and part.is_evaluated]
-        self.is_evaluated: bool = bool(node.rules or self.evaluated_properties or parts)
+        self.is_evaluated: bool = bool(node.extensions.rules or self.evaluated_properties or parts)
 
     def part(self, step: str, node: Structural) -> Structural | None:
         """Return the schema that the type of a child is made of, or None if the type has no such field.
@@ -205,7 +205,7 @@ class _Compiler:
         self.environments: dict[tuple[str, bool], Environment] = {}
 
     def rules(self) -> list[Compiled]:
-        return [self._rule(rule) for rule in self.scope.node.rules]
+        return [self._rule(rule) for rule in self.scope.node.extensions.rules]
 
     def _compile(self, text: str, optional: bool, result: Type) -> Program | Rejected:
         if self.scope.types.copied > limits.MAX_RULE_COPIES:
@@ -312,7 +312,7 @@ class Run:
         if value is None:
             return
         self.work.spend(VISITING)
-        if scope.node.rules:
+        if scope.node.extensions.rules:
             compiled = scope.compiled() if scope.type_source is not None else []
             began = perf_counter()
             self._rules(scope, compiled, value, old, path)
@@ -337,7 +337,7 @@ class Run:
                     return
 
     def _list(self, scope: Scope, items: Scope, value: list[Any], old: list[Any], path: Path) -> None:
-        names = scope.node.list_keys if scope.node.list_type == "map" else ()
+        names = scope.node.extensions.list_keys if scope.node.extensions.list_type == "map" else ()
         known: dict[Any, Any] = {}
         if names:
             for before in old:

@@ -82,7 +82,7 @@ class _Node:
         self.uncorrelated_at = uncorrelated_at
         self._step = step
         self._above = above
-        self._ruled: bool = bool(scope.node.rules) or (above is not None and above._ruled)
+        self._ruled: bool = bool(scope.node.extensions.rules) or (above is not None and above._ruled)
         self.typeless: bool = (above is not None and above.typeless) or (self._ruled and scope.declared is None)
 
     @property
@@ -103,11 +103,11 @@ class _Node:
         uncorrelated_at = self.uncorrelated_at
         if scope.values is not None:
             yield _Node(scope.values, ".additionalProperties", times, uncorrelated_at, self)
-        named = uncorrelated_at or (None if node.map_type in _CORRELATED else self)
+        named = uncorrelated_at or (None if node.extensions.map_type in _CORRELATED else self)
         for name, below in scope.properties.items():
             yield _Node(below, item(".properties", name), times, named, self)
         if scope.items is not None:
-            uncorrelated_at = uncorrelated_at or (self if node.list_type != "map" else None)
+            uncorrelated_at = uncorrelated_at or (self if node.extensions.list_type != "map" else None)
             yield _Node(scope.items, ".items", times, uncorrelated_at, self)
 
     def cost(self, one: int) -> int:
@@ -123,9 +123,9 @@ class _Node:
 def _max_values(node: Structural) -> int | None:
     """Return the maximal number of values of one child schema, or None if it is unlimited."""
     if node.type == "object" and node.additional is not None:
-        return None if node.max_properties is None else max(node.max_properties, 0)
+        return None if node.sizes.max_properties is None else max(node.sizes.max_properties, 0)
     if node.type == "array":
-        return None if node.max_items is None else max(node.max_items, 0)
+        return None if node.sizes.max_items is None else max(node.sizes.max_items, 0)
     return 1
 
 
@@ -241,7 +241,7 @@ class Check:
     def _visit(self, node: _Node) -> None:
         for below in node.inside():
             self._visit(below)
-        if not node.scope.node.rules or (self.broken and self._is_broken(node.path)):
+        if not node.scope.node.extensions.rules or (self.broken and self._is_broken(node.path)):
             return
         if node.typeless:
             self._compiled.append((node, None, 0))

@@ -12,13 +12,14 @@ from apiext.text.quotes import go_quote
 
 def errors(node: Structural, value: str, path: str, field: str) -> list[FieldError]:
     """Return the error of the length or, if there is none, of the pattern."""
-    if node.max_length is not None and len(value) > node.max_length:
-        return [too_long(field, node.max_length)]
-    if node.min_length is not None and len(value) < node.min_length:
-        return [invalid(field, value, f"{path} in body should be at least {node.min_length} chars long")]
-    if node.pattern and not searcher(node.pattern, MATCHING)(value):
-        reason = refusal(node.pattern)
-        shown = f"{node.pattern}, but pattern is invalid: {reason}" if reason else node.pattern
+    limit = node.strings
+    if limit.max_length is not None and len(value) > limit.max_length:
+        return [too_long(field, limit.max_length)]
+    if limit.min_length is not None and len(value) < limit.min_length:
+        return [invalid(field, value, f"{path} in body should be at least {limit.min_length} chars long")]
+    if limit.pattern and not searcher(limit.pattern, MATCHING)(value):
+        reason = refusal(limit.pattern)
+        shown = f"{limit.pattern}, but pattern is invalid: {reason}" if reason else limit.pattern
         return [invalid(field, value, f"{path} in body should match '{shown}'")]
     return []
 
@@ -34,15 +35,15 @@ def format_errors(node: Structural, value: str, path: str, field: str) -> list[F
 def tests(node: Structural) -> list[Callable[[str], bool]]:
     """Return fast tests of strings; all of them hold exactly if this module finds no errors."""
     found: list[Callable[[str], bool]] = []
-    low, high = node.min_length, node.max_length
+    low, high = node.strings.min_length, node.strings.max_length
     if high is not None and low is not None and low > 0:
         found.append(lambda value: low <= len(value) <= high)
     elif high is not None:
         found.append(lambda value: len(value) <= high)
     elif low is not None and low > 0:
         found.append(lambda value: len(value) >= low)
-    if node.pattern:
-        found.append(searcher(node.pattern, MATCHING))
+    if node.strings.pattern:
+        found.append(searcher(node.strings.pattern, MATCHING))
     check = string_check(node.format) if node.format else None
     if check is not None:
         found.append(check)

@@ -23,46 +23,75 @@ class Rule(Struct, frozen=True):
     optional_old_self: bool | None = None
 
 
-class Structural(Struct, frozen=True, eq=False, weakref=True):
-    """One node of a schema, or of a branch of a junctor.
+class Numbers(Struct, frozen=True):
+    """Bounds of a number; floats, as upstream."""
 
-    ``default`` None means unset (CRD-008). ``additional`` is None if absent, a bool, or the schema of map values.
-    ``format`` is empty unless it affects values. Bounds are floats, as in upstream. ``compiled`` caches results of
-    other modules about this node, by name.
-    """
+    maximum: float | None = None
+    exclusive_maximum: bool = False
+    minimum: float | None = None
+    exclusive_minimum: bool = False
+    multiple_of: float | None = None
 
-    type: str = ""
-    nullable: bool = False
-    int_or_string: bool = False
+
+class Strings(Struct, frozen=True):
+    """Bounds of a string."""
+
+    max_length: int | None = None
+    min_length: int | None = None
+    pattern: str = ""
+
+
+class Sizes(Struct, frozen=True):
+    """Bounds of the number of items or properties."""
+
+    max_items: int | None = None
+    min_items: int | None = None
+    max_properties: int | None = None
+    min_properties: int | None = None
+
+
+class Junctors(Struct, frozen=True):
+    """Schemas of which a value must satisfy all, any, exactly one, or not the one."""
+
+    all_of: tuple["Structural", ...] = ()
+    any_of: tuple["Structural", ...] = ()
+    one_of: tuple["Structural", ...] = ()
+    not_: Union["Structural", None] = None
+
+
+class Extensions(Struct, frozen=True):
+    """The fields x-kubernetes-*, except int-or-string."""
+
     preserve: bool = False
     embedded: bool = False
     list_type: str = ""
     list_keys: tuple[str, ...] = ()
     map_type: str | None = None
+    rules: tuple[Rule, ...] = ()
+
+
+class Structural(Struct, frozen=True, eq=False, weakref=True):
+    """One node of a schema, or of a branch of a junctor.
+
+    ``default`` None means unset (CRD-008). ``additional`` is None if absent, a bool, or the schema of map values.
+    ``format`` is empty unless it affects values. ``compiled`` caches results of other modules about this node, by name.
+    """
+
+    type: str = ""
+    int_or_string: bool = False
+    nullable: bool = False
     properties: Mapping[str, "Structural"] = field(default_factory=lambda: EMPTY)
     additional: Union["Structural", bool, None] = None
     items: Union["Structural", None] = None
     default: Any = None
     enum: tuple[Any, ...] = ()
     format: str = ""
-    maximum: float | None = None
-    exclusive_maximum: bool = False
-    minimum: float | None = None
-    exclusive_minimum: bool = False
-    multiple_of: float | None = None
-    max_length: int | None = None
-    min_length: int | None = None
-    pattern: str = ""
-    max_items: int | None = None
-    min_items: int | None = None
-    max_properties: int | None = None
-    min_properties: int | None = None
     required: tuple[str, ...] = ()
-    all_of: tuple["Structural", ...] = ()
-    any_of: tuple["Structural", ...] = ()
-    one_of: tuple["Structural", ...] = ()
-    not_: Union["Structural", None] = None
-    rules: tuple[Rule, ...] = ()
+    numbers: Numbers = Numbers()
+    strings: Strings = Strings()
+    sizes: Sizes = Sizes()
+    junctors: Junctors = Junctors()
+    extensions: Extensions = Extensions()
     compiled: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -83,20 +112,39 @@ class Structural(Struct, frozen=True, eq=False, weakref=True):
         return found if found is not None else self.map_values
 
 
-_DEFAULTS = dict(zip(Structural.__struct_fields__, Structural.__struct_defaults__, strict=True)) | {"properties": EMPTY}
+_PARTS: Mapping[str, type[Struct]] = {
+    "numbers": Numbers,
+    "strings": Strings,
+    "sizes": Sizes,
+    "junctors": Junctors,
+    "extensions": Extensions,
+}
+_PART_OF = {name: part for part, kind in _PARTS.items() for name in kind.__struct_fields__}
+_KINDS: tuple[type[Struct], ...] = (Structural, *_PARTS.values())
+_DEFAULTS = {
+    name: default
+    for kind in _KINDS
+    for name, default in zip(kind.__struct_fields__, kind.__struct_defaults__, strict=True)
+} | {"properties": EMPTY}
 _JSON = frozenset(("default", "enum"))
 _NODES: weakref.WeakValueDictionary[tuple[Any, ...], Structural] = weakref.WeakValueDictionary()
 
 
 def intern(**values: Any) -> Structural:
-    """Return the node with these fields; an equal node that exists is shared.
+    """Return the node with these fields, which include those of its parts; an equal node that exists is shared.
 
     Children are compared by identity, since they were interned before.
     """
     key = tuple((name, _key(name, value)) for name, value in values.items() if value != _DEFAULTS[name])
     found = _NODES.get(key)
     if found is None:
-        found = Structural(**values)
+        own: dict[str, Any] = {}
+        parts: dict[str, dict[str, Any]] = {}
+        for name, value in values.items():
+            part = _PART_OF.get(name)
+            (own if part is None else parts.setdefault(part, {}))[name] = value
+        own.update((part, _PARTS[part](**given)) for part, given in parts.items())
+        found = Structural(**own)
         _NODES[key] = found
     return found
 

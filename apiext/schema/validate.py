@@ -111,7 +111,7 @@ def _floats(node: Structural, counted: bool) -> list[Test]:
 
 def _lists(node: Structural, counted: bool) -> list[Test]:
     checks: list[Test] = []
-    low, high = node.min_items, node.max_items
+    low, high = node.sizes.min_items, node.sizes.max_items
     if low is not None and low > 0:
         checks.append(lambda value: len(value) >= low)
     if high is not None:
@@ -153,7 +153,7 @@ def _items_test(get: Callable[[type], Any]) -> Test:
 
 def _objects(node: Structural, counted: bool) -> list[Test]:
     checks: list[Test] = []
-    low, high = node.min_properties, node.max_properties
+    low, high = node.sizes.min_properties, node.sizes.max_properties
     if low is not None and low > 0:
         checks.append(lambda value: len(value) >= low)
     if high is not None:

@@ -11,12 +11,12 @@ from apiext.schema.values import enum_of, type_fault
 
 def prune(value: Any, node: Structural | None, path: str = "", *, skip: bool = False, root: bool = False) -> list[str]:
     """Remove unknown fields; return their paths."""
-    keep = node is not None and (skip or node.preserve)
+    keep = node is not None and (skip or node.extensions.preserve)
     removed: list[str] = []
     if isinstance(value, dict):
         for key in list(value):
             where = f"{path}.{key}" if path else key
-            if node is not None and (root or node.embedded) and key in META_FIELDS:
+            if node is not None and (root or node.extensions.embedded) and key in META_FIELDS:
                 continue
             if node is not None and key in node.properties:
                 removed += prune(value[key], node.properties[key], where)
@@ -77,22 +77,22 @@ def valid(node: Structural, value: Any) -> bool:
         return False
     if value is None:
         return True
-    for branches, wanted in ((node.all_of, len(node.all_of)), (node.one_of, 1)):
+    for branches, wanted in ((node.junctors.all_of, len(node.junctors.all_of)), (node.junctors.one_of, 1)):
         if branches and sum(valid(branch, value) for branch in branches) != wanted:
             return False
-    if node.any_of and not any(valid(branch, value) for branch in node.any_of):
+    if node.junctors.any_of and not any(valid(branch, value) for branch in node.junctors.any_of):
         return False
-    if node.not_ is not None and valid(node.not_, value):
+    if node.junctors.not_ is not None and valid(node.junctors.not_, value):
         return False
-    size = {
-        str: ("min_length", "max_length"),
-        list: ("min_items", "max_items"),
-        dict: _PROPERTIES,
-        int: _BOUNDS,
-        float: _BOUNDS,
+    bounds = {
+        str: (node.strings.min_length, node.strings.max_length),
+        list: (node.sizes.min_items, node.sizes.max_items),
+        dict: (node.sizes.min_properties, node.sizes.max_properties),
+        int: (node.numbers.minimum, node.numbers.maximum),
+        float: (node.numbers.minimum, node.numbers.maximum),
     }
-    low, high = (getattr(node, name) for name in size.get(value.__class__, ("min_length", "min_length")))
-    if value.__class__ in size:
+    if value.__class__ in bounds:
+        low, high = bounds[value.__class__]
         measure = value if isinstance(value, (int, float)) else len(value)
         if (low is not None and measure < low) or (high is not None and measure > high):
             return False
@@ -106,7 +106,3 @@ def valid(node: Structural, value: Any) -> bool:
             child is None or valid(child, item) for child, item in members
         )
     return True
-
-
-_PROPERTIES = ("min_properties", "max_properties")
-_BOUNDS = ("minimum", "maximum")

@@ -241,7 +241,7 @@ class StoreConfig(Struct, frozen=True):
 
     @property
     def own_quota(self) -> int:
-        """The quota of a store in this process; 0 for etcd, which its owner looks after."""
+        """The quota of a store in this process; 0 for etcd, which has a quota of its own."""
         return 0 if self.kind == ETCD else self.quota
 
     def check(self, workers: int) -> None:

@@ -277,7 +277,7 @@ def _ready_file_content(path: Path) -> Mapping[str, Any]:
 def caught(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log exceptions that the event loop caught, except those of connections whose caller was cancelled.
 
-    The event loop holds these errors in a future of its own, which no code can retrieve any more.
+    The event loop has these errors in an internal future, so no other code can retrieve them.
     """
     future = context.get("future")
     unseen = future is not None and not isinstance(future, asyncio.Task)

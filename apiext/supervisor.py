@@ -219,7 +219,7 @@ class Slot:
                 process = self._process = self._spawn(theirs)
             except OSError as error:
                 ours.close()
-                log.error("worker %d cannot be started: %s", self._number, error)  # noqa: TRY400 - says it all
+                log.error("worker %d cannot be started: %s", self._number, error)  # noqa: TRY400 - the message has the error
                 return cli.EXIT_FAILURE
         reader, writer = await asyncio.open_connection(sock=ours)
         async with asyncio.TaskGroup() as group:
@@ -235,7 +235,7 @@ class Slot:
                 await reader.read()
             watch.cancel()
         writer.close()
-        while (code := process.poll()) is None:  # noqa: ASYNC110 - it takes moments
+        while (code := process.poll()) is None:  # noqa: ASYNC110 - the process ends soon
             await asyncio.sleep(_POLL_EVERY)
         return code
 

@@ -91,8 +91,8 @@ class Distribution:
 class _Expiring:
     """Values by label set; label sets of deleted resources are dropped.
 
-    ``lasting`` checks label sets that name no group and resource. A value is dropped after the second check in a row
-    that misses its object, so that a scraper can read the last value.
+    ``lasting`` checks label sets that name no group and resource. A value is dropped after two checks in a row without
+    its object, so that a scraper can read the last value.
     """
 
     labels: Labels

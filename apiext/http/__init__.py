@@ -1,3 +1,3 @@
-"""Everything that knows HTTP: listener, filters, routes, representations, streams."""
+"""The HTTP interface: listener, filters, routes, representations, streams."""
 
 from apiext.http import aiohttp_import as aiohttp_import  # before anything imports a part of aiohttp

@@ -83,7 +83,7 @@ def logging_to(log: AccessLog) -> Callable[[Gate, Handler, Exchange], Awaitable[
     async def access(_: Gate, handler: Handler, exchange: Exchange) -> Answer:
         try:
             reply = await handler(exchange)
-        except BaseException:  # the client has gone
+        except BaseException:  # the client has disconnected
             log.put(_line(exchange, None), exchange.started)
             raise
         line, started = _line(exchange, reply.code), exchange.started

@@ -149,7 +149,7 @@ async def follow(auditor: Auditor, handler: Handler, exchange: Exchange) -> Answ
             return reply
         response, object_json = _of_error(exchange, found, trail)
         size = reply.size
-    except BaseException:  # cancelled: the client is gone, or the server ends
+    except BaseException:  # cancelled: the client has disconnected, or the server ends
         auditor.record_later(_complete(trail, _CLOSED))
         raise
     else:

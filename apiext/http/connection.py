@@ -77,7 +77,7 @@ class _Certificate:
 
     def holder(self) -> Holder:
         """Return the holder, whose requests are refused if the certificate is not valid now."""
-        begin, end = self._valid  # no timer ends it: timers do not follow the wall clock
+        begin, end = self._valid  # checked for each request: a timer would not follow the wall clock
         return self._holder if begin <= time() <= end else REFUSED_HOLDER
 
 

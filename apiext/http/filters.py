@@ -447,7 +447,7 @@ _AUDITED: Mapping[Filter | Step, Filter | Step | None] = {
 
 
 def filters(*, audited: bool, authorizes: bool = True) -> list[Filter | Step]:
-    """Return the filters that a server needs.
+    """Return the filters of a server.
 
     ``audited``: there is an audit log. ``authorizes``: an authorizer decides about requests.
     """

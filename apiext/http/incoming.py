@@ -46,7 +46,7 @@ class Incoming(HttpProtocol):
         self._large_heads = large_heads
         self._head = 0  # bytes of an unfinished head
         self._pieces: list[bytes] = []  # the pieces of it that are not parsed yet
-        self._postponed = False  # whether these wait in ``large_heads``
+        self._postponed = False  # whether these pieces wait in ``large_heads``
         self._tail = b""  # the last three bytes that arrived
         self._large = False  # whether enough bytes arrived that the last head may be large
         self.is_alone = False  # whether no bytes followed the last request

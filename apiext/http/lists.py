@@ -41,7 +41,7 @@ MakeItem = Callable[[Entry], bytes | Awaitable[bytes]]
 MakeRow = Callable[[bytes, int], bytes]
 MakeFrame = Callable[[Subject, Page], "Frame"]
 Maker = Callable[[Subject, Ages], MakeItem]
-"""Returns the encoder of a list's objects; ages in it are those of one moment."""
+"""Returns the encoder of a list's objects; it computes all ages from one time."""
 _WITHOUT_FLOATS = frozenset((str, int, bool, type(None)))  # types of cells that orjson encodes as upstream does
 
 

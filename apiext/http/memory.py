@@ -142,7 +142,7 @@ class Memory:
         return self._room.is_bounded
 
     def fits(self, more: int) -> bool:
-        """Report whether ``more`` bytes may be taken besides the reserved ones."""
+        """Report whether ``more`` bytes can be reserved in addition."""
         promised = self.promised + more
         return promised <= self.total and self._room.fits(promised * self._workers)
 

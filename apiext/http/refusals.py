@@ -38,7 +38,7 @@ def refusal(exchange: Exchange, error: Exception) -> Reply:
     found = status_of(error)
     if isinstance(error, WrongVersion):  # upstream's text does not name the object
         log.warning("request %s: %s %s: %s", exchange.audit_id, exchange.method, exchange.path, error.named)
-    if found is None:  # a bug must not take the connection down
+    if found is None:  # a bug must not close the connection
         log.error("request %s failed: %s %s", exchange.audit_id, exchange.method, exchange.path, exc_info=error)
         found = StatusError(500, "InternalError", PANIC)
     return status_reply(exchange, found)

@@ -56,7 +56,9 @@ class EncodedAhead:
                 return
             if work.exception() is None:
                 self._encoded.update(zip(large, work.result(), strict=True))
-            while len(self._encoded) > 2 * storage_limits.SEGMENT:  # no watcher selected some of them
+            while (
+                len(self._encoded) > 2 * storage_limits.SEGMENT
+            ):  # objects that no watcher has selected stay in the cache
                 del self._encoded[next(iter(self._encoded))]
             then(entries)
 

@@ -153,7 +153,7 @@ class Provider:
             await self.check()
 
     def probe(self) -> str:
-        """Return the last error of the plug-in, empty if it is healthy; call it again if the status is old."""
+        """Return the last error of the plug-in, empty if it is healthy; get a new status if it is old."""
         if self._group is not None and self._clock() >= self._valid_until and not self._checking.locked():
             self._spawn(self.check())
         return self.fault

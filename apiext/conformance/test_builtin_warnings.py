@@ -116,3 +116,45 @@ def test_an_app_armor_annotation_becomes_a_field(
     container = answer.expect(201)["spec"]["containers"][0]
     assert container.get("securityContext", {}).get("appArmorProfile") == profile
     assert bool(answer.warnings) == (whole != {"type": "Unconfined"})
+
+
+def limited(requests: dict[str, str], limits: dict[str, str], **fields: str) -> dict[str, Any]:
+    """Return a container with requests and limits."""
+    return {**CONTAINERS[0], "resources": {"requests": requests, "limits": limits}, **fields}
+
+
+@pytest.mark.parametrize(
+    ("given", "containers", "stored"),
+    [
+        (
+            {"requests": {"cpu": "1"}},
+            [limited({"memory": "1Gi"}, {"cpu": "500m"})],
+            {"limits": {"cpu": "1"}, "requests": {"cpu": "1", "memory": "1Gi"}},
+        ),
+        (
+            {"limits": {"cpu": "2"}},
+            [limited({"cpu": "100m", "memory": "1Gi"}, {})],
+            {"limits": {"cpu": "2"}, "requests": {"cpu": "100m", "memory": "1Gi"}},
+        ),
+        (
+            {"limits": {"memory": "2Gi"}},
+            [limited({"cpu": "100m"}, {"cpu": "1", "memory": "1Gi"}), limited({"cpu": "100m"}, {"cpu": "1"}, name="d")],
+            {"limits": {"cpu": "2", "memory": "2Gi"}, "requests": {"cpu": "200m", "memory": "1Gi"}},
+        ),
+        (
+            {"requests": {"cpu": "1"}},
+            [limited({"cpu": "1", "hugepages-2Mi": "4Mi"}, {"hugepages-2Mi": "4Mi"})],
+            {"limits": {"hugepages-2Mi": "4Mi"}, "requests": {"cpu": "1", "hugepages-2Mi": "4Mi"}},
+        ),
+        (
+            {"requests": {"cpu": "3"}},
+            [limited({"cpu": "1"}, {"cpu": "2"})],
+            {"limits": {"cpu": "3"}, "requests": {"cpu": "3"}},
+        ),
+    ],
+)
+def test_resources_of_a_pod_have_defaults_by_its_containers(
+    api: Client, given: dict[str, Any], containers: list[dict[str, Any]], stored: dict[str, Any]
+) -> None:
+    pod = {"metadata": {"name": "a"}, "spec": {"containers": containers, "resources": given}}
+    assert api.post(f"{PODS}?dryRun=All", pod).expect(201)["spec"]["resources"] == stored

@@ -1,6 +1,7 @@
 """Requests and limits of a whole pod (upstream: component-helpers/resource)."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from apiext.documents.document import View
 from apiext.go_types.quantities import plus, value_of
@@ -10,6 +11,7 @@ Amounts = Mapping[str, str]
 
 _OF_POD = ("cpu", "memory")
 _HUGE_PAGES = "hugepages-"
+_CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 
 
 def requests_of(spec: View) -> Amounts:
@@ -39,6 +41,39 @@ def all_limits_of(spec: View) -> Amounts:
     return found
 
 
+def defaulted_resources(spec: View) -> dict[str, Any]:
+    """Return the resources of the pod itself with the defaults that those of its containers give.
+
+    Upstream: DefaultPodLevelResources of api/pod. Requests are the sums of the containers, or the limit. A limit is
+    set for each request if all containers have that limit.
+    """
+    resources: dict[str, Any] = dict(spec.get("resources") or {})
+    if not resources.get("requests") and not resources.get("limits"):
+        return resources
+    requests, limits = dict(resources.get("requests") or {}), dict(resources.get("limits") or {})
+    of_containers = _sum(spec, "limits", ())
+    for name, amount in of_containers.items():
+        if name.startswith(_HUGE_PAGES) and name not in requests:
+            limits.setdefault(name, amount)
+    for name, amount in _sum(spec, "requests", ()).items():
+        if name in _OF_POD:
+            requests.setdefault(name, amount)
+    for name, amount in limits.items():
+        if name.startswith((*_OF_POD, _HUGE_PAGES)):
+            requests.setdefault(name, amount)
+    containers = [one for field in _CONTAINERS for one in spec.get(field) or ()]
+    for name, amount in requests.items():
+        is_open = name.startswith((*_OF_POD, _HUGE_PAGES)) and name not in limits
+        if is_open and all(name in _amounts(container, "limits") for container in containers):
+            limits[name] = max(of_containers[name], amount, key=value_of)
+    return {
+        **resources,
+        **{
+            field: dict(sorted(found.items())) for field, found in (("limits", limits), ("requests", requests)) if found
+        },
+    }
+
+
 def _sum(spec: View, part: str, of_pod: tuple[str, ...]) -> dict[str, str]:
     """Return the sums of all containers, or the largest of the init containers where that is more.
 
@@ -59,7 +94,7 @@ def _sum(spec: View, part: str, of_pod: tuple[str, ...]) -> dict[str, str]:
             _add(own, restarted)
         _raise_to(largest, own)
     _raise_to(total, largest)
-    own = {name: amount for name, amount in _amounts(spec, part).items() if name.startswith(of_pod)}
+    own = {name: amount for name, amount in _amounts(spec, part).items() if of_pod and name.startswith(of_pod)}
     return {**total, **own}
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from apiext.documents.document import Document, View, clone
+from apiext.go_types.pod_resources import defaulted_resources
 from apiext.go_types.quantities import value_of
 
 _CONTAINERS = ("containers", "initContainers")
@@ -41,6 +42,8 @@ def prepare_pod(new: Document, old: View | None) -> Document:
         ]
     _select_by_label_keys(new["spec"], new["metadata"].get("labels") or {})
     _copy_app_armor(new["spec"], new["metadata"].get("annotations") or {})
+    if new["spec"].get("resources"):
+        new["spec"]["resources"] = defaulted_resources(new["spec"])
     new["status"] = {**status, "qosClass": quality_of(new["spec"])}
     return new
 

@@ -31,7 +31,7 @@ class OwnerPermissions:
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
         """Report whether a write can set an owner."""
-        return operation != "DELETE"
+        return operation in ("CREATE", "UPDATE")
 
     async def review(self, attributes: Attributes) -> None:
         """Raise 403 if the user may not delete the changed object, or not update the finalizers of a blocked owner."""

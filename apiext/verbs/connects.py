@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from apiext.documents.document import View
+from apiext.admission.attributes import Attributes, Traces
+from apiext.documents.document import Document, View
 from apiext.meta import status
 from apiext.meta.fields import FieldError, invalid
 from apiext.meta.names import GroupKind, GroupResource
 from apiext.meta.options import first
+from apiext.text.quotes import go_quote
 from apiext.verbs import read, threads
 from apiext.verbs.call import Call, Verbs
 
@@ -26,7 +28,58 @@ _LEAST = {"sinceSeconds": 1, "tailLines": 0, "limitBytes": 1}
 
 async def connect(verbs: Verbs, call: Call) -> None:
     """Answer a request of an endpoint that connects: None for an empty log; raises StatusError otherwise."""
+    if call.endpoint.connects != "log":
+        await _admit(verbs, call)
     await CONNECTS[call.endpoint.connects](verbs, call)
+
+
+async def _admit(verbs: Verbs, call: Call) -> None:
+    """Run admission on the options of a connection, before its object is read (upstream: ConnectResource)."""
+    names, kind = call.served.names, call.endpoint.model.kind
+    options = {"kind": kind, "apiVersion": "v1", **_options(kind, call.query)}
+    if not verbs.admission.applies("CONNECT", names.group_resource):
+        return
+    traces = Traces(call.warnings, call.annotations)
+    attributes = Attributes(
+        "CONNECT", names.group_resource, names.version, GroupKind("", kind), call.endpoint.name, call.namespace,
+        call.name, call.user, False, options, None, None, call.served, call.resource, call.deadline, traces,
+    )  # fmt: skip
+    attributes.new = await verbs.admission.mutate(attributes, options)
+    await verbs.admission.review(attributes)
+
+
+_STREAMS = {"stdin": bool, "stdout": bool, "stderr": bool, "tty": bool, "container": str}
+_OPTIONS: Mapping[str, Mapping[str, type]] = {
+    "PodExecOptions": {**_STREAMS, "command": list},
+    "PodAttachOptions": _STREAMS,
+    "PodPortForwardOptions": {"ports": int},
+}
+"""Kind of options → its fields in a query; ``int`` stands for numbers. All other kinds have a path."""
+
+
+def _options(kind: str, query: Mapping[str, Sequence[str]]) -> Document:
+    """Return the fields of the options of a connection that are not empty."""
+    found: Document = {}
+    for field, form in _OPTIONS.get(kind, {"path": str}).items():
+        values = query.get(field)
+        if not values:
+            continue
+        if form is bool:
+            found[field] = values[0].lower() not in ("false", "0")
+        elif form is int:
+            found[field] = _numbers(values)
+        else:
+            found[field] = list(values) if form is list else values[0]
+    kept = {field: value for field, value in found.items() if value}
+    return {"command": None, **kept} if kind == "PodExecOptions" else kept  # upstream: without omitempty
+
+
+def _numbers(values: Sequence[str]) -> list[int]:
+    for value in values:
+        if not (value.isascii() and value.isdigit()):
+            text = f"cannot convert to []int32: strconv.ParseUint: parsing {go_quote(value)}: invalid syntax"
+            raise status.bad_request(text)
+    return [int(value) for value in values]
 
 
 async def _log(verbs: Verbs, call: Call) -> None:

@@ -71,7 +71,7 @@ def _options(kind: str, query: Mapping[str, Sequence[str]]) -> Document:
         else:
             found[field] = list(values) if form is list else values[0]
     kept = {field: value for field, value in found.items() if value}
-    return {"command": None, **kept} if kind == "PodExecOptions" else kept  # upstream: without omitempty
+    return {"command": None, **kept} if kind == "PodExecOptions" else kept  # Go prints it even if it is empty
 
 
 def _numbers(values: Sequence[str]) -> list[int]:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import until
 from tests.clients.kubectl import Kubectl
 from tests.support.processes import Server
 
@@ -48,7 +49,7 @@ def test_create_and_get(kubectl_of: Kubectl, place: str) -> None:
         assert kubectl(*command, here) == f"{name} created\n"
     assert re.fullmatch(r"NAME +DATA +AGE\nc +2 +\d+s\n", kubectl("get", "cm", here))
     assert re.fullmatch(r"NAME +TYPE +DATA +AGE\ns +Opaque +1 +\d+s\n", kubectl("get", "secret", here))
-    assert re.fullmatch(r"NAME +AGE\nw +\d+s\n", kubectl("get", "sa", here))
+    assert re.fullmatch(r"NAME +AGE\ndefault +\d+s\nw +\d+s\n", kubectl("get", "sa", here))
     assert re.fullmatch(r"NAME +CREATED AT\nr +\d{4}-\S+Z\n", kubectl("get", "role", here))
     wide = kubectl("get", "rolebinding", "-o", "wide", here)
     assert re.search(rf"^b +Role/r +\d+s +{place}/w *$", wide, re.M), wide
@@ -59,7 +60,7 @@ def test_create_and_get(kubectl_of: Kubectl, place: str) -> None:
         assert re.fullmatch(r"[\w-]+\.[\w-]+\.[\w-]+\n?", kubectl("create", "token", "w", "--duration=1h", here))
     described = kubectl("describe", "secret", "s", here)
     assert re.search(r"^a: +1 bytes$", described, re.M), described
-    assert kubectl("delete", "cm,secret,sa,role,rolebinding,svc", "--all", here).count("deleted") == len(made)
+    assert kubectl("delete", "cm,secret,sa,role,rolebinding,svc", "--all", here).count("deleted") == len(made) + 1
 
 
 MANIFEST = """
@@ -176,3 +177,58 @@ def test_workloads(kubectl_of: Kubectl, place: str) -> None:
         assert f"node/{node} drained" in kubectl("drain", node, "--force", "--timeout=20s")
     finally:
         kubectl("delete", "node", node)
+
+
+@pytest.mark.rows("KUB-004")
+def test_quotas_and_priority_classes(kubectl_of: Kubectl, place: str) -> None:
+    kubectl, here = kubectl_of, f"--namespace={place}"
+    kubectl("create", "quota", "q", "--hard=pods=1,count/configmaps=2", here)
+    until(lambda: re.search(r"^pods +0 +1$", kubectl("describe", "quota", "q", here), re.M), "the usage is there")
+    kubectl("run", "p", "--image=x", here)
+    refused = kubectl.fails("run", "q", "--image=x", here)
+    assert "exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1" in refused
+    assert re.search(r"^pods +1 +1$", kubectl("describe", "quota", "q", here), re.M)
+    name = f"p-{place}"
+    kubectl("create", "priorityclass", name, "--value=7", "--description=d")
+    try:
+        assert re.search(r"^system-node-critical +2000001000 ", kubectl("get", "priorityclass"), re.M)
+        assert re.search(r"^Value: +7$", kubectl("describe", "priorityclass", name), re.M)
+    finally:
+        kubectl("delete", "priorityclass", name)
+
+
+@pytest.mark.rows("KUB-004")
+def test_rollouts(kubectl_of: Kubectl, server: Server, place: str) -> None:
+    """Status, history and undo of a deployment whose controller is the test."""
+    kubectl, here, api = kubectl_of, f"--namespace={place}", Client(server.url)
+    if kubectl.version < EVENTS:
+        pytest.skip("kubectl before 1.27 makes beta versions of workloads, which are not served")
+    sets, path = f"/apis/apps/v1/namespaces/{place}/replicasets", f"/apis/apps/v1/namespaces/{place}/deployments/web"
+
+    def roll(revision: int, image: str) -> None:
+        kubectl("set", "image", "deploy/web", f"nginx={image}", here)
+        annotations = {"deployment.kubernetes.io/revision": str(revision)}
+        found = api.patch(path, {"metadata": {"annotations": annotations}}).expect(200)
+        owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": found["metadata"]["uid"]}
+        labels = {**found["spec"]["template"]["metadata"]["labels"], "pod-template-hash": str(revision)}
+        template = {**found["spec"]["template"], "metadata": {"labels": labels}}
+        metadata = {"name": f"web-{revision}", "labels": labels, "annotations": annotations}
+        spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+        made = {"metadata": {**metadata, "ownerReferences": [{**owner, "controller": True}]}, "spec": spec}
+        api.post(sets, made).expect(201)
+        counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 1)
+        state = {**counts, "observedGeneration": found["metadata"]["generation"]}
+        api.patch(f"{path}/status", {"status": state}).expect(200)
+
+    kubectl("create", "deployment", "web", "--image=nginx:0", here)
+    assert (
+        "Waiting for deployment"
+        in kubectl.start("rollout", "status", "deploy/web", here, "--timeout=1s").communicate()[0]
+    )
+    roll(1, "nginx:1")
+    assert "successfully rolled out" in kubectl("rollout", "status", "deploy/web", here, "--timeout=10s")
+    roll(2, "nginx:2")
+    assert re.findall(r"^(\d) ", kubectl("rollout", "history", "deploy/web", here), re.M) == ["1", "2"]
+    assert "nginx:1" in kubectl("rollout", "history", "deploy/web", "--revision=1", here)
+    assert "rolled back" in kubectl("rollout", "undo", "deploy/web", here)
+    assert api.get(path).expect(200)["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx:1"

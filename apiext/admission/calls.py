@@ -140,7 +140,7 @@ async def shown_as(versions: Versions, form: Form, *, mutating: bool) -> Shown:
     """Return the objects of a write as a webhook wants them; 500 when they cannot be converted."""
     try:
         return await versions.shown(form)
-    except StatusError as error:  # upstream: said twice where objects may change
+    except StatusError as error:  # upstream: reported twice if objects may change
         raise status.internal(status.internal(error.message).message if mutating else error.message) from error
 
 

@@ -60,7 +60,7 @@ def seen(request: pytest.FixtureRequest) -> frozenset[str]:
 
 @pytest.fixture(scope="session")
 def facts(server: Any) -> Look:
-    """Return the facts that a look at the server finds."""
+    """Return facts about the server, from a few requests."""
     return look(server.client())
 
 

@@ -257,7 +257,7 @@ def test_a_conversion_that_fails_is_a_clean_error(
             "hostPort": "a:1",
         }
         found = api.post(tabs.path("v1beta1"), wanted).expect(500)
-    # upstream: said twice where objects may change
+    # upstream: reported twice if objects may change
     about = f"conversion webhook for {tabs.group}/v1beta1, Kind=CronTab failed: no luck"
     assert (found["message"], found["reason"]) == (prefix + about, "InternalError")
     assert hook.requests("/v") == []
@@ -334,5 +334,8 @@ def test_a_namespace_that_is_going_is_deleted_again_without_a_question(api: Clie
         assert "Precondition failed: UID in precondition: x" in wrong["message"]
         assert hook.reviews == []
         api.put(f"{place}/finalize", {"metadata": {"name": name}, "spec": {}}).expect(200)
-        assert api.delete(place).status in {400, 404}  # the last one asks, unless the namespace went by itself
+        assert api.delete(place).status in {
+            400,
+            404,
+        }  # deletes the last object, unless it is gone already
     until(lambda: api.delete(place).status == 404, "the namespace is gone")

@@ -49,7 +49,7 @@ def test_a_scale_of_another_version_adds_no_defaults(api: Client) -> None:
 def test_bytes_of_an_agent_that_are_no_text_are_seen(api: Client) -> None:
     widgets = serve(api)
     made = api.post(widgets.path(), widgets.make("x"), {"User-Agent": "\xe9t\xe9/1"}).expect(201)
-    # upstream: Go reads each such byte as the character for what cannot be read
+    # upstream: Go decodes each such byte as U+FFFD
     assert made["metadata"]["managedFields"][0]["manager"] == "\ufffdt\ufffd"
 
 

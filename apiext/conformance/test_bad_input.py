@@ -221,7 +221,7 @@ def test_broken_http(widgets_path: tuple[Client, str], data: bytes, foreign: boo
     "path", ["/", "/version", "/healthz", "/nowhere", "/api/v1/namespaces", "/api/v1/namespaces/default"]
 )
 def test_no_method_shows_the_request_again(api: Client, method: str, path: str) -> None:
-    """With TRACE, a page that may not read a cookie or token could get it in the answer."""
+    """With TRACE, the response would contain cookies and tokens that a page may not read."""
     if path.startswith("/api/"):
         api.get(path).expect(200)
     with api.dial() as line:

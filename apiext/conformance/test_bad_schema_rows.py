@@ -81,7 +81,7 @@ def test_who_owns_an_empty_list_of_columns(api: Client, versions: int) -> None:
     owners = [
         it["manager"] for it in found["metadata"]["managedFields"] if "f:versions" in it["fieldsV1"].get("f:spec", {})
     ]
-    # upstream: what versions have in common is that of the first
+    # upstream: fields that versions share are those of the first
     assert (owners == ["other"]) == (versions == 1)
     assert found["metadata"]["generation"] == 1
 

@@ -240,7 +240,7 @@ def test_field_selectors(api: Client, kind: dict[str, Any], made: Any) -> None:
     refused = api.get(kind["path"], fieldSelector="spec.nowhere=1").expect(400)
     assert (
         refused["message"] == "field label not supported: spec.nowhere"
-    )  # upstream: kinds with labels of their own say less
+    )  # upstream: kinds with labels of their own have a shorter text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Errors: one shape, and the texts that clients know."""
+"""Errors: the common form of a Status, and the texts that clients compare."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_unknown_fields_are_dropped_warned_of_or_refused(api: Client) -> None:
     assert (quiet.status, quiet.warnings) == (201, [])
 
 
-# upstream: the warning that passes the limit still goes out, and no further one
+# upstream: the warning that exceeds the limit is still sent, and no further one
 @pytest.mark.rows("WRI-014")
 @pytest.mark.parametrize(
     ("length", "count", "told"), [(256, 16, 16), (256, 17, 17), (256, 18, 17), (100, 60, 41), (1000, 40, 16)]

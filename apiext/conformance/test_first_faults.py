@@ -73,7 +73,7 @@ def test_a_missing_kind_depends_on_what_the_client_wants_to_be_told(
 
 @pytest.mark.rows("ERR-12", "MET-001")
 def test_metadata_is_decoded_before_the_version_is_compared(api: Client, widgets: Resource) -> None:
-    # upstream decodes before it looks at the version
+    # upstream decodes before it checks the version
     body = {**widgets.make("a"), "apiVersion": "other.example.com/v1", "metadata": {"name": "a", "labels": 1}}
     message = api.post(widgets.path(), body).expect(400)["message"]
     assert message.startswith('Widget in version "v1" cannot be handled as a Widget: json: cannot unmarshal number')

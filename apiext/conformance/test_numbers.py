@@ -33,7 +33,7 @@ def applied(api: Client, name: str, port: dict[str, Any]) -> Answer:
     return api.patch(f"{SERVICES}/{name}", body, APPLY, fieldManager="me", force="true", dryRun="All")
 
 
-OF_TEXTS = [  # for a port that may be a string, whose type has a decoder of its own
+OF_TEXTS = [  # for a port that may be a string, whose type has its own decoder
     (1.5, "json: cannot unmarshal number 1.5 into Go value of type int32"),
     (4294967377, "json: cannot unmarshal number 4294967377 into Go value of type int32"),
     (True, "json: cannot unmarshal bool into Go value of type int32"),
@@ -52,7 +52,7 @@ def test_ports_that_may_be_texts(api: Client, service: str, number: Any, text: s
 @pytest.mark.rows("WRI-007", "KUB-003")
 @pytest.mark.needs("/api/v1/namespaces")
 def test_whole_numbers_with_a_point_are_whole(api: Client, service: str) -> None:
-    # upstream: they are converted where an integer is wanted, and print as integers elsewhere
+    # upstream: they are converted to integers for integer fields, and printed as integers in other fields
     for how in patched, applied:
         found = how(api, service, {"name": "a", "port": 80, "targetPort": 8080.0}).expect(200)
         assert found["spec"]["ports"] == [{"name": "a", "port": 80, "protocol": "TCP", "targetPort": 8080}]

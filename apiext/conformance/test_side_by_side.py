@@ -292,7 +292,7 @@ def test_a_write_of_the_status_warns_of_nothing_else(api: Client) -> None:
     told = ['299 - "spec.externalName is ignored when spec.type is not \\"ExternalName\\""']
     path += "/" + made.expect(201)["metadata"]["name"]
     status = {"status": {"loadBalancer": {}, "conditions": None}}
-    # upstream: strategies of the status have nothing to say about the rest
+    # upstream: strategies of the status have no warnings about other fields
     assert [made.warnings, api.patch(f"{path}/status", status, MERGE).warnings] == [told, []]
     assert api.patch(path, {"metadata": {"labels": {"a": "b"}}}, MERGE).warnings == told
     api.delete(path).expect(200)

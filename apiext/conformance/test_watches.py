@@ -332,7 +332,7 @@ def test_a_row_that_marks_the_end_of_initial_events_has_its_object(api: Client) 
         api.post(widgets.path(), body).expect(201)
     query = "?watch=1&allowWatchBookmarks=1&timeoutSeconds=1&includeObject=None"
     lines = api.request("GET", widgets.path() + query, None, {"Accept": TABLE}).raw.splitlines()[:3]
-    # upstream: HasInitialEventsEndBookmarkAnnotation; it asks about any object
+    # upstream: HasInitialEventsEndBookmarkAnnotation; it checks every object
     listed = api.get(widgets.path(), {"Accept": TABLE}, includeObject="None").expect(200)["rows"]
     first, second, bookmark = (json.loads(line)["object"]["rows"][0]["object"] for line in lines)
     assert [row["object"] for row in listed] == [first, second]

@@ -61,7 +61,7 @@ def test_a_collection_is_deleted_page_by_page(api: Client) -> None:
     first = widgets.create("a")["metadata"]["resourceVersion"]
     for name in ("b", "c"):
         widgets.create(name)
-    # upstream: without a limit a delete has a large one, which decides where a revision is read
+    # upstream: without a limit a delete uses a large one, which decides if a revision is read from the cache
     gone = api.request("DELETE", widgets.path() + f"?dryRun=All&resourceVersion={first}").expect(200)
     assert [item["metadata"]["name"] for item in gone["items"]] == ["a"]
     gone = api.request("DELETE", widgets.path() + "?limit=2").expect(200)
@@ -85,7 +85,7 @@ def test_deleted_definitions_are_items_without_a_kind(api: Client) -> None:
 @pytest.mark.rows("RV-014")
 def test_a_watch_until_before_now_ends_at_once(api: Client) -> None:
     widgets = serve(api)
-    # upstream: a time before now is over as soon as what there is was sent
+    # upstream: a negative timeout ends the watch after the first events
     assert api.get(widgets.path() + "?watch=true&timeoutSeconds=-1").status == 200
 
 

@@ -220,7 +220,7 @@ class Converter:
         except asyncio.CancelledError:
             error = ConversionError(review.failure_text(first.document, STOPPING), CALL)
             raise
-        except Exception as failure:  # outermost: every waiter must get the error, whatever it is
+        except Exception as failure:  # outermost: every waiter must get an error
             log.exception("a response of the conversion webhook of %s could not be used", hook.name)
             error = ConversionError(review.failure_text(first.document, failure), INVALID_OBJECT)
         finally:

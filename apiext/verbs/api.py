@@ -243,7 +243,7 @@ async def begin_collection_delete(verbs: Verbs, call: Call, document: Document |
     options = list_options(call)
     parsed(options)
     wanted = delete_options(call, document)
-    # upstream: without a limit a delete has a large one, which decides where a revision is read
+    # upstream: without a limit a delete uses a large one, which decides if a revision is read from the cache
     return await read.list_page(verbs, call, replace(options, limit=options.limit or maxsize)), wanted
 
 

@@ -368,7 +368,7 @@ def _ports(containers: Iterable[tuple[View, str]]) -> Iterator[str]:
 
 
 class _File(NamedTuple):
-    """A file of a volume, and the source that it comes from."""
+    """A file of a volume, and its source."""
 
     path: str
     source: str

@@ -49,7 +49,7 @@ def prepare_pod(new: Document, old: View | None) -> Document:
 
 
 def _keep_resources(new: Document, old: View) -> None:
-    """Keep the resources of a whole pod if a client that does not know the field left them out."""
+    """Keep the pod-level resources if the client of an update does not have this field."""
     if new["spec"].get("resources") is None and old["spec"].get("resources") is not None:
         new["spec"]["resources"] = clone(old["spec"]["resources"])
 

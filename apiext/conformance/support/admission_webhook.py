@@ -228,7 +228,7 @@ def fixtures(said: Answer = allow) -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def in_another_process(**answers: Answer) -> Iterator[Callable[[str], dict[str, Any]]]:
-    """Run a webhook in a process of its own with an answer per path; yield the function path → clientConfig."""
+    """Run a webhook in another process with an answer for each path; yield the function path → clientConfig."""
     ours, theirs = multiprocessing.get_context("fork").Pipe()
     process = multiprocessing.get_context("fork").Process(target=_serve, args=(answers, theirs), daemon=True)
     process.start()

@@ -1,4 +1,4 @@
-"""Webhooks that convert CronTabs between hostPort and host/port, and webhooks that fail in many ways."""
+"""Webhooks that convert CronTabs between hostPort and host/port, and webhooks that fail."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def serve_crontabs(api: Client, hook: Webhook, path: str = "/convert", **definit
 
 @contextmanager
 def in_another_process(convert: Convert = renamed) -> Iterator[tuple[dict[str, Any], Callable[[], int]]]:
-    """Run a webhook in a process of its own; yield its clientConfig, and a function that counts its reviews."""
+    """Run a webhook in another process; yield its clientConfig, and a function that counts its reviews."""
     ours, theirs = multiprocessing.Pipe()
     with tempfile.TemporaryDirectory() as directory:
         process = multiprocessing.Process(target=_serve, args=(Path(directory), convert, theirs), daemon=True)

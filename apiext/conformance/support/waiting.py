@@ -54,7 +54,7 @@ def prompt(took: float, limit: float, what: str = "it") -> None:
 
 
 def pause(seconds: float) -> None:
-    """Sleep, where time itself is tested (a kill at a random moment, a recorded pause)."""
+    """Sleep. Use it only if time itself is tested (a kill at a random moment, a recorded pause)."""
     _never.wait(seconds)
 
 

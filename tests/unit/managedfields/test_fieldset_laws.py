@@ -87,7 +87,7 @@ def test_paths_are_shown_as_upstream_shows_them() -> None:
     assert path.shown([path.key(odd)]) == r'[name=a=1.5b="x\"",port=[null,true,1e+21]]'
     large = [path.key({"a": 1000000, "b": [7, 2**63, True]}), path.value(2**53 + 1)]
     assert path.shown(large) == "[a=1000000,b=[7,9.223372036854776e+18,true]][=9007199254740993]"
-    # upstream: what managers own was read as JSON, in which all numbers are floats
+    # upstream: owned values were decoded from JSON, in which all numbers are floats
     assert path.shown(large, owned=True) == "[a=1e+06,b=[7,9.223372036854776e+18,true]][=9.007199254740992e+15]"
 
 

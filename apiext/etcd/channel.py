@@ -1,4 +1,4 @@
-"""One connection that is always there: endpoints in turn, jittered reconnecting, waiting callers."""
+"""A connection that is always kept open: endpoints in turn, reconnects with jitter, waiting callers."""
 
 import asyncio
 import random
@@ -13,12 +13,12 @@ Greet = Callable[[Transport], Awaitable[None]]
 
 
 def jittered(pause: float) -> float:
-    """Return a wait of half to one and a half times the pause: many clients must not come back at once."""
+    """Return a wait of half to one and a half times the pause: many clients must not reconnect at the same time."""
     return pause * random.uniform(0.5, 1.5)
 
 
 class Channel:
-    """Keeps one connection to any of the endpoints, and makes callers wait while there is none."""
+    """Keeps a connection to one of the endpoints; callers wait while there is none."""
 
     def __init__(self, endpoints: Sequence[Endpoint], tls: TLS, dial: Dial, scope: Scope, greet: Greet) -> None:
         if not endpoints:
@@ -32,11 +32,11 @@ class Channel:
         self._all: set[Transport] = set()
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Start to connect."""
         self._scope.spawn(self._keep())
 
     async def connection(self, deadline: float) -> Transport:
-        """Return the live connection, waiting for one until the loop time ``deadline``; else Unavailable."""
+        """Return the live connection; wait for one until the loop time ``deadline``, then raise Unavailable."""
         if self.live is not None and self.live.live:
             return self.live
         loop = asyncio.get_running_loop()
@@ -52,7 +52,7 @@ class Channel:
                 self._waiting.remove(waiter)
 
     def retire(self, transport: Transport, reason: str) -> None:
-        """Stop using a connection that behaves as if its member were dead; go to the next endpoint."""
+        """Drop a connection whose member seems to be dead; connect to the next endpoint."""
         if transport.live:
             log.warning("leaving an etcd connection: %s", reason)
             self.reason = reason
@@ -79,7 +79,8 @@ class Channel:
             if transport is not None:
                 since = loop.time()
                 self._publish(transport)
-                await asyncio.wait([transport.lost])  # not awaited itself: our own end must not cancel it
+                # not awaited directly: the cancellation of this task must not cancel it
+                await asyncio.wait([transport.lost])
                 self.live = None
                 self._next = (self._next + 1) % len(self.endpoints)
                 if loop.time() - since > limits.SHORT_LIFE:
@@ -126,7 +127,7 @@ class Channel:
                 waiter.set_result(transport)
 
     def _refuse(self, fault: EtcdError) -> None:
-        # waiting would not make the password better
+        # waiting does not fix a wrong password
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             if not waiter.done():

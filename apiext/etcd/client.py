@@ -1,4 +1,4 @@
-"""The etcd calls that the store makes: typed, guarded, resumed and retried where that is safe."""
+"""The etcd calls of the store: typed, guarded, resumed, and retried where that is safe."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -42,9 +42,9 @@ __all__ = [
 ]
 
 Guards = Sequence[tuple[bytes, int]]
-Waiter = tuple[asyncio.Future[int], float]  # and the loop time at which it came
+Waiter = tuple[asyncio.Future[int], float]  # with the loop time of the call
 Outcome = Coroutine[Any, Any, WriteResult]
-PROBE = b"\x00"  # its range answers with nothing but the head revision
+PROBE = b"\x00"  # a key whose range contains nothing, so that the answer is the head revision only
 
 
 def prefix_end(prefix: bytes) -> bytes:
@@ -54,7 +54,7 @@ def prefix_end(prefix: bytes) -> bytes:
 
 
 def _own_dial() -> Dial:
-    from apiext.etcd.dial import dial  # a store in this process does not need it
+    from apiext.etcd.dial import dial  # not imported for a store in this process
 
     return dial
 
@@ -64,9 +64,9 @@ class Etcd:
 
     progress_requests_ok: bool = False
     version: str = ""
-    """The version that the member behind the connection for watches reports."""
+    """The version of the member of the watches' connection."""
     stuck: Callable[[], bool]
-    """Return whether the store behind ``transport`` answers reads but no writes, as an etcd never does."""
+    """Returns whether the store behind ``transport`` answers reads, but no writes; never true for etcd."""
 
     def __init__(
         self,
@@ -95,10 +95,10 @@ class Etcd:
         self._nobody = probe
         self._probe = messages.RangeRequest(key=probe, count_only=True).SerializeToString()
         self._lineage = Lineage()
-        self._asking: list[Waiter] | None = None  # callers that the probe in flight answers
-        self._next: list[Waiter] = []  # callers since that probe was sent
-        self._asked = self._answered = 0.0  # loop times of the last probe, and of the last that had an answer
-        self._failed = False  # whether the last probe that came to an end had none
+        self._asking: list[Waiter] | None = None  # callers that the current probe answers
+        self._next: list[Waiter] = []  # callers that arrived after that probe was sent
+        self._asked = self._answered = 0.0  # loop times of the last probe, and of the last answered probe
+        self._failed = False  # whether the last completed probe has failed
         self._watches: set[Watch] = set()
         self.closed_watches = Seldom()
         self._closed = False
@@ -107,9 +107,9 @@ class Etcd:
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self, within: float = inf) -> None:
-        """Connect within so many seconds; Unavailable or AuthError, with the reason in the text, when it cannot."""
+        """Connect within so many seconds; raise Unavailable or AuthError with the reason if that fails."""
         patience, self._caller.patience = self._caller.patience, min(within, self._caller.patience)
-        self._loop = asyncio.get_running_loop()  # kept: which one runs is a question to the system each time
+        self._loop = asyncio.get_running_loop()  # cached, since the look-up of the running loop is a system call
         await self._scope.open()
         self._calls.start()
         self._streams.start()
@@ -125,7 +125,7 @@ class Etcd:
         self._scope.spawn(self._listen())
 
     async def close(self) -> None:
-        """End watches (``on_end`` gets Closed), stop reconnecting, close the connections in order."""
+        """End watches (``on_end`` gets Closed), stop reconnecting, close the connections."""
         if self._closed:
             return
         self._closed = True
@@ -136,17 +136,17 @@ class Etcd:
         await self._streams.close(limits.CLOSE_PATIENCE)
 
     async def over(self) -> None:
-        """Return when the client is closed; raises what ended it before its time, which is a fault of ours."""
+        """Return when the client is closed; raise the error that closed it early, which is a bug."""
         await self._scope.over()
 
     @property
     def connected(self) -> bool:
-        """True if both connections are open."""
+        """Report whether both connections are open."""
         return self._calls.live is not None and self._streams.live is not None
 
     @property
     def answering(self) -> bool:
-        """True if etcd has answered any request within the last seconds (limits.PULSE and limits.SILENCE)."""
+        """Report whether etcd has answered any request within the last seconds (limits.PULSE and limits.SILENCE)."""
         asked_late = self._asking is not None and self._loop.time() - self._asked >= limits.SILENCE
         return not (self._failed or asked_late or self.stuck())
 
@@ -158,7 +158,7 @@ class Etcd:
                     await self.head_revision()
 
     async def _listen(self) -> None:
-        """Leave a connection for watches whose member is silent, though it need only answer from its own memory."""
+        """Drop a watches' connection whose member is silent, although it can answer from its memory."""
         question = requests.get(self._nobody, 0, serializable=True)
         while True:
             await asyncio.sleep(limits.PULSE)
@@ -175,7 +175,7 @@ class Etcd:
         await self._greet(transport)
 
     async def _greet(self, transport: Transport) -> bytes | None:
-        """Log in and return the status response, None if only administrators get it; fail if it is no etcd."""
+        """Log in and return the status response, None if only administrators get it; fail if the server is not etcd."""
         await self._login.greet(transport)
         try:
             return await transport.unary(messages.STATUS, b"", limits.TRY)
@@ -187,7 +187,7 @@ class Etcd:
     async def _greet_for_streams(self, transport: Transport) -> None:
         raw = await self._greet(transport)
         self.version = messages.StatusResponse.FromString(raw or b"").version
-        # no version before 3.6 keeps it from its users
+        # versions before 3.6 return it to all users
         self.progress_requests_ok = raw is None or answers_progress(parse_version(self.version))
 
     # -- reads ---------------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class Etcd:
         return RangeResult([key_value(kv) for kv in answer.kvs], answer.more, answer.count, answer.header.revision)
 
     async def head_revision(self) -> int:
-        """Return a revision that is not older than this call. Callers that wait share the next probe."""
+        """Return a revision that is not older than this call. Waiting callers share the next probe."""
         waiter: asyncio.Future[int] = self._loop.create_future()
         self._next.append((waiter, self._loop.time()))
         if self._asking is None:
@@ -259,7 +259,7 @@ class Etcd:
                 watch.end(fault)
 
     def _head_failed(self, asking: list[Waiter], error: EtcdError) -> None:
-        """Fail the callers whose patience ends within ``limits.LAST_TRY``, or all of them if waiting is of no use."""
+        """Fail the callers whose deadline is within ``limits.LAST_TRY``, or all callers if a retry is useless."""
         self._failed = True
         wait = self._caller.patience - limits.LAST_TRY if isinstance(error, Unavailable) else 0.0
         late = self._loop.time() - wait
@@ -277,7 +277,7 @@ class Etcd:
 
     # -- writes --------------------------------------------------------------------------------------------------
 
-    # no coroutines of their own: each write would make one more, and pass through it twice
+    # these return coroutines of ``_write``: a coroutine of their own would cost time for each write
     def create(self, key: bytes, value: bytes, *, guards: Guards = (), lease: int = 0) -> Outcome:
         """Put a key that must not exist; TooLarge, OutOfSpace, Overloaded, Unavailable, UnknownOutcome, AuthError."""
         return self._write(requests.put(key, value, 0, guards, lease), key, value, 0)
@@ -287,7 +287,7 @@ class Etcd:
         return self._write(requests.put(key, value, expected, guards, lease), key, value, expected)
 
     def delete(self, key: bytes, expected: int, *, guards: Guards = ()) -> Outcome:
-        """Delete a key that must have the mod_revision ``expected``; the revision is the deletion's own."""
+        """Delete a key that must have the mod_revision ``expected``; the result has the revision of the deletion."""
         return self._write(requests.delete(key, expected, guards), key, None, expected)
 
     async def _write(self, request: bytes, key: bytes, value: bytes | None, expected: int) -> WriteResult:
@@ -331,15 +331,15 @@ class Etcd:
         self._watches.discard(watch)
 
     def saw(self, revision: int) -> None:
-        """Remember that the store has reached a revision."""
+        """Record that the store has reached a revision."""
         self._lineage.saw(revision)
 
     def contradicted(self, what: str) -> None:
-        """End all watches: the store does not have the past that they told of."""
+        """End all watches: the store does not have the changes that they have delivered."""
         self._read_again(self._lineage.contradicted(what))
 
     async def login_again(self, transport: Transport, failed_at: float) -> None:
-        """Get a new token for a connection whose token etcd no longer takes."""
+        """Get a new token for a connection whose token has expired."""
         await self._login.renew(transport, failed_at)
 
     # -- the rest ------------------------------------------------------------------------------------------------
@@ -360,26 +360,26 @@ class Etcd:
         )
 
     async def compact(self, revision: int) -> None:
-        """Forget everything before a revision; Compacted when that was done already."""
+        """Compact the history before a revision; Compacted if that was done already."""
         request = messages.CompactionRequest(revision=revision).SerializeToString()
         await self._caller.read(messages.COMPACT, request, limits.LONG_TRY)
 
     async def lease_grant(self, ttl: int) -> int:
-        """Return the id of a new lease of ``ttl`` seconds; a repeated grant leaves one lease to run out."""
+        """Return the id of a new lease of ``ttl`` seconds; a retry may leave an unused lease until it expires."""
         request = messages.LeaseGrantRequest(TTL=ttl).SerializeToString()
         raw = await self._caller.read(messages.LEASE_GRANT, request)
         return int(messages.LeaseGrantResponse.FromString(raw).ID)
 
     async def alarms(self) -> list[Alarm]:
-        """Return the alarms that are raised."""
+        """Return the active alarms."""
         answer = messages.AlarmResponse.FromString(await self._caller.read(messages.ALARM, b""))
         return [Alarm(alarm.memberID, {1: "NOSPACE", 2: "CORRUPT"}.get(alarm.alarm, "")) for alarm in answer.alarms]
 
     async def disarm(self, alarm: Alarm) -> None:
-        """Take an alarm back."""
+        """Deactivate an alarm."""
         request = messages.AlarmRequest(action=2, memberID=alarm.member_id, alarm=alarm.kind)
         await self._caller.read(messages.ALARM, request.SerializeToString())
 
     async def defragment(self) -> None:
-        """Give the space of compacted revisions back; the member answers nothing else meanwhile."""
+        """Release the space of compacted revisions; the member answers no other request meanwhile."""
         await self._caller.read(messages.DEFRAGMENT, b"", limits.MAINTENANCE_TRY)

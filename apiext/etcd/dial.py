@@ -1,4 +1,4 @@
-"""How the HTTP/2 transport reaches an endpoint: TCP, TLS, or a unix socket, by a path that may be long or ``@name``."""
+"""Connect the HTTP/2 transport to an endpoint: TCP, TLS, or a unix socket with a path of any length or ``@name``."""
 
 import asyncio
 import os
@@ -14,13 +14,13 @@ from apiext.etcd.errors import UNAVAILABLE, EtcdError
 from apiext.etcd.h2 import Connection
 from apiext.etcd.transport import TLS, Endpoint, Spawn, Transport
 
-SUN_PATH = 100  # bytes that surely fit into a socket address: 104 to 108 on the systems there are
+SUN_PATH = 100  # bytes that fit into a socket address on all systems, where the limit is 104 to 108
 
 
 async def dial(endpoint: Endpoint, tls: TLS, _spawn: Spawn, *, largest: int = limits.MAX_MESSAGE) -> Transport:
-    """Connect to an endpoint over HTTP/2; EtcdError with ``sent=False`` when it does not work out.
+    """Connect to an endpoint over HTTP/2; raise EtcdError with ``sent=False`` if that fails.
 
-    ``largest`` is how many bytes an answer may have.
+    ``largest`` is the limit of an answer in bytes.
     """
     loop = asyncio.get_running_loop()
     connection = Connection(endpoint.authority, endpoint.scheme, loop, largest)
@@ -32,13 +32,13 @@ async def dial(endpoint: Endpoint, tls: TLS, _spawn: Spawn, *, largest: int = li
         raise EtcdError(error.code, f"{endpoint}: {error.message}", sent=False) from error
     except TimeoutError as error:
         raise EtcdError(UNAVAILABLE, f"{endpoint}: no answer within {limits.CONNECT_TIMEOUT:g}s", sent=False) from error
-    except (OSError, ValueError) as error:  # ValueError: certificates that do not parse
+    except (OSError, ValueError) as error:  # ValueError: malformed certificates
         raise EtcdError(UNAVAILABLE, f"{endpoint}: {_reason(error, endpoint)}", sent=False) from error
     finally:
         if not connection.ready.done() or connection.ready.cancelled():
             connection.abort()
         else:
-            connection.ready.exception()  # looked at: the connection may have failed elsewhere before it was awaited
+            connection.ready.exception()  # retrieved, since the connection may have failed before it was awaited
     return connection
 
 
@@ -76,7 +76,7 @@ async def _connect(loop: asyncio.AbstractEventLoop, connection: Connection, endp
 
 
 async def _reach(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> socket.socket:
-    """Return a connection to the first address of the endpoint's name that answers; each has its share of the time."""
+    """Return a connection to the first answering address of the endpoint; each gets a share of the time."""
     found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
     late = loop.time() + limits.CONNECT_TIMEOUT
     failed: OSError = OSError(f"{endpoint.host} has no address")
@@ -87,7 +87,7 @@ async def _reach(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> socket.
             async with asyncio.timeout((late - loop.time()) / left):
                 await loop.sock_connect(reached, address)
             return reached
-        except OSError as error:  # TimeoutError is one
+        except OSError as error:  # TimeoutError is a subclass
             reached.close()
             failed = error
         except BaseException:
@@ -98,7 +98,7 @@ async def _reach(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> socket.
 
 @contextmanager
 def short_path(path: str) -> Iterator[str]:
-    """Give a name of the same socket that fits into a socket address."""
+    """Yield a name of the same socket that fits into a socket address."""
     if len(os.fsencode(path)) <= SUN_PATH:
         yield path
         return

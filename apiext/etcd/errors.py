@@ -1,4 +1,4 @@
-"""How a call to etcd can fail, and which failure a gRPC status stands for."""
+"""Failures of calls to etcd, and their classification by gRPC status and text."""
 
 CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND = 1, 2, 3, 4, 5
 PERMISSION_DENIED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 7, 8, 9
@@ -6,7 +6,7 @@ OUT_OF_RANGE, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS, UNAUTHENTICATED =
 
 
 class EtcdError(Exception):
-    """A gRPC status; ``sent`` is False when the server certainly never acted on the request."""
+    """A gRPC status; ``sent`` is False if the server certainly did not process the request."""
 
     def __init__(self, code: int, message: str, sent: bool = True) -> None:
         super().__init__(code, message, sent)
@@ -19,7 +19,7 @@ class EtcdError(Exception):
 
 
 class Compacted(EtcdError):
-    """The revision asked for is gone; ``oldest`` is the first revision that is left, 0 when unknown."""
+    """The requested revision is compacted; ``oldest`` is the first remaining revision, 0 if unknown."""
 
     def __init__(
         self, message: str = "etcdserver: mvcc: required revision has been compacted", oldest: int = 0
@@ -29,11 +29,11 @@ class Compacted(EtcdError):
 
 
 class FarBehind(Compacted):
-    """A watch lost its server for so many revisions that listing again is quicker than replaying them."""
+    """A watch was disconnected for so many revisions that a new list is faster than their replay."""
 
 
 class FutureRevision(EtcdError):
-    """The revision asked for has not happened yet."""
+    """The requested revision is in the future."""
 
 
 class TooLarge(EtcdError):
@@ -41,11 +41,11 @@ class TooLarge(EtcdError):
 
 
 class OutOfSpace(EtcdError):
-    """The store is over its quota and takes no writes."""
+    """The store is over its quota and accepts no writes."""
 
 
 class Corrupt(EtcdError):
-    """etcd has found its members to disagree and takes no writes; nothing was written."""
+    """etcd has found that its members disagree, and accepts no writes; nothing was written."""
 
 
 class Overloaded(EtcdError):
@@ -65,7 +65,7 @@ class AuthError(EtcdError):
 
 
 class StoreReplaced(EtcdError):
-    """The store went back in time or is another one: everything read from it before is void."""
+    """The store has lost revisions, or is another one: all data read from it before is invalid."""
 
 
 class Closed(EtcdError):
@@ -75,14 +75,14 @@ class Closed(EtcdError):
         super().__init__(CANCELLED, "the etcd client is closed", sent=False)
 
 
-# (code, part of the text) → class; etcd's texts are stable, its codes alone are too coarse
+# (code, part of the text) → class; etcd's texts are stable, while its codes are too coarse
 _TEXTS: tuple[tuple[int, str, type[EtcdError]], ...] = (
     (OUT_OF_RANGE, "future revision", FutureRevision),
     (INVALID_ARGUMENT, "request is too large", TooLarge),
-    (RESOURCE_EXHAUSTED, "grpc: received message larger than max", TooLarge),  # beyond what its gRPC server reads
+    (RESOURCE_EXHAUSTED, "grpc: received message larger than max", TooLarge),  # over the limit of etcd's gRPC server
     (RESOURCE_EXHAUSTED, "space exceeded", OutOfSpace),
     (RESOURCE_EXHAUSTED, "too many requests", Overloaded),
-    (DATA_LOSS, "corrupt cluster", Corrupt),  # said when the write is applied, so by each member
+    (DATA_LOSS, "corrupt cluster", Corrupt),  # reported when the write is applied, so by each member
     (INVALID_ARGUMENT, "authentication failed", AuthError),
     (PERMISSION_DENIED, "", AuthError),
     (UNAUTHENTICATED, "", AuthError),
@@ -97,7 +97,7 @@ _STALE_TOKEN = (
 
 
 def classify(error: EtcdError) -> EtcdError:
-    """Return the error as the class that its code and text stand for."""
+    """Return the error as an instance of the class for its code and text."""
     if type(error) is not EtcdError:
         return error
     if error.code == OUT_OF_RANGE and "compacted" in error.message:
@@ -110,7 +110,8 @@ def classify(error: EtcdError) -> EtcdError:
 
 def stale_token(error: EtcdError) -> bool:
     """Report whether a new login may fix the error."""
-    coded = error.code in {UNAUTHENTICATED, INVALID_ARGUMENT, FAILED_PRECONDITION, UNKNOWN}  # the last by old servers
+    # old servers send the last one
+    coded = error.code in {UNAUTHENTICATED, INVALID_ARGUMENT, FAILED_PRECONDITION, UNKNOWN}
     return coded and tells_stale_token(error.message)
 
 

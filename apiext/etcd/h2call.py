@@ -1,4 +1,4 @@
-"""One call on an HTTP/2 connection: its flow-control state, and its messages put together from frames."""
+"""A call on an HTTP/2 connection: its flow-control state, and its messages assembled from frames."""
 
 import asyncio
 import fcntl
@@ -17,12 +17,12 @@ OnEnd = Callable[[EtcdError], None]
 
 
 def unacknowledged(transport: asyncio.Transport | None) -> int:
-    """Return the bytes that the peer's machine has not acknowledged, as far as the system tells."""
+    """Return the bytes that the peer's machine has not acknowledged; 0 if the system does not report it."""
     if transport is None:
         return 0
     kernel, sock = bytearray(4), transport.get_extra_info("socket")
     if sock is not None:
-        with suppress(OSError):  # not every system answers this of a socket
+        with suppress(OSError):  # some systems do not report it for a socket
             fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, kernel)
     return transport.get_write_buffer_size() + int.from_bytes(kernel, sys.byteorder)
 
@@ -52,21 +52,22 @@ class Call:
         self.path = path
         self.deadline = deadline
         self.stream = 0
-        self.window = 0  # bytes that we may send
-        self.unacked = 0  # bytes that came in and were not given back to the peer's window
+        self.window = 0  # bytes that may be sent
+        self.unacked = 0  # bytes that were received, and not returned to the peer's window yet
         self.size = 0  # bytes of a unary answer so far
         self.answer: asyncio.Future[bytes] | None = None  # of a unary call
         self.on_message: OnMessage | None = None  # of a stream
         self.on_end: OnEnd | None = None
         self.body: bytes | bytearray | None = None  # of a unary answer, or the incomplete message of a stream
         self._parts: list[bytes] | None = None
-        self.out = b""  # bytes that the flow-control windows still hold back
+        self.out = b""  # bytes that wait for the flow-control windows
         self.done_out = True
-        self.graced = False  # whether it was given more time, which is done once
-        self.moved: tuple[int, ...] | None = None  # how far it was at its deadline; empty: a large one, not there yet
+        self.graced = False  # whether the deadline was extended, which is done once
+        # its progress at the deadline; empty: a large call without an answer yet
+        self.moved: tuple[int, ...] | None = None
 
     def grace(self, until: float) -> None:
-        """Let a call with a deadline go on until a loop time at least, the first time this is said."""
+        """Extend the deadline of a call to at least a loop time, once."""
         if self.deadline and not self.graced:
             self.graced, self.deadline = True, max(self.deadline, until)
 
@@ -82,7 +83,7 @@ class Call:
         return any(map(gt, at, before))
 
     def collect(self, payload: bytes) -> None:
-        """Take a piece of a unary answer."""
+        """Add a piece of a unary answer."""
         self.size += len(payload)
         if self.body is None:
             self.body = payload  # the usual case: one frame is the whole answer
@@ -91,10 +92,11 @@ class Call:
         elif len(self.body) < 5:
             self.body += payload
         else:
-            self._parts = [bytes(self.body[5:]), payload]  # without its prefix: no second copy of a big answer
+            # without the prefix, to avoid a second copy of a large answer
+            self._parts = [bytes(self.body[5:]), payload]
 
     def settle(self, answer: asyncio.Future[bytes]) -> None:
-        """Give out the unary answer, which must be exactly one message."""
+        """Complete the unary answer, which must be exactly one message."""
         head = self.body
         if head is None or len(head) < 5:
             answer.set_exception(EtcdError(INTERNAL, "the answer has no message"))
@@ -109,7 +111,7 @@ class Call:
             answer.set_result(body)
 
     def feed(self, payload: bytes) -> EtcdError | None:
-        """Process a piece of a stream and deliver its complete messages; return the fault of an unreadable stream."""
+        """Process a piece of a stream and deliver its complete messages; return the error of a malformed stream."""
         rest = self.body
         if rest is None:
             data: bytes | bytearray = payload

@@ -9,18 +9,18 @@ class Lineage:
     def __init__(self) -> None:
         self.cluster_id = 0
         self.term = 0
-        self.revision = 0  # the highest revision that a caller got
-        self.era = 0  # how often the store was replaced
+        self.revision = 0  # the highest revision that a caller has received
+        self.era = 0  # number of replacements of the store
 
     def saw(self, revision: int) -> None:
-        """Remember that the store has reached a revision."""
+        """Record that the store has reached a revision."""
         if revision > self.revision:  # noqa: PLR1730 - max() costs twice as much on this path
             self.revision = revision
 
     def compare(self, header_cluster: int, term: int, revision: int, floor: int, era: int) -> StoreReplaced | None:
         """Compare a linearizable response with the lineage at the time of its request, then update the lineage.
 
-        ``floor`` and ``era`` are ``self.revision`` and ``self.era`` at that time: answers may overtake each other.
+        ``floor`` and ``era`` are ``self.revision`` and ``self.era`` at that time: answers may arrive in another order.
         """
         fault = None
         if self.cluster_id not in {0, header_cluster}:
@@ -39,7 +39,7 @@ class Lineage:
     def wrote(self, revision: int, floor: int, era: int) -> StoreReplaced | None:
         """Compare the revision of a write with the lineage at the time that it was sent, then update the lineage.
 
-        ``floor`` and ``era`` are as of ``compare``. A write makes a revision of its own.
+        ``floor`` and ``era`` are as of ``compare``. Each write creates a revision.
         """
         if revision > floor or era != self.era:
             self.saw(revision)
@@ -48,7 +48,7 @@ class Lineage:
         return self._replaced(fault, self.term, revision)
 
     def contradicted(self, what: str) -> StoreReplaced:
-        """Take in that a change which was told is not in the store's past."""
+        """Record that the store does not have a change that was delivered before."""
         return self._replaced(f"the store went back, and was carried on: {what}", self.term, self.revision)
 
     def _replaced(self, fault: str, term: int, revision: int) -> StoreReplaced:

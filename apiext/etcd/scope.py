@@ -11,14 +11,14 @@ log = logging.getLogger("apiext.etcd")
 
 
 class Seldom:
-    """Warnings of one kind: many at once are one line, and the number of those left out is in the next."""
+    """Warnings of one kind, at most one line in an interval; the next line counts the omitted ones."""
 
     def __init__(self) -> None:
         self._due = float("-inf")
         self._left_out = 0
 
     def warning(self, text: str, *arguments: object) -> None:
-        """Log what limits.LOG_EVERY allows."""
+        """Log a line, unless the interval of limits.LOG_EVERY has not passed."""
         now = asyncio.get_running_loop().time()
         if now < self._due:
             self._left_out += 1
@@ -29,7 +29,7 @@ class Seldom:
 
 
 class Scope:
-    """Owns tasks whose owner is an object rather than a block of code."""
+    """Owns tasks that belong to an object instead of a block of code."""
 
     def __init__(self) -> None:
         self._group: asyncio.TaskGroup | None = None
@@ -39,13 +39,13 @@ class Scope:
         self._failure: BaseException | None = None
 
     async def open(self) -> None:
-        """Make the scope ready for tasks."""
+        """Open the scope for tasks."""
         opened = asyncio.Event()
         self._root = asyncio.get_running_loop().create_task(self._run(opened), name="etcd scope")
         await opened.wait()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-        """Start a task; once the scope is closed, drop it unstarted."""
+        """Start a task; in a closed scope, drop it without starting it."""
         if self._group is None or self._closing.is_set():
             work.close()
             return None
@@ -55,7 +55,7 @@ class Scope:
         return task
 
     async def close(self) -> None:
-        """Cancel all tasks and wait until they are gone."""
+        """Cancel all tasks and wait until they have ended."""
         self._closing.set()
         if self._root is not None:
             root, self._root = self._root, None

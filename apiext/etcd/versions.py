@@ -1,4 +1,4 @@
-"""Which etcd versions can be trusted with what."""
+"""Features and bugs by version of etcd."""
 
 import re
 
@@ -6,7 +6,7 @@ Version = tuple[int, int, int]
 
 
 def parse_version(text: str) -> Version:
-    """Read the first x.y.z of a text; (0, 0, 0) when there is none."""
+    """Return the first x.y.z of a text, (0, 0, 0) if it has none."""
     found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
     return (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""Guarded writes, and what became of one whose answer never came."""
+"""Guarded writes, and the outcome of writes whose answer was lost."""
 
 import asyncio
 
@@ -30,7 +30,7 @@ from apiext.etcd.scope import Seldom
 from apiext.etcd.transport import Transport
 from apiext.etcd.values import KeyValue, WriteResult, key_value
 
-# errors that mean that the server did not write; after any other error it may have
+# errors after which the server certainly did not write; after any other error it may have written
 _REFUSALS = frozenset(
     {
         INVALID_ARGUMENT,
@@ -48,20 +48,20 @@ _read_answer = messages.TxnResponse.FromString  # the lookup of the method takes
 
 
 class Attempt(Struct):
-    """One write: the Txn, and enough to recognise its effect. ``value`` is None for a deletion."""
+    """A write: its Txn, and the data to recognise its effect. ``value`` is None for a deletion."""
 
     request: bytes
     key: bytes
     value: bytes | None
     expected: int
-    began: float  # loop time of the last try
-    in_doubt: bool = False  # whether an earlier try may have happened
+    began: float  # loop time of the last attempt
+    in_doubt: bool = False  # whether an earlier attempt may have been stored
 
     def made(self, current: KeyValue) -> bool:
         """Report whether the current state of the key certainly is the effect of this write.
 
-        A created object has a unique uid. But two updates of one state may have the same bytes, and only one of them
-        happens: its writer alone may get a success.
+        A created object has a unique uid. But two updates of a state may have equal bytes, and only one of them is
+        stored: only its writer may get a success.
         """
         return not self.expected and current.value == self.value
 
@@ -81,7 +81,7 @@ def read_result(raw: bytes) -> WriteResult:
 
 
 class Writer:
-    """Sends writes, each at most once in effect."""
+    """Sends writes, each of which is stored at most once."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -89,9 +89,9 @@ class Writer:
         self._refusals = Seldom()
 
     async def write(self, attempt: Attempt, transport: Transport | None, error: EtcdError | None) -> WriteResult:
-        """Bring a write to its end after a first try that had no connection (None) or failed."""
+        """Complete a write after a first attempt that had no connection (None) or failed."""
         try:
-            return await self._bring_to_end(attempt, transport, error)
+            return await self._complete(attempt, transport, error)
         except UnknownOutcome as doubt:
             key = attempt.key.decode(errors="replace")
             self._doubts.warning("whether etcd has written %s is unknown: %s", key, doubt.message)
@@ -100,9 +100,7 @@ class Writer:
             self._refusals.warning("etcd has its CORRUPT alarm raised and takes no writes: %s", refusal.message)
             raise
 
-    async def _bring_to_end(
-        self, attempt: Attempt, transport: Transport | None, error: EtcdError | None
-    ) -> WriteResult:
+    async def _complete(self, attempt: Attempt, transport: Transport | None, error: EtcdError | None) -> WriteResult:
         deadline = now() + self._caller.patience
         pause = limits.FIRST_PAUSE
         while True:
@@ -124,10 +122,10 @@ class Writer:
             except EtcdError as caught:
                 error = caught
             else:
-                return self._judge(attempt, read_result(raw))
+                return self._outcome_of(attempt, read_result(raw))
 
     async def _after(self, attempt: Attempt, transport: Transport, error: EtcdError) -> WriteResult | None:
-        """Return what became of the write, None when it may be sent again."""
+        """Return the outcome of the write, None if it may be sent again."""
         if not error.sent:
             self._caller.avoid(transport, error, attempt.began)
             return None
@@ -138,9 +136,9 @@ class Writer:
             return None
         attempt.in_doubt = True
         self._caller.avoid(transport, error, attempt.began)
-        return self._judge_by_read(attempt, error, await self._look(attempt, error))
+        return self._outcome_by_read(attempt, error, await self._read_key(attempt, error))
 
-    async def _look(self, attempt: Attempt, error: EtcdError) -> KeyValue | None:
+    async def _read_key(self, attempt: Attempt, error: EtcdError) -> KeyValue | None:
         request = requests.get(attempt.key, 0, serializable=False)
         try:
             answer = messages.RangeResponse.FromString(await self._caller.read(messages.RANGE, request))
@@ -148,22 +146,22 @@ class Writer:
             raise UnknownOutcome(error.code, f"{error.message}; and then: {blind.message}") from blind
         return key_value(answer.kvs[0]) if answer.kvs else None
 
-    def _judge_by_read(self, attempt: Attempt, error: EtcdError, current: KeyValue | None) -> WriteResult | None:
+    def _outcome_by_read(self, attempt: Attempt, error: EtcdError, current: KeyValue | None) -> WriteResult | None:
         if current is not None:
             if attempt.made(current):
                 return WriteResult(True, current.mod_revision)
             if current.mod_revision == attempt.expected:
-                return None  # the compare makes a second try safe even when the first is still on its way
+                return None  # the compare makes a second attempt safe, even if the first one may still arrive
             if attempt.value is None and current.create_revision <= attempt.expected:
-                return WriteResult(False, current.mod_revision, current)  # it was changed, never deleted
+                return WriteResult(False, current.mod_revision, current)  # the key was changed, never deleted
         raise UnknownOutcome(error.code, f"the write is in doubt: {error.message}")
 
-    def _judge(self, attempt: Attempt, result: WriteResult) -> WriteResult:
+    def _outcome_of(self, attempt: Attempt, result: WriteResult) -> WriteResult:
         current = result.current
         if result.ok or not attempt.in_doubt:
             return result
         if current is not None and current.mod_revision == attempt.expected:
-            return result  # a guard has changed: neither this try nor an earlier one can happen any more
+            return result  # a guard has changed: no attempt of this write can succeed any more
         if current is not None and attempt.made(current):
             return WriteResult(True, current.mod_revision)
         raise UnknownOutcome(UNAVAILABLE, "the write is in doubt: an answer was lost and the key has changed since")

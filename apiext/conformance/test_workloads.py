@@ -211,12 +211,12 @@ def test_later_writes(api: Client, case: dict[str, Any]) -> None:
     ids=lambda value: str(value)[:8],
 )
 def test_a_quantity_of_many_digits(api: Client, text: str, shown: str | None) -> None:
-    quota = {"metadata": {"name": "digits"}, "spec": {"hard": {"pods": text}}}
+    quota = {"metadata": {"name": "digits"}, "spec": {"hard": {"requests.cpu": text}}}
     if shown is None:
         assert "quantities must match" in api.post(QUOTAS, quota).expect(400)["message"]
         return
     with one(api, QUOTAS, {"spec": quota["spec"]}) as made:
-        assert made["spec"]["hard"]["pods"] == shown
+        assert made["spec"]["hard"]["requests.cpu"] == shown
 
 
 @pytest.mark.rows("ERR-09")

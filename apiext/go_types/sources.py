@@ -20,6 +20,9 @@ KIND = "kind"
 USES, PACKAGE, MODELS = "uses", "package", "models"
 MODEL_FILES = "models"
 """Name of the compiled file that maps each published OpenAPI model to the file of its type."""
+TYPE_RULES = "type_rules"
+"""Name of the compiled file with the validation rules of types."""
+RULES = "rules"
 
 _HERE = Path(__file__).parent
 
@@ -61,6 +64,8 @@ def compiled() -> dict[str, bytes]:
     tables = {file: read_yaml(_HERE / "types" / f"{file}.yaml") for file in type_files()}
     rows = [row for file, table in tables.items() for row in rows_of(file, table)]
     found = {ROWS: _lines("[", [_text(_with_columns(row, rows)) for row in rows], "]")}
+    rules = [f"{_text(name)}: {_text(found)}" for table in tables.values() for name, found in _rules(table)]
+    found[TYPE_RULES] = _lines("{", rules, "}")
     found[MODEL_FILES] = _lines("{", [f"{_text(model)}: {_text(file)}" for model, file in _models(tables)], "}")
     for file, table in tables.items():
         types = types_in(table)
@@ -84,10 +89,17 @@ def _models(tables: Mapping[str, Table]) -> Iterator[tuple[str, str]]:
                 yield f"{table[MODELS]}.{name}", file
 
 
+def _rules(table: Table) -> Iterator[tuple[str, Any]]:
+    """Yield the types of a file that have validation rules."""
+    yield from ((name, entry[RULES]) for name, entry in table.items() if isinstance(entry, dict) and RULES in entry)
+
+
 def types_in(table: Table) -> dict[str, Any]:
-    """Return the types of a file; the row of a kind is replaced by True."""
+    """Return the types of a file; the row of a kind is replaced by True, and rules are left out."""
     return {
-        name: {**entry, KIND: True} if isinstance(entry, dict) and KIND in entry else entry
+        name: {word: True if word == KIND else value for word, value in entry.items() if word != RULES}
+        if isinstance(entry, dict)
+        else entry
         for name, entry in table.items()
     }
 

@@ -23,6 +23,7 @@ TOO_LONG = "FieldValueTooLong"
 TOO_MANY = "FieldValueTooMany"
 TYPE_INVALID = "FieldValueTypeInvalid"
 INTERNAL = "InternalError"
+NOT_FOUND = "FieldValueNotFound"
 
 
 class FieldError(Struct, frozen=True):
@@ -173,6 +174,12 @@ def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError
 def duplicate(path: str, value: Any) -> FieldError:
     """Return the error of a duplicate value."""
     return FieldError(DUPLICATE, path, f"Duplicate value: {go_value(value)}")
+
+
+def not_found(path: str, value: Any, detail: str = "") -> FieldError:
+    """Return the error of a reference to a missing value."""
+    body = f"Not found: {go_value(value)}"
+    return FieldError(NOT_FOUND, path, f"{body}: {detail}" if detail else body)
 
 
 def forbidden(path: str, detail: str) -> FieldError:

@@ -4,6 +4,7 @@ import re
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_LABEL_UNDERSCORE = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
 _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = f"({_QUALIFIED})?"
@@ -157,3 +158,86 @@ def port_name(text: str) -> list[str]:
         (text[:1] == "-" or text[-1:] == "-", "must not begin or end with a hyphen"),
     )
     return [fault for fails, fault in checks if fails]
+
+
+# --- formats of fields ---
+
+_IS_UNDERSCORED = re.compile(rf"{_LABEL_UNDERSCORE}(\.{_LABEL_UNDERSCORE})*").fullmatch
+_IS_HEADER = re.compile("[-A-Za-z0-9]+").fullmatch
+_UNDERSCORED_ERROR = _regex_error(
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must "
+    "start and end with an alphanumeric character",
+    rf"{_LABEL_UNDERSCORE}(\.{_LABEL_UNDERSCORE})*",
+    "example.com",
+)
+_HEADER_ERROR = _regex_error(
+    "a valid HTTP header must consist of alphanumeric characters or '-'", "[-A-Za-z0-9]+", "X-Header-Name"
+)
+
+
+def subdomain_with_underscores(text: str) -> list[str]:
+    """Return the validation errors of a subdomain whose labels may have underscores (search domains)."""
+    faults = _length(text, MAX_SUBDOMAIN, "characters")
+    if not _IS_UNDERSCORED(text):
+        faults.append(_UNDERSCORED_ERROR)
+    return faults
+
+
+def header_name(text: str) -> list[str]:
+    """Return the validation errors of the name of an HTTP header."""
+    return [] if _IS_HEADER(text) else [_HEADER_ERROR]
+
+
+def variable_name(text: str) -> list[str]:
+    """Return the validation errors of the name of an environment variable."""
+    faults = [] if text else ["environment variable name must be non-empty"]
+    if any(not " " <= char <= "~" or char == "=" for char in text):
+        faults.append(
+            "a valid environment variable name must consist only of printable ASCII characters other than '='"
+        )
+    return faults
+
+
+def absolute_path(text: str) -> list[str]:
+    """Return the validation errors of an absolute path."""
+    return [] if text.startswith("/") else ["must be an absolute path"]
+
+
+def path_without_backsteps(text: str) -> list[str]:
+    """Return the validation errors of a path that may not leave its directory."""
+    return ["must not contain '..'"] if ".." in text.split("/") else []
+
+
+def descending_path(text: str) -> list[str]:
+    """Return the validation errors of a path below a directory."""
+    return [*(["must be a relative path"] if text.startswith("/") else []), *path_without_backsteps(text)]
+
+
+def unreserved_path(text: str) -> list[str]:
+    """Return the validation errors of a path of a file that a kubelet writes into a volume."""
+    faults = descending_path(text)
+    if text.startswith("..") and not text.startswith("../"):
+        faults.append("must not start with '..'")
+    return faults
+
+
+def config_key(text: str) -> list[str]:
+    """Return the validation errors of a key of a secret or a configuration."""
+    faults = [too_long(MAX_SUBDOMAIN, "characters")] if len(text) > MAX_SUBDOMAIN else []
+    if not _IS_CONFIG_KEY(text):
+        faults.append(_CONFIG_KEY_ERROR)
+    if text in (".", ".."):
+        faults.append(f"must not be '{text}'")
+    elif text.startswith(".."):
+        faults.append("must not start with '..'")
+    return faults
+
+
+_IS_CONFIG_KEY = re.compile("[-._a-zA-Z0-9]+").fullmatch
+_CONFIG_KEY_ERROR = _regex_error(
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
+    "[-._a-zA-Z0-9]+",
+    "key.name",
+    "KEY_NAME",
+    "key-name",
+)

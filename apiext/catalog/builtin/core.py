@@ -15,30 +15,13 @@ from apiext.meta.fields import Errors, FieldError, forbidden, invalid, item, req
 IMMUTABLE = "field is immutable when `immutable` is set"
 _ACCOUNT = "kubernetes.io/service-account.name"
 _REDACTED = "<secret contents redacted>"
-_KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _JSON_KINDS = {b"{": "", b"n": "", b"[": "array", b'"': "string", b"t": "bool", b"f": "bool"}  # "" makes a map
 _JSON_NUMBERS = re.compile(rb"-?[0-9][0-9.eE+-]*+")
-_BAD_KEY = (
-    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
-    "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
-)
-
-
-def config_key(text: str) -> list[str]:
-    """Return the errors of a key of a secret or config map."""
-    faults = [syntax.too_long(syntax.MAX_SUBDOMAIN, "characters")] if len(text) > syntax.MAX_SUBDOMAIN else []
-    if not _KEY.fullmatch(text):
-        faults.append(_BAD_KEY)
-    if text in (".", ".."):
-        faults.append(f"must not be '{text}'")
-    elif text.startswith(".."):
-        faults.append("must not start with '..'")
-    return faults
 
 
 def _keys(document: View, part: str) -> Iterator[FieldError]:
     for key in sorted(document.get(part) or ()):
-        yield from (invalid(item(part, key), key, fault) for fault in config_key(key))
+        yield from (invalid(item(part, key), key, fault) for fault in syntax.config_key(key))
 
 
 def _size(value: str) -> int:

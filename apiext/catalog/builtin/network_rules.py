@@ -9,7 +9,18 @@ from apiext.catalog.builtin.requirements import selector_errors
 from apiext.documents.document import View
 from apiext.documents.equality import same
 from apiext.meta import syntax
-from apiext.meta.fields import Errors, FieldError, child, duplicate, forbidden, invalid, item, not_supported, required
+from apiext.meta.fields import (
+    Errors,
+    FieldError,
+    child,
+    duplicate,
+    forbidden,
+    invalid,
+    item,
+    not_supported,
+    required,
+    too_many,
+)
 
 _PORT_RANGE = "must be between 1 and 65535, inclusive"
 _FORBIDDEN_PARTS = ("//", "/./", "/../", "%2f", "%2F")
@@ -28,6 +39,13 @@ def validate_ingress(new: View, old: View | None) -> list[FieldError]:
         errors += _backend(spec["defaultBackend"], "spec.defaultBackend")
     for index, rule in enumerate(spec.get("rules") or ()):
         errors += _rule(rule, f"spec.rules[{index}]")
+    for index, tls in enumerate(spec.get("tls") or ()):
+        for place, host in enumerate(tls.get("hosts") or ()):
+            errors += _host(host, f"spec.tls[{index}].hosts[{place}]")
+        secret = tls.get("secretName") or ""
+        if secret:
+            at = f"spec.tls[{index}].secretName"
+            errors += (invalid(at, secret, fault) for fault in syntax.dns1123_subdomain(secret))
     name = spec.get("ingressClassName")
     if name is not None:
         errors += (invalid("spec.ingressClassName", name, fault) for fault in syntax.dns1123_subdomain(name))
@@ -39,12 +57,7 @@ def _rule(rule: View, path: str) -> Iterator[FieldError]:
     if host:
         if _is_address(host):
             yield invalid(f"{path}.host", host, "must be a DNS name, not an IP address")
-        plain = host.removeprefix("*.") if "*" in host else host
-        if "*" not in plain:
-            yield from (invalid(f"{path}.host", host, fault) for fault in syntax.dns1123_subdomain(plain))
-        else:
-            text = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain"
-            yield invalid(f"{path}.host", host, text)
+        yield from _host(host, f"{path}.host")
     http = rule.get("http")
     if http is None:
         return
@@ -90,11 +103,36 @@ def _backend(backend: View, path: str) -> Iterator[FieldError]:
     if service is not None and resource is not None:
         yield invalid(path, "", "cannot set both resource and service backends")
     elif resource is not None:
-        yield from (required(f"{path}.resource.{name}") for name in ("kind", "name") if not resource.get(name))
+        yield from _resource(resource, f"{path}.resource")
     elif service is not None:
         yield from _service(service, path)
     else:
         yield invalid(path, "", "resource or service backend is required")
+
+
+def _resource(resource: View, path: str) -> Iterator[FieldError]:
+    group = resource.get("apiGroup")
+    if group is not None:
+        yield from (invalid(f"{path}.apiGroup", group, fault) for fault in syntax.dns1123_subdomain(group))
+    for name in ("kind", "name"):
+        value = resource.get(name) or ""
+        if not value:
+            yield required(f"{path}.{name}")
+        yield from (invalid(f"{path}.{name}", value, fault) for fault in syntax.path_segment(value))
+
+
+def _host(host: str, path: str) -> Iterator[FieldError]:
+    if "*" not in host:
+        yield from (invalid(path, host, fault) for fault in syntax.dns1123_subdomain(host))
+    elif not host.startswith("*.") or not syntax.dns_like(host.removeprefix("*.")):
+        yield invalid(path, host, _WILDCARD)
+
+
+_WILDCARD = (
+    "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower"
+    " case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used"
+    r" for validation is '\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
 
 
 def _service(service: View, path: str) -> Iterator[FieldError]:
@@ -126,7 +164,11 @@ def validate_network_policy(new: View, old: View | None) -> list[FieldError]:
                 errors += _policy_port(port, f"{path}.ports[{place}]")
             for place, peer in enumerate(rule.get(peers) or ()):
                 errors += _peer(peer, f"{path}.{peers}[{place}]")
-    for index, kind in enumerate(spec.get("policyTypes") or ()):
+    kinds = spec.get("policyTypes") or ()
+    if len(kinds) > 2:
+        errors.append(invalid("spec.policyTypes", list(kinds), "may not specify more than two policyTypes"))
+        return errors
+    for index, kind in enumerate(kinds):
         if kind not in ("Ingress", "Egress"):
             errors.append(not_supported(f"spec.policyTypes[{index}]", kind, ("Egress", "Ingress")))
     return errors
@@ -236,6 +278,7 @@ def validate_ingress_class(new: View, old: View | None) -> list[FieldError]:
 # --- endpoints ---
 
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
+_MAX_HINTS = 8
 
 
 def validate_endpoints(new: View, old: View | None) -> list[FieldError]:
@@ -317,6 +360,18 @@ def _endpoint(one: View, kind: str, path: str) -> Iterator[FieldError]:
         yield from (invalid(child(path, "nodeName"), node, fault) for fault in syntax.dns1123_subdomain(node))
     if hostname is not None:
         yield from (invalid(child(path, "hostname"), hostname, fault) for fault in syntax.dns1123_label(hostname))
+    for part, faults in (("forZones", syntax.label_value), ("forNodes", syntax.dns1123_subdomain)):
+        hints = (one.get("hints") or {}).get(part) or ()
+        at_all = child(child(path, "hints"), part)
+        if len(hints) > _MAX_HINTS:
+            yield too_many(at_all, len(hints), _MAX_HINTS)
+        names = [hint.get("name") or "" for hint in hints]
+        for index, name in enumerate(names):
+            at = child(item(at_all, index), "name")
+            if name in names[:index]:
+                yield duplicate(at, name)
+            elif len(hints) <= _MAX_HINTS:
+                yield from (invalid(at, name, fault) for fault in faults(name))
 
 
 def _typed_address(address: str, kind: str, at_all: str, path: str) -> Iterator[FieldError]:

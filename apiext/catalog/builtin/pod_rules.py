@@ -1,13 +1,26 @@
-"""Validation of pods and their templates (upstream: apis/core/validation): names, ports, mounts, updates."""
+"""Validation of pods and their templates, and of their updates (upstream: apis/core/validation)."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from apiext.catalog.builtin.core import config_key
+from apiext.catalog.builtin import ips
+from apiext.catalog.builtin.containers import Pod, container_errors, image_errors
+from apiext.catalog.builtin.node_selectors import affinity_errors, spread_errors, toleration_errors
+from apiext.catalog.builtin.quantity_rules import requirement_errors, sum_of
+from apiext.catalog.builtin.rules import type_errors
+from apiext.catalog.builtin.security_contexts import (
+    every_container,
+    host_process_errors,
+    pod_context_errors,
+    system_errors,
+)
+from apiext.catalog.builtin.volume_sources import pod_source_errors
 from apiext.catalog.builtin.workloads import quality_of
 from apiext.documents.document import Document, View
 from apiext.documents.equality import same
-from apiext.meta import syntax
+from apiext.go_types.quantities import value_of
+from apiext.meta import objectmeta, syntax
 from apiext.meta.fields import (
     Errors,
     FieldError,
@@ -16,28 +29,26 @@ from apiext.meta.fields import (
     forbidden,
     invalid,
     item,
+    not_found,
     not_supported,
     required,
+    too_long,
 )
 
 MAX_INT32 = 2**31 - 1
-_PORT_RANGE = "must be between 1 and 65535, inclusive"
-_RESTARTS = ("Always", "Never", "OnFailure")
-_PROTOCOLS = ("SCTP", "TCP", "UDP")
-_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
-_PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
-_COUNTS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
-_INITIAL = "may not be set for init containers without restartPolicy=Always"
+_RESTARTS = ("Always", "OnFailure", "Never")
+_DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+_PREEMPTIONS = ("PreemptLowerPriority", "Never")
+_MAX_SERVERS, _MAX_SEARCHES, _MAX_SEARCH_TEXT = 3, 32, 2048
+_MAX_HOSTNAME = 64
+_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_MIRROR = "kubernetes.io/config.mirror"
+_IS_INT32 = re.compile("0|-?[1-9][0-9]{0,9}").fullmatch
 _CHANGEABLE = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
-
-
-def not_found(path: str, value: Any) -> FieldError:
-    """Return the error of a reference to a missing value."""
-    return FieldError("FieldValueNotFound", path, f'Not found: "{value}"')
 
 
 def at_least_zero(value: Any, path: str) -> Iterator[FieldError]:
@@ -46,20 +57,25 @@ def at_least_zero(value: Any, path: str) -> Iterator[FieldError]:
         yield invalid(path, value, "must be greater than or equal to 0")
 
 
+def _subdomain(value: str, path: str) -> Iterator[FieldError]:
+    yield from (invalid(path, value, fault) for fault in syntax.dns1123_subdomain(value))
+
+
 def _label(value: str, path: str) -> Iterator[FieldError]:
     yield from (invalid(path, value, fault) for fault in syntax.dns1123_label(value))
 
 
-# --- volumes ---
+# --- volumes and claims ---
 
 
-def _volumes(spec: View, path: str, errors: list[FieldError]) -> dict[str, View]:
-    """Return the valid volumes of a pod by their names."""
+def _volumes(spec: View, path: str, errors: list[FieldError], pod: str) -> dict[str, View]:
+    """Return the valid volumes of a pod by their names, and add the validation errors of the others."""
+    volumes: Sequence[View] = spec.get("volumes") or ()
+    created = {f"{pod}-{one.get('name') or ''}" for one in volumes if pod and one.get("ephemeral") is not None}
     found: dict[str, View] = {}
-    for index, volume in enumerate(spec.get("volumes") or ()):
+    for index, volume in enumerate(volumes):
         at, name = item(path, index), volume.get("name") or ""
-        sources = [field for field, value in volume.items() if field != "name" and value is not None]
-        wrong = [forbidden(child(at, field), "may not specify more than 1 volume type") for field in sources[1:]]
+        wrong = list(pod_source_errors(volume, at, pod))
         wrong += _label(name, child(at, "name")) if name else [required(child(at, "name"))]
         if name in found:
             wrong.append(duplicate(child(at, "name"), name))
@@ -67,272 +83,93 @@ def _volumes(spec: View, path: str, errors: list[FieldError]) -> dict[str, View]
             errors += wrong
         else:
             found[name] = volume
+        claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+        if claim in created:
+            text = "must not reference a PVC that gets created for an ephemeral volume"
+            errors.append(invalid(child(at, "persistentVolumeClaim.claimName"), claim, text))
     return found
 
 
-def _mounts(container: View, volumes: Mapping[str, View], path: str) -> Iterator[FieldError]:
-    seen: set[str] = set()
-    devices = container.get("volumeDevices") or ()
-    device_names, device_paths = {one.get("name") for one in devices}, {one.get("devicePath") for one in devices}
-    for index, mount in enumerate(container.get("volumeMounts") or ()):
-        at, name, place = item(path, index), mount.get("name") or "", mount.get("mountPath") or ""
+def _claims(claims: Sequence[View], path: str) -> Iterator[FieldError]:
+    names: set[str] = set()
+    for index, one in enumerate(claims):
+        at, name = item(path, index), one.get("name") or ""
         if not name:
             yield required(child(at, "name"))
-        if name not in volumes:
-            yield not_found(child(at, "name"), name)
-        if not place:
-            yield required(child(at, "mountPath"))
-        if place in seen:
-            yield invalid(child(at, "mountPath"), place, "must be unique")
-        seen.add(place)
-        if name in device_names:
-            yield invalid(child(at, "name"), name, "must not already exist in volumeDevices")
-        if place in device_paths:
-            text = "must not already exist as a path in volumeDevices"
-            yield invalid(child(at, "mountPath"), place, text)
-
-
-# --- containers ---
-
-
-def _ports(ports: Sequence[View], path: str) -> Iterator[FieldError]:
-    names: set[str] = set()
-    for index, port in enumerate(ports):
-        at, name = item(path, index), port.get("name") or ""
-        faults = syntax.port_name(name) if name else []
-        yield from (invalid(child(at, "name"), name, fault) for fault in faults)
-        if name and not faults:
-            if name in names:
-                yield duplicate(child(at, "name"), name)
-            names.add(name)
-        number = port.get("containerPort") or 0
-        if not number:
-            yield required(child(at, "containerPort"))
-        elif not 1 <= number <= 65535:
-            yield invalid(child(at, "containerPort"), number, _PORT_RANGE)
-        host = port.get("hostPort") or 0
-        if host and not 1 <= host <= 65535:
-            yield invalid(child(at, "hostPort"), host, _PORT_RANGE)
-        if port.get("protocol") not in _PROTOCOLS:
-            yield not_supported(child(at, "protocol"), port.get("protocol") or "", _PROTOCOLS)
-
-
-def _env(variables: Sequence[View], path: str) -> Iterator[FieldError]:
-    for index, variable in enumerate(variables):
-        at = item(path, index)
-        if not variable.get("name"):
-            yield required(child(at, "name"))
-        source = variable.get("valueFrom")
-        if source is None:
-            continue
-        at = child(at, "valueFrom")
-        given = [name for name, value in source.items() if value is not None]
-        if not given:
-            yield invalid(
-                at, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
-            )
-        elif len(given) > 1:
-            yield invalid(at, "", "may not have more than one field specified at a time")
-        elif variable.get("value"):
-            yield invalid(at, "", "may not be specified when `value` is not empty")
-        for name in ("configMapKeyRef", "secretKeyRef"):
-            reference = source.get(name)
-            if reference is None:
-                continue
-            if not reference.get("name"):
-                yield required(child(child(at, name), "name"))
-            key = reference.get("key") or ""
-            if not key:
-                yield required(child(child(at, name), "key"))
-            else:
-                yield from (invalid(child(child(at, name), "key"), key, fault) for fault in config_key(key))
-
-
-def _env_from(sources: Sequence[View], path: str) -> Iterator[FieldError]:
-    for index, source in enumerate(sources):
-        at = item(path, index)
-        given = [name for name in ("configMapRef", "secretRef") if source.get(name) is not None]
-        for name in given:
-            if not source[name].get("name"):
-                yield required(child(child(at, name), "name"))
-        if not given:
-            yield invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")
-        elif len(given) > 1:
-            yield invalid(path, "", "may not have more than one field specified at a time")
-
-
-def _probe(probe: View | None, path: str) -> Iterator[FieldError]:
-    if probe is None:
-        return
-    yield from _handler(probe, path)
-    for name in _COUNTS:
-        yield from at_least_zero(probe.get(name), child(path, name))
-    grace = probe.get("terminationGracePeriodSeconds")
-    if grace is not None and grace <= 0:
-        yield invalid(child(path, "terminationGracePeriodSeconds"), grace, "must be greater than 0")
-
-
-def _handler(handler: View, path: str) -> Iterator[FieldError]:
-    given = [name for name in _HANDLERS if handler.get(name) is not None]
-    if not given:
-        yield required(path, "must specify a handler type")
-    for name in given[:1]:
-        yield from _ACTIONS[name](handler[name], child(path, name))
-    for name in given[1:]:
-        yield forbidden(child(path, name), "may not specify more than 1 handler type")
-
-
-def _exec(action: View, path: str) -> Iterator[FieldError]:
-    if not action.get("command"):
-        yield required(child(path, "command"))
-
-
-def _http(action: View, path: str) -> Iterator[FieldError]:
-    if not action.get("path"):
-        yield required(child(path, "path"))
-    yield from _port_of(action, path)
-    if action.get("scheme") not in ("HTTP", "HTTPS"):
-        yield not_supported(child(path, "scheme"), action.get("scheme") or "", ("HTTP", "HTTPS"))
-
-
-def _port_of(action: View, path: str) -> Iterator[FieldError]:
-    port, at = action.get("port", 0), child(path, "port")
-    if isinstance(port, str):
-        yield from (invalid(at, port, fault) for fault in syntax.port_name(port))
-    elif not 1 <= port <= 65535:
-        yield invalid(at, port, _PORT_RANGE)
-
-
-def _grpc(action: View, path: str) -> Iterator[FieldError]:
-    port = action.get("port") or 0
-    if not 1 <= port <= 65535:
-        yield invalid(child(path, "port"), port, _PORT_RANGE)
-
-
-_ACTIONS: Mapping[str, Any] = {
-    "exec": _exec,
-    "httpGet": _http,
-    "tcpSocket": _port_of,
-    "grpc": _grpc,
-    "sleep": lambda action, path: (),
-}
-
-
-def _container(container: View, volumes: Mapping[str, View], path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of fields that all containers have."""
-    name = container.get("name") or ""
-    yield from _label(name, child(path, "name")) if name else (required(child(path, "name")),)
-    if not container.get("image"):
-        yield required(child(path, "image"))
-    policy = container.get("terminationMessagePolicy")
-    if policy not in ("File", "FallbackToLogsOnError"):
-        yield not_supported(child(path, "terminationMessagePolicy"), policy, ("File", "FallbackToLogsOnError"))
-    yield from _ports(container.get("ports") or (), child(path, "ports"))
-    yield from _env(container.get("env") or (), child(path, "env"))
-    yield from _env_from(container.get("envFrom") or (), child(path, "envFrom"))
-    yield from _mounts(container, volumes, child(path, "volumeMounts"))
-    pull = container.get("imagePullPolicy")
-    if pull not in ("Always", "IfNotPresent", "Never"):
-        yield not_supported(child(path, "imagePullPolicy"), pull, ("Always", "IfNotPresent", "Never"))
-
-
-def _containers(spec: View, volumes: Mapping[str, View], path: str) -> Iterator[FieldError]:
-    containers: Sequence[View] = spec.get("containers") or ()
-    at_all = child(path, "containers")
-    if not containers:
-        yield required(at_all)
-    names: set[str] = set()
-    for index, one in enumerate(containers):
-        at, name = item(at_all, index), one.get("name") or ""
-        yield from _container(one, volumes, at)
-        if name in names:
+        elif name in names:
             yield duplicate(child(at, "name"), name)
-        names.add(name)
-        yield from _running(one, at)
-        policy = one.get("restartPolicy")
-        if policy is None and one.get("restartPolicyRules"):
-            yield required(child(at, "restartPolicy"), "must specify restartPolicy when restart rules are used")
-        elif policy is not None and policy not in _RESTARTS:
-            yield not_supported(child(at, "restartPolicy"), policy, _RESTARTS)
-    if containers:
-        yield from _host_ports(containers, at_all)
-    at_all = child(path, "initContainers")
-    for index, one in enumerate(spec.get("initContainers") or ()):
-        at, name = item(at_all, index), one.get("name") or ""
-        yield from _container(one, volumes, at)
-        if name in names:
-            yield duplicate(child(at, "name"), name)
-        elif name:
-            names.add(name)
-        if one.get("restartPolicy") == "Always":
-            yield from _running(one, at)
         else:
-            for field in ("lifecycle", *_PROBES):
-                if one.get(field) is not None:
-                    yield forbidden(child(at, field), _INITIAL)
+            yield from _label(name, child(at, "name"))
+            names.add(name)
+        given = [field for field in ("resourceClaimName", "resourceClaimTemplateName") if one.get(field) is not None]
+        if len(given) > 1:
+            text = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            yield invalid(at, _shown_claim(one), text)
+        elif not given:
+            text = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            yield invalid(at, _shown_claim(one), text)
+        for field in given:
+            yield from _subdomain(one[field], child(at, field))
 
 
-def _running(container: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the hooks and probes of a container that keeps running."""
-    yield from _lifecycle(container.get("lifecycle"), child(path, "lifecycle"))
-    for name in _PROBES:
-        probe, at = container.get(name), child(path, name)
-        yield from _probe(probe, at)
-        if probe is not None and name != "readinessProbe" and probe.get("successThreshold") != 1:
-            yield invalid(child(at, "successThreshold"), probe.get("successThreshold") or 0, "must be 1")
-
-
-def _lifecycle(lifecycle: View | None, path: str) -> Iterator[FieldError]:
-    for name in ("postStart", "preStop"):
-        if lifecycle is not None and lifecycle.get(name) is not None:
-            yield from _handler(lifecycle[name], child(path, name))
-
-
-def _host_ports(containers: Sequence[View], path: str) -> Iterator[FieldError]:
-    seen: set[tuple[Any, ...]] = set()
-    for index, one in enumerate(containers):
-        for place, port in enumerate(one.get("ports") or ()):
-            host = port.get("hostPort") or 0
-            if not host:
-                continue
-            key = (port.get("protocol"), port.get("hostIP") or "", host)
-            if key in seen:
-                at = child(item(child(item(path, index), "ports"), place), "hostPort")
-                yield duplicate(at, f"{host}/{port.get('protocol')}" if not key[1] else f"{key[1]}:{host}/{key[0]}")
-            seen.add(key)
+def _shown_claim(claim: View) -> View:
+    """Return a claim as errors of upstream show it, with the names of Go."""
+    fields = ("name", "resourceClaimName", "resourceClaimTemplateName")
+    return {field[0].upper() + field[1:]: claim.get(field, "" if field == "name" else None) for field in fields}
 
 
 # --- pods ---
 
 
-def spec_errors(spec: View, path: str) -> list[FieldError]:
-    """Return the validation errors of the spec of a pod."""
+def spec_errors(spec: View, path: str, pod: str = "") -> list[FieldError]:
+    """Return the validation errors of the spec of a pod; ``pod`` is the pod's name, empty in a template."""
     errors: list[FieldError] = []
-    volumes = _volumes(spec, child(path, "volumes"), errors)
-    errors += _containers(spec, volumes, path)
-    errors += _ephemeral(spec, volumes, child(path, "ephemeralContainers"))
+    volumes = _volumes(spec, child(path, "volumes"), errors, pod)
+    claims = spec.get("resourceClaims") or ()
+    errors += _claims(claims, child(path, "resourceClaims"))
+    found = Pod(volumes, {one["name"] for one in claims if one.get("name")}, spec)
+    errors += container_errors(found, path)
+    errors += _resources(found, path)
     errors += _settings(spec, path)
     return errors
 
 
 def _settings(spec: View, path: str) -> Iterator[FieldError]:
-    restart = spec.get("restartPolicy")
-    if restart not in ("Always", "OnFailure", "Never"):
-        yield not_supported(child(path, "restartPolicy"), restart, ("Always", "Never", "OnFailure"))
-    dns, known = spec.get("dnsPolicy"), ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
-    if dns not in known:
-        yield not_supported(child(path, "dnsPolicy"), dns, known)
-    for key, value in sorted((spec.get("nodeSelector") or {}).items()):
-        at = child(path, "nodeSelector")
-        yield from (invalid(at, key, fault) for fault in syntax.qualified_name(key))
-        yield from (invalid(at, value, fault) for fault in syntax.label_value(value))
+    yield from _host_network(spec, path)
+    yield from _one_of(spec.get("restartPolicy"), child(path, "restartPolicy"), _RESTARTS)
+    yield from _one_of(spec.get("dnsPolicy"), child(path, "dnsPolicy"), _DNS_POLICIES)
+    yield from objectmeta.label_errors(spec.get("nodeSelector") or {}, child(path, "nodeSelector"))
+    yield from pod_context_errors(spec, path)
+    if spec.get("shareProcessNamespace") and spec.get("hostPID"):
+        text = "ShareProcessNamespace and HostPID cannot both be enabled"
+        yield invalid(child(path, "shareProcessNamespace"), True, text)
+    yield from affinity_errors(spec.get("affinity"), child(path, "affinity"))
+    yield from _dns(spec, child(path, "dnsConfig"))
+    for index, gate in enumerate(spec.get("readinessGates") or ()):
+        yield from type_errors("PodReadinessGate", gate, item(child(path, "readinessGates"), index))
+    yield from _scheduling_gates(spec.get("schedulingGates") or (), child(path, "schedulingGates"))
+    yield from spread_errors(spec.get("topologySpreadConstraints") or (), child(path, "topologySpreadConstraints"))
+    yield from host_process_errors(spec, path)
+    if spec.get("hostUsers") is False:
+        for field, shown in (("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
+            if spec.get(field):
+                yield forbidden(child(path, shown), "when `hostUsers` is false")
+        for container, at in every_container(spec, path):
+            if container.get("volumeDevices"):
+                yield forbidden(child(at, "volumeDevices"), "when `hostUsers` is false")
+    yield from _hostname_override(spec, path)
+    yield from _names(spec, path)
+    if spec.get("overhead") is not None:
+        yield from requirement_errors({"limits": spec["overhead"]}, child(path, "overhead"))
+    yield from system_errors(spec, path)
+    yield from _files(spec, path)
+
+
+def _names(spec: View, path: str) -> Iterator[FieldError]:
+    """Yield the validation errors of names, the deadline, the tolerations and the host aliases of a pod."""
     for name in ("serviceAccountName", "nodeName"):
-        value = spec.get(name) or ""
-        if value:
-            yield from (invalid(child(path, name), value, fault) for fault in syntax.dns1123_subdomain(value))
-    yield from toleration_errors(spec.get("tolerations") or (), child(path, "tolerations"))
-    if dns == "None" and spec.get("dnsConfig") is None:
-        yield required(child(path, "dnsConfig"), "must provide `dnsConfig` when `dnsPolicy` is None")
+        if spec.get(name):
+            yield from _subdomain(spec[name], child(path, name))
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline <= MAX_INT32:
         text = f"must be between 1 and {MAX_INT32}, inclusive"
@@ -340,52 +177,160 @@ def _settings(spec: View, path: str) -> Iterator[FieldError]:
     for name in ("hostname", "subdomain"):
         if spec.get(name):
             yield from _label(spec[name], child(path, name))
-    for name in ("priorityClassName", "runtimeClassName"):
-        if spec.get(name):
-            faults = syntax.dns1123_subdomain(spec[name])
-            yield from (invalid(child(path, name), spec[name], fault) for fault in faults)
+    yield from toleration_errors(spec.get("tolerations") or (), child(path, "tolerations"))
+    for index, alias in enumerate(spec.get("hostAliases") or ()):
+        at = item(child(path, "hostAliases"), index)
+        yield from ips.address_errors(child(at, "ip"), alias.get("ip") or "", ())
+        for place, name in enumerate(alias.get("hostnames") or ()):
+            yield from _subdomain(name, item(child(at, "hostnames"), place))
+    if spec.get("priorityClassName"):
+        yield from _subdomain(spec["priorityClassName"], child(path, "priorityClassName"))
+    if spec.get("runtimeClassName") is not None:
+        yield from _subdomain(spec["runtimeClassName"], child(path, "runtimeClassName"))
+    if spec.get("preemptionPolicy") is not None:
+        yield from _one_of(spec["preemptionPolicy"], child(path, "preemptionPolicy"), _PREEMPTIONS)
 
 
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+def _one_of(value: Any, path: str, known: Sequence[str]) -> Iterator[FieldError]:
+    if not value:
+        yield required(path)
+    elif value not in known:
+        yield not_supported(path, value, known)
 
 
-def toleration_errors(tolerations: Sequence[View], path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of tolerations."""
-    for index, one in enumerate(tolerations):
-        at, key, value = item(path, index), one.get("key") or "", one.get("value") or ""
-        operator, effect = one.get("operator") or "", one.get("effect") or ""
-        if key:
-            yield from (invalid(child(at, "key"), key, fault) for fault in syntax.qualified_name(key))
-        elif operator != "Exists":
-            text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-            yield invalid(child(at, "operator"), operator, text)
-        if one.get("tolerationSeconds") is not None and effect != "NoExecute":
-            text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-            yield invalid(child(at, "effect"), effect, text)
-        if operator in ("Equal", ""):
-            faults = syntax.label_value(value)
-            if faults:
-                yield invalid(child(at, "operator"), value, ";".join(faults))
-        elif operator == "Exists" and value:
-            yield invalid(child(at, "operator"), value, "value must be empty when `operator` is 'Exists'")
-        elif operator not in ("Exists", "Gt", "Lt"):
-            yield not_supported(child(at, "operator"), operator, ("Equal", "Exists"))
-        if effect and effect not in _EFFECTS:
-            yield not_supported(child(at, "effect"), effect, _EFFECTS)
+def _host_network(spec: View, path: str) -> Iterator[FieldError]:
+    if not spec.get("hostNetwork"):
+        return
+    for index, container in enumerate(spec.get("containers") or ()):
+        for place, port in enumerate(container.get("ports") or ()):
+            host = port.get("hostPort") or 0
+            if host and host != (port.get("containerPort") or 0):
+                at = child(item(child(item(child(path, "containers"), index), "ports"), place), "hostPort")
+                yield invalid(at, host, "must match `containerPort` when `hostNetwork` is true")
+
+
+def _dns(spec: View, path: str) -> Iterator[FieldError]:
+    config = spec.get("dnsConfig")
+    servers = (config or {}).get("nameservers") or ()
+    if spec.get("dnsPolicy") == "None":
+        if config is None:
+            yield required(path, "must provide `dnsConfig` when `dnsPolicy` is None")
+            return
+        if not servers:
+            text = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+            yield required(child(path, "nameservers"), text)
+            return
+    if config is None:
+        return
+    at = child(path, "nameservers")
+    if len(servers) > _MAX_SERVERS:
+        yield invalid(at, list(servers), f"must not have more than {_MAX_SERVERS} nameservers")
+    for index, server in enumerate(servers):
+        yield from ips.address_errors(item(at, index), server, ())
+    searches, at = config.get("searches") or (), child(path, "searches")
+    if len(searches) > _MAX_SEARCHES:
+        yield invalid(at, list(searches), f"must not have more than {_MAX_SEARCHES} search paths")
+    if len(" ".join(searches).encode()) > _MAX_SEARCH_TEXT:
+        text = f"must not have more than {_MAX_SEARCH_TEXT} characters (including spaces) in the search list"
+        yield invalid(at, list(searches), text)
+    for index, search in enumerate(searches):
+        domain = search.removesuffix(".")
+        if search != ".":
+            yield from (invalid(item(at, index), domain, fault) for fault in syntax.subdomain_with_underscores(domain))
+    for index, option in enumerate(config.get("options") or ()):
+        if not option.get("name"):
+            yield required(item(child(path, "options"), index), "must not be empty")
+
+
+def _scheduling_gates(gates: Sequence[View], path: str) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for index, gate in enumerate(gates):
+        name = gate.get("name") or ""
+        yield from (invalid(item(path, index), name, fault) for fault in syntax.qualified_name(name))
+        if name in seen:
+            yield duplicate(item(path, index), name)
+        seen.add(name)
+
+
+def _hostname_override(spec: View, path: str) -> Iterator[FieldError]:
+    name, path_of_name = spec.get("hostnameOverride"), child(path, "hostnameOverride")
+    if name is None:
+        return
+    for field in ("setHostnameAsFQDN", "hostNetwork"):
+        if spec.get(field):
+            yield forbidden(path_of_name, f"may not be specified when {field} is true")
+    if len(name.encode()) > _MAX_HOSTNAME:
+        yield too_long(path_of_name, _MAX_HOSTNAME)
+    yield from _subdomain(name, path_of_name)
+
+
+def _files(spec: View, path: str) -> Iterator[FieldError]:
+    """Yield the validation errors of variables from files, which lie in volumes without a source of their own."""
+    volumes = {one.get("name") or "": one for one in spec.get("volumes") or ()}
+    for container, at in every_container(spec, path):
+        for index, variable in enumerate(container.get("env") or ()):
+            source = (variable.get("valueFrom") or {}).get("fileKeyRef")
+            if source is None:
+                continue
+            name, here = source.get("volumeName") or "", item(child(at, "env"), index)
+            here = child(here, "valueFrom.fileKeyRef.volumeName")
+            if name not in volumes:
+                yield not_found(here, name)
+            elif volumes[name].get("emptyDir") is None:
+                yield invalid(here, name, "referenced volume must be of type emptyDir")
+
+
+def _resources(pod: Pod, path: str) -> Iterator[FieldError]:
+    """Yield the validation errors of the resources of a pod as a whole."""
+    resources, at = pod.spec.get("resources"), child(path, "resources")
+    if resources is None:
+        return
+    if (pod.spec.get("os") or {}).get("name") == "windows":
+        yield forbidden(at, "may not be set for a windows pod")
+        return
+    if resources.get("claims") is not None:
+        yield forbidden(child(at, "claims"), "claims may not be set for Resources at pod-level")
+    yield from requirement_errors(resources, at, pod.claims, of_pod=True)
+    requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    for name, wanted in _wanted(pod.spec).items():
+        if name in requests and value_of(wanted) > value_of(requests[name]):
+            text = f"must be greater than or equal to aggregate container requests of {wanted}"
+            yield invalid(item(child(at, "requests"), name), requests[name], text)
+    for index, container in enumerate(pod.spec.get("containers") or ()):
+        for name, limit in ((container.get("resources") or {}).get("limits") or {}).items():
+            if name in limits and value_of(limit) > value_of(limits[name]):
+                here = child(item(item(child(at, "containers"), index), name), "limits")
+                yield invalid(here, limit, f"must be less than or equal to pod limits of {limits[name]}")
+
+
+def _wanted(spec: View) -> dict[str, str]:
+    """Return the sums of what the containers of a pod request, with those that run beside them."""
+    found: dict[str, list[str]] = {}
+    beside = (one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always")
+    for container in (*(spec.get("containers") or ()), *beside):
+        for name, quantity in ((container.get("resources") or {}).get("requests") or {}).items():
+            found.setdefault(name, []).append(quantity)
+    return {name: sum_of(quantities) for name, quantities in found.items()}
+
+
+def _annotations(annotations: Mapping[str, str], spec: View, path: str) -> Iterator[FieldError]:
+    """Yield the validation errors of annotations that mean something for pods."""
+    if _MIRROR in annotations and not spec.get("nodeName"):
+        text = "must set spec.nodeName if mirror pod annotation is set"
+        yield invalid(item(path, _MIRROR), annotations[_MIRROR], text)
+    cost = annotations.get(_DELETION_COST)
+    if cost is not None and (not _IS_INT32(cost) or not -MAX_INT32 - 1 <= int(cost) <= MAX_INT32):
+        yield invalid(item(path, _DELETION_COST), cost, "must be a 32bit integer")
 
 
 def template_errors(template: View, path: str) -> list[FieldError]:
     """Return the validation errors of the template of a pod."""
-    errors: list[FieldError] = []
-    labels = (template.get("metadata") or {}).get("labels") or {}
-    for key, value in sorted(labels.items()):
-        at = child(path, "labels")
-        errors += (invalid(at, key, fault) for fault in syntax.qualified_name(key))
-        errors += (invalid(at, value, fault) for fault in syntax.label_value(value))
-    for key in sorted((template.get("metadata") or {}).get("annotations") or {}):
-        at = child(path, "annotations")
-        errors += (invalid(at, key, fault) for fault in syntax.qualified_name(key.lower()))
-    spec = template.get("spec") or {}
+    metadata: View = template.get("metadata") or {}
+    annotations: Mapping[str, str] = metadata.get("annotations") or {}
+    spec: View = template.get("spec") or {}
+    errors: list[FieldError] = list(objectmeta.label_errors(metadata.get("labels") or {}, child(path, "labels")))
+    errors += objectmeta.annotation_errors(annotations, child(path, "annotations"))
+    errors += _annotations(annotations, spec, child(path, "annotations"))
     errors += spec_errors(spec, child(path, "spec"))
     if spec.get("ephemeralContainers"):
         text = "ephemeral containers not allowed in pod template"
@@ -393,15 +338,34 @@ def template_errors(template: View, path: str) -> list[FieldError]:
     return errors
 
 
+def _pod(new: View) -> Iterator[FieldError]:
+    """Yield the validation errors of a pod that its templates do not have, or have in another order."""
+    spec, metadata = new.get("spec") or {}, new.get("metadata") or {}
+    yield from _annotations(metadata.get("annotations") or {}, spec, "metadata.annotations")
+    yield from spec_errors(spec, "spec", metadata.get("name") or "")
+    if not spec.get("serviceAccountName"):
+        for index, volume in enumerate(spec.get("volumes") or ()):
+            for place, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
+                if source.get("serviceAccountToken") is not None:
+                    at = f"spec.volumes[{index}].projected.sources[{place}].serviceAccountToken"
+                    yield forbidden(at, "must not be specified when serviceAccountName is not set")
+    yield from at_least_zero(spec.get("terminationGracePeriodSeconds"), "spec.terminationGracePeriodSeconds")
+    for field in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(field) or ()):
+            yield from image_errors(container, f"spec.{field}[{index}]")
+
+
 def validate_pod(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of a pod; an update that does not change the spec does not validate it."""
     spec = new.get("spec") or {}
     if old is not None and new.get("spec") == old.get("spec"):
         return []
-    errors = Errors(spec_errors(spec, "spec"))
+    errors = Errors(_pod(new))
     if old is None:
         if spec.get("ephemeralContainers"):
             errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+        if spec.get("nodeName") and spec.get("schedulingGates"):
+            errors.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
         return errors
     errors += _changes(spec, old.get("spec") or {})
     return errors
@@ -420,30 +384,6 @@ def validate_ephemeral(new: View, old: View | None) -> list[FieldError]:
         elif not same(one, now[name]):
             errors.append(forbidden(path, f'existing ephemeral containers "{name}" may not be changed\n'))
     return errors
-
-
-def _ephemeral(spec: View, volumes: Mapping[str, View], path: str) -> Iterator[FieldError]:
-    others = {one.get("name") for field in ("containers", "initContainers") for one in spec.get(field) or ()}
-    names = set(others)
-    for index, one in enumerate(spec.get("ephemeralContainers") or ()):
-        at, name, target = item(path, index), one.get("name") or "", one.get("targetContainerName")
-        yield from _container(one, volumes, at)
-        if name in names:
-            yield duplicate(child(at, "name"), name)
-        names.add(name)
-        if target and target not in others:
-            yield not_found(child(at, "targetContainerName"), target)
-        for field in _NOT_EPHEMERAL:
-            if one.get(field):
-                yield forbidden(child(at, field), _FOR_EPHEMERAL)
-        for place, mount in enumerate(one.get("volumeMounts") or ()):
-            for field in ("subPath", "subPathExpr"):
-                if mount.get(field):
-                    yield forbidden(child(item(child(at, "volumeMounts"), place), field), _FOR_EPHEMERAL)
-
-
-_NOT_EPHEMERAL = ("ports", "resources", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
-_FOR_EPHEMERAL = "cannot be set for an Ephemeral Container"
 
 
 def validate_resize(new: View, old: View | None) -> list[FieldError]:

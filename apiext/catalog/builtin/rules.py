@@ -1,10 +1,12 @@
-"""Compile the validation rules in the row of a built-in kind (``rules``, see go_types/types/README.md)."""
+"""Compile the validation rules of kinds and types (``rules``, see go_types/types/README.md)."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from apiext.documents.document import View
 from apiext.documents.equality import same
+from apiext.go_types.sources import TYPE_RULES, load
 from apiext.meta import syntax
 from apiext.meta.fields import FieldError, child, forbidden, invalid, item, not_supported, required
 
@@ -31,18 +33,37 @@ def compile_rules(rows: Sequence[Mapping[str, Any]]) -> Validate:
 
     Raises ValueError for an unknown rule.
     """
+    check = _all(rows)
+    return lambda new, old: list(check(Found("", new, NEW if old is None else old)))
+
+
+def type_errors(name: str, value: View | None, path: str) -> Iterator[FieldError]:
+    """Yield the field errors of a value by the rules of its type, if it has any; a value that is absent has none."""
+    if value is not None:
+        yield from _of_type(name)(Found(path, value, NEW))
+
+
+def _all(rows: Sequence[Mapping[str, Any]]) -> Check:
     rules = [(tuple(_steps(row["path"])), _checks(row)) for row in rows]
 
-    def validate(new: View, old: View | None) -> list[FieldError]:
-        return [
-            error
-            for steps, checks in rules
-            for found in _values(steps, Found("", new, NEW if old is None else old))
-            for check in checks
-            for error in check(found)
-        ]
+    def check(found: Found) -> Iterator[FieldError]:
+        for steps, checks in rules:
+            for below in _values(steps, found):
+                for one in checks:
+                    yield from one(below)
 
-    return validate
+    return check
+
+
+@cache
+def _of_type(name: str) -> Check:
+    return _all(_type_rules().get(name, ()))
+
+
+@cache
+def _type_rules() -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    found: Mapping[str, Sequence[Mapping[str, Any]]] = load(TYPE_RULES)
+    return found
 
 
 # --- paths ---
@@ -80,11 +101,11 @@ def _values(steps: tuple[str, ...], at: Found) -> Iterator[Found]:
 
 
 def _checks(row: Mapping[str, Any]) -> list[Check]:
-    words = [word for word in row if word not in ("path", *_LIMITS)]
+    words = [word for word in row if word not in ("path", _SAYS, _EMPTY, *_LIMITS)]
     unknown = [word for word in words if word not in _RULES]
     if unknown:
-        raise ValueError(f"{unknown[0]} is no rule; there are {', '.join((*_RULES, *_LIMITS))}")
-    made = [_RULES[word](row[word]) for word in words]
+        raise ValueError(f"{unknown[0]} is no rule; there are {', '.join((*_RULES, *_LIMITS, _SAYS))}")
+    made = [(_WITH_EMPTY if row.get(_EMPTY) else _RULES).get(word, _RULES[word])(row[word]) for word in words]
     return [*made, _within(row)] if row.keys() & set(_LIMITS) else made
 
 
@@ -106,6 +127,14 @@ def _enum(values: Any) -> Check:
     return check
 
 
+def _enum_or_absent(values: Any) -> Check:
+    def check(found: Found) -> Iterator[FieldError]:
+        if found.value not in (None, *values):
+            yield not_supported(found.path, found.value, values)
+
+    return check
+
+
 def _immutable(detail: Any) -> Check:
     """Compile ``immutable``: ``true``, or the text of a Forbidden error."""
 
@@ -116,14 +145,29 @@ def _immutable(detail: Any) -> Check:
     return check
 
 
-def _format(name: Any) -> Check:
+def _format(name: Any, *, of_empty: bool = False) -> Check:
     """Compile ``format``: the name of a function in apiext.meta.syntax."""
     messages: Callable[[str], list[str]] = getattr(syntax, name)
 
     def check(found: Found) -> Iterator[FieldError]:
-        if found.value:
+        if found.value or of_empty:
             for message in messages(found.value):
                 yield invalid(found.path, found.value, message)
+
+    return check
+
+
+def _format_of_empty(name: Any) -> Check:
+    check = _format(name, of_empty=True)
+    return lambda found: check(found if found.value is not None else found._replace(value=""))
+
+
+def _type(name: Any) -> Check:
+    """Compile ``type``: the rules of a type."""
+
+    def check(found: Found) -> Iterator[FieldError]:
+        if found.value is not None:
+            yield from _of_type(name)(found)
 
     return check
 
@@ -133,14 +177,20 @@ _RULES: Mapping[str, Callable[[Any], Check]] = {
     "enum": _enum,
     "immutable": _immutable,
     "format": _format,
+    "type": _type,
 }
+_WITH_EMPTY: Mapping[str, Callable[[Any], Check]] = {"enum": _enum_or_absent, "format": _format_of_empty}
+"""Rules that also hold for empty strings."""
+_EMPTY, _SAYS = "empty", "says"
 _LIMITS = ("min", "max", "above")
 
 
 def _within(row: Mapping[str, Any]) -> Check:
-    """Compile the bounds of a number: ``min`` and ``max`` are inclusive, ``above`` is exclusive."""
+    """Compile the bounds of a number: ``min`` and ``max`` are inclusive, ``above`` is not; ``says`` is another text."""
     low, high, above = row.get("min"), row.get("max"), row.get("above")
-    if low is not None and high is not None:
+    if _SAYS in row:
+        message = row[_SAYS]
+    elif low is not None and high is not None:
         message = f"must be between {low} and {high}, inclusive"
     elif low is not None:
         message = f"must be greater than or equal to {low}"

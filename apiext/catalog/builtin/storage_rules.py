@@ -1,8 +1,9 @@
 """Validation of CSI drivers, their nodes and volume attachments (upstream: apis/storage/validation)."""
 
-import re
 from collections.abc import Iterator, Sequence
 
+from apiext.catalog.builtin.persistent_volumes import volume_errors
+from apiext.catalog.builtin.volume_sources import driver_errors
 from apiext.documents.document import View
 from apiext.documents.equality import same
 from apiext.meta import syntax
@@ -16,33 +17,20 @@ from apiext.meta.fields import (
     item,
     not_supported,
     required,
-    too_long,
 )
 
-_LONGEST_DRIVER = 63
 _LONGEST_NODE = 192
 _LEAST_SECONDS, _MOST_SECONDS = 600, 2**32
 _LEAST_PERIOD = 10
 _GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
 _MODES = ("Persistent", "Ephemeral")
 _ONE_SOURCE = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
-_UPPER = re.compile("[A-Z]")
-
-
-def _driver_name(name: str, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the name of a driver, which may have uppercase letters."""
-    if not name:
-        yield required(path)
-        return
-    if len(name) > _LONGEST_DRIVER:
-        yield too_long(path, _LONGEST_DRIVER)
-    yield from (invalid(path, name, fault) for fault in syntax.dns1123_subdomain(_UPPER.sub("a", name)))
 
 
 def validate_attachment(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of a volume attachment."""
     spec = new.get("spec") or {}
-    errors = Errors(_driver_name(spec.get("attacher") or "", "spec.attacher"))
+    errors = Errors()
     source, path = spec.get("source") or {}, "spec.source"
     name, inline = source.get("persistentVolumeName"), source.get("inlineVolumeSpec")
     if name is None and inline is None:
@@ -51,11 +39,14 @@ def validate_attachment(new: View, old: View | None) -> list[FieldError]:
         errors.append(forbidden(path, _ONE_SOURCE))
     elif name == "":
         errors.append(required(child(path, "persistentVolumeName"), "must specify non empty persistentVolumeName"))
+    elif inline is not None:
+        errors += volume_errors(inline, child(path, "inlineVolumeSpec"), inline=True)
     node = spec.get("nodeName") or ""
     errors += (invalid("spec.nodeName", node, fault) for fault in syntax.dns1123_subdomain(node))
     if name:
         at = child(path, "persistentVolumeName")
         errors += (invalid(at, name, fault) for fault in syntax.dns1123_subdomain(name))
+    errors += driver_errors(spec.get("attacher") or "", "spec.attacher")
     if old is not None and not same(spec, old.get("spec") or {}):
         errors.append(invalid("spec", spec, "field is immutable"))
     return errors
@@ -109,7 +100,7 @@ def validate_node(new: View, old: View | None) -> list[FieldError]:
     names: set[str] = set()
     for index, driver in enumerate((new.get("spec") or {}).get("drivers") or ()):
         path, name, node = item("spec.drivers", index), driver.get("name") or "", driver.get("nodeID") or ""
-        errors += _driver_name(name, child(path, "name"))
+        errors += driver_errors(name, child(path, "name"))
         if not node:
             errors.append(required(child(path, "nodeID")))
         if len(node) > _LONGEST_NODE:

@@ -392,6 +392,14 @@ RULES = [
     ({"path": "a", "min": 0, "max": 9}, {"a": 10}, None, ["a: Invalid value: 10: must be between 0 and 9, inclusive"]),
     ({"path": "a", "min": 0, "max": 9}, {"a": 9}, None, []),
     ({"path": "a", "min": 0}, {}, None, []),
+    ({"path": "a", "min": 0, "says": "too small"}, {"a": -1}, None, ["a: Invalid value: -1: too small"]),
+    ({"path": "a", "enum": ["A"]}, {"a": ""}, None, []),
+    ({"path": "a", "enum": ["A"], "empty": True}, {"a": ""}, None, ['a: Unsupported value: ""']),
+    ({"path": "a", "enum": ["A"], "empty": True}, {}, None, []),
+    ({"path": "a", "format": "absolute_path", "empty": True}, {}, None, ['a: Invalid value: "": must be an absolute']),
+    ({"path": "a[]", "type": "KeyToPath"}, {"a": [{"key": "k", "path": "../p"}, {"path": "p"}]}, None,
+     ['a[0].path: Invalid value: "../p": must not contain', "a[1].key: Required value"]),
+    ({"path": "a", "type": "KeyToPath"}, {}, None, []),
 ]  # fmt: skip
 
 
@@ -405,6 +413,6 @@ def test_rules(rule: dict[str, Any], new: dict[str, Any], old: dict[str, Any] | 
 
 def test_a_word_that_is_no_rule_is_refused() -> None:
     with pytest.raises(
-        ValueError, match="unique is no rule; there are required, enum, immutable, format, min, max, above"
+        ValueError, match="unique is no rule; there are required, enum, immutable, format, type, min, max, above, says"
     ):
         compile_rules([{"path": "a", "unique": True}])

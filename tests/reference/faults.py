@@ -1,0 +1,339 @@
+"""Break one field at a time of a full object of each kind, and compare the answers of two servers.
+
+    python -m tests.reference.faults --reference URL --token TOKEN --record FILE [--kinds pods,jobs] [--faults N]
+    python -m tests.reference.faults --server URL --recorded FILE [--show N]
+
+The first command sends the requests to a reference server and records its answers; the second sends the same requests
+to another server and compares: the verdict, the field of the first cause, the message. ``full.yaml`` has the objects.
+A fault is a value that is missing, empty, malformed, too long, negative, too large, unknown or repeated, or a field
+that the object does not have. ``--faults`` is how many faults each field of the type tree gets, all if left out.
+``--update`` changes a stored object instead of creating a new one. The exit code tells whether there was a difference.
+"""
+
+import argparse
+import http.client
+import json
+import random
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from tests.reference.compare import Answer, Drawing, Server
+
+FULL = Path(__file__).parent / "full.yaml"
+NEEDED = (
+    (
+        "/apis/node.k8s.io/v1/runtimeclasses",
+        {"metadata": {"name": "r"}, "handler": "h", "overhead": {"podFixed": {"cpu": "10m"}}},
+    ),
+)
+"""Stored objects that the full objects refer to: paths and bodies."""
+_GONE: Any = object()
+_SKIPPED = frozenset(("apiVersion", "kind", "managedFields", "status"))
+_LONG = "x" * 300
+Steps = tuple[str | int, ...]
+
+
+class Fault(NamedTuple):
+    """A request with one broken field: the kind's path, the field's path, and the body."""
+
+    path: str
+    steps: Steps
+    value: Any
+    body: Mapping[str, Any]
+
+    @property
+    def field(self) -> str:
+        """The path of the field in the type tree."""
+        return field_of(self.steps)
+
+
+def field_of(steps: Steps) -> str:
+    """Return the path of a field in the type tree: ``spec.containers.[].name``."""
+    return ".".join("[]" if isinstance(step, int) else step for step in steps)
+
+
+def broken_values(schema: Mapping[str, Any], value: Any) -> Iterator[Any]:
+    """Yield wrong values of a field that has a value."""
+    if "default" not in schema or value not in ("", 0):
+        yield _GONE
+    kind, form = schema.get("type"), str(schema.get("format"))
+    if "int-or-string" in form:
+        yield from (-1, 0, 70000, "150%", "Ab!", "")
+    elif "oneOf" in schema:  # a quantity
+        yield from ("-1", "0", "1m", "9Ei")
+    elif kind == "integer":
+        yield from (-1, 0, 1, 70000, 2**31 - 1)
+        if form == "int64":
+            yield 2**40
+    elif kind == "boolean":
+        yield not value
+    elif kind == "array":
+        yield []
+        if value:
+            yield [*value, value[0]]
+    elif kind == "string" and form == "date-time":
+        yield None
+    elif kind == "string" and form == "byte":
+        yield from ("", "eA==")
+    elif kind == "string":
+        yield from ("", "A b!", "a/../b", "/a", "a.b", _LONG)
+        if schema.get("enum"):
+            yield from schema["enum"]
+    elif kind == "object" and "additionalProperties" in schema:
+        first = next(iter(value.values()), "x")
+        yield {}
+        yield {"A b!": first}
+        yield {_LONG: first}
+        yield {**value, "plain": first}
+        if isinstance(first, str):
+            yield {**value, "plain": "A b!" if "oneOf" not in schema["additionalProperties"] else "-1"}
+    elif kind == "object":
+        yield {}
+
+
+def added_values(drawing: Drawing, schema: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield values of a field that the object does not have."""
+    kind = schema.get("type")
+    if kind == "object" and "properties" in schema:
+        yield {}
+    yield from (drawing.value(schema, 2) for _ in range(2))
+    if kind == "string" and schema.get("format") is None:
+        yield "A b!"
+    if kind == "integer":
+        yield from (-1, 1)
+
+
+def places(drawing: Drawing, given: Mapping[str, Any], value: Any, steps: Steps = ()) -> Iterator[tuple[Steps, Any]]:
+    """Yield each field of an object with each of its wrong values."""
+    schema = drawing.schema(given)
+    if isinstance(value, Mapping) and "properties" in schema:
+        for name, below in schema["properties"].items():
+            inner = drawing.schema(below)
+            if name in _SKIPPED and len(steps) < 2:
+                continue
+            if name not in value or value[name] is None:
+                if steps or name != "metadata":
+                    yield from (((*steps, name), one) for one in added_values(drawing, inner))
+                continue
+            yield from (
+                ((*steps, name), one) for one in broken_values(inner, value[name]) if steps or name != "metadata"
+            )
+            yield from places(drawing, inner, value[name], (*steps, name))
+    elif isinstance(value, list) and value:
+        inner = drawing.schema(schema["items"])
+        for index, one in enumerate(value):
+            if not isinstance(one, Mapping):
+                yield from (((*steps, index), wrong) for wrong in broken_values(inner, one) if wrong is not _GONE)
+            else:
+                yield ((*steps, index), {})
+            yield from places(drawing, inner, one, (*steps, index))
+
+
+def broken(body: Mapping[str, Any], steps: Steps, value: Any) -> dict[str, Any]:
+    """Return an object with another value at a path."""
+    found: dict[str, Any] = json.loads(json.dumps(body))
+    at: Any = found
+    for step in steps[:-1]:
+        at = at[step]
+    if value is _GONE:
+        del at[steps[-1]]
+    else:
+        at[steps[-1]] = value
+    return found
+
+
+def faults(document: Mapping[str, Any], sample: Mapping[str, Any], count: int, chance: random.Random) -> list[Fault]:
+    """Return the faults of an object, at most ``count`` for each field of the type tree; 0 means all."""
+    base = sample["path"].replace("/namespaces/default/", "/namespaces/{namespace}/")
+    content = document["paths"][base]["post"]["requestBody"]["content"]
+    schema = next(iter(content.values()))["schema"]
+    body = json.loads(json.dumps(sample["body"]))
+    body["metadata"] = {**body.get("metadata", {}), "name": sample.get("name", "broken")}
+    drawing = Drawing(document["components"]["schemas"], chance)
+    by_field: dict[str, list[tuple[Steps, Any]]] = defaultdict(list)
+    for steps, value in places(drawing, schema, body):
+        by_field[field_of(steps)].append((steps, value))
+    found: list[Fault] = []
+    for some in by_field.values():
+        chance.shuffle(some)
+        own: list[Mapping[str, Any]] = [body]
+        for steps, value in some:
+            wrong = broken(body, steps, value)
+            if wrong not in own:
+                own.append(wrong)
+                found.append(Fault(sample["path"], steps, value, wrong))
+            if count and len(own) > count:
+                break
+    return found
+
+
+def documents(server: Server, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the OpenAPI document of each kind's path."""
+    found: dict[str, Any] = {}
+    for sample in samples:
+        parts = sample["path"].split("/")
+        page = "/".join(parts[1:3] if parts[1] == "api" else parts[1:4])
+        if page not in found:
+            found[page] = server.ask("GET", f"/openapi/v3/{page}").body
+        found[sample["path"]] = found[page]
+    return found
+
+
+def answered(server: Server, method: str, path: str, body: Any) -> list[Any]:
+    """Return what is compared of an answer; a server that closes the connection, as one that panics, has the code 0."""
+    try:
+        return short(server.ask(method, path, body))
+    except (http.client.HTTPException, ConnectionError):
+        return [0, "", "no answer"]
+
+
+def short(answer: Answer) -> list[Any]:
+    """Return what is compared: the code, the field of the first cause, and the message."""
+    if answer.code < 300:
+        return [answer.code, "", ""]
+    body = answer.body if isinstance(answer.body, dict) else {"message": str(answer.body)}
+    causes = (body.get("details") or {}).get("causes") or [{}]
+    return [answer.code, causes[0].get("field", ""), body.get("message", "")]
+
+
+class Prepared:
+    """Sends faults to one server; with ``update`` it stores the full object first, and replaces it."""
+
+    def __init__(self, server: Server, samples: Sequence[Mapping[str, Any]], *, update: bool) -> None:
+        self._server = server
+        self._stored: dict[str, Any] = {}
+        for path, body in NEEDED:
+            server.ask("POST", path, body)
+        for sample in samples if update else ():
+            name = sample.get("name", "broken")
+            server.ask("DELETE", f"{sample['path']}/{name}?gracePeriodSeconds=0&propagationPolicy=Background")
+            body = json.loads(json.dumps(sample["body"]))
+            body["metadata"] = {**body.get("metadata", {}), "name": name}
+            body["metadata"].pop("finalizers", None)
+            body["metadata"].pop("ownerReferences", None)
+            self._stored.setdefault(sample["path"], server.ask("POST", sample["path"], body).body)
+
+    def ask(self, fault: Fault) -> list[Any]:
+        """Return the answer to a fault."""
+        stored = self._stored.get(fault.path)
+        if stored is None:
+            return answered(self._server, "POST", f"{fault.path}?dryRun=All", fault.body)
+        name = fault.body["metadata"].get("name", "broken")
+        version = stored.get("metadata", {}).get("resourceVersion")
+        body = {**fault.body, "metadata": {**fault.body["metadata"], "resourceVersion": version}}
+        return answered(self._server, "PUT", f"{fault.path}/{name}?dryRun=All", body)
+
+
+def record(given: argparse.Namespace, samples: Sequence[Mapping[str, Any]]) -> None:
+    """Send all faults to the reference, and write its answers."""
+    server = Server(given.reference, given.token)
+    pages = documents(server, samples)
+    chance = random.Random(given.seed)
+    prepared = Prepared(server, samples, update=given.update)
+    with Path(given.record).open("w") as out:
+        for sample in samples:
+            if not given.update:
+                whole = {
+                    **sample["body"],
+                    "metadata": {**sample["body"].get("metadata", {}), "name": sample.get("name", "broken")},
+                }
+                answer = server.ask("POST", f"{sample['path']}?dryRun=All", whole)
+                if answer.code >= 300:
+                    print(
+                        f"{sample['path']}: the full object is refused: {answer.body.get('message')}", file=sys.stderr
+                    )
+            for fault in faults(pages[sample["path"]], sample, given.faults, chance):
+                row = {"path": fault.path, "steps": fault.steps, "body": fault.body, "answer": prepared.ask(fault)}
+                if fault.value is not _GONE:
+                    row["value"] = fault.value
+                out.write(json.dumps(row) + "\n")
+
+
+class Count:
+    """Counts of one kind or field."""
+
+    def __init__(self) -> None:
+        self.all = self.refused = self.verdict = self.path = self.text = self.refused_equal = 0
+
+    def add(self, wanted: Sequence[Any], found: Sequence[Any]) -> None:
+        """Count one pair of answers."""
+        same_verdict = wanted[0] == found[0]
+        same_path = same_verdict and wanted[1] == found[1]
+        self.all += 1
+        self.refused += wanted[0] >= 300
+        self.verdict += same_verdict
+        self.path += same_path
+        self.refused_equal += same_path and wanted[0] >= 300
+        self.text += same_path and wanted[2] == found[2]
+
+    def line(self, name: str) -> str:
+        """Return a line of the table."""
+        shares = (100 * one / (self.all or 1) for one in (self.verdict, self.path, self.text))
+        refused = 100 * self.refused_equal / (self.refused or 1)
+        return f"{name:32} {self.all:6} {self.refused:8}" + "".join(f" {one:8.1f}" for one in (*shares, refused))
+
+
+def compare(given: argparse.Namespace, samples: Sequence[Mapping[str, Any]]) -> int:
+    """Send the recorded faults to a server, print the differences and the table, and return the exit code."""
+    prepared = Prepared(Server(given.server, ""), samples, update=given.update)
+    wanted_paths = {sample["path"] for sample in samples}
+    kinds: dict[str, Count] = defaultdict(Count)
+    fields: Counter[str] = Counter()
+    shown: Counter[str] = Counter()
+    whole = Count()
+    for line in Path(given.recorded).read_text().splitlines():
+        row = json.loads(line)
+        if row["path"] not in wanted_paths:
+            continue
+        fault = Fault(row["path"], tuple(row["steps"]), row.get("value", _GONE), row["body"])
+        found, wanted = prepared.ask(fault), row["answer"]
+        plural = fault.path.rpartition("/")[2]
+        kinds[plural].add(wanted, found)
+        whole.add(wanted, found)
+        if wanted[:2] != found[:2] or (given.texts and wanted[2] != found[2]):
+            fields[f"{plural} {fault.field}"] += 1
+            shown[fault.field] += 1
+            if shown[fault.field] <= given.show:
+                value = "(missing)" if fault.value is _GONE else json.dumps(fault.value)[:120]
+                print(f"{plural} {'.'.join(map(str, fault.steps))} = {value}")
+                print(f"    reference {wanted}\n    here      {found}")
+    for name, count in fields.most_common(given.fields):
+        print(f"{count:6} {name}")
+    print(f"{'kind':32} {'faults':>6} {'refused':>8} {'verdict%':>8} {'path%':>8} {'text%':>8} {'refused%':>8}")
+    for name, counts in kinds.items():
+        print(counts.line(name))
+    print(whole.line("all"))
+    return 1 if fields else 0
+
+
+def main() -> int:
+    """Record or compare, and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--server", default="")
+    parser.add_argument("--reference", default="")
+    parser.add_argument("--token", default="")
+    parser.add_argument("--record", default="")
+    parser.add_argument("--recorded", default="")
+    parser.add_argument("--kinds", default="")
+    parser.add_argument("--faults", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--show", type=int, default=3)
+    parser.add_argument("--fields", type=int, default=0)
+    parser.add_argument("--texts", action="store_true", help="differences of messages count, too")
+    parser.add_argument("--update", action="store_true")
+    given = parser.parse_args()
+    samples = yaml.safe_load(FULL.read_text())
+    samples = [one for one in samples if not given.kinds or one["path"].rpartition("/")[2] in given.kinds.split(",")]
+    if given.record:
+        record(given, samples)
+        return 0
+    return compare(given, samples)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

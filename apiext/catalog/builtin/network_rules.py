@@ -209,10 +209,13 @@ def _peer(peer: View, path: str) -> Iterator[FieldError]:
     for name in given:
         if name != "ipBlock":
             yield from selector_errors(peer[name], f"{path}.{name}")
-    if peer.get("ipBlock") is not None:
-        yield from _block(peer["ipBlock"], f"{path}.ipBlock")
-    if peer.get("ipBlock") is not None and len(given) > 1:
+    block = peer.get("ipBlock")
+    if block is not None:
+        yield from _block(block, f"{path}.ipBlock")
+    if block is not None and len(given) > 1:
         yield forbidden(path, "may not specify both ipBlock and another peer")
+    if block is not None and not block.get("cidr"):
+        yield required(f"{path}.ipBlock.cidr")
     if not given:
         yield required(path, "must specify a peer")
 
@@ -220,7 +223,6 @@ def _peer(peer: View, path: str) -> Iterator[FieldError]:
 def _block(block: View, path: str) -> Iterator[FieldError]:
     cidr = block.get("cidr") or ""
     if not cidr:
-        yield required(f"{path}.cidr")
         return
     yield from network_errors(f"{path}.cidr", cidr, ())
     for index, one in enumerate(block.get("except") or ()):

@@ -43,7 +43,7 @@ def volume_errors(spec: View, path: str, *, name: str = "", inline: bool = False
     """Yield the validation errors of the spec of a volume; ``inline``: it is part of a volume attachment."""
     if inline:
         for field in ("claimRef", "capacity"):
-            if spec.get(field):
+            if spec.get(field) or (field == "claimRef" and spec.get(field) is not None):
                 yield forbidden(child(path, field), _INLINE)
         if spec.get("csi") is None:
             yield required(child(path, "csi"), "has to be specified in the context of inline volumes")
@@ -202,7 +202,7 @@ def _parameters(parameters: View) -> Iterator[FieldError]:
 
 
 def _topologies(terms: Sequence[View]) -> Iterator[FieldError]:
-    seen: list[dict[str, set[str]]] = [{}] if terms else []  # upstream: an empty term is a duplicate
+    seen: list[dict[str, set[str]]] = [{}] if terms else []  # kube-apiserver takes an empty term for a duplicate
     for index, term in enumerate(terms):
         path = item("allowedTopologies", index)
         found: dict[str, set[str]] = {}

@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Sequence
 
 from apiext.catalog.builtin.persistent_volumes import volume_errors
+from apiext.catalog.builtin.requirements import selector_errors
 from apiext.catalog.builtin.volume_sources import driver_errors
 from apiext.documents.document import View
 from apiext.documents.equality import same
+from apiext.go_types.quantities import value_of
 from apiext.meta import syntax
 from apiext.meta.fields import (
     Errors,
@@ -119,4 +121,13 @@ def validate_node(new: View, old: View | None) -> list[FieldError]:
                 errors.append(duplicate(path, key))
             keys.add(key)
             errors += (invalid(path, key, fault) for fault in syntax.qualified_name(key))
+    return errors
+
+
+def validate_capacity(new: View, old: View | None) -> list[FieldError]:
+    """Return the validation errors of the topology and the size of a storage capacity."""
+    errors = Errors(selector_errors(new.get("nodeTopology"), "nodeTopology"))
+    size = new.get("capacity")
+    if size is not None and value_of(size) < 0:
+        errors.append(invalid("capacity", size, "must be greater than or equal to 0"))
     return errors

@@ -283,10 +283,14 @@ def validate_runtime_class(new: View, old: View | None) -> list[FieldError]:
     errors = Errors()
     overhead = (new.get("overhead") or {}).get("podFixed")
     if overhead is not None:
-        errors += requirement_errors({"limits": overhead}, "overhead.podFixed")
+        errors += requirement_errors({"limits": overhead}, "overhead")
     scheduling = new.get("scheduling") or {}
     errors += objectmeta.label_errors(scheduling.get("nodeSelector") or {}, "scheduling.nodeSelector")
-    errors += toleration_errors(scheduling.get("tolerations") or (), "scheduling.tolerations")
+    tolerations = scheduling.get("tolerations") or ()
+    errors += toleration_errors(tolerations, "scheduling.tolerations")
+    for index, one in enumerate(tolerations):
+        if one in tolerations[:index]:
+            errors.append(duplicate(f"scheduling.tolerations[{index}]", one))
     return errors
 
 

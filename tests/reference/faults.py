@@ -2,9 +2,11 @@
 
     python -m tests.reference.faults --reference URL --token TOKEN --record FILE [--kinds pods,jobs] [--faults N]
     python -m tests.reference.faults --server URL --recorded FILE [--show N]
+    python -m tests.reference.faults --recorded FILE --rows apiext/conformance/field_faults.yaml
 
 The first command sends the requests to a reference server and records its answers; the second sends the same requests
-to another server and compares: the verdict, the field of the first cause, the message. ``full.yaml`` has the objects.
+to another server and compares: the verdict, the field of the first cause, the message. The third makes the table of the
+conformance test from recorded answers. ``full_objects.yaml`` has the objects.
 A fault is a value that is missing, empty, malformed, too long, negative, too large, unknown or repeated, or a field
 that the object does not have. ``--faults`` is how many faults each field of the type tree gets, all if left out.
 ``--update`` changes a stored object instead of creating a new one. The exit code tells whether there was a difference.
@@ -24,7 +26,7 @@ import yaml
 
 from tests.reference.compare import Answer, Drawing, Server
 
-FULL = Path(__file__).parent / "full.yaml"
+FULL = Path(__file__).parents[2] / "apiext/conformance/full_objects.yaml"
 NEEDED = (
     (
         "/apis/node.k8s.io/v1/runtimeclasses",
@@ -254,6 +256,98 @@ def record(given: argparse.Namespace, samples: Sequence[Mapping[str, Any]]) -> N
                 out.write(json.dumps(row) + "\n")
 
 
+# --- the table of the conformance test ---
+
+_TEMPLATES = {"podtemplates": "template", "cronjobs": "spec.jobTemplate"}
+_WITH_TEMPLATES = frozenset(
+    ("replicationcontrollers", "deployments", "replicasets", "statefulsets", "daemonsets", "jobs")
+)
+_MAX_VALUE, _MAX_TEXT = 150, 200
+_STRUCT = "Invalid value: {"  # shown with names of Go there, with those of JSON here
+_DECIDED = frozenset(
+    (
+        "services spec.ipFamilies",
+        "services spec.ipFamilies.[]",
+        "services spec.ipFamilyPolicy",
+        "horizontalpodautoscalers spec.behavior.scaleUp.policies",
+        "horizontalpodautoscalers spec.behavior.scaleDown.policies",
+    )
+)
+"""Fields whose answers differ by decision (docs/DIFFERENCES.md); the table has none of them."""
+
+
+def write_rows(given: argparse.Namespace, samples: Sequence[Mapping[str, Any]]) -> None:
+    """Write one refused fault of each field, and an accepted one of each fourth."""
+    tables: dict[tuple[str, int], dict[str, dict[int, Any]]] = defaultdict(lambda: defaultdict(dict))
+    for line in Path(given.recorded).read_text().splitlines():
+        row = json.loads(line)
+        number = next((index for index, one in enumerate(samples) if is_from(one, row)), None)
+        if number is None or row["answer"][0] not in (201, 422) or is_elsewhere(row, samples, number):
+            continue
+        found = table_row(row)
+        if len(json.dumps(found.get("value"))) <= _MAX_VALUE and not any("/" in str(step) for step in row["steps"]):
+            own = tables[row["path"], number][field_of(row["steps"])]
+            code = row["answer"][0]
+            if "says" in found or code not in own:
+                own[code] = found
+    with Path(given.rows).open("w") as out:
+        out.write("# Answers of kube-apiserver to one broken field; made by tests/reference/faults.py.\n")
+        for (path, number), fields in tables.items():
+            out.write(f"- path: {path}\n  sample: {number}\n  faults:\n")
+            for index, answers in enumerate(fields.values()):
+                chosen = (answers[code] for code in answers if code == 422 or index % 4 == 0)
+                out.writelines(f"    - {json.dumps(one, ensure_ascii=False)}\n" for one in chosen)
+
+
+def is_from(sample: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    """Report whether a recorded body is a sample with the fault of its row."""
+    body = {**sample["body"], "metadata": {**sample["body"].get("metadata", {}), "name": sample.get("name", "broken")}}
+    try:
+        wrong = broken(body, tuple(row["steps"]), row.get("value", _GONE))
+    except (LookupError, TypeError):
+        return False
+    return sample["path"] == row["path"] and wrong == row["body"]
+
+
+def is_elsewhere(row: Mapping[str, Any], samples: Sequence[Mapping[str, Any]], number: int) -> bool:
+    """Report whether the table leaves a fault out: decided, or that of a pod or of the first object of the kind."""
+    plural, steps = row["path"].rpartition("/")[2], row["steps"]
+    if f"{plural} {field_of(steps)}" in _DECIDED:
+        return True
+    template = _TEMPLATES.get(plural, "spec.template" if plural in _WITH_TEMPLATES else "")
+    name = field_of(steps)
+    if template and name.startswith(f"{template}.") and name.count(".") > template.count(".") + 2:
+        return True
+    is_first = next(index for index, one in enumerate(samples) if one["path"] == row["path"]) == number
+    if steps[0] == "metadata":
+        return plural not in ("pods", "nodes") or not is_first
+    return not is_first and not has(samples[number]["body"], steps)
+
+
+def has(value: Any, steps: Sequence[str | int]) -> bool:
+    """Report whether there is a value at a path."""
+    try:
+        for step in steps:
+            value = value[step]
+    except (LookupError, TypeError):
+        return False
+    return True
+
+
+def table_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of the table: where, the value, and the code of a success or the field and text of an error."""
+    code, field, message = row["answer"]
+    found = {"at": "/".join(map(str, row["steps"])), **({"value": row["value"]} if "value" in row else {})}
+    if code == 201:
+        return {**found, "code": code}
+    _, mark, says = message.partition(f" is invalid: {field}: ")
+    is_text = mark and len(says) < _MAX_TEXT and not says.startswith(_STRUCT)
+    return {**found, "field": field, **({"says": says} if is_text else {})}
+
+
+# --- comparing ---
+
+
 class Count:
     """Counts of one kind or field."""
 
@@ -319,6 +413,7 @@ def main() -> int:
     parser.add_argument("--token", default="")
     parser.add_argument("--record", default="")
     parser.add_argument("--recorded", default="")
+    parser.add_argument("--rows", default="")
     parser.add_argument("--kinds", default="")
     parser.add_argument("--faults", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
@@ -331,6 +426,9 @@ def main() -> int:
     samples = [one for one in samples if not given.kinds or one["path"].rpartition("/")[2] in given.kinds.split(",")]
     if given.record:
         record(given, samples)
+        return 0
+    if given.rows:
+        write_rows(given, samples)
         return 0
     return compare(given, samples)
 

@@ -24,8 +24,12 @@ def validate_claim(new: View, old: View | None) -> list[FieldError]:
     return errors
 
 
-def claim_errors(spec: View, path: str, *, groups: bool = True) -> Iterator[FieldError]:
-    """Yield the validation errors of the spec of a claim; ``groups``: validate groups of data sources, too."""
+def claim_errors(spec: View, path: str, *, groups: bool = True, template: bool = False) -> Iterator[FieldError]:
+    """Yield the validation errors of the spec of a claim.
+
+    ``groups``: validate API groups of data sources. ``template``: validate namespaces of data sources, which
+    kube-apiserver drops from claims but not from templates.
+    """
     modes = spec.get("accessModes") or ()
     if not modes:
         yield required(child(path, "accessModes"), "at least 1 access mode is required")
@@ -46,8 +50,14 @@ def claim_errors(spec: View, path: str, *, groups: bool = True) -> Iterator[Fiel
     for field, value in (("dataSource", source), ("dataSourceRef", reference)):
         if value is not None:
             yield from _data_source(value, child(path, field), groups=groups)
-    if source is not None and reference is not None and _differ(source, reference):
-        yield invalid(path, child(path, "dataSource"), "must match dataSourceRef")
+    namespace = (reference or {}).get("namespace") if template else None
+    if namespace:
+        at = child(path, "dataSourceRef.namespace")
+        yield from (invalid(at, namespace, fault) for fault in syntax.dns1123_label(namespace))
+        if source is not None:
+            yield invalid(path, {}, "may not be specified when dataSourceRef.namespace is specified")
+    elif source is not None and reference is not None and _differ(source, reference):
+        yield invalid(path, {}, "must match dataSourceRef")
     name = spec.get("volumeAttributesClassName")
     if name:
         at = child(path, "volumeAttributesClassName")

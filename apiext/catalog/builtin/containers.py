@@ -62,7 +62,7 @@ _FOR_EPHEMERAL = "cannot be set for an Ephemeral Container"
 
 
 class Pod(NamedTuple):
-    """What containers refer to: the pod's valid volumes by name, the names of its claims, and its spec."""
+    """The parts of a pod that its containers refer to: valid volumes by name, names of claims, the spec."""
 
     volumes: Mapping[str, View]
     claims: Collection[str]
@@ -76,7 +76,7 @@ class Pod(NamedTuple):
 
     @property
     def host_users(self) -> bool:
-        """Whether users of containers are those of the host."""
+        """True unless the pod has a user namespace of its own."""
         return self.spec.get("hostUsers") is not False
 
 

@@ -396,14 +396,15 @@ def validate_cron_job(new: View, old: View | None) -> list[FieldError]:
     name = (new.get("metadata") or {}).get("name") or ""
     if old is None and len(name) > _MAX_CRON_NAME:
         errors.append(invalid("metadata.name", name, f"must be no more than {_MAX_CRON_NAME} characters"))
+    if not spec.get("schedule"):
+        errors.append(required("spec.schedule"))
     return errors
 
 
 def _schedule(spec: View, before: View | None) -> Iterator[FieldError]:
     schedule, path = spec.get("schedule") or "", "spec.schedule"
     if not schedule:
-        yield required(path)
-        return
+        return  # kube-apiserver tells of a missing schedule last
     error = schedule_error(schedule)
     if error:
         yield invalid(path, schedule, error)

@@ -170,12 +170,12 @@ def validate_network_policy(new: View, old: View | None) -> list[FieldError]:
         return errors
     for index, kind in enumerate(kinds):
         if kind not in ("Ingress", "Egress"):
-            errors.append(not_supported(f"spec.policyTypes[{index}]", kind, ("Egress", "Ingress")))
+            errors.append(not_supported(f"spec.policyTypes[{index}]", kind, ("Ingress", "Egress")))
     return errors
 
 
 def _policy_port(port: View, path: str) -> Iterator[FieldError]:
-    protocols = ("SCTP", "TCP", "UDP")
+    protocols = ("TCP", "UDP", "SCTP")
     if port.get("protocol") not in (None, *protocols):
         yield not_supported(f"{path}.protocol", port["protocol"], protocols)
     number = port.get("port")

@@ -69,7 +69,7 @@ def _label(value: str, path: str) -> Iterator[FieldError]:
 
 
 def _volumes(spec: View, path: str, errors: list[FieldError], pod: str) -> dict[str, View]:
-    """Return the valid volumes of a pod by their names, and add the validation errors of the others."""
+    """Return the valid volumes of a pod by name, and add the errors of invalid ones to ``errors``."""
     volumes: Sequence[View] = spec.get("volumes") or ()
     created = {f"{pod}-{one.get('name') or ''}" for one in volumes if pod and one.get("ephemeral") is not None}
     found: dict[str, View] = {}
@@ -104,18 +104,12 @@ def _claims(claims: Sequence[View], path: str) -> Iterator[FieldError]:
         given = [field for field in ("resourceClaimName", "resourceClaimTemplateName") if one.get(field) is not None]
         if len(given) > 1:
             text = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            yield invalid(at, _shown_claim(one), text)
+            yield invalid(at, one, text)
         elif not given:
             text = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-            yield invalid(at, _shown_claim(one), text)
+            yield invalid(at, one, text)
         for field in given:
             yield from _subdomain(one[field], child(at, field))
-
-
-def _shown_claim(claim: View) -> View:
-    """Return a claim as errors of upstream show it, with the names of Go."""
-    fields = ("name", "resourceClaimName", "resourceClaimTemplateName")
-    return {field[0].upper() + field[1:]: claim.get(field, "" if field == "name" else None) for field in fields}
 
 
 # --- pods ---
@@ -304,7 +298,7 @@ def _resources(pod: Pod, path: str) -> Iterator[FieldError]:
 
 
 def _wanted(spec: View) -> dict[str, str]:
-    """Return the sums of what the containers of a pod request, with those that run beside them."""
+    """Return the sums of the requests of a pod's containers and sidecars, by resource."""
     found: dict[str, list[str]] = {}
     beside = (one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always")
     for container in (*(spec.get("containers") or ()), *beside):

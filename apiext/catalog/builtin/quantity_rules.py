@@ -104,7 +104,7 @@ def _quota_name_errors(name: str, path: str) -> Iterator[FieldError]:
 
 
 def quantity_errors(name: str, quantity: str, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of the quantity of a resource: a negative one, or a part of what is counted."""
+    """Yield the validation errors of the quantity of a resource: negative, or a fraction of a countable resource."""
     value = value_of(quantity)
     if value < 0:
         yield invalid(path, quantity, "must be greater than or equal to 0")

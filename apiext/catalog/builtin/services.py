@@ -400,8 +400,11 @@ def _class_errors(spec: View) -> Iterator[FieldError]:
 
 
 def _traffic_errors(spec: View) -> Iterator[FieldError]:
-    if spec.get("healthCheckNodePort") and not is_checked(spec):
-        yield invalid("spec.healthCheckNodePort", spec["healthCheckNodePort"], _CHECKED_ONLY)
+    health = spec.get("healthCheckNodePort") or 0
+    if health and not is_checked(spec):
+        yield invalid("spec.healthCheckNodePort", health, _CHECKED_ONLY)
+    elif health and not 1 <= health <= 65535:
+        yield invalid("spec.healthCheckNodePort", health, _PORT)
     outside = spec.get("externalTrafficPolicy", "")
     if outside and not _is_reached_from_outside(spec):
         yield invalid("spec.externalTrafficPolicy", outside, "may only be set for externally-accessible services")

@@ -1,6 +1,6 @@
 """Validation of the sources of volumes, those of pods and those of persistent volumes (upstream: apis/core/validation).
 
-What a row can say are the ``rules`` of the types; the functions here do the rest.
+Simple checks are ``rules`` of the types in go_types/types; this module has the functions for the rest.
 """
 
 import re
@@ -339,7 +339,7 @@ def _ephemeral(source: View, path: str) -> Iterator[FieldError]:
     for field, value in metadata.items():
         if field not in ("annotations", "labels") and value not in (None, ""):
             yield forbidden(child(child(at, "metadata"), "uID" if field == "uid" else field), "cannot be set")
-    yield from claim_errors(template.get("spec") or {}, child(at, "spec"))
+    yield from claim_errors(template.get("spec") or {}, child(at, "spec"), template=True)
 
 
 # --- files ---

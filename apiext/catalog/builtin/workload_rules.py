@@ -192,7 +192,7 @@ def validate_stateful_set(new: View, old: View | None) -> list[FieldError]:
             path = f"spec.persistentVolumeClaimRetentionPolicy.{name}"
             errors.append(not_supported(path, retention.get(name) or "", ("Retain", "Delete")))
     for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
-        errors += claim_errors(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
+        errors += claim_errors(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec", template=True)
     errors += _counts(spec, "replicas", "minReadySeconds")
     errors += at_least_zero((spec.get("ordinals") or {}).get("start"), "spec.ordinals.start")
     service = spec.get("serviceName") or ""
@@ -258,7 +258,7 @@ def validate_pod_template(new: View, old: View | None) -> list[FieldError]:
     return Errors(template_errors(new.get("template") or {}, "template"))
 
 
-# --- others ---
+# --- budgets, classes, nodes, revisions ---
 
 
 def validate_budget(new: View, old: View | None) -> list[FieldError]:

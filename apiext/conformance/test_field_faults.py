@@ -19,16 +19,23 @@ from apiext.conformance.support.http_client import Client
 HERE = Path(__file__)
 SAMPLES: list[dict[str, Any]] = read_yaml(HERE.with_name("full_objects.yaml"))
 KINDS: list[dict[str, Any]] = read_yaml(HERE.with_name("field_faults.yaml"))
-CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
+NEEDED: tuple[tuple[str, dict[str, Any]], ...] = (
+    (
+        "/apis/node.k8s.io/v1/runtimeclasses",
+        {"metadata": {"name": "r"}, "handler": "h", "overhead": {"podFixed": {"cpu": "10m"}}},
+    ),
+    ("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "sa"}}),
+)
 
 
 @pytest.fixture(autouse=True)
-def runtime_class(api: Client) -> Iterator[None]:
-    """The class that full pods name."""
-    body = {"metadata": {"name": "r"}, "handler": "h", "overhead": {"podFixed": {"cpu": "10m"}}}
-    api.post(CLASSES, body)
+def named_by_pods(api: Client) -> Iterator[None]:
+    """The stored objects that full pods name."""
+    for path, body in NEEDED:
+        api.post(path, body)
     yield
-    api.delete(f"{CLASSES}/r")
+    for path, body in NEEDED:
+        api.delete(f"{path}/{body['metadata']['name']}")
 
 
 def broken(sample: Mapping[str, Any], row: Mapping[str, Any]) -> Any:

@@ -73,6 +73,11 @@ def validate_driver(new: View, old: View | None) -> list[FieldError]:
     if in_secrets is not None and not spec.get("tokenRequests"):
         text = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
         errors.append(invalid("spec.serviceAccountTokenInSecrets", in_secrets, text))
+    if old is not None:
+        before = old.get("spec") or {}
+        for field, shown in (("attachRequired", "attachedRequired"), ("volumeLifecycleModes", "volumeLifecycleModes")):
+            if not same(spec.get(field), before.get(field)):
+                errors.append(invalid(f"spec.{shown}", spec.get(field), "field is immutable"))
     return errors
 
 

@@ -298,16 +298,15 @@ def validate_node(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of a node."""
     spec, status = new.get("spec") or {}, new.get("status") or {}
     errors = Errors()
-    if old is None:
-        errors += taint_errors(spec.get("taints") or (), "metadata.taints")
+    errors += taint_errors(spec.get("taints") or (), "metadata.taints")
     errors += _node_resources(status)
     ranges: Sequence[str] = spec.get("podCIDRs") or ()
-    for index, cidr in enumerate(ranges if old is None else ()):
+    for index, cidr in enumerate(ranges):
         errors += network_errors(f"spec.podCIDRs[{index}]", cidr, ())
+    if len(ranges) > 1 and (len(ranges) > 2 or (":" in ranges[0]) is (":" in ranges[1])):
+        errors.append(invalid("spec.podCIDRs", list(ranges), "may specify no more than one CIDR for each IP family"))
     if old is not None:
         errors += _node_changes(spec, old.get("spec") or {})
-    elif len(ranges) > 1 and (len(ranges) > 2 or (":" in ranges[0]) is (":" in ranges[1])):
-        errors.append(invalid("spec.podCIDRs", list(ranges), "may specify no more than one CIDR for each IP family"))
     return errors
 
 
@@ -338,7 +337,6 @@ def _node_changes(spec: View, before: View) -> Iterator[FieldError]:
     provider, last = spec.get("providerID") or "", before.get("providerID") or ""
     if last and provider != last:
         yield invalid("spec.providerID", None, f"field cannot be {'modified' if provider else 'cleared'} once set")
-    yield from taint_errors(spec.get("taints") or (), "metadata.taints")
     if (spec.get("externalID") or "") != (before.get("externalID") or ""):
         yield forbidden("spec.externalID", "may not be updated")
 

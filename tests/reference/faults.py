@@ -9,7 +9,7 @@ to another server and compares: the verdict, the field of the first cause, the m
 conformance test from recorded answers. ``full_objects.yaml`` has the objects.
 A fault is a value that is missing, empty, malformed, too long, negative, too large, unknown or repeated, or a field
 that the object does not have. ``--faults`` is how many faults each field of the type tree gets, all if left out.
-``--update`` changes a stored object instead of creating a new one. The exit code tells whether there was a difference.
+``--update`` changes a stored object instead of creating a new one. The exit code is 1 if an answer differed.
 """
 
 import argparse
@@ -188,7 +188,7 @@ def documents(server: Server, samples: Sequence[Mapping[str, Any]]) -> dict[str,
 
 
 def answered(server: Server, method: str, path: str, body: Any) -> list[Any]:
-    """Return what is compared of an answer; a server that closes the connection, as one that panics, has the code 0."""
+    """Send a request and return its short answer; the code is 0 if the server closed the connection."""
     try:
         return short(server.ask(method, path, body))
     except (http.client.HTTPException, ConnectionError):
@@ -196,7 +196,7 @@ def answered(server: Server, method: str, path: str, body: Any) -> list[Any]:
 
 
 def short(answer: Answer) -> list[Any]:
-    """Return what is compared: the code, the field of the first cause, and the message."""
+    """Return the code, the field of the first cause, and the message of an answer."""
     if answer.code < 300:
         return [answer.code, "", ""]
     body = answer.body if isinstance(answer.body, dict) else {"message": str(answer.body)}

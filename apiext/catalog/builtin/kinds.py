@@ -46,7 +46,6 @@ from apiext.managedfields.schemas import lazily
 from apiext.meta import syntax
 from apiext.meta.names import GroupResource
 
-_ADMISSION, _ADMISSION_RULES = "admissionregistration.k8s.io", "apiext.catalog.builtin.admissionregistration"
 # Seconds after which an event expires, the default of --event-ttl (upstream: the same).
 EVENT_TTL = 3600
 
@@ -216,7 +215,7 @@ def _version(kind: _Kind) -> ServedVersion:
             returns_deleted=row.returns_deleted,
             uncollected=row.expires or row.stored_as is not None,
         ),
-        Work(slow=slow_until_imported(_ADMISSION_RULES) if row.group == _ADMISSION else never_slow),
+        Work(slow=slow_until_imported(row.validate) if row.validate else never_slow),
     )
 
 

@@ -111,8 +111,9 @@ def never_slow(size: int) -> bool:
     return False
 
 
-def slow_until_imported(module: str) -> Callable[[int], bool]:
-    """Return a Work.slow that is True until a module is imported, so that a thread imports it."""
+def slow_until_imported(name: str) -> Callable[[int], bool]:
+    """Return a Work.slow that is True until the module of a function is imported, so that a thread imports it."""
+    module = f"{__package__}.{name.partition('.')[0]}"
     return lambda size: module not in sys.modules
 
 

@@ -104,7 +104,7 @@ def test_old_labels_count_as_well(api: Client, hook: Webhook, widgets: Resource)
 
 
 @pytest.mark.rows("ADM-005")
-def test_what_is_in_no_namespace_is_never_left_out(api: Client, hook: Webhook) -> None:
+def test_cluster_scoped_objects_are_always_matched(api: Client, hook: Webhook) -> None:
     """Upstream: an object without a namespace matches any namespaceSelector."""
     widgets = serve(api, scope="Cluster")
     selected = {"namespaceSelector": {"matchLabels": {"nope": "x"}}}

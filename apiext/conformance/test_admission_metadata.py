@@ -35,7 +35,7 @@ def test_an_owner_that_a_webhook_adds_twice_is_there_once(api: Client, hook: Web
 
 
 @pytest.mark.rows("ADM-014", "WRI-005")
-def test_who_gives_an_owner_twice_is_warned_also_of_what_is_refused_then(api: Client, widgets: Resource) -> None:
+def test_duplicate_owners_are_warned_of_even_if_the_write_is_refused(api: Client, widgets: Resource) -> None:
     widgets.create("a")
     wrong = {"metadata": {"resourceVersion": "1", "ownerReferences": [OWNER, OWNER]}}
     refused = api.patch(widgets.path("a"), json.dumps(wrong), MERGE)

@@ -24,7 +24,7 @@ def widgets(api: Client) -> Resource:
 
 
 @pytest.mark.rows("ADM-002", "ADM-007", "ADM-008")
-def test_what_a_webhook_is_told(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_the_request_of_a_webhook(api: Client, hook: Webhook, widgets: Resource) -> None:
     with configured(api, VALIDATING, webhook("v", hook.client_config("/v"), rule(widgets))):
         made = api.post(widgets.path(), widgets.make("a", color="red"), fieldManager="me").expect(201)
         api.patch(widgets.path("a"), {"spec": {"color": "blue"}}, dryRun="All").expect(200)
@@ -134,7 +134,7 @@ def test_mutating_webhooks_go_by_name_and_see_each_other(api: Client, hook: Webh
 
 
 @pytest.mark.rows("ADM-014")
-def test_what_a_webhook_adds_is_pruned_and_defaulted(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_fields_of_a_webhook_are_pruned_and_defaulted(api: Client, hook: Webhook, widgets: Resource) -> None:
     """The third time of defaulting: after admission."""
     hook.answer = patch(
         {"op": "remove", "path": "/spec/note"},
@@ -155,7 +155,7 @@ def test_what_a_webhook_adds_is_pruned_and_defaulted(api: Client, hook: Webhook,
 
 @pytest.mark.differs("fields that a webhook added are pruned when the object is stored")
 @pytest.mark.rows("ADM-014")
-def test_what_a_webhook_adds_is_pruned_at_once(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_fields_of_a_webhook_are_pruned_before_the_next_webhook(api: Client, hook: Webhook, widgets: Resource) -> None:
     hook.answers["/m"] = patch({"op": "add", "path": "/spec/unknown", "value": 1})
     with (
         configured(api, MUTATING, webhook("m", hook.client_config("/m"), rule(widgets))),
@@ -173,7 +173,7 @@ def test_a_webhook_may_change_more_than_a_client(api: Client, hook: Webhook, wid
 
 
 @pytest.mark.rows("ADM-014")
-def test_what_a_webhook_adds_is_validated(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_fields_of_a_webhook_are_validated(api: Client, hook: Webhook, widgets: Resource) -> None:
     hook.answer = patch({"op": "add", "path": "/spec/size", "value": -7})
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets))):
         found = api.post(widgets.path(), widgets.make("a")).expect(422)
@@ -496,7 +496,7 @@ def test_reads_are_never_judged(api: Client, hook: Webhook, widgets: Resource) -
 
 
 @pytest.mark.rows("ADM-001")
-def test_what_is_invalid_never_reaches_validating_webhooks(api: Client, hook: Webhook, widgets: Resource) -> None:
+def test_invalid_objects_never_reach_validating_webhooks(api: Client, hook: Webhook, widgets: Resource) -> None:
     with (
         configured(api, MUTATING, webhook("m", hook.client_config("/m"), rule(widgets))),
         configured(api, VALIDATING, webhook("v", hook.client_config("/v"), rule(widgets))),

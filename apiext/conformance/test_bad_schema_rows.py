@@ -70,7 +70,7 @@ def test_large_bounds_are_what_they_were_in_the_next_write(api: Client) -> None:
 
 @pytest.mark.rows("SSA-005", "CRD-007")
 @pytest.mark.parametrize("versions", [1, 2])
-def test_who_owns_an_empty_list_of_columns(api: Client, versions: int) -> None:
+def test_owner_of_an_empty_list_of_columns(api: Client, versions: int) -> None:
     wanted = definition(fresh_group())
     (first,) = wanted["spec"]["versions"]
     wanted["spec"]["versions"] += [{**first, "name": "v2", "storage": False}][: versions - 1]

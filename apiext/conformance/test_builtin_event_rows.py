@@ -42,7 +42,7 @@ def spelled(value: Any) -> Any:
 
 @pytest.mark.rows("ERR-09")
 @pytest.mark.parametrize("case", [row for row in ROWS if not row.cells], ids=case_name)
-def test_what_is_wrong_with_an_event(api: Client, case: Case) -> None:
+def test_errors_of_an_event(api: Client, case: Case) -> None:
     root, body = VERSIONS[case.version]
     path, name = f"{root}/namespaces/{case.namespace or 'default'}/events", f"e-{secrets.token_hex(4)}"
     answer = api.post(path, {"metadata": {"name": name}, **changed(body, case.body or {})})
@@ -59,7 +59,7 @@ def test_what_is_wrong_with_an_event(api: Client, case: Case) -> None:
 
 @pytest.mark.rows("TAB-002")
 @pytest.mark.parametrize("case", [row for row in ROWS if row.cells], ids=case_name)
-def test_what_stands_in_the_table_of_an_event(api: Client, case: Case) -> None:
+def test_table_of_an_event(api: Client, case: Case) -> None:
     root, body = VERSIONS[case.version]
     name = f"e-{secrets.token_hex(4)}"
     api.post(f"{root}/namespaces/default/events", {"metadata": {"name": name}, **changed(body, case.body or {})})

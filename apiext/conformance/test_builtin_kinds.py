@@ -225,7 +225,7 @@ def test_lists_merge_by_their_key(api: Client, kind: dict[str, Any], place: str)
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, id=kind["kind"]) for kind in KINDS if "refused" in kind])
 @pytest.mark.rows("ERR-09")
-def test_what_cannot_be_changed(api: Client, kind: dict[str, Any], place: str) -> None:
+def test_immutable_fields(api: Client, kind: dict[str, Any], place: str) -> None:
     # the message about a roleRef has the names of the internal type
     refused = api.request("PATCH", place, kind["refused"]["change"], {"Content-Type": MERGE}).expect(422)
     assert kind["refused"]["says"] in refused["message"]
@@ -247,7 +247,7 @@ def test_field_selectors(api: Client, kind: dict[str, Any], made: Any) -> None:
     ("kind", "wrong"), [pytest.param(*pair, id=f"{pair[0]['kind']}-{pair[1]['says'][:40]}") for pair in WRONG]
 )
 @pytest.mark.rows("ERR-09", "ERR-11")
-def test_what_is_wrong_is_said(api: Client, kind: dict[str, Any], wrong: dict[str, Any]) -> None:
+def test_errors_of_invalid_objects(api: Client, kind: dict[str, Any], wrong: dict[str, Any]) -> None:
     body = {**example({**kind, "body": wrong["body"]}, f"k-{secrets.token_hex(4)}")}
     refused = api.post(kind["path"], body).expect(wrong.get("code", 422))
     assert wrong["says"] in refused["message"]
@@ -374,7 +374,7 @@ def test_a_put_makes_what_is_not_there(api: Client, kind: dict[str, Any]) -> Non
 
 @EACH
 @pytest.mark.rows("WRI-016")
-def test_what_a_delete_answers(api: Client, kind: dict[str, Any], made: Any, place: str) -> None:
+def test_response_of_a_delete(api: Client, kind: dict[str, Any], made: Any, place: str) -> None:
     answer = api.delete(f"{place}?propagationPolicy=Background").expect(200)
     if kind.get("returns_deleted"):
         assert answer["metadata"].pop("resourceVersion") != made["metadata"]["resourceVersion"]
@@ -394,7 +394,7 @@ def test_what_a_delete_answers(api: Client, kind: dict[str, Any], made: Any, pla
 
 @pytest.mark.rows("ERR-09")
 @pytest.mark.parametrize("resource", ["secrets", "configmaps"])
-def test_what_is_immutable_stays(api: Client, resource: str) -> None:
+def test_immutable_objects_stay(api: Client, resource: str) -> None:
     path = f"/api/v1/namespaces/default/{resource}"
     name = f"k-{secrets.token_hex(4)}"
     kind = "Secret" if resource == "secrets" else "ConfigMap"
@@ -432,7 +432,7 @@ def test_discovery_has_it(api: Client, kind: dict[str, Any]) -> None:
 
 
 @pytest.mark.rows("DIS-102")
-def test_what_is_served_on_request_is_not_served_by_default(server: Target, foreign: bool) -> None:
+def test_optional_kinds_are_not_served_by_default(server: Target, foreign: bool) -> None:
     for kind in KINDS:
         group_version = kind["path"].rpartition("/")[0]
         if kind.get("on_request") and not foreign:

@@ -51,7 +51,7 @@ def test_faults_of_a_namespaces_metadata_are_reported_once(api: Client) -> None:
 
 
 @pytest.mark.rows("WRI-004", "SRV-012")
-def test_what_a_write_of_a_status_leaves(api: Client) -> None:
+def test_fields_kept_by_a_write_of_the_status(api: Client) -> None:
     (kind,) = (kind for kind in KINDS if kind["path"].endswith("/validatingadmissionpolicies"))
     left = {
         "labels": {"a": "b"},

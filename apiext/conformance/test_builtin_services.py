@@ -104,7 +104,9 @@ MODES = 'supported values: "Proxy", "VIP"'
         ("LoadBalancer", {"ip": "1.2.3.04"}, {"ip": 'Invalid value: "1.2.3.04": must not have leading 0s'}),
     ],
 )
-def test_who_may_have_which_addresses(api: Client, kind: str, point: dict[str, Any], causes: dict[str, str]) -> None:
+def test_load_balancer_addresses_by_type_of_service(
+    api: Client, kind: str, point: dict[str, Any], causes: dict[str, str]
+) -> None:
     name = f"s-{secrets.token_hex(4)}"
     place = f"{SERVICES}/{name}"
     api.post(SERVICES, {"metadata": {"name": name}, "spec": {"type": kind, "ports": [{"port": 80}]}}).expect(201)
@@ -117,7 +119,7 @@ def test_who_may_have_which_addresses(api: Client, kind: str, point: dict[str, A
 
 
 @pytest.mark.rows("DEC-002")
-def test_what_a_headless_service_gives_up(api: Client) -> None:
+def test_fields_that_a_headless_service_loses(api: Client) -> None:
     name = f"s-{secrets.token_hex(4)}"
     place = f"{SERVICES}/{name}"
     made = api.post(SERVICES, {"metadata": {"name": name}, "spec": {"clusterIP": "None"}}).expect(201)

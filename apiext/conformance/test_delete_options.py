@@ -92,7 +92,7 @@ def test_finalizers_that_stay_keep_their_order(widgets: Resource) -> None:
     "policy",
     [*(pytest.param(it, marks=pytest.mark.has("garbage collector")) for it in ("Foreground", "Orphan")), "Background"],
 )
-def test_what_holds_nothing_goes(widgets: Resource, policy: str, foreign: bool) -> None:
+def test_objects_without_finalizers_are_deleted(widgets: Resource, policy: str, foreign: bool) -> None:
     widgets.create("a")
     widgets.api.delete(widgets.path("a"), propagationPolicy=policy).expect(200)
     within = 90 if foreign else 10  # a separate collector finds new resources every half minute
@@ -177,7 +177,9 @@ def test_preconditions_hold_for_each_of_a_collection(widgets: Resource) -> None:
         ({"fieldSelector": "metadata.name=a"}, '{"dryRun": [5]}', 400, "json: cannot unmarshal number"),
     ],
 )
-def test_what_is_to_go_is_judged_before_how(widgets: Resource, query: Any, body: str, code: int, text: str) -> None:
+def test_selectors_are_validated_before_the_body(
+    widgets: Resource, query: Any, body: str, code: int, text: str
+) -> None:
     headers = {"Content-Type": "application/json"}
     answer = widgets.api.request("DELETE", widgets.path(), body, headers, **query)
     assert text in answer.expect(code)["message"]

@@ -257,14 +257,14 @@ def test_the_aggregated_document_exists_in_three_encodings(api: Client, root: st
         (";;;=,,application/json", "APIGroupList"),
     ],
 )
-def test_what_is_not_there_is_passed_over(api: Client, accept: str, kind: str) -> None:
+def test_missing_resources_are_skipped(api: Client, accept: str, kind: str) -> None:
     assert api.get("/apis", {"Accept": accept}).expect(200)["kind"] == kind
 
 
 @pytest.mark.rows("DIS-106", "ERR-15")
 @pytest.mark.parametrize("accept", ["text/html", "image/*", AGGREGATED.replace("v=v2", "v=v9"), "application/cbor"])
 @pytest.mark.parametrize("path", ["/api", "/apis", "/apis/apiextensions.k8s.io", "/apis/apiextensions.k8s.io/v1"])
-def test_what_nobody_can_write_is_not_acceptable(api: Client, path: str, accept: str) -> None:
+def test_unsupported_media_types_are_not_acceptable(api: Client, path: str, accept: str) -> None:
     status = api.get(path, {"Accept": accept}).expect(406)
     assert status["reason"] == "NotAcceptable"
     assert "application/json, application/yaml, application/vnd.kubernetes.protobuf" in status["message"]
@@ -297,7 +297,7 @@ def test_what_the_server_itself_does_not_serve_is_told_first(api: Client) -> Non
 @pytest.mark.parametrize(
     "path", ["/api/v2", "/api/v1/x/y/z/z", "/apis/none.example.com", "/apis/none.example.com/v1", "/apis//v1"]
 )
-def test_what_is_not_served_is_not_found(api: Client, path: str) -> None:
+def test_unserved_groups_are_not_found(api: Client, path: str) -> None:
     for accept in ("application/json", KUBECTL, IN_PROTOBUF):
         assert api.get(path, {"Accept": accept}).status == 404
 

@@ -72,7 +72,7 @@ def test_an_applier_empties_what_it_owns_alone(api: Client, case: str, part: str
 
 
 @pytest.mark.rows("SSA-009")
-def test_what_another_manager_owns_stays_in_it(api: Client) -> None:
+def test_fields_of_another_manager_stay(api: Client) -> None:
     schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": PARTS}}}
     widgets = serve(api, schema={"openAPIV3Schema": schema})
     send(widgets, {"spec": {"map": {"a": "1"}, "set": ["a"]}}).expect(201)

@@ -227,7 +227,7 @@ def test_requests_are_counted_by_verb_and_scope(api: Client) -> None:
 @pytest.mark.has("metrics of one process")
 @pytest.mark.rows("MTR-001")
 @pytest.mark.needs("/apis")
-def test_what_is_no_resource_is_counted_by_its_path(api: Client) -> None:
+def test_non_resource_requests_are_counted_by_path(api: Client) -> None:
     asked = ("/healthz", "/livez", "/readyz", "openapi/v3/")
 
     def counts() -> list[float]:

@@ -69,7 +69,7 @@ def test_an_apply_does_not(wide: Resource) -> None:
     assert wide.api.get(wide.path("both")).expect(200) == made
 
 
-def test_what_fits_into_etcd_beside_its_key_is_stored(wide: Resource) -> None:
+def test_objects_up_to_the_limit_of_etcd_are_stored(wide: Resource) -> None:
     made = wide.create("brim", pad="")
     del made["metadata"]["managedFields"], made["metadata"]["resourceVersion"]
     room = LARGEST - len(json.dumps(made, separators=(",", ":"))) - 600  # for the rest of the transaction

@@ -234,7 +234,7 @@ def test_an_object_is_readable_in_every_served_version(api: Client) -> None:
 
 
 @pytest.mark.rows("NUL-006", "NUL-008")
-def test_what_a_default_wrote_stays_when_it_is_removed(api: Client) -> None:
+def test_stored_defaults_stay_after_the_default_is_removed(api: Client) -> None:
     widgets = serve(api, schema=noting({}))
     for name in ("read", "touched"):
         widgets.create(name, color="red")

@@ -125,7 +125,7 @@ def test_a_namespace_that_is_held_says_that_it_is_empty(api: Client, full: bool,
 
 @EMPTIED
 @pytest.mark.rows("NSP-006")
-def test_what_a_namespace_says_of_what_remains(api: Client) -> None:
+def test_conditions_about_remaining_objects_of_a_namespace(api: Client) -> None:
     place = f"{NAMESPACES}/{fresh(api)}"
     for path, name in (("secrets", "a"), ("configmaps", "b"), ("configmaps", "c")):
         held = {"metadata": {"name": name, "finalizers": ["example.com/hold"]}}
@@ -164,7 +164,7 @@ def test_faults_of_finalizers_are_told_of_the_list(api: Client) -> None:
 
 
 @pytest.mark.rows("NSP-001", "NSP-002")
-def test_what_finalize_takes(api: Client) -> None:
+def test_fields_that_finalize_changes(api: Client) -> None:
     name = fresh(api)
     place = f"{NAMESPACES}/{name}"
 

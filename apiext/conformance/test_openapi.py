@@ -180,7 +180,7 @@ def test_an_empty_hash_is_none(api: Client) -> None:
         "/openapi/v2",
     ],
 )
-def test_what_a_client_has_is_not_sent_again(api: Client, path: str) -> None:
+def test_unchanged_documents_are_not_sent_again(api: Client, path: str) -> None:
     def known() -> bool:
         answer = api.get(path)
         tag, date = answer.headers["etag"], answer.headers["last-modified"]

@@ -31,7 +31,7 @@ def field(types: dict[str, Any], model: str, path: str) -> dict[str, Any]:
 @pytest.mark.rows("OAS-001", "OAS-003", "OAS-005")
 @pytest.mark.parametrize("case", ROWS, ids=lambda case: f"{case.model.rpartition('.')[2]}.{case.field}")
 @pytest.mark.needs("/api/v1")
-def test_what_is_said_of_a_field(api: Client, case: Case) -> None:
+def test_descriptions_of_fields(api: Client, case: Case) -> None:
     v3 = api.get(f"/openapi/v3/{case.at}").expect(200)["components"]["schemas"]
     v2 = api.get("/openapi/v2").expect(200)["definitions"]
     for types, expected in ((v3, case.v3), (v2, case.v2 or case.v3)):

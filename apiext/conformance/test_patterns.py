@@ -33,7 +33,7 @@ def texts(server: Target) -> Resource:
 
 @pytest.mark.rows("STR-010")
 @pytest.mark.parametrize("row", GOOD, ids=case_name)
-def test_what_a_pattern_takes(texts: Resource, row: Case) -> None:
+def test_values_that_match_a_pattern(texts: Resource, row: Case) -> None:
     field = f"f{GOOD.index(row)}"
     for text in row.takes:
         texts.api.post(texts.path(), texts.make("a", **{field: text}), dryRun="All").expect(201)

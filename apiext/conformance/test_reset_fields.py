@@ -123,5 +123,5 @@ def named(fields: dict[str, Any]) -> list[str]:
 
 @pytest.mark.rows("SSA-001", "SRV-006")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['of']} {case['at']} {case['by']}")
-def test_what_a_write_changes_and_owns(api: Client, case: dict[str, Any]) -> None:
+def test_changed_and_owned_fields_of_a_write(api: Client, case: dict[str, Any]) -> None:
     assert written(api, case) == {"changes": case["changes"], "owns": case["owns"]}

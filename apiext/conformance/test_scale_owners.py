@@ -94,7 +94,7 @@ def test_an_apply_to_a_scale_that_nobody_owns(widgets: Resource) -> None:
         ({"metadata": {"managedFields": [{}]}}, 400, "metadata.managedFields must be nil"),
     ],
 )
-def test_what_cannot_be_applied_to_a_scale(widgets: Resource, body: Any, code: int, text: str) -> None:
+def test_invalid_applies_of_a_scale(widgets: Resource, body: Any, code: int, text: str) -> None:
     make(widgets, "a", replicas=2)
     refused = widgets.api.patch(f"{widgets.path('a')}/scale", {**SCALE, **body}, APPLY, fieldManager="m")
     assert refused.expect(code)["message"].endswith(text)

@@ -431,7 +431,7 @@ def test_a_refused_handshake_is_a_status(api: Client) -> None:
             assert json.loads(body)["code"] == code
 
 
-def test_what_is_no_watch_stays_http(api: Client) -> None:
+def test_requests_without_watch_are_not_upgraded(api: Client) -> None:
     widgets = serve(api)
     with Raw(api, widgets.path(), handshake()) as line:
         assert line.until(b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
@@ -475,7 +475,7 @@ def frame(first: int, payload: bytes, *, masked: bool = True, size: bytes | None
         "mixed", "half a code", "no code", "no text", "huge", "many",
     ],
 )  # fmt: skip
-def test_what_a_client_may_not_send_ends_the_watch(api: Client, sent: bytes, code: int) -> None:
+def test_invalid_client_frames_end_the_watch(api: Client, sent: bytes, code: int) -> None:
     widgets = serve(api)
     with Raw(api, f"{widgets.path()}?watch=true", handshake()) as line:
         line.until(b"\r\n\r\n")

@@ -189,7 +189,7 @@ def test_updates_and_deletes(api: Client, widgets: Resource) -> None:
     api.delete(widgets.path("a")).expect(200)
 
 
-def test_what_denials_call_an_object_without_a_name(api: Client, widgets: Resource) -> None:
+def test_denials_of_an_object_without_a_name(api: Client, widgets: Resource) -> None:
     widgets.create("a")
     # upstream: an object without a name is called Unknown
     with policy(api, widgets, {"expression": "request.operation != 'DELETE'"}) as name:
@@ -219,7 +219,7 @@ MATCHES: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
 @pytest.mark.parametrize(
     ("match", "narrow", "judged"), [case[1:] for case in MATCHES], ids=[case[0] for case in MATCHES]
 )
-def test_what_is_judged(
+def test_cases_of_the_slow_path(
     api: Client, widgets: Resource, match: dict[str, Any], narrow: dict[str, Any], judged: bool
 ) -> None:
     def rules(given: dict[str, Any]) -> dict[str, Any]:

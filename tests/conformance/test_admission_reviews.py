@@ -122,7 +122,7 @@ def test_a_request_for_a_token_is_put_to_webhooks(api: Client, hook: Webhook, ac
     ({"metadata": {"managedFields": [{"manager": "z", "operation": "Update", "apiVersion": "v1"}]}, "spec": {}},
      {"f:spec": {"f:expirationSeconds": {}}}),
 ])  # fmt: skip
-def test_who_asks_for_a_token_owns_what_was_asked(
+def test_managed_fields_of_a_token_request(
     api: Client, hook: Webhook, account: str, more: dict[str, Any], owned: dict[str, Any]
 ) -> None:
     with configured(api, MUTATING, webhook("m", hook.client_config(), about("serviceaccounts/token"))):

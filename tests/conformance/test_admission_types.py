@@ -144,7 +144,7 @@ NO_SCALES = {
 
 # upstream: a Scale is no Go type until it is back from the webhook
 @pytest.mark.rows("ADM-014", "ADM-017")
-def test_what_is_no_scale_any_more_is_a_plain_500(api: Client, hook: Webhook) -> None:
+def test_a_webhook_that_breaks_a_scale_is_a_plain_500(api: Client, hook: Webhook) -> None:
     widgets = serve(api, subresources={"scale": {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.s"}})
     widgets.create("a", size=1)
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets, "widgets/scale"))):

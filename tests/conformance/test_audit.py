@@ -301,7 +301,7 @@ def test_where_from_and_by_what(audited: Audited) -> None:
     assert last["userAgent"] == "a" * 1024 + "...TRUNCATED"
 
 
-def test_who_somebody_acts_as(audited: Audited, widgets: Resource) -> None:
+def test_impersonated_users_in_events(audited: Audited, widgets: Resource) -> None:
     _, events = audited.ask("GET", widgets.path(), Impersonate_User="alice", Impersonate_Group="devs")
     assert not {"impersonatedUser", "authenticationMetadata"} & events["RequestReceived"].keys()
     last = events["ResponseComplete"]
@@ -342,7 +342,7 @@ def test_what_is_asked_of_reviews_and_which_tokens_are_made(audited: Audited) ->
     assert elsewhere["annotations"]["authentication.kubernetes.io/issued-credential-id"].startswith("JTI=")
 
 
-def test_what_webhooks_and_policies_say(audited: Audited, tmp_path: Path) -> None:
+def test_annotations_of_webhooks_and_policies(audited: Audited, tmp_path: Path) -> None:
     api = audited.api
     things = serve(api, "things")
     with running_webhook(tmp_path) as hook:

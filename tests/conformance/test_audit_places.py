@@ -283,7 +283,7 @@ def test_a_webhook_that_is_gone_holds_nobody_and_is_counted(start: Start, tmp_pa
         ("", ["--audit-log-truncate-max-event-size=0"], "max event size 0, must be a positive number"),
     ],
 )
-def test_what_cannot_work_is_refused_at_the_start(
+def test_invalid_flags_are_refused_at_the_start(
     tmp_path: Path, policy: str | None, flags: list[str], then: str
 ) -> None:
     path = tmp_path / "policy.yaml"

@@ -189,7 +189,7 @@ def test_built_in_apis_can_be_turned_off(tmp_path: Path, own_etcd: Etcd) -> None
 
 
 @pytest.mark.rows("ETC-004")
-def test_what_a_real_server_stored_is_read(tmp_path: Path, own_etcd: Etcd) -> None:
+def test_events_of_a_real_server_are_read(tmp_path: Path, own_etcd: Etcd) -> None:
     prefix = f"/real-{secrets.token_hex(4)}"
     # Secret{metadata{name, namespace, uid, creationTimestamp}, data{a: x}, type}, as kube-apiserver keeps it
     metadata = b"\x0a\x04real" + b"\x1a\x07default" + b"\x2a\x02u1" + b"\x42\x06\x08\x80\xf8\xbd\xc9\x06"

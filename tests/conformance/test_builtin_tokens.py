@@ -157,7 +157,7 @@ def test_strangers_are_told_nothing_of_the_issuer(connect: Any) -> None:
         (["--service-account-issuer=https://["], None),
     ],
 )
-def test_what_flags_say_of_the_issuer(tmp_path: Path, own_etcd: Etcd, flags: list[str], told: str | None) -> None:
+def test_flags_of_the_issuer(tmp_path: Path, own_etcd: Etcd, flags: list[str], told: str | None) -> None:
     given = ["--insecure", "--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/i-{secrets.token_hex(4)}"]
     with running_server([*given, *flags], tmp_path) as server:
         api = Client(server.url)
@@ -368,9 +368,7 @@ def test_reviews_and_requests_are_judged_alike(tmp_path: Path, own_etcd: Etcd) -
          "cannot bind token to object of type a/b, Kind=X"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_a_request(
-    connect: Any, account: str, body: dict[str, Any], code: int, message: str
-) -> None:
+def test_errors_of_a_request(connect: Any, account: str, body: dict[str, Any], code: int, message: str) -> None:
     admin, name = connect(), f"sa-{secrets.token_hex(4)}"
     admin.post(ACCOUNTS, {"metadata": {"name": name}}).expect(201)
     answer = admin.post(f"{ACCOUNTS}/{name if account == '-' else account}/token", {"kind": "TokenRequest", **body})

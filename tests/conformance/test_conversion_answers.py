@@ -62,7 +62,7 @@ OTHERS: dict[str, tuple[Any, str]] = {  # value returned for an object, and Go's
 
 @pytest.mark.rows("VER-006")
 @pytest.mark.parametrize("name", OTHERS)
-def test_what_is_no_object_is_shown_as_it_was_written(api: Client, hook: Webhook, name: str) -> None:
+def test_invalid_objects_are_quoted_in_errors(api: Client, hook: Webhook, name: str) -> None:
     tabs = serve_crontabs(api, hook)
     tabs.create("v1beta1", "a", hostPort="a:1")
     given, text = OTHERS[name]

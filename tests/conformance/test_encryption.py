@@ -148,7 +148,7 @@ CASES = [
 
 @pytest.mark.rows("OPS-003", "RV-020", "ETC-006")
 @pytest.mark.parametrize(("path", "resource", "value", "why"), CASES, ids=lambda part: str(part)[-12:])
-def test_what_no_key_opens_fails_alone(
+def test_only_values_without_a_key_fail(
     api: Client, etcd: Etcd, path: str, resource: str, value: bytes, why: str
 ) -> None:
     listed = api.get(path).expect(200)
@@ -285,7 +285,7 @@ def test_a_key_is_rotated_in_service(own_etcd: Etcd, tmp_path: Path) -> None:
         (None, ["--encryption-provider-config-automatic-reload=true"], "must be set with --encryption-provider-config"),
     ],
 )
-def test_what_cannot_be_used_ends_the_start(tmp_path: Path, text: str | None, flags: list[str], why: str) -> None:
+def test_invalid_configurations_end_the_start(tmp_path: Path, text: str | None, flags: list[str], why: str) -> None:
     if text is not None:
         (tmp_path / "encryption.yaml").write_text(text)
         flags = [f"--encryption-provider-config={tmp_path / 'encryption.yaml'}"]

@@ -99,7 +99,7 @@ def test_values_of_kube_apiserver_are_read(servers: list[Client], row: dict[str,
 
 
 @pytest.mark.rows("OPS-003")
-def test_what_is_stored_has_the_form_of_kube_apiserver(api: Client, etcd: Etcd) -> None:
+def test_stored_values_have_the_form_of_kube_apiserver(api: Client, etcd: Etcd) -> None:
     api.post(SECRETS, {"metadata": {"name": "form"}, "stringData": {"word": "sesame"}}).expect(201)
     key = "/registry/secrets/default/form"
     value = stored(etcd, key)

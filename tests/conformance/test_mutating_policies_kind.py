@@ -82,17 +82,17 @@ def judge(api: Client, row: dict[str, Any]) -> None:
 
 
 @each("policies", "policy")
-def test_what_is_wrong_with_a_policy(api: Client, row: dict[str, Any]) -> None:
+def test_errors_of_a_policy(api: Client, row: dict[str, Any]) -> None:
     judge(api, row)
 
 
 @each("bindings", "binding")
-def test_what_is_wrong_with_a_binding(api: Client, row: dict[str, Any]) -> None:
+def test_errors_of_a_binding(api: Client, row: dict[str, Any]) -> None:
     judge(api, row)
 
 
 @each("bodies")
-def test_what_does_not_decode(api: Client, row: dict[str, Any]) -> None:
+def test_decoding_of_policies(api: Client, row: dict[str, Any]) -> None:
     path, kind, _ = KINDS[row["kind"]]
     answer = api.post(f"{path}?dryRun=All", document(row["kind"], row["set"]))
     assert answer.warnings == ["299 - " + _quoted(text) for text in row.get("warnings", ())]
@@ -210,7 +210,7 @@ def test_a_put_names_a_revision_and_makes_nothing(api: Client, kind: str) -> Non
 
 
 @pytest.mark.rows("SSA-001")
-def test_who_owns_the_fields_of_a_policy(api: Client) -> None:
+def test_managed_fields_of_a_policy(api: Client) -> None:
     more = {
         "matchConditions": [{"name": "a", "expression": "true"}],
         "variables": [{"name": "a", "expression": "1"}],

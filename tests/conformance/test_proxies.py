@@ -133,7 +133,7 @@ CASES: list[tuple[str, str, Subject, tuple[tuple[str, str], ...], str, dict[str,
 
 @pytest.mark.rows("AUT-001", "AUT-005")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
-def test_who_sends_a_request(fleet: Fleet, case: tuple[Any, ...]) -> None:
+def test_authenticated_user_of_a_request(fleet: Fleet, case: tuple[Any, ...]) -> None:
     _, signer, subject, headers, token, wanted = case
     status, user, digest = fleet.ask(signer, subject, headers, token)
     if wanted is None:

@@ -126,7 +126,7 @@ def wrong(ask: Mapping[str, Any], code: int, body: Any) -> str:
 
 @pytest.mark.rows("AUT-003", "AUT-004", "ERR-18")
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_who_may_do_what(admin: Client, foreign: bool, case: dict[str, Any]) -> None:
+def test_permissions(admin: Client, foreign: bool, case: dict[str, Any]) -> None:
     key = secrets.token_hex(4)
     words = {"$n": f"n-{key}", "$u": f"user-{key}", "$g": f"group-{key}", "$c": f"c-{key}"}
     case = filled({**case, "name": ""}, words)
@@ -179,7 +179,7 @@ def test_names_that_are_no_utf8_are_a_clients_fault(judging: Server, name: bytes
 
 
 @pytest.mark.rows("AUT-003")
-def test_what_changes_counts_at_once(admin: Client, foreign: bool) -> None:
+def test_changed_roles_apply_at_once(admin: Client, foreign: bool) -> None:
     key = secrets.token_hex(4)
     role, bound = {"metadata": {"name": key}, "rules": []}, binding(key, {"role": f"ClusterRole/{key}", "to": []})
     read = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}

@@ -164,7 +164,7 @@ def test_a_token_that_is_taken_away_is_made_again(tls: Tls, name: str) -> None:
     assert tls.client(text_of(api.get(f"{SECRETS}/{name}").expect(200), "token")).get(DEFAULT).status == 200
 
 
-def test_what_was_there_before_the_server(tmp_path: Path, own_etcd: Etcd, name: str) -> None:
+def test_secrets_from_before_the_start(tmp_path: Path, own_etcd: Etcd, name: str) -> None:
     flags = ["--port=0", f"--etcd-servers={own_etcd.url}", f"--etcd-prefix=/kept-{secrets.token_hex(4)}"]
     off = "--controllers=*,-serviceaccount-token-controller"
     with running_server([*flags, off], tmp_path) as server:

@@ -48,7 +48,7 @@ def wanted(row: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.rows("ERR-09", "WRI-014")
 @pytest.mark.parametrize("case", ROWS, ids=case_name)
-def test_what_a_service_is_given(api: Client, case: Case) -> None:
+def test_allocated_addresses_and_ports(api: Client, case: Case) -> None:
     give_and_change(api, case)
 
 
@@ -84,7 +84,7 @@ def test_where_there_is_one_family(one_family: Client, case: Case) -> None:
 
 
 @pytest.mark.rows("ERR-09", "WRI-014")
-def test_what_another_service_has_is_not_given(api: Client) -> None:
+def test_addresses_in_use_are_not_allocated(api: Client) -> None:
     spec = {"type": "NodePort", "ports": [{"port": 80}], "ipFamilyPolicy": "RequireDualStack"}
     first, second = (f"s-{secrets.token_hex(4)}" for _ in range(2))
     had = api.post(SERVICES, {"metadata": {"name": first}, "spec": spec}).expect(201)["spec"]

@@ -180,7 +180,7 @@ def test_a_signal_ends_a_server_that_waits_for_etcd(tmp_path: Path, workers: str
 
 
 @pytest.mark.rows("ETC-001")
-def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_objects_survive_a_restart(tmp_path: Path) -> None:
     with running_server(OWN, tmp_path) as server:
         widgets = serve(Client(server.url))
         made = widgets.create("kept", color="red")
@@ -441,7 +441,9 @@ sys.exit(__main__.main())
 
 
 @pytest.mark.rows("HLT-003", "ERR-03")
-def test_who_does_not_serve_all_definitions_is_not_ready(tmp_path: Path, own_etcd: Etcd, etcd_flags: list[str]) -> None:
+def test_a_server_is_not_ready_until_all_definitions_are_served(
+    tmp_path: Path, own_etcd: Etcd, etcd_flags: list[str]
+) -> None:
     wanted = {**definition(fresh_group()), "status": {"conditions": [{"type": "Established", "status": "True"}]}}
     wanted["metadata"].update(uid="d1", generation=1, creationTimestamp="2026-01-01T00:00:00Z")
     key = f"/{tmp_path.name}/apiextensions.k8s.io/customresourcedefinitions/{wanted['metadata']['name']}"

@@ -112,7 +112,7 @@ def test_an_object_of_a_version_to_come_ends_watches_with_the_reason(
 
 
 @pytest.mark.rows("ETC-006", "PRU-007", "NUL-005", "NUL-006")
-def test_what_others_write_is_seen_at_once(api: Client, own_etcd: Etcd) -> None:
+def test_writes_of_other_servers_are_seen_at_once(api: Client, own_etcd: Etcd) -> None:
     widgets = serve(api)
     made = widgets.create("a", color="red")
     since = made["metadata"]["resourceVersion"]

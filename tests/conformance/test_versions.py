@@ -429,7 +429,7 @@ def test_names_that_are_taken(api: Client, name: str, value: Any, reason: str) -
 
 
 @pytest.mark.rows("CND-002", "CND-003")
-def test_what_is_established_stays_so(api: Client) -> None:
+def test_established_stays_true(api: Client) -> None:
     first = definition(fresh_group())
     group = first["spec"]["group"]
     first["spec"]["names"]["shortNames"] = ["wd"]

@@ -33,7 +33,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "wanted", "told"), REFUSED, ids=[text for text, _, _ in REFUSED])
-def test_what_mutations_may_give(text: str, wanted: Sequence[Type], told: str) -> None:
+def test_result_types_of_mutations(text: str, wanted: Sequence[Type], told: str) -> None:
     assert compiled(text, MUTATIONS, wanted) == told
 
 

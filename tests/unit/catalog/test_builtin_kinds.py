@@ -48,7 +48,7 @@ def version_of(row: Row) -> ServedVersion:
 
 @EACH
 @pytest.mark.rows("DIS-102")
-def test_what_a_row_names_is_there(row: Row) -> None:
+def test_functions_named_in_rows_exist(row: Row) -> None:
     hooks = (row.prepare, row.prepare_status, row.stamp_status, row.validate, row.validate_status, row.signed)
     for name in (row.defaults, *hooks, row.warnings, row.warnings_status):
         if name:
@@ -188,7 +188,7 @@ def test_an_object_survives_normalising_protobuf_and_the_store(made: tuple[Row, 
         (None, None, 'no kind "" is registered for version ""'),
     ],
 )
-def test_what_is_no_object_of_its_kind_cannot_be_read(api_version: Any, kind: Any, says: str) -> None:
+def test_stored_objects_of_another_kind_are_unreadable(api_version: Any, kind: Any, says: str) -> None:
     raw = orjson.dumps({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}})
     with pytest.raises(Unreadable, match=says):
         VERSIONS["v1", "ConfigMap"].codec.decode(raw, 1)

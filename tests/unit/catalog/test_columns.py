@@ -128,7 +128,7 @@ def test_columns_end_at_an_unusable_path() -> None:
     assert [column.name for column in custom_columns(columns)] == ["Name", "A"]
 
 
-def test_what_a_row_takes_is_divided_among_the_columns_that_search() -> None:
+def test_the_budget_of_a_row_is_divided_among_searching_columns() -> None:
     document = {"spec": {"s": "text", "l": [[1]] * 90_000}, "metadata": {"name": "a"}}
     last, simple, search = ({"name": "X", "type": "string", "jsonPath": path} for path in ("..s", ".spec.s", "..q"))
     for searches, found in ((0, "text"), (1, "text"), (39, None)):

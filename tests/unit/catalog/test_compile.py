@@ -160,7 +160,7 @@ def test_versions_differ_by_name_and_schema() -> None:
 
 
 @pytest.mark.rows("MET-002")
-def test_what_others_stored_is_repaired() -> None:
+def test_stored_metadata_of_other_servers_is_repaired() -> None:
     one = resource().versions["v1"]
     shown = one.codec.decode(
         b'{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"labels":5,"name":"a","x":1}}', 3
@@ -199,7 +199,7 @@ def test_webhook_conversion_is_left_to_others() -> None:
 
 
 @pytest.mark.rows("VER-002", "VER-004")
-def test_what_is_written_comes_from_the_webhook() -> None:
+def test_written_objects_are_converted_by_the_webhook() -> None:
     served = resource(version("v1", CLOSED), version("v2", OPEN), conversion=HOOK)
     document = {**widget(spec={"color": "red"}), "apiVersion": "example.com/v2"}
     with pytest.raises(NeedsConversion) as needed:

@@ -104,7 +104,7 @@ def compare(written: str, schema: dict[str, Any], stored: dict[str, Any], conver
         assert quick_v2.codec.view(stored, 8) == careful_v2.codec.view(stored, 8)
 
 
-def test_what_is_taken() -> None:
+def test_conversions_of_the_fast_path() -> None:
     of = served("v1", TYPED)
     need = request(of, orjson.dumps(widget(spec={"color": "blue"}), option=orjson.OPT_SORT_KEYS))
     answer = {**orjson.loads(need.text), "apiVersion": "example.com/v2", "spec": {"size": 3, "ports": [{"uid": "u"}]}}
@@ -141,7 +141,7 @@ def test_defaults_that_were_lacking_are_noticed() -> None:
         {"unknown": "v"},
     ],
 )
-def test_what_is_judged(change: dict[str, Any]) -> None:
+def test_cases_of_the_slow_path(change: dict[str, Any]) -> None:
     of = served("v1", TYPED)
     first, need = (
         request(of, orjson.dumps(widget(spec={"replicas": n}), option=orjson.OPT_SORT_KEYS)) for n in range(2)
@@ -167,7 +167,7 @@ def remembered(view: bytes) -> Entry:
         pytest.param(remembered, id="a view"),
     ],
 )
-def test_what_is_kept_takes_its_own_length(keep: Callable[[bytes], object]) -> None:
+def test_cached_conversions_occupy_their_length(keep: Callable[[bytes], object]) -> None:
     document = {f"key{number:03}": f"value {number}" for number in range(80)}
     size = len(orjson.dumps(document))
     tracemalloc.start()
@@ -181,7 +181,7 @@ def test_what_is_kept_takes_its_own_length(keep: Callable[[bytes], object]) -> N
     assert len(kept) == 50
 
 
-def test_others_are_asked_about_alike() -> None:
+def test_lookup_returns_the_same_requests() -> None:
     of = served("v1", TYPED)
     raws = [orjson.dumps(widget(spec={"replicas": n}), option=orjson.OPT_SORT_KEYS) for n in range(4)]
     of.versions["v1"].codec.view(raws[2], 7)  # known to be as it is stored, unlike that before

@@ -89,7 +89,7 @@ _rows = st.tuples(_changes, _changes, ROOTS, _parts)
 
 
 @given(st.sampled_from(sorted(WRITERS)), st.lists(_rows, min_size=2, max_size=5))
-def test_what_is_taken_of_a_review_is_what_would_be_judged(writer: str, rows: list[tuple[Any, Any, Any, Any]]) -> None:
+def test_the_fast_path_caches_the_bytes_of_the_slow_path(writer: str, rows: list[tuple[Any, Any, Any, Any]]) -> None:
     of, other = served("v1", TYPED), served("v1", TYPED)
     raws = [stored(0, labels={"app": "x"}), stored(1, labels={"app": "x"})]
     raws += [

@@ -105,7 +105,7 @@ _entries = st.lists(
 
 
 @given(widgets(), _entries, st.sampled_from([UID, 'a"}b', "{}"]), st.integers(1, 9))
-def test_what_is_in_form_is_stored_and_seen_at_a_glance(
+def test_normalized_documents_have_fast_paths(
     body: dict[str, Any], entries: list[Any], uid: str, revision: int
 ) -> None:
     served, fresh = _one(), _one()
@@ -123,7 +123,7 @@ def test_what_is_in_form_is_stored_and_seen_at_a_glance(
 
 
 @given(widgets(), st.integers(1, 9))
-def test_what_is_known_to_be_exact_is_as_normalizing_leaves_it(body: dict[str, Any], revision: int) -> None:
+def test_normalizing_does_not_change_normalized_objects(body: dict[str, Any], revision: int) -> None:
     served = _one()
     raw = served.codec.encode(served.endpoints[""].prepare(served.model.normalize(body)[0], None))
     found = served.codec.decode(raw, revision)
@@ -132,7 +132,7 @@ def test_what_is_known_to_be_exact_is_as_normalizing_leaves_it(body: dict[str, A
     assert not _one().codec.is_normalized(raw)
 
 
-def test_what_a_webhook_or_an_embedded_resource_has_a_say_in_is_never_exact() -> None:
+def test_conversions_and_embedded_resources_are_never_normalized() -> None:
     embedded = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-embedded-resource": True}}}
     hooked = resource(version("v1", CLOSED), version("v2", OPEN), conversion=HOOK).versions["v1"]
     for served in (resource(version("v1", embedded)).versions["v1"], hooked):
@@ -162,7 +162,7 @@ def test_another_name_equals_the_full_route(
     assert quick["v2"].codec.view(raw, 7) == full["v2"].codec.view(raw, 7), "what was read in v1 is known now"
 
 
-def test_what_differs_by_name_only_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_that_differ_in_the_version_only_are_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     served = _two(CLOSED)
     for one in served.values():
         one.work.prepare()
@@ -173,7 +173,7 @@ def test_what_differs_by_name_only_is_not_written_again(monkeypatch: pytest.Monk
 
 
 @given(widgets(), st.integers(1, 9))
-def test_whatever_is_stored_is_read_the_same_twice(body: dict[str, Any], revision: int) -> None:
+def test_stored_bytes_are_read_the_same_twice(body: dict[str, Any], revision: int) -> None:
     served = _one()
     raw = orjson.dumps(body)
     first = served.codec.view(raw, revision)
@@ -194,7 +194,7 @@ def test_encoding_changes_nothing_of_its_argument(body: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 2**63, -(2**63) - 1, 10**19, 10**25])
-def test_what_int64_does_not_hold_is_read_as_a_float(number: int) -> None:
+def test_integers_beyond_int64_are_read_as_floats(number: int) -> None:
     found = parse(b'{"a":%d}' % number)["a"]
     assert found == (number if -(2**63) <= number < 2**63 else float(number))
     assert isinstance(found, int) is (-(2**63) <= number < 2**63)

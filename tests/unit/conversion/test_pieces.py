@@ -58,7 +58,7 @@ def answered(objects: list[Any], **more: Any) -> dict[str, Any]:
 
 
 @given(OBJECTS, st.sampled_from(WRITERS), VALUES)
-def test_whatever_is_in_the_objects(objects: list[Any], write: Any, more: Any) -> None:
+def test_random_objects(objects: list[Any], write: Any, more: Any) -> None:
     raw = write(answered(objects, more=more))
     assert read(needs(len(objects)), raw) == json.loads(raw)["response"]["convertedObjects"]
 
@@ -93,7 +93,7 @@ def test_objects_in_objects_are_told_from_their_own_metadata(write: Any) -> None
         ),
     ],
 )
-def test_what_cannot_be_told_apart_by_looking(raw: bytes) -> None:
+def test_objects_that_cannot_be_separated(raw: bytes) -> None:
     assert pieces.split(raw, 2) is None
 
 
@@ -114,7 +114,7 @@ def test_a_fault_is_one_of_the_whole_answer(old: bytes, new: bytes, error: str) 
     assert str(failed.value).startswith("conversion webhook for example.com/v1, Kind=Widget failed: ")
 
 
-def test_what_only_the_slow_decoder_reads() -> None:
+def test_responses_of_the_slow_decoder() -> None:
     raw = orjson.dumps(answered([{**TYPE, "spec": f"n{number}"} for number in range(4)])).replace(b"n1", b"\xff")
     found = read(needs(4), raw)
     assert [it["spec"] for it in found] == ["n0", "\ufffd", "n2", "n3"]

@@ -92,7 +92,7 @@ async def test_lists_go_out_in_reviews_of_bounded_size(converter: Converter, hoo
 
 
 @pytest.mark.parametrize(("most", "parts"), [(10**9, [400, 400, 150]), (1, [11, 16, 16, 16])])
-async def test_so_much_is_asked_for_at_once(
+async def test_sizes_of_reviews(
     converter: Converter, hook: Webhook, most: int, parts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     of, wanted = served(hook), entries(sum(parts))
@@ -171,7 +171,7 @@ async def test_those_who_wait_share_a_call(converter: Converter, hook: Webhook) 
     assert sorted(len(request["objects"]) for request in hook.requests()) == [1, 3]
 
 
-async def test_who_goes_away_takes_nothing_from_others(converter: Converter, hook: Webhook) -> None:
+async def test_a_cancelled_request_does_not_cancel_a_shared_call(converter: Converter, hook: Webhook) -> None:
     of, wanted = served(hook), entries(1)
     hook.answer = slowly(0.3, answer(renamed))
     leaving = asyncio.timeout(0.05)
@@ -222,7 +222,7 @@ async def test_failures_are_not_remembered(converter: Converter, hook: Webhook) 
 
 
 @pytest.mark.rows("VER-008")
-async def test_what_a_schema_cannot_take(converter: Converter, hook: Webhook) -> None:
+async def test_objects_that_a_schema_refuses(converter: Converter, hook: Webhook) -> None:
     schema = {"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-embedded-resource": True}}}
     webhook = {"clientConfig": hook.client_config(), "conversionReviewVersions": ["v1"]}
     conversion = {"strategy": "Webhook", "webhook": webhook}

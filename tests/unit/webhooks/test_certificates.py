@@ -76,7 +76,7 @@ CASES: list[tuple[str, bytes, str, str | None]] = [
 
 @pytest.mark.rows("VER-009")
 @pytest.mark.parametrize(("der", "name", "told"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_what_is_wrong_with_it(der: bytes, name: str, told: str | None) -> None:
+def test_errors_of_certificates(der: bytes, name: str, told: str | None) -> None:
     assert certificates.fault(der, name, NOW) == told
 
 

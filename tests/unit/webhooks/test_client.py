@@ -77,7 +77,7 @@ async def test_a_connection_that_ended_while_idle_costs_no_failure(tmp_path: Pat
             await client.post(target, REVIEW, 5)
 
 
-async def test_what_the_system_trusts_is_read_once_for_all_who_wait() -> None:
+async def test_system_roots_are_loaded_once() -> None:
     contexts = Contexts()
     async with asyncio.TaskGroup() as group:
         gone = group.create_task(contexts.of(b""))
@@ -230,9 +230,7 @@ async def test_answers_that_are_no_success(
         (409, "0", 1),
     ],
 )
-async def test_who_asks_to_come_back_is_asked_again(
-    tmp_path: Path, client: Client, code: int, after: str, calls: int
-) -> None:
+async def test_retry_after_is_obeyed(tmp_path: Path, client: Client, code: int, after: str, calls: int) -> None:
     with hook(tmp_path) as (webhook, target):
         webhook.answer = lambda _: hooks.page(code, b"no", "text/plain", Retry_After=after)
         with pytest.raises(errors.Refused):
@@ -245,7 +243,7 @@ async def test_who_asks_to_come_back_is_asked_again(
             assert b'"response"' in await client.post(target, REVIEW, 60)
 
 
-async def test_who_wants_more_time_than_there_is_is_left_at_the_deadline(tmp_path: Path, client: Client) -> None:
+async def test_retry_after_beyond_the_deadline_is_a_timeout(tmp_path: Path, client: Client) -> None:
     with hook(tmp_path) as (webhook, target):
         webhook.answer = lambda _: hooks.page(503, b"", Retry_After="3600")
         with pytest.raises(errors.TimedOut, match=r'^Post "https://[^"]*\?timeout=1s": context deadline exceeded$'):
@@ -273,7 +271,7 @@ TRUST = [
 
 @pytest.mark.rows("VER-009")
 @pytest.mark.parametrize(("how", "text"), TRUST, ids=["expired", "foreign", "name", "plain"])
-async def test_who_is_not_trusted(tmp_path: Path, client: Client, how: dict[str, Any], text: str) -> None:
+async def test_untrusted_certificates(tmp_path: Path, client: Client, how: dict[str, Any], text: str) -> None:
     with hook(tmp_path, **how) as (webhook, target):
         with pytest.raises(errors.Untrusted) as caught:
             await client.post(target, REVIEW, 5)
@@ -414,7 +412,7 @@ async def test_one_owner_holds_no_more_than_its_share(tmp_path: Path, monkeypatc
     await client.close()
 
 
-async def test_who_has_waited_longest_is_next(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_calls_get_slots_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "WEBHOOK_PARALLEL", 1)
     breaker, deadline, ended = Breaker(), asyncio.get_running_loop().time() + 5, list[str]()
     gates = {name: asyncio.Event() for name in "abcde"}

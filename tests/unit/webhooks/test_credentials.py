@@ -97,7 +97,7 @@ async def test_without_a_user_of_its_own_a_host_gets_that_of_the_current_context
         ({}, ()),
     ],
 )  # fmt: skip
-async def test_what_users_send(write: Write, user: dict[str, Any], lines: tuple[str, ...]) -> None:
+async def test_headers_of_users(write: Write, user: dict[str, Any], lines: tuple[str, ...]) -> None:
     assert await Users(write("k", kubeconfig(**{"*": user}))).find("x.io", 443).lines() == lines
 
 
@@ -166,7 +166,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
-def test_what_is_wrong_with_a_file_shows_nothing_of_it(write: Write, text: str) -> None:
+def test_errors_of_files_quote_nothing(write: Write, text: str) -> None:
     path = write("k", text)
     for read in (Users, lambda file: users_of(str(file)), read_map):
         with pytest.raises(ValueError, match=rf"^{path}: ") as caught:

@@ -65,7 +65,7 @@ HOSTS = [
 
 
 @pytest.mark.parametrize(("environment", "found"), ENVIRONMENTS, ids=str)
-def test_what_the_environment_says(environment: dict[str, str], found: Proxy | None) -> None:
+def test_proxies_in_the_environment(environment: dict[str, str], found: Proxy | None) -> None:
     assert proxy_of(environment) == found
 
 
@@ -83,7 +83,7 @@ def test_a_proxy_that_can_be_used_is_no_fault(environment: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize(("host", "served"), HOSTS)
-def test_who_is_reached_directly(host: str, served: bool) -> None:
+def test_hosts_without_a_proxy(host: str, served: bool) -> None:
     assert Proxy("p", 1, "", ".svc,10.0.0.0/8,exact.example.org").serves(host, 443) is served
 
 

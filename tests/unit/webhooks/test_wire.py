@@ -126,7 +126,7 @@ def test_cuts_change_nothing(raw: bytes, answer: Answer, cuts: list[int]) -> Non
     assert play(pieces) == answer
 
 
-def test_what_comes_behind_an_answer_is_no_part_of_it() -> None:
+def test_bytes_after_an_answer_are_not_part_of_it() -> None:
     raw = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
     assert play([raw + b"HTTP/1.1 200 OK\r\n"]) == Answer(200, "", b"hi", False)
 
@@ -215,7 +215,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("raw", "text"), BAD)
-def test_what_is_no_http(raw: bytes, text: str) -> None:
+def test_invalid_http(raw: bytes, text: str) -> None:
     with pytest.raises(Broken, match=text):
         play([raw])
 
@@ -254,7 +254,7 @@ async def test_an_answer_is_parsed_in_turns_and_once(raw: bytes, size: int) -> N
 
 
 @pytest.mark.parametrize("last", [b"0\r\n\r\n", b""])
-async def test_what_came_before_the_end_of_a_connection_counts(last: bytes) -> None:
+async def test_bytes_before_a_lost_connection_are_parsed(last: bytes) -> None:
     async with asking() as (connection, _, answer):
         receive(connection, CHUNKED + b"1\r\nx\r\n" * 5_000 + last)
         connection.connection_lost(None)  # while chunks are left to parse

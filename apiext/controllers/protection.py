@@ -5,6 +5,7 @@ Upstream: pkg/controller/volume/pvcprotection, pvprotection and vacprotection. A
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import orjson
@@ -78,6 +79,10 @@ class Protection:
                 self._loop.add(key)
 
     async def _reconcile(self, key: str) -> None:
+        with suppress(AttributeError, KeyError, TypeError, ValueError):  # invalid, by another program
+            await self._settle(key)
+
+    async def _settle(self, key: str) -> None:
         namespace, _, name = key.partition("/")
         entry = self._collection.state.cached(namespace, name)
         found = _parsed(entry) if entry is not None else {}
@@ -110,8 +115,9 @@ class Protection:
             await self._verbs.store.fresh(collection)
             loop_budget = LoopBudget()
             for entry in collection.state.readable(namespace or None):
-                if uses(_parsed(entry), protected):
-                    return True
+                with suppress(AttributeError, KeyError, TypeError):  # invalid, by another program
+                    if uses(_parsed(entry), protected):
+                        return True
                 await loop_budget.pause()
         return False
 

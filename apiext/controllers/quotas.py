@@ -7,6 +7,7 @@ progress are added, so that a count never hides one.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -14,6 +15,7 @@ import orjson
 from apiext.admission import quota_usage as usage
 from apiext.admission.quotas import QUOTAS, ResourceQuota
 from apiext.admission.stored import CLAIMS, PODS
+from apiext.catalog.stored import Unreadable
 from apiext.controllers.loop import Loop
 from apiext.documents.document import Document, View
 from apiext.go_types.pod_resources import Amounts
@@ -21,11 +23,13 @@ from apiext.meta.names import GroupResource
 from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage.collection import Collection
 from apiext.storage.history import Change
-from apiext.storage.store import StoreError
+from apiext.storage.store import Entry, StoreError
 from apiext.verbs.amendments import amend
 from apiext.verbs.call import Verbs
 
 _MANAGER = "kube-controller-manager"
+_ODD = (AssertionError, AttributeError, KeyError, TypeError, ValueError)
+"""Errors of an object that another program stored with other types; readers get the error."""
 
 
 class Quotas:
@@ -57,8 +61,11 @@ class Quotas:
     def _changed(self, change: Change) -> None:
         """Count a quota again if its limits are not those of its status."""
         entry = change.entry
-        if change.kind == "DELETED":
-            return
+        if change.kind != "DELETED":
+            with suppress(*_ODD):
+                self._look_at(entry)
+
+    def _look_at(self, entry: Entry) -> None:
         quota = _parsed(entry.raw)
         hard, status = (quota.get("spec") or {}).get("hard") or {}, quota.get("status") or {}
         for name in hard:
@@ -91,6 +98,10 @@ class Quotas:
         return self._verbs.store.collection(served.stored_resource) if served is not None else None
 
     async def _reconcile(self, key: str) -> None:
+        with suppress(*_ODD):
+            await self._recount_one(key)
+
+    async def _recount_one(self, key: str) -> None:
         namespace, _, name = key.partition("/")
         await self._collection.wait_ready()
         entry = self._collection.state.cached(namespace, name)
@@ -148,9 +159,10 @@ class Quotas:
         assert served is not None
         decode, loop_budget, total = served.versions["v1"].codec.decode, LoopBudget(), dict[str, str]()
         for entry in collection.state.readable(namespace):
-            found = decode(entry.raw, entry.revision)
-            if usage.matches(evaluator, spec, found):
-                total = usage.added(total, evaluator.usage(found))
+            with suppress(Unreadable, *_ODD):
+                found = decode(entry.raw, entry.revision)
+                if usage.matches(evaluator, spec, found):
+                    total = usage.added(total, evaluator.usage(found))
             await loop_budget.pause()
         return total
 
@@ -170,5 +182,8 @@ def _uses_less(change: Change) -> bool:
     new, old = _parsed(change.entry.raw), _parsed(change.previous.raw)
     if new.get("spec") != old.get("spec"):
         return True
-    statuses = [one.get("status") or {} for one in (new, old)]
-    return any(statuses[0].get(field) != statuses[1].get(field) for field in ("phase", "allocatedResources"))
+    now, before = (one.get("status") or {} for one in (new, old))
+    try:
+        return any(now.get(field) != before.get(field) for field in ("phase", "allocatedResources"))
+    except _ODD:
+        return True

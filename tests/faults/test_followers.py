@@ -42,9 +42,18 @@ HOOKS = tuple(
 )
 MIGRATIONS = "storagemigration.k8s.io/storageversionmigrations"
 CONFIG_MAPS = "configmaps/default"
+QUOTAS, PODS, CLAIMS, VOLUMES = (
+    "resourcequotas/default",
+    "pods/default",
+    "persistentvolumeclaims/default",
+    "persistentvolumes",
+)
+ATTRIBUTES_CLASSES = "storage.k8s.io/volumeattributesclasses"
+PROTECTED = (CLAIMS, VOLUMES, ATTRIBUTES_CLASSES)
 
 FOLLOWERS: Mapping[str, tuple[str, ...]] = {
     "admission/configured.py Live.__init__": HOOKS,
+    "admission/quotas.py ResourceQuota.__init__": (QUOTAS,),
     "auth/roles.py Roles._follow": ROLES,
     "controllers/account_tokens.py AccountTokens.start": (SECRETS, ACCOUNTS),
     "controllers/aggregation.py Aggregation.start": (f"{RBAC}/clusterroles",),
@@ -54,9 +63,14 @@ FOLLOWERS: Mapping[str, tuple[str, ...]] = {
     "controllers/dependents.py Dependents.follow": (CONFIG_MAPS, SECRETS),
     "controllers/garbage.py Garbage._follow": (CONFIG_MAPS,),
     "controllers/instances.py Sweep.__init__": (CONFIG_MAPS,),
+    "controllers/late.py Late.start": (QUOTAS, *PROTECTED),
     "controllers/migrations.py Migrations.start": (MIGRATIONS,),
     "controllers/peers.py Peers.follow": (DEFINITIONS, NAMESPACES),
     "controllers/policies.py Policies.start": (f"{ADMISSION}/validatingadmissionpolicies",),
+    "controllers/protection.py Protection._follow": (PODS, CLAIMS, VOLUMES),
+    "controllers/protection.py Protection.start": PROTECTED,
+    "controllers/quotas.py Quotas._follow": (PODS, CONFIG_MAPS),
+    "controllers/quotas.py Quotas.start": (QUOTAS,),
     "controllers/serving.py Serving.start": (DEFINITIONS,),
     "controllers/startup.py Controllers._empty_namespaces": (NAMESPACES,),
     "controllers/startup.py follow_services": (SERVICES,),

@@ -325,7 +325,7 @@ def test_the_etcd_of_an_earlier_release_is_not_passed_over(tmp_path: Path) -> No
     assert ended.returncode == 2
     data = f"{tmp_path}/etcd/data"
     remedy = f"`etcd --data-dir {data}` and --etcd-servers http://127.0.0.1:2379, or move {tmp_path}/etcd away"
-    told = f"--data-dir {tmp_path}: its objects are in {data}, the etcd of an earlier release: go on with {remedy}"
+    told = f"--data-dir {tmp_path}: its objects are in {data}, in the etcd of an earlier release: use {remedy}"
     assert errors(ended.stderr) == [told]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["etcd"]
 
@@ -379,7 +379,7 @@ def test_a_taken_port_has_an_exit_code_of_its_own(tmp_path: Path, own_etcd: Etcd
 def test_kube_apiservers_flags_are_taken_with_one_warning_each(tmp_path: Path, own_etcd: Etcd) -> None:
     flags = [
         "--allow-privileged=true", "--authorization-mode=RBAC", "--kubernetes-service-node-port=0",
-        "--disable-admission-plugins=ServiceAccount", "--runtime-config=api/all=true,batch/v3=true",
+        "--disable-admission-plugins=NodeRestriction", "--runtime-config=api/all=true,batch/v3=true",
         "--watch-cache=true",
         "--insecure", f"--secure-port={free_port()}", f"--etcd-servers={own_etcd.url}", "--etcd-prefix=bare",
     ]  # fmt: skip
@@ -387,7 +387,7 @@ def test_kube_apiservers_flags_are_taken_with_one_warning_each(tmp_path: Path, o
     assert server.process is not None
     stop(server.process)
     log = (tmp_path / "server.log").read_text()
-    for word in ("kubernetes-service-node-port", "ServiceAccount", "batch/v3"):
+    for word in ("kubernetes-service-node-port", "NodeRestriction", "batch/v3"):
         assert log.count(word) == 1, log
     assert server.ready["etcd"]["prefix"] == "/bare"
 
@@ -397,7 +397,7 @@ def test_an_old_etcd_is_warned_of(tmp_path: Path, own_etcd: Etcd, etcd_flags: li
     major, minor, patch = map(int, version.split("."))
     old = (major, minor, patch) < ((3, 4, 31) if minor < 5 else (3, 5, 13))
     with running_server(etcd_flags, tmp_path) as server:
-        text = f"is {version}, and before 3.4.31 and 3.5.13 a watch can lose events"
+        text = f"is {version}; before 3.4.31 and 3.5.13, watches can lose events"
         assert (text in server.log_tail()) is old
 
 

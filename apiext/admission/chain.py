@@ -22,15 +22,15 @@ class Plugin(Protocol):
         """The name in flags and metrics."""
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether the plug-in looks at such writes, as it is configured now."""
+        """Report whether the plug-in applies to such writes with its current configuration."""
 
 
 @runtime_checkable
 class Configurable(Plugin, Protocol):
-    """A plug-in that applies to writes only while something is configured; only then metrics observe it."""
+    """A plug-in that applies only while it has a configuration; metrics observe it only then."""
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` whenever ``applies`` may return something else than before."""
+        """Call ``changed`` whenever ``applies`` may return a different result."""
 
 
 @runtime_checkable
@@ -38,7 +38,7 @@ class Mutator(Plugin, Protocol):
     """A plug-in of the mutating moment."""
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        """Return the object to go on with, None on delete; raises StatusError to deny."""
+        """Return the mutated object, None on delete; raises StatusError to deny."""
 
 
 @runtime_checkable
@@ -53,9 +53,10 @@ P = TypeVar("P", bound=Plugin)
 
 
 class Moment(NamedTuple, Generic[P]):
-    """The plug-ins that apply to a kind of write in one moment, in their order.
+    """The plug-ins that apply to a kind of write in one moment (mutating or validating), in their order.
 
-    ``passed`` observe what takes no time: plug-ins that do not apply, and the moment itself if no plug-in applies.
+    ``passed`` are the distributions that get a duration of zero: of plug-ins that do not apply, unless they are
+    Configurable, and of the moment itself if no plug-in applies.
     """
 
     plugins: tuple[P, ...]
@@ -83,7 +84,7 @@ class Chain:
         return bool(self._mutation(operation, resource).plugins or self._validating_moment(operation, resource).plugins)
 
     async def mutate(self, attributes: Attributes, new: D) -> D:
-        """Run each mutating plug-in on the result of the one before, in a second round if one needs it."""
+        """Run each mutating plug-in on the result of the previous one; run a second round if a plug-in requests it."""
         moment = self._mutation(attributes.operation, attributes.resource)
         _observe(moment)
         if not moment.plugins:
@@ -101,7 +102,7 @@ class Chain:
                 _observe(moment)
         finally:
             clock.stop()
-        return cast(D, found)  # no plug-in takes an object away
+        return cast(D, found)  # a plug-in returns None only for None
 
     async def review(self, attributes: Attributes) -> None:
         """Run the validating moment of each plug-in."""
@@ -154,13 +155,14 @@ class Chain:
 
 def _observe(moment: Moment[Any]) -> None:
     for observed in moment.passed:
-        observed.buckets[0] += 1  # no time: what observing 0 does, without a call for each
+        observed.buckets[0] += 1  # as observe(0), without the cost of a call
 
 
 class _Clock:
-    """Measures one moment of a write and each plug-in in it; a plug-in that is not left has failed.
+    """Measures one moment of a write and each plug-in in it.
 
-    ``name`` is the plug-in at work, which begins when the one before ends.
+    ``name`` is the plug-in that runs; its time begins at the end of the previous one. If ``stop`` is called before the
+    plug-in's ``leave``, the plug-in has raised, and is counted as rejected.
     """
 
     __slots__ = ("_began", "_entered", "_metrics", "_operation", "_type", "name")

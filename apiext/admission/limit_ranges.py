@@ -40,7 +40,7 @@ async def check_limits(attributes: Attributes, new: Document, stored: Stored) ->
 
 
 def _is_limited(attributes: Attributes) -> bool:
-    """Report whether limits apply to a write: not to updates of pods but resizes, nor to deleted objects."""
+    """Report whether limits apply to a write: not to updates of pods, except resizes, and not during deletion."""
     old = attributes.old
     if old is not None and (old.get("metadata") or {}).get("deletionTimestamp"):
         return False
@@ -59,7 +59,7 @@ async def _limit_ranges(attributes: Attributes, stored: Stored) -> list[list[Vie
 
 
 def _set_defaults(spec: Document, limits: Sequence[View]) -> Iterator[str]:
-    """Set defaults in a pod; yield a note for each container that gets some."""
+    """Set defaults in a pod; yield a note for each container and part that gets some."""
     requests: dict[str, str] = {}
     most: dict[str, str] = {}
     for limit in limits:
@@ -166,7 +166,7 @@ def _ratio_above(name: str, kind: str, enforced: str, request: str | None, most:
 
 
 def _comparable(request: str, most: str, enforced: str) -> tuple[Fraction, Fraction, Fraction]:
-    """Return the values rounded up: in thousandths, or as whole numbers where one is too large for that."""
+    """Return the values rounded up to thousandths, or all to integers if one of them is too large for thousandths."""
     values: list[Any] = [value_of(text) for text in (request, most, enforced)]
     scale = 1000 if all(ceil(value) <= _MAX_MILLI for value in values) else 1
     asked, allowed, limit = (Fraction(ceil(value * scale)) for value in values)

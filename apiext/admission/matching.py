@@ -1,4 +1,4 @@
-"""Matching of writes and hooks: rules, scope, selectors, and equal resources in other versions (ADM-005)."""
+"""Matching of writes and hooks: rules, scope, selectors, and equivalent resources (matchPolicy, ADM-005)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Rule(Struct, frozen=True):
-    """Operations on resources. ``resources`` are (resource, subresource); ``*`` stands for any everywhere."""
+    """Operations on resources. ``resources`` are (resource, subresource); ``*`` in any field matches all values."""
 
     operations: frozenset[str]
     groups: frozenset[str]
@@ -70,7 +70,10 @@ def rule_of(document: Mapping[str, Any]) -> Rule:
 
 
 class Criteria(Struct, frozen=True):
-    """The matching part of a hook. An invalid selector is the text of its error; no rules match each write."""
+    """The matching part of a hook. For an invalid selector, the field is the text of its error.
+
+    With ``any_resource``, criteria without rules match all writes; else they match none.
+    """
 
     rules: tuple[Rule, ...]
     excluded: tuple[Rule, ...] = ()
@@ -117,7 +120,7 @@ class Criteria(Struct, frozen=True):
 class Candidates(Generic[T]):
     """The hooks that may match writes to a resource, cached until the configuration changes.
 
-    A write costs the same beside any number of hooks for other resources.
+    The cost of a write does not depend on the number of hooks for other resources.
     """
 
     __slots__ = ("_cached", "_criteria", "_hooks", "_numbered")
@@ -125,7 +128,7 @@ class Candidates(Generic[T]):
     def __init__(self, criteria: Callable[[T], Criteria]) -> None:
         self._criteria = criteria
         self._hooks: tuple[T, ...] = ()
-        self._numbered: tuple[tuple[int, T], ...] = ()  # shared by all that is cached
+        self._numbered: tuple[tuple[int, T], ...] = ()  # shared by all cached sequences
         self._cached: dict[tuple[object, ...], Sequence[tuple[int, T]]] = {}
 
     async def among(self, hooks: tuple[T, ...], attributes: Attributes) -> Sequence[tuple[int, T]]:
@@ -137,7 +140,7 @@ class Candidates(Generic[T]):
         key = (attributes.operation, attributes.resource, attributes.subresource, equals)
         found = self._cached.get(key)
         if found is None:
-            cached = self._cached  # that of these hooks: a change of the configuration replaces it
+            cached = self._cached  # a change of the configuration replaces self._cached during the await
             found = await collect(self._numbered, lambda one: self._criteria(one[1]).may_match(attributes))
             if len(cached) >= limits.WRITES_MATCHED:
                 cached.clear()
@@ -165,7 +168,7 @@ def labels_of(document: View) -> Mapping[str, str]:
 
 
 def _form(rules: Sequence[Rule], attributes: Attributes, equivalent: bool) -> Form | None:
-    """Return the version of the first rule that matches: the request's own, else an equal resource's."""
+    """Return the form that a rule matches: the request's own first, else another version or equivalent resource."""
     group, version = attributes.resource.group, attributes.version
     for rule in rules:
         if rule.matches(attributes, group, version):

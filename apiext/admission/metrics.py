@@ -1,4 +1,4 @@
-"""Counts of admission under upstream's names (ADM-021)."""
+"""Metrics of admission under upstream's names (ADM-021)."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -14,7 +14,10 @@ CALLING_ERROR, INTERNAL_ERROR, NO_ERROR = "calling_webhook_error", "apiserver_in
 
 
 class Metrics:
-    """The families of admission; one value per server. ``type`` is admit or validating in those of webhooks."""
+    """The metric families of admission, one instance for each server.
+
+    The label ``type`` is admit or validating in metrics of webhooks, admit or validate in those of plug-ins.
+    """
 
     def __init__(self) -> None:
         self._steps = HistogramFamily(
@@ -25,7 +28,7 @@ class Metrics:
         )
         self._plugins = HistogramFamily(
             f"{_PREFIX}controller_admission_duration_seconds",
-            "Admission controller latency histogram in seconds, by name, operation and type, of those not idle.",
+            "Admission controller latency histogram in seconds, by name, operation and type, of plug-ins that apply.",
             ("name", "type", "operation", "rejected"),
             _STEP_SECONDS,
         )
@@ -54,11 +57,18 @@ class Metrics:
         for family in (self._webhooks, self._rejections, self._open, self._requests):
             family.lasting = self._lasting
         kinds = ("name", "kind", "type", "operation")
-        self._exclusions = _counter("match_condition_exclusions_total", "Hooks left out by match conditions.", *kinds)
-        self._faults = _counter("match_condition_evaluation_errors_total", "Match conditions that failed.", *kinds)
+        self._exclusions = _counter(
+            "match_condition_exclusions_total", "Hooks that a false match condition skipped.", *kinds
+        )
+        self._faults = _counter(
+            "match_condition_evaluation_errors_total", "Match conditions whose evaluation failed.", *kinds
+        )
 
     def follow(self, type: str, names: Callable[[], Iterable[str]]) -> None:
-        """Delete the metrics of webhooks of a type that are no longer configured (upstream: keeps them)."""
+        """Delete the metrics of a webhook of this type after its removal; ``names`` returns the configured webhooks.
+
+        Upstream keeps these metrics.
+        """
         self._configured[type] = names
 
     def _lasting(self) -> Callable[[Sequence[str]], bool]:
@@ -67,22 +77,22 @@ class Metrics:
 
     @property
     def families(self) -> list[Family | HistogramFamily]:
-        """All families, to be shown at a scrape."""
+        """All families, for the response to a scrape."""
         return [
             self._steps, self._plugins, self._webhooks, self._rejections, self._open, self._requests,
             self._conditions, self._exclusions, self._faults,
         ]  # fmt: skip
 
     def step(self, type: str, operation: str, rejected: bool, seconds: float) -> None:
-        """Observe one moment of the whole chain."""
+        """Observe the duration of one moment (mutating or validating) of the whole chain."""
         self._steps.slot(type, operation, _TRUTH[rejected]).observe(seconds)
 
     def plugin(self, name: str, type: str, operation: str, rejected: bool, seconds: float) -> None:
-        """Observe one plug-in at work."""
+        """Observe the duration of one call of a plug-in."""
         self._plugins.slot(name, type, operation, _TRUTH[rejected]).observe(seconds)
 
     def passed(self, names: Sequence[str], type: str, operation: str, *, whole: bool) -> list[Distribution]:
-        """Return the observers of these plug-ins in a moment, and of the moment itself (``whole``)."""
+        """Return the distributions of these plug-ins in a moment, with ``whole`` also that of the moment itself."""
         steps = [self._steps.slot(type, operation, _TRUTH[False])] if whole else []
         return steps + [self._plugins.slot(name, type, operation, _TRUTH[False]) for name in names]
 
@@ -97,7 +107,7 @@ class Metrics:
         self._rejections.slot(name, type, operation, error, str(min(code, _MOST_CODE))).add(1)
 
     def failed_open(self, name: str, type: str) -> None:
-        """Count one failure that was ignored."""
+        """Count one failed call that the webhook's failurePolicy ignored."""
         self._open.slot(name, type).add(1)
 
     def conditions(self, labels: tuple[str, str, str, str], seconds: float, *, excluded: bool, faults: int) -> None:

@@ -26,19 +26,19 @@ from apiext.managedfields.types import Type
 from apiext.meta import status
 from apiext.text.quotes import go_quote
 
-# Bytes of an object that are as much work as one operation of a policy's JSON patch.
+# Work of one operation of a policy's JSON patch, as the number of bytes of an object that cost as much.
 JSON_PATCH_OPERATION = 64
 
 
 class Refused(Exception):
-    """A mutation that cannot be made; the failure policy decides."""
+    """A mutation that cannot be applied; the failurePolicy decides whether the write fails."""
 
 
 class Kind(Struct, frozen=True):
-    """The kind of the mutated objects: the merge rules of its fields, and its completion.
+    """The kind of the mutated objects, with the merge rules of its fields.
 
-    ``complete(document)`` returns the object with defaults and the paths of unknown fields; ValueError for a document
-    that is not of the kind. ``typed`` if it has a Go type upstream.
+    ``complete(document)`` applies defaults; it returns the object, and the paths of unknown fields. It raises
+    ValueError for a document that is not of the kind. ``typed`` is true if the kind has a Go type upstream.
     """
 
     api_version: str
@@ -62,7 +62,7 @@ def kind_of(form: Form, served: ServedVersion, subresource: str) -> Kind:
 
 
 Patch = Callable[[Kind, View, Value], Document]
-"""(kind, object, value of the expression) → the object mutated; raises Refused, StatusError and Cancelled."""
+"""(kind, object, value of the expression) → the mutated object; raises Refused, StatusError and Cancelled."""
 
 
 class Mutation(Struct, frozen=True):
@@ -82,11 +82,11 @@ class Mutation(Struct, frozen=True):
         return value
 
     def weight(self, value: Value) -> int:
-        """Return the number of bytes of an object that take as much work as the result of the expression."""
+        """Return the work of applying the result, as the number of bytes of an object that cost as much."""
         return JSON_PATCH_OPERATION * len(value) if is_list(value) else 0
 
     def made(self, kind: Kind, shown: View, value: Value) -> Document:
-        """Return the object with the value put into it; raises Refused and StatusError."""
+        """Return the object changed by the value; raises Refused and StatusError."""
         effort.rest(cel_limits.MADE)
         try:
             return self.patch(kind, shown, value)
@@ -102,7 +102,7 @@ class Mutations(Struct, frozen=True):
 
 
 def compile_policy(document: View) -> list[Policy[Mutations]]:
-    """Return a stored MutatingAdmissionPolicy compiled."""
+    """Compile a stored MutatingAdmissionPolicy."""
     return [policy_of(document, _content)]
 
 
@@ -117,7 +117,7 @@ def _content(spec: View, environment: Within) -> Mutations:
 
 
 def _apply(kind: Kind, shown: View, value: Value) -> Document:
-    """Merge an apply configuration into the object, by the schema and for no manager."""
+    """Merge an apply configuration into the object by its schema, without field ownership."""
     if not isinstance(value, Constructed):
         raise Refused(f"unsupported return type from ApplyConfiguration expression: {go_type(value)}")
     _check_names(value)
@@ -125,12 +125,12 @@ def _apply(kind: Kind, shown: View, value: Value) -> Document:
         config = applied(value)
         _weigh(config)
         config = printable(config)
-    except NotFinite as error:  # upstream: told when the object is to be stored
+    except NotFinite as error:  # upstream: reported when the object is stored
         raise status.unknown(str(error)) from error
     except ValueError as error:
         raise Refused(str(error)) from error
     version, name = shown.get("apiVersion") or "", shown["kind"]
-    if (version, name) != (kind.api_version, kind.name):  # a JSON patch has changed that
+    if (version, name) != (kind.api_version, kind.name):  # a JSON patch has changed the kind
         text = f"no corresponding type for {_go_version(version)}, Kind={name}"
         raise Refused(f"error applying patch: failed to convert patch object to typed object: {text}")
     config |= {"apiVersion": version, "kind": name}
@@ -154,7 +154,7 @@ def _apply(kind: Kind, shown: View, value: Value) -> Document:
 
 
 def _cloned(raw: Any) -> Any:
-    """Return a copy without lists that are null in JSON (upstream: reading drops them, unless they are nullable)."""
+    """Return a copy without fields whose value is a nil slice (upstream: decoding drops them, unless nullable)."""
     if type(raw) is dict:
         return {name: _cloned(value) for name, value in raw.items() if value is not NO_SLICE}
     return [_cloned(value) for value in raw] if type(raw) is list else raw
@@ -163,7 +163,7 @@ def _cloned(raw: Any) -> Any:
 def _weigh(document: Any) -> None:
     """Refuse a document that is larger as JSON than limits.MAX_MUTATED.
 
-    A text that an expression names again and again is in memory once, and in JSON as often as it is named.
+    A string that an expression uses many times is in memory once, but in JSON many times.
     """
     size, left = 0, [document]
     while left:
@@ -215,7 +215,7 @@ def atomics(of: Type, value: Any, path: str = "") -> Iterator[str]:
 
 
 def _patch(kind: Kind, shown: View, value: Value) -> Document:
-    """Apply a JSON patch; an object that fails a test of it stays as it is."""
+    """Apply a JSON patch; return the object unchanged if a ``test`` operation of the patch fails."""
     operations = [_operation(one) for one in elements(value)]
     _weigh(operations)
     try:

@@ -15,7 +15,7 @@ from apiext.storage.store import Entry, StoreError
 
 
 class ConfigurationError(Exception):
-    """An unusable policy or binding; the failure policy decides."""
+    """An unusable policy or binding; the failurePolicy decides whether it denies the write."""
 
 
 class UnknownKind(ConfigurationError):
@@ -35,10 +35,10 @@ class Params:
     async def find(
         self, kind: tuple[str, str] | None, ref: Mapping[str, Any] | None, namespace: str, loop_budget: LoopBudget
     ) -> list[View | None]:
-        """Return the objects to which a binding refers, one None if to none; raise ConfigurationError.
+        """Return the objects to which a binding refers, or one None if it refers to none; raise ConfigurationError.
 
-        Those of built-in kinds are as ``as_go`` has them. ``kind`` are apiVersion and kind of the policy, ``namespace``
-        is that of the write, empty when it has none.
+        Objects of built-in kinds are in the form that ``as_go`` returns. ``kind`` is the policy's paramKind as
+        (apiVersion, kind). ``namespace`` is that of the write, empty for a cluster-scoped object.
         """
         if kind is None:
             return [None]
@@ -103,7 +103,7 @@ _NO_CLIENT = frozenset(("apiextensions.k8s.io", "apiregistration.k8s.io"))
 
 
 def as_go(document: View) -> Document:
-    """Return an object as upstream holds one of a Go type: without its kind, and its managers are not kept."""
+    """Return an object as upstream decodes it into a Go type: without apiVersion, kind and managedFields."""
     found = {name: value for name, value in document.items() if name not in ("apiVersion", "kind")}
     metadata = document.get("metadata") or {}
     return {**found, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}

@@ -60,7 +60,7 @@ _CONFIGURED: Mapping[str, _Policies | _Webhooks] = {
     ),
     "ValidatingAdmissionWebhook": _Webhooks(LateValidator, VALIDATING, ("webhooks", "ValidatingWebhooks")),
 }
-"""Plug-ins whose modules are imported when something is configured for them, by name, in upstream's order."""
+"""Plug-ins that are imported when their first object is configured, by name, in upstream's order."""
 
 
 def plugins(
@@ -78,7 +78,7 @@ def plugins(
 
     @cache
     def live(resource: GroupResource, module: str, function: str) -> Live[Any]:
-        """Return the values that a function of apiext.admission compiles of each object."""
+        """Return the compiled form of each object of a resource; ``function`` of ``module`` compiles one object."""
 
         def compile(view: View) -> Sequence[Any]:
             compiled: Sequence[Any] = _imported(module, function)(view)

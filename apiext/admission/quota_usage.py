@@ -1,4 +1,4 @@
-"""Usage of the quotas of a namespace: a row for each resource with its own measure.
+"""Usage of quotas: a row for each resource whose objects use more than a count.
 
 Upstream: pkg/quota/v1/evaluator/core and apiserver/pkg/quota/v1. All other resources are counted as
 ``count/<resource>.<group>``.
@@ -53,7 +53,7 @@ class Evaluator(NamedTuple):
 
 @lru_cache(1024)
 def evaluator_of(resource: GroupResource) -> Evaluator:
-    """Return how objects of a resource are measured."""
+    """Return the evaluator of a resource."""
     if (found := _EVALUATORS.get(resource)) is not None:
         return found
     names = (
@@ -103,7 +103,7 @@ def added(one: Amounts, other: Amounts) -> dict[str, str]:
 
 
 def subtracted(one: Amounts, other: Amounts) -> dict[str, str]:
-    """Return the differences of amounts; nothing is less than zero."""
+    """Return the differences of amounts, with zero in place of negative ones."""
     found = {name: minus(amount, other[name]) if name in other else amount for name, amount in one.items()}
     return {name: amount if value_of(amount) > 0 else _ZERO for name, amount in found.items()}
 
@@ -114,7 +114,7 @@ def equal(one: Amounts, other: Amounts) -> bool:
 
 
 def shown(amounts: Amounts) -> str:
-    """Return amounts as a text names them."""
+    """Return amounts as text for a message: ``cpu=1,memory=2Gi``."""
     return ",".join(f"{name}={canonical(amounts[name])}" for name in sorted(amounts))
 
 
@@ -157,7 +157,7 @@ def _compute(requests: Amounts, limits: Amounts) -> dict[str, str]:
 
 
 def _usage_of_pod(pod: View) -> Amounts:
-    """Return the amounts of a pod: after its end only its object counts."""
+    """Return the amounts of a pod; a pod that has ended uses only ``count/pods``."""
     counted = {"count/pods": _ONE}
     if not _is_alive(pod):
         return counted
@@ -166,7 +166,7 @@ def _usage_of_pod(pod: View) -> Amounts:
 
 
 def _is_alive(pod: View) -> bool:
-    """Report whether a pod uses resources: it has not ended, and is not overdue on a lost node."""
+    """Report whether a pod uses resources: it has not ended, and its grace period for deletion has not passed."""
     if (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
         return False
     metadata = pod["metadata"]
@@ -227,7 +227,7 @@ def _pod_in_scope(requirement: Requirement, pod: View) -> bool:
 
 
 def _selects(requirement: Requirement, value: str) -> bool:
-    """Report whether a requirement selects a value, as a label selector does; empty: there is none."""
+    """Report whether a requirement selects a value, as a label selector does; empty stands for no value."""
     if requirement.operator == "Exists":
         return bool(value)
     if requirement.operator == "DoesNotExist":
@@ -323,4 +323,4 @@ _EVALUATORS: Mapping[GroupResource, Evaluator] = {
     SERVICES: Evaluator(lambda one: not one.subresource, _OF_SERVICES.__contains__, _usage_of_service),
     CLAIMS: Evaluator(_handles_claim, _tracks_of_claims, _usage_of_claim, _claim_in_scope),
 }
-"""Resource → how its objects are measured."""
+"""Resource → its evaluator; resources that are not here are only counted."""

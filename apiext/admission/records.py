@@ -1,4 +1,4 @@
-"""Complete and refuse pods, nodes, volumes, ingresses and certificate requests by other stored objects.
+"""Mutate and validate pods, nodes, volumes, … by other stored objects, such as their classes.
 
 The functions are those of ``record_plugins.ROWS``. Upstream: plugin/pkg/admission.
 """
@@ -40,7 +40,7 @@ _FINALIZERS = {
 
 
 async def set_priority(attributes: Attributes, new: Document, stored: Stored) -> None:
-    """Set the priority and the preemption policy of a pod by its priority class."""
+    """Set the priority and the preemption policy of a pod from its priority class."""
     if attributes.resource != PODS:
         return
     spec = new["spec"]
@@ -91,7 +91,7 @@ async def check_one_default(attributes: Attributes, new: Document, stored: Store
 
 
 async def set_tolerations(attributes: Attributes, new: Document, stored: Stored) -> None:
-    """Let a pod stay for a while on a node that is not ready or unreachable."""
+    """Let a pod stay for _TOLERATED_SECONDS on a node that is not ready or unreachable."""
     tolerations = new["spec"].get("tolerations") or []
     missing = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED_SECONDS}
@@ -213,14 +213,14 @@ def _newest_default(classes: list[View], annotations: tuple[str, ...]) -> str:
 
 
 async def protect(attributes: Attributes, new: Document, stored: Stored) -> None:
-    """Let a finalizer keep a volume, a claim or a class while it is used."""
+    """Add the finalizer that keeps a volume, a claim or a class while it is used."""
     metadata, finalizer = new["metadata"], _FINALIZERS[attributes.resource]
     if finalizer not in (metadata.get("finalizers") or ()):
         metadata["finalizers"] = [*(metadata.get("finalizers") or ()), finalizer]
 
 
 async def check_growth(attributes: Attributes, new: Document, stored: Stored) -> None:
-    """Refuse a larger claim unless it is bound, and its class lets volumes grow."""
+    """Refuse to expand a claim that is not bound, or whose class does not allow expansion."""
     old = attributes.old or {}
     if _size(new) <= _size(old):
         return
@@ -250,14 +250,14 @@ def _class_of(claim: View) -> str:
 
 
 async def check_approval(attributes: Attributes, new: Document, stored: Stored) -> None:
-    """Refuse the approval of a request whose signer the user may not approve for."""
+    """Refuse an approval by a user without the permission to approve requests of the signer."""
     signer = ((attributes.old or {}).get("spec") or {}).get("signerName") or ""
     if not _may(attributes, stored, "approve", signer):
         raise forbidden(attributes, f'user not permitted to approve requests with signerName "{signer}"')
 
 
 async def check_signing(attributes: Attributes, new: Document, stored: Stored) -> None:
-    """Refuse a certificate or a failure from a user without permission to sign for the signer."""
+    """Refuse a new certificate or condition by a user without the permission to sign for the signer."""
     old = attributes.old or {}
     signer = (old.get("spec") or {}).get("signerName") or ""
     now, before = new.get("status") or {}, old.get("status") or {}
@@ -284,7 +284,7 @@ async def check_subject(attributes: Attributes, new: Document, stored: Stored) -
 
 def _organizations(request: str) -> list[str | bytes]:
     """Return the organizations of a certificate request, which are the groups of its user; raises ValueError."""
-    from cryptography import x509  # 40 ms, paid by the first request of this signer
+    from cryptography import x509  # takes 40 ms at the first request of this signer
 
     subject = x509.load_pem_x509_csr(base64.b64decode(request)).subject
     return [one.value for one in subject.get_attributes_for_oid(x509.oid.NameOID.ORGANIZATION_NAME)]

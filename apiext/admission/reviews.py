@@ -35,7 +35,7 @@ _REVIEWS = review_types(KIND, "AdmissionResponse", _RESPONSE)
 
 
 class BadReview(ValueError):
-    """An answer that breaks the rules of reviews."""
+    """A webhook's response that is not a valid AdmissionReview."""
 
 
 class Response(Struct, frozen=True):
@@ -58,7 +58,7 @@ def version_of(accepted: Sequence[str]) -> str:
 
 
 new_uid = Uids().next
-"""Returns the uid of a new review; on the loop only."""
+"""Returns the uid of a new review; call it only on the event loop."""
 
 
 def review(version: str, uid: str, attributes: Attributes, form: Form, shown: Shown) -> bytes:
@@ -69,7 +69,7 @@ def review(version: str, uid: str, attributes: Attributes, form: Form, shown: Sh
 
 
 def response_of(raw: bytes, version: str, uid: str, *, mutating: bool) -> Response:
-    """Return the verdict of a response; raise NotAReview or BadReview."""
+    """Parse the body of a webhook's response; raise NotAReview or BadReview."""
     if _is_plain_yes(raw, version, uid):
         return _YES
     document = typed(decoded(raw), _REVIEWS, GROUP, version)
@@ -96,15 +96,15 @@ _YES = Response(allowed=True)
 
 
 def _is_plain_yes(raw: bytes, version: str, uid: str) -> bool:
-    """Report whether an answer only allows, as most do: such an answer is read without its types."""
-    if raw.count(b"{") != 2 or b"[" in raw:  # it says more; how many objects it makes is counted before they are made
+    """Fast path of ``response_of``: report whether a response only allows the write, as most do."""
+    if raw.count(b"{") != 2 or b"[" in raw:  # has more fields; the slow path limits the number of objects
         return False
     try:
         found = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return False
     yes = {"kind": KIND, "apiVersion": f"{GROUP}/{version}", "response": {"uid": uid, "allowed": True}}
-    return bool(found == yes and found["response"]["allowed"] is True)  # 1 is equal, too
+    return bool(found == yes and found["response"]["allowed"] is True)  # in Python 1 == True
 
 
 def _patch(given: str | None) -> bytes:

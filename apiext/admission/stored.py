@@ -1,4 +1,4 @@
-"""Stored objects that plug-ins for built-in kinds look up, and the form of their refusals."""
+"""Stored objects that plug-ins for built-in kinds look up, and the error with which they deny."""
 
 from apiext.admission.attributes import Attributes
 from apiext.admission.surroundings import Authorizer
@@ -34,7 +34,7 @@ class Stored:
     async def find(
         self, resource: GroupResource, name: str, namespace: str = "", *, cached: bool = False
     ) -> View | None:
-        """Return the newest state of an object, None if it does not exist; with ``cached``, its cached state first."""
+        """Return the newest state of an object, None if it does not exist; ``cached`` accepts a cached state."""
         found = self._served(resource)
         if found is None:
             return None
@@ -45,7 +45,7 @@ class Stored:
         return codec.decode(entry.raw, entry.revision) if entry is not None else None
 
     async def every(self, resource: GroupResource, namespace: str | None = None) -> list[View]:
-        """Return the cached objects of a namespace, or of all."""
+        """Return the cached objects of a namespace, or of all namespaces."""
         served = self._served(resource)
         if served is None:
             return []
@@ -64,5 +64,5 @@ class Stored:
 
 
 def forbidden(attributes: Attributes, text: str) -> status.StatusError:
-    """Return the 403 of a plug-in."""
+    """Return the 403 with which a plug-in denies a write."""
     return status.forbidden(attributes.resource, attributes.told_name, text)

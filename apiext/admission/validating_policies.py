@@ -20,7 +20,7 @@ _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413}
 
 
 class ValidatingPolicies(Policies[Validations]):
-    """Judges the final object by the policies that are bound."""
+    """Validates the final object with the policies that have a binding."""
 
     __slots__ = ()
     name = "ValidatingAdmissionPolicy"
@@ -36,7 +36,7 @@ class ValidatingPolicies(Policies[Validations]):
 
 
 class _Review:
-    """One write before the validating policies."""
+    """The validation of one write by all validating policies that match it."""
 
     def __init__(self, case: Case[Validations]) -> None:
         self._case = case
@@ -104,7 +104,7 @@ class _Review:
 
 
 def _failure(policy: str, binding: Binding, decision: Decision) -> dict[str, Any]:
-    """Return the audit annotation of a failed validation."""
+    """Return the item of a failed validation in the audit annotation."""
     return {
         "message": decision.message,
         "policy": policy,

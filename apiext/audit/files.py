@@ -1,4 +1,4 @@
-"""The audit log file: appended line by line, rotated as lumberjack does, with old files compressed and removed."""
+"""The audit log file: whole lines, rotated as Go's lumberjack library does; old files are compressed and removed."""
 
 import contextlib
 import fcntl
@@ -35,7 +35,7 @@ class Rotation(Struct, frozen=True):
 
 
 class ProcessLock:
-    """A lock by which several processes write to one destination; the kernel releases it when a process dies."""
+    """A lock for processes that write to one destination; the kernel releases it when its holder dies."""
 
     __slots__ = ("_lock",)
 
@@ -102,7 +102,7 @@ class LogFile:
             self._descriptor = -1
 
     def _chunks(self, lines: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield joined lines that fit into the current file, then into new files; a longer line gets an own file."""
+        """Yield joined lines that fit into the current file, then into new files; a longer line gets its own file."""
         most = self._rotation.size
         if not most:
             yield b"".join(lines)
@@ -134,7 +134,7 @@ class LogFile:
         self._size += len(chunk)
 
     def _open(self) -> None:
-        files.target(self._path)  # raises if another user owns the link
+        files.target(self._path)  # raises OSError if the path is a symbolic link of another user
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _MODE)
         found = os.fstat(self._descriptor)
         self._size = found.st_size
@@ -173,7 +173,7 @@ class LogFile:
             moment += 1  # upstream: a file of the same millisecond is overwritten
 
     def _clean_up(self) -> None:
-        """Remove backups over the limits and compress the rest; failures are retried at the next rotation."""
+        """Remove backups over the limits, compress the rest if configured; the next rotation retries failures."""
         rotation = self._rotation
         found = self._old()
         backups: list[tuple[datetime, Path]] = []
@@ -208,7 +208,7 @@ class LogFile:
 
 
 def _compress(path: Path) -> None:
-    """Replace a file by its compressed form; it stays if that fails, or another process compresses it."""
+    """Replace a file by its compressed form. Raise OSError and keep the file on failure."""
     target = path.with_name(path.name + _GZIP)
     with path.open("rb") as source:
         fcntl.flock(source, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -16,7 +16,7 @@ from apiext.webhooks.remote import Remote
 
 # Factor by which the pauses between retries grow (upstream: the same).
 AUDIT_BACKOFF = 1.5
-# Largest random addition to those pauses, as a share (upstream: the same).
+# Largest random addition to those pauses, as a share of the pause (upstream: the same).
 AUDIT_BACKOFF_JITTER = 0.2
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Webhook:
         self._batches = Batches(config.webhook, self._deliver, counters, limits.AUDIT_POSTS) if batch else None
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Start to send."""
+        """Start sending, in tasks of this group."""
         self._group = group
         if self._batches is not None:
             self._batches.start(group)
@@ -59,7 +59,7 @@ class Webhook:
         return asyncio.shield(task)  # a cancelled request does not cancel the delivery of its events
 
     async def stop(self) -> None:
-        """Send the remaining events, each batch with one call."""
+        """Send the remaining events, without retries; cancel calls after limits.AUDIT_FLUSH seconds."""
         self._stopping.set()
         if self._batches is not None:
             await self._batches.stop()

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 _CA_LIFE = timedelta(days=3650)
 _LEAF_LIFE = timedelta(days=365)
-_BACKDATE = timedelta(hours=1)  # for clients whose clock is slightly late
+_BACKDATE = timedelta(hours=1)  # for clients whose clock is slow
 _ALWAYS = (
     "localhost",
     "127.0.0.1",
@@ -76,7 +76,7 @@ def serving_names(bind_address: str, extra: Sequence[str] = ()) -> list[str]:
 
 
 def load_authority(directory: Path, clock: Callable[[], datetime] = now) -> Authority:
-    """Return the authority of a directory; create one if it is missing, expires, or is not valid yet.
+    """Return the authority of a directory; create one if it is missing, invalid, or expires soon.
 
     The certificate of a replaced authority stays in the file until it expires: clients and the server still trust it.
     """
@@ -121,7 +121,7 @@ def read_authority(directory: Path, clock: Callable[[], datetime] = now) -> Auth
 def load_serving(
     directory: Path, authority: Authority, names: Sequence[str], clock: Callable[[], datetime] = now
 ) -> Serving:
-    """Return the serving certificate of a directory; renew it if it is missing, expires, or lacks a name."""
+    """Return the serving certificate of a directory; create one if it is missing, unusable, or expires soon."""
     certificate_file, key_file = directory / "serving.crt", directory / "serving.key"
     if _is_usable(certificate_file, key_file, authority, names, clock()):
         certificate = _certificate(certificate_file)
@@ -187,7 +187,7 @@ def _certificate(file: Path) -> x509.Certificate:
 def _key(file: Path) -> Key:
     key = serialization.load_pem_private_key(file.read_bytes(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ValueError(f"{file.name}: the key must be an EC key")  # noqa: TRY004 - it is the file's fault
+        raise ValueError(f"{file.name}: the key must be an EC key")  # noqa: TRY004 - the file is invalid, not an argument
     return key
 
 
@@ -257,7 +257,7 @@ class _Holder(Struct, frozen=True):
         named = [*((NameOID.ORGANIZATION_NAME, group) for group in self.organizations)]
         named.append((NameOID.COMMON_NAME, self.common_name))
         with warnings.catch_warnings(category=UserWarning, action="ignore"):
-            # names of users may exceed the 64 characters of X.520, which neither Go nor OpenSSL enforces
+            # names of users may exceed the 64 characters of X.520; neither Go nor OpenSSL enforces this limit
             return x509.Name([x509.NameAttribute(kind, name, _validate=False) for kind, name in named])
 
 

@@ -1,12 +1,12 @@
 """Limits of authentication and authorization."""
 
-# Users in namespaces whose roles are cached. Beyond: the oldest is evicted.
+# Pairs of user and namespace whose roles are cached. Beyond: the cache is cleared.
 GRANTS_CACHED = 4096
 # Bytes of such a user's name and groups. Beyond: the roles are looked up for each request.
 GRANT_BYTES = 8 * 1024
 # Rules of a role about one resource that are searched one by one. Beyond: they are indexed.
 RULES_LISTED = 16
-# Bytes of roles and bindings decoded in one iteration of the event loop. Beyond: the next iteration.
+# Bytes of roles and bindings decoded in one iteration of the event loop. Beyond: the rest waits for the next iteration.
 FOLLOW_INLINE = 16 * 1024
 # Bytes of a role or binding decoded on the event loop. Beyond: a thread.
 FOLLOW_THREAD = 64 * 1024

@@ -47,7 +47,7 @@ class Action(Struct, frozen=True):
     method: str
     name: str  # x-kubernetes-action
     word: str  # the first word of its operationId
-    phrase: str  # its description; {sub} is " status of" or nothing, {article} is " a ", or a space before plurals
+    phrase: str  # its description; {sub} is " status of" or empty, {article} is " a ", " an ", or " " for plurals
     parameters: tuple[str, ...]
     codes: tuple[int, ...]
     body: str = ""  # the object (itself), patch, delete options, or empty for none
@@ -218,7 +218,7 @@ def _operation(served: ServedVersion, action: Action, endpoint: Endpoint | None,
 
 
 def _gvk(served: ServedVersion, endpoint: Endpoint | None) -> tuple[str, str, str]:
-    """Return the (group, version, kind) of an operation; as upstream, for custom resources always the resource's."""
+    """Return the (group, version, kind) of an operation; for custom resources that of the resource, as upstream."""
     if served.model.typed and endpoint is not None:
         return endpoint.model.group, endpoint.model.version, endpoint.model.kind
     return served.names.group, served.names.version, served.names.kind
@@ -236,7 +236,7 @@ def _answer(served: ServedVersion, action: Action, model: str) -> str:
         return types.model_name(served, served.names.list_kind)
     if action.verb == "watch":
         return types.WATCH_EVENT
-    whole = (  # the operation of namespaces lacks it
+    whole = (  # the operation of a namespace declares a Status
         served.traits.returns_deleted and served.names.namespaced and action.verb == "delete"
     )
     return types.STATUS if action.method == "delete" and not whole else model

@@ -9,11 +9,11 @@ from apiext.documents.document import View
 
 _PREFIX = b"k8s\x00"
 _GO_LISTS: Mapping[tuple[str, str], str] = {("APIResource", "verbs"): "items"}
-"""Kinds of lists → the field of their items."""
+"""(message, field) whose type is a message that only wraps a list → the wrapped field."""
 
 
 def encode(document: View) -> bytes:
-    """Return the enveloped message of a discovery document. Raise LookupError for another kind."""
+    """Return a discovery document in a runtime.Unknown envelope. Raise LookupError for any other kind."""
     kind = document["kind"]
     message = _class(kind)()
     _fill(message, document)
@@ -29,7 +29,7 @@ def _class(name: str) -> Any:
 
 
 def _fill(message: Any, values: View) -> None:
-    """Set the fields of a message; as Go, write structs and strings even if they are empty."""
+    """Set the fields of a message. As Go does, write single values even if they are empty."""
     for field in message.DESCRIPTOR.fields:
         value = values.get(field.name)
         if field.is_repeated:

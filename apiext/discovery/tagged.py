@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class Tagged(Struct, frozen=True):
-    """A document and its quoted ETag; documents share parts, which are never copied into one."""
+    """A document and its quoted ETag; several documents share parts, to save memory."""
 
     parts: tuple[bytes, ...]
     etag: str

@@ -26,7 +26,7 @@ class CborError(ValueError):
 def decode(data: bytes) -> Any:
     """Return the decoded value. Raise CborError.
 
-    Byte strings become strings, since Kubernetes writes its strings as such.
+    Byte strings become strings, since Kubernetes encodes strings as byte strings.
     """
     reader = _Reader(data)
     value = reader.value(0)
@@ -65,17 +65,17 @@ class _Reader:
         if more < 24:
             return more
         if more > 27:
-            raise CborError("indefinite lengths are not known here")
+            raise CborError("indefinite lengths are not supported")
         return int.from_bytes(self._take(1 << (more - 24)), "big")
 
     def _simple(self, more: int) -> Any:
         if more in _FLOATS:
             found: float = struct.unpack(_FLOATS[more], self._take(1 << (more - 24)))[0]
             if not math.isfinite(found):
-                raise CborError("a number that is not finite")
+                raise CborError("a number is not finite")
             return found
         if more not in _SIMPLE:
-            raise CborError(f"simple value {more} has no JSON")
+            raise CborError(f"simple value {more} has no equivalent in JSON")
         return _SIMPLE[more]
 
     def number(self, argument: int, depth: int) -> int:
@@ -88,7 +88,7 @@ class _Reader:
         try:
             return self._take(argument).decode()
         except UnicodeDecodeError as error:
-            raise CborError("a string that is no UTF-8") from error
+            raise CborError("the bytes of a string are no UTF-8") from error
 
     def array(self, argument: int, depth: int) -> list[Any]:
         if argument > len(self.data):
@@ -100,7 +100,7 @@ class _Reader:
         for _ in range(argument):
             name = self.value(depth + 1)
             if not isinstance(name, str) or name in found:
-                raise CborError(f"a key that is no string or is there twice: {name!r}")
+                raise CborError(f"a key is no string, or is used twice: {name!r}")
             found[name] = self.value(depth + 1)
         return found
 
@@ -108,10 +108,10 @@ class _Reader:
         if argument in _TEXT_OF_BYTES:
             first = self._take(1)[0]
             if first >> 5 != 2:
-                raise CborError(f"tag {argument} before what is no byte string")
+                raise CborError(f"the value of tag {argument} is not a byte string")
             return _TEXT_OF_BYTES[argument](self._take(self._argument(first & 0x1F))).decode()
         if argument != 55799:
-            raise CborError(f"tag {argument} is not known here")
+            raise CborError(f"tag {argument} is not supported")
         return self.value(depth + 1)
 
 
@@ -123,5 +123,5 @@ _READERS: tuple[Callable[[_Reader, int, int], Any], ...] = (
 
 def _int64(number: int) -> int:
     if not -(2**63) <= number < 2**63:
-        raise CborError("a number beyond 64 bits")
+        raise CborError("an integer exceeds 64 bits")
     return number

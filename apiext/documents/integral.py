@@ -13,7 +13,7 @@ class Unsupported(DecodeError):
 
 
 def integral(number: float) -> int | float:
-    """Return a float as it is after converting YAML to JSON, which prints integral ones without a fraction.
+    """Return an integral float of 64 bits as an int, other floats unchanged, as upstream's YAML to JSON does.
 
     Raise Unsupported for NaN and infinity.
     """
@@ -22,5 +22,5 @@ def integral(number: float) -> int | float:
         raise Unsupported(f"json: unsupported value: {sign}{'NaN' if math.isnan(number) else 'Inf'}")
     if not number.is_integer():
         return number
-    whole = int(Decimal(repr(number)))  # as printed: the shortest digits that denote the float, then zeros
+    whole = int(Decimal(repr(number)))  # as Go prints it: the shortest digits that identify the float, then zeros
     return whole if _INT_MIN <= whole <= _INT_MAX else number

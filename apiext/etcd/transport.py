@@ -1,4 +1,4 @@
-"""The port between etcd calls and the wire: one connection to one endpoint, in two calls."""
+"""The interface of a connection to one etcd endpoint: unary calls and streams."""
 
 import asyncio
 import ssl
@@ -16,19 +16,19 @@ class Stream(Protocol):
     """One open two-way call."""
 
     def send(self, message: bytes) -> None:
-        """Queue a message; silently nothing once the stream has ended."""
+        """Queue a message; do nothing if the stream has ended."""
 
     def cancel(self) -> None:
         """End the stream; its ``on_end`` is not called."""
 
 
 class Transport(Protocol):
-    """One connection. Everything is called on the loop that made it."""
+    """One connection. Call its methods only on the event loop that opened it."""
 
     live: bool
     """True if the connection accepts new calls."""
     heard: float
-    """Loop time at which the last byte came in."""
+    """Time of the event loop at which the last byte was received."""
     lost: asyncio.Future[None]
     """Done as soon as the connection takes no new calls."""
     gone: asyncio.Future[None]
@@ -36,10 +36,10 @@ class Transport(Protocol):
 
     @property
     def answered(self) -> float:
-        """Loop time at which the last answer of a unary call was whole."""
+        """Time of the event loop at which the last response to a unary call was complete."""
 
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
-        """Return the future of the answer; fails with a plain EtcdError. Cancelling it ends the call."""
+        """Return the future of the response; its exception is an EtcdError. Cancelling the future ends the call."""
 
     def stream(self, path: str, on_message: Callable[[bytes], None], on_end: Callable[[EtcdError], None]) -> Stream:
         """Open a stream; ``on_end`` is called once when the server or the connection ends it."""
@@ -55,7 +55,7 @@ class Transport(Protocol):
 
 
 class TLS(Struct, frozen=True):
-    """Paths of PEM files; read again for every connection, so that rotated certificates are picked up."""
+    """Paths of PEM files. Each new connection reads them again, so that it uses rotated certificates."""
 
     ca: str = ""
     cert: str = ""
@@ -72,7 +72,7 @@ class TLS(Struct, frozen=True):
 
 
 class Endpoint(Struct, frozen=True):
-    """Where one member listens."""
+    """The address of one member of the etcd cluster."""
 
     scheme: str  # http, https, unix
     host: str = ""
@@ -91,7 +91,7 @@ class Endpoint(Struct, frozen=True):
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """Read ``http://host:port``, ``https://host:port``, ``unix:///path`` or ``host:port``; ValueError otherwise."""
+    """Read ``http://host:port``, ``https://host:port``, ``unix:///path`` or ``host:port``; raise ValueError."""
     if text.startswith("unix:"):
         path = text.removeprefix("unix:").removeprefix("//")
         if not path:
@@ -105,4 +105,4 @@ def parse_endpoint(text: str) -> Endpoint:
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 Dial = Callable[[Endpoint, TLS, Spawn], Awaitable[Transport]]
-"""Connects within its own bounds; raises EtcdError with ``sent=False`` and a text that says why not."""
+"""Opens a connection within the timeout of the implementation; raises EtcdError with ``sent=False``."""

@@ -4,7 +4,7 @@
 MAX_ANNOTATIONS = 262_144
 # Bytes of a request line or of one header. Beyond: 414 or 431.
 MAX_LINE = 65_536
-# Decoded namespaces in a cache. Beyond: the oldest is evicted.
+# Namespaces in a cache. Beyond: the oldest or all are evicted.
 NAMESPACES_SEEN = 256
 # Causes in one error answer. Beyond: the rest is left out.
 MAX_FIELD_ERRORS = 1_000

@@ -12,7 +12,7 @@ NUMBER_FORMATS = frozenset(("float", "double"))
 
 _NO_DIGITS = bytes(sorted(frozenset(range(256)) - frozenset(b"0123456789")))
 _ISBN_NOISE = re.compile(r"[\t\n\f\r -]+")
-# linear: no run of characters is tried twice
+# possessive, so that the time of a search is linear
 _DURATION_PART = re.compile(r"(?<![0-9])([0-9]++)[\t\n\f\r ]*+([A-Za-zµ]++)")
 _GO_DURATION_PART = re.compile(r"(?:([0-9]+)(\.[0-9]*)?|(\.[0-9]+))(ns|us|µs|μs|ms|s|m|h)")
 _NANOSECONDS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9}
@@ -41,7 +41,7 @@ def _go_duration(text: str) -> bool:
 
 
 def duration(text: str) -> bool:
-    """Return whether Go's ParseDuration or the Scala-like form accepts the text."""
+    """Return whether the text is a duration for Go's ParseDuration, or in words, such as ``2 days``."""
     if _go_duration(text):
         return True
     found = False
@@ -122,7 +122,7 @@ def _hostname(text: str) -> bool:
     return all(len(label.encode("utf-8", "replace")) <= 63 for label in text.split("."))
 
 
-_HOSTNAME = searcher(  # upstream counts characters, up to 63 in each part: no part has more, as it has no more bytes
+_HOSTNAME = searcher(  # upstream also limits each label to 63 characters: _hostname limits its bytes
     r"^([a-zA-Z0-9\p{S}\p{L}]-?[a-zA-Z0-9\p{S}\p{L}]*"
     r"|([a-zA-Z0-9\p{S}\p{L}]([a-zA-Z0-9-\p{S}\p{L}]*[a-zA-Z0-9\p{S}\p{L}])?\.)+[a-zA-Z\p{L}]{2,})$"
 )

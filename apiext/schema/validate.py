@@ -16,7 +16,7 @@ from apiext.schema.values import enum_of, type_fault
 
 Test = Callable[[Any], bool]
 Tests = Mapping[type, Any]
-"""By the class of a value: True if all such values pass, else a Test; values of other classes fail."""
+"""Class of a value → True if all values of the class are valid, else a Test. Values of other classes are invalid."""
 
 NONE = type(None)
 _NUMBERS = frozenset((int, float))
@@ -26,7 +26,8 @@ _SAMPLES: dict[type, Any] = {str: "", bool: False, int: 0, float: 0.5, list: [],
 def tests(node: Structural, counted: bool) -> Tests:
     """Return the tests of a node.
 
-    ``counted`` tests are inside junctors: they count their steps, since they run many times over a value.
+    ``counted`` is true inside junctors (allOf, anyOf, oneOf, not), which test a value many times: these tests count
+    their steps against a budget.
     """
     name = "counted tests" if counted else "tests"
     found = node.compiled.get(name)
@@ -41,7 +42,7 @@ def _counted(node: Structural) -> Tests:
 
 
 def passes(node: Structural, value: Any) -> bool:
-    """Return whether a value is valid against a node. May raise OverBudget."""
+    """Return whether a value is valid against a node. May raise OverBudget or BudgetExhausted."""
     found = node.compiled.get("tests")
     if found is None:
         with deep_recursion():
@@ -64,7 +65,7 @@ def _make(node: Structural, counted: bool) -> Tests:
                 continue
             checks.append(_type_test(bare))
         own = _OF_CLASS[kind](bare if kind in _NUMBERS else node, counted)
-        # check the length first: a wrong length spares the pattern
+        # check the length first: the pattern is not needed for a wrong length
         checks += [*own, *common] if kind is str else [*common, *own]
         if node.enum:
             checks.append(_enum_test(node, kind))

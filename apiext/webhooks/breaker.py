@@ -1,4 +1,7 @@
-"""Bulkhead and circuit breaker of one owner: a bound on parallel calls, and a pause after slow failures."""
+"""Bulkhead and circuit breaker: a bound on parallel calls, and a pause after slow failures.
+
+Each owner has its own: an admission webhook, a definition with a conversion webhook, or the audit log.
+"""
 
 import asyncio
 import time
@@ -44,8 +47,8 @@ class Breaker:
     async def run(self, call: Callable[[], Awaitable[bytes]], deadline: float, *, cut: bool = False) -> bytes:
         """Make the call when a slot is free; raises CircuitOpen, TimeoutError without a slot, or errors of the call.
 
-        ``deadline`` is a time of the running loop. ``cut``: the webhook's own timeout is longer, so that a call which
-        ends at the deadline is no failure.
+        ``deadline`` is a time of the running loop. ``cut``: the webhook's own timeout is longer, so a call that
+        ends at the deadline does not count as a failure.
         """
         if self.is_open:
             self._probe()
@@ -57,7 +60,7 @@ class Breaker:
         try:
             answer = await call()
         except Refused:
-            self._failures = 0  # an error status is a response
+            self._failures = 0  # the webhook responded, if only with an error status
             raise
         except CallError as error:
             if not (cut and isinstance(error, TimedOut)):
@@ -79,7 +82,7 @@ class Breaker:
             if loop.time() >= deadline:
                 raise TimeoutError
         except BaseException:
-            if place.done() and not place.cancelled():  # the slot came too late: pass it on
+            if place.done() and not place.cancelled():  # the slot came too late for this call: free it
                 self._leave()
             elif place in self._waiting:
                 self._waiting.remove(place)

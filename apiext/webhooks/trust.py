@@ -37,7 +37,7 @@ class Contexts:
         self._making: dict[_Key, asyncio.Future[ssl.SSLContext]] = {}
 
     async def of(self, ca: bytes, certificate: Certificate | None = None) -> ssl.SSLContext:
-        """Return the context for a bundle; raises Untrusted for a bundle without valid certificates, and OSError."""
+        """Return the context for a bundle; raises OSError, and Untrusted for a bundle without valid certificates."""
         key = ca, certificate
         found = self._made.get(key)
         if found is not None:

@@ -264,7 +264,7 @@ async def test_an_object_that_lost_its_version_takes_no_configuration(configured
 
 @pytest.mark.parametrize(("text", "shown"), [("1.0 / 0.0", "+Inf"), ("-1.0 / 0.0", "-Inf"), ("0.0 / 0.0", "NaN")])
 async def test_numbers_that_json_does_not_have(configured: Configured, text: str, shown: str) -> None:
-    # upstream: told when the object is to be stored, so failures to mutate it may be ignored
+    # upstream: reported when the object is stored, so failures to mutate it may be ignored
     configured.store("p", apply(f"Object{{spec: Object.spec{{free: Object.spec.free{{a: {text}}}}}}}"),
                      failurePolicy="Ignore")  # fmt: skip
     with pytest.raises(StatusError) as caught:

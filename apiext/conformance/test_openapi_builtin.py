@@ -1,4 +1,4 @@
-"""Fields of built-in kinds in OpenAPI documents that clients use: a table, compared with kube-apiserver."""
+"""Fields and connections of built-in kinds in OpenAPI documents: tables, compared with kube-apiserver."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from apiext.conformance.support.cases import Case, read
 from apiext.conformance.support.http_client import Client
 
 ROWS = [Case(row) for row in read(Path(__file__).with_name("openapi_builtin.yaml"))]
+CONNECTIONS = [Case(row) for row in read(Path(__file__).with_name("openapi_connects.yaml"))]
 
 
 def inside(types: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
@@ -37,3 +38,27 @@ def test_descriptions_of_fields(api: Client, case: Case) -> None:
     for types, expected in ((v3, case.v3), (v2, case.v2 or case.v3)):
         found = field(types, case.model, case.field)
         assert {key: found.get(key, "none") for key in expected} == expected
+
+
+@pytest.mark.rows("OAS-001", "OAS-003", "OAS-007")
+@pytest.mark.parametrize("case", CONNECTIONS, ids=lambda case: case.path)
+@pytest.mark.needs("/api/v1")
+def test_paths_of_connections(api: Client, case: Case) -> None:
+    v3 = api.get("/openapi/v3/api/v1").expect(200)["paths"][f"/api/v1/{case.path}"]
+    document = api.get("/openapi/v2").expect(200)
+    v2 = document["paths"][f"/api/v1/{case.path}"]
+    shared = [document["parameters"].get(one.get("$ref", "").rpartition("/")[2], one) for one in v2["parameters"]]
+    for item, parameters in ((v3, v3["parameters"]), (v2, shared)):
+        assert [f"{one['in']}/{one['name']}" for one in parameters] == case.parameters
+        operations = {method: one for method, one in item.items() if method != "parameters"}
+        assert sorted(operations) == case.methods
+        for method, one in operations.items():
+            assert one["operationId"] == case.id.format(method.capitalize())
+            assert one["x-kubernetes-action"] == ("get" if case.path.endswith("/log") else "connect")
+            assert one["x-kubernetes-group-version-kind"] == {"group": "", "kind": case.kind, "version": "v1"}
+    media_types = case.produces or ["*/*"]
+    for method in case.methods:
+        text = {media_type: {"schema": {"type": "string"}} for media_type in media_types}
+        assert v3[method]["responses"]["200"] == {"description": "OK", "content": text}
+        assert v2[method]["responses"]["200"] == {"description": "OK", "schema": {"type": "string"}}
+        assert sorted(v2[method]["produces"]) == media_types

@@ -87,7 +87,7 @@ def _json(catalog: Catalog, version: str) -> list[bytes]:
         b'},"definitions":{',
         *separated((_encoded_types(_models(catalog)), *(part.definitions for part in parts))),
         b'},"parameters":',
-        orjson.dumps(shared_parameters()),
+        orjson.dumps(shared_parameters(_connects(catalog))),
         b"}",
     ]
 
@@ -108,6 +108,11 @@ def _models(catalog: Catalog) -> tuple[str, ...]:
     return model_names(one.version for one in _everything(catalog))
 
 
+def _connects(catalog: Catalog) -> bool:
+    """Report whether a resource has an endpoint that upstream forwards."""
+    return any(endpoint.connects for one in _everything(catalog) for endpoint in one.version.endpoints.values())
+
+
 def _part(served: ServedVersion) -> _Part:
     found = _PARTS.get(served)
     if found is None:
@@ -124,7 +129,7 @@ def _part(served: ServedVersion) -> _Part:
 def _protobuf(catalog: Catalog, version: str) -> Iterable[bytes]:
     # Serialized messages of one type merge by concatenation.
     head = openapi_v2_proto.document(
-        {}, _types(_models(catalog)), shared_parameters(), title=types.TITLE, version=version
+        {}, _types(_models(catalog)), shared_parameters(_connects(catalog)), title=types.TITLE, version=version
     )
     own = {item.path: PATHS.item(item) for item in _own(catalog)}
     return [

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from apiext.discovery import types
 from apiext.discovery.openapi_paths import Parameters, Paths
 from apiext.discovery.operations import Operation
-from apiext.discovery.schemas import V2_PREFIX, reference
+from apiext.discovery.schemas import V2_PREFIX, answer
 from apiext.documents.document import Document, View
 
 _PATCH_BODY = "body-78PwaGsr"  # upstream's names of the two shared bodies, which never change
@@ -21,14 +21,14 @@ def _parameter(key: str, kind: str) -> Document:
     return _to_shared(known.shared) if known.shared else _written_out(known, kind)
 
 
-def shared_parameters() -> dict[str, View]:
-    """Return the shared parameters by name."""
+def shared_parameters(connections: bool) -> dict[str, View]:
+    """Return the shared parameters by name; those of connections only with ``connections``."""
     found: dict[str, View] = {
         _DELETE_BODY: {"name": "body", "in": "body", "schema": {"$ref": V2_PREFIX + types.DELETE_OPTIONS}},
         _PATCH_BODY: _body(types.PATCH),
     }
     for known in types.data().parameters.values():
-        if known.shared:
+        if known.shared and (connections or not known.options):
             found[known.shared] = _written_out(known, "")
     return dict(sorted(found.items()))
 
@@ -47,7 +47,7 @@ def _operation(one: Operation, kind: str, parameter: Parameters) -> Document:
     if parameters:
         found["parameters"] = parameters
     found["responses"] = {
-        str(code): {"description": text, **({"schema": {"$ref": reference(model, v2=True)}} if model else {})}
+        str(code): {"description": text, **({"schema": answer(model, v2=True)} if model else {})}
         for code, text, model in one.response_texts()
     }
     return found | one.extensions(as_map=True)

@@ -37,6 +37,9 @@ _DELETE = (
     "propagationPolicy",
 )
 _DELETE_MANY = tuple(sorted({*_LIST, *_DELETE} - {"allowWatchBookmarks", "watch"}))
+_BELOW = "path of *ProxyOptions"  # the parameter of the path below a proxy
+_METHODS = {"get": "get", "create": "post", "update": "put", "delete": "delete", "patch": "patch"}
+"""Verb → method of an endpoint that upstream forwards."""
 _INSTEAD = "deprecated: use the 'watch' parameter with a list operation instead"
 
 
@@ -151,7 +154,9 @@ def path_items(served: ServedVersion) -> list[PathItem]:
         _path(served, f"{base}/{{name}}", _allowed(served, [one for one in item if one.verb != "create"]), named),
     ]
     for name, endpoint in served.endpoints.items():
-        if name and not endpoint.connects:
+        if endpoint.connects:
+            found += _connect_paths(served, f"{base}/{{name}}/{name}", endpoint, named[:-1])
+        elif name:
             operations = _allowed(served, item, endpoint.verbs, endpoint)
             found.append(_path(served, f"{base}/{{name}}/{name}", operations, named))
     if served.names.namespaced and "list" in served.published.verbs:
@@ -171,6 +176,60 @@ def _watch_paths(served: ServedVersion, root: str, below: str, everywhere: tuple
     if served.names.namespaced:
         everything = _operation(served, _WATCH_LIST, None, "ListForAllNamespaces")
         yield _path(served, f"{root}/watch/{served.names.resource}", [everything], ("pretty",))
+
+
+def _connect_paths(served: ServedVersion, path: str, endpoint: Endpoint, named: tuple[str, ...]) -> Iterator[PathItem]:
+    """Yield the path of an endpoint that upstream forwards; a proxy also has the paths below it."""
+    kind = endpoint.model.kind
+    if endpoint.connects == "log":
+        operation = replace(
+            _operation(served, _TYPED_ITEM[0], endpoint),
+            answers={200: types.TEXT, 401: ""},
+            produces=("text/plain", *ENCODINGS),
+        )
+        yield PathItem(path, (operation,), tuple(sorted((*named, "pretty", *_options("PodLogOptions")))), kind)
+        return
+    parameters = (*named, *_options(kind))
+    proxy = endpoint.name == "proxy"
+    methods = [method for verb, method in _METHODS.items() if verb in endpoint.verbs]
+    if proxy:
+        methods += ["head", "options"]
+    yield _connect_path(served, path, endpoint, methods, parameters)
+    if proxy:
+        yield _connect_path(served, f"{path}/{{path}}", endpoint, methods, (*parameters, _BELOW), "WithPath")
+
+
+def _connect_path(
+    served: ServedVersion,
+    path: str,
+    endpoint: Endpoint,
+    methods: Sequence[str],
+    parameters: Sequence[str],
+    suffix: str = "",
+) -> PathItem:
+    names, kind = served.names, endpoint.model.kind
+    scope = "Namespaced" if names.namespaced else ""
+    subject = f"{scope}{names.kind}{_capital(endpoint.name)}{suffix}"
+    operations = tuple(
+        Operation(
+            method,
+            "connect",
+            operation_id("connect", names.group, names.version, f"{_capital(method)}{subject}"),
+            f"connect {method.upper()} requests to {endpoint.name} of {names.kind}",
+            tag(names.group, names.version),
+            {200: types.TEXT, 401: ""},
+            ("*/*",),
+            ("*/*",),
+            gvk=_gvk(served, endpoint),
+        )
+        for method in methods
+    )
+    return PathItem(path, operations, tuple(sorted(parameters)), kind)
+
+
+def _options(kind: str) -> Iterator[str]:
+    """Yield the parameters of the options of a connection."""
+    return (key for key, one in types.data().parameters.items() if one.options == kind)
 
 
 def _allowed(

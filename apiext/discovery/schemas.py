@@ -174,6 +174,11 @@ def list_schema(served: ServedVersion, *, v2: bool) -> Document:
     } | _extensions(served, served.names.list_kind)
 
 
+def answer(model: str, v2: bool) -> Document:
+    """Return the schema of an answer: a reference to its model, or a string."""
+    return {"type": "string"} if model == types.TEXT else {"$ref": reference(model, v2)}
+
+
 def reference(model: str, v2: bool) -> str:
     """Return the reference to a model."""
     return (V2_PREFIX if v2 else V3_PREFIX) + model

@@ -24,6 +24,8 @@ STATUS = f"{META}.Status"
 DELETE_OPTIONS = f"{META}.DeleteOptions"
 PATCH = f"{META}.Patch"
 WATCH_EVENT = f"{META}.WatchEvent"
+TEXT = "string"
+"""Stands for the model of an answer that is no object."""
 SCALE = "io.k8s.api.autoscaling.v1.Scale"
 _PACKAGES = {  # Go packages whose names differ from the first part of their group
     "": "io.k8s.api.core",
@@ -52,7 +54,10 @@ EMBEDDED_KIND = (
 
 
 class Parameter(Struct, frozen=True):
-    """A parameter; ``shared`` is its name among OpenAPI v2's shared parameters, empty if it is written out."""
+    """A parameter; ``shared`` is its name among OpenAPI v2's shared parameters, empty if it is written out.
+
+    ``options``: the kind of the options of a connection to which it belongs, empty for none.
+    """
 
     name: str
     place: str
@@ -60,6 +65,7 @@ class Parameter(Struct, frozen=True):
     description: str
     required: bool = False
     shared: str = ""
+    options: str = ""
 
 
 class Data(Struct, frozen=True):
@@ -88,6 +94,7 @@ def data() -> Data:
             found["description"],
             found.get("required", False),
             found.get("shared", ""),
+            key.partition(" of ")[2],
         )
         for key, found in document["parameters"].items()
     }

@@ -27,6 +27,7 @@ NOT_YET = (
 )
 _BY_NAME = frozenset(("create", "update", "patch"))  # upstream routes these only with a name (create: only without)
 _READS = frozenset(("GET", "HEAD"))
+_OF_PROXIES = frozenset(("HEAD", "OPTIONS"))  # methods that upstream forwards, beside those of the verbs
 # first parts of paths whose documents list the served resources
 _COMPUTED = frozenset(("", "index.html", "api", "apis", "openapi"))
 _DOTS = frozenset((".", ".."))  # not valid in keys: upstream answers 500
@@ -264,7 +265,8 @@ def is_builtin(catalog: Catalog, group: str) -> bool:
 def _check_route(exchange: Exchange, info: RequestInfo, target: Target) -> None:
     """Raise the 405, 415 and 406 of upstream's router for built-in resources, which precede the handler (ERR-14)."""
     method = "GET" if info.verb == "watch" else exchange.method
-    if info.verb not in target.endpoint.verbs or exchange.method != method or method == "HEAD":
+    forwarded = target.endpoint.name == "proxy" and exchange.method in _OF_PROXIES
+    if not forwarded and (info.verb not in target.endpoint.verbs or exchange.method != method or method == "HEAD"):
         raise status.StatusError(405, "MethodNotAllowed", NOT_ALLOWED, {})
     if target.endpoint.connects:
         return

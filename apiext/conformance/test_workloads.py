@@ -133,6 +133,20 @@ def test_a_pod_is_deleted_at_the_revision_of_a_precondition(api: Client) -> None
         api.get(at(PODS, made)).expect(404)
 
 
+@pytest.mark.rows("WRI-002")
+@pytest.mark.parametrize("dry_run", [{}, {"dryRun": "All"}], ids=["stored", "dry"])
+def test_a_job_with_a_generated_name_selects_its_pods_by_it(api: Client, dry_run: dict[str, str]) -> None:
+    template = {"spec": {"restartPolicy": "Never", "containers": CONTAINERS}}
+    body = {"metadata": {"generateName": "w-"}, "spec": {"template": template}}
+    made = api.post(JOBS, body, **dry_run).expect(201)
+    uid, name = made["metadata"]["uid"], made["metadata"]["name"]
+    labels = {"batch.kubernetes.io/controller-uid": uid, "controller-uid": uid}
+    labels |= {"batch.kubernetes.io/job-name": name, "job-name": name}
+    assert made["spec"]["template"]["metadata"]["labels"] == made["metadata"]["labels"] == labels
+    assert made["spec"]["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    api.delete(f"{JOBS}/{name}?propagationPolicy=Background")
+
+
 @pytest.mark.rows("WRI-018")
 def test_a_delete_of_a_job_warns_that_its_pods_stay(api: Client) -> None:
     spec = {"template": {"spec": {"restartPolicy": "Never", "containers": CONTAINERS}}}

@@ -198,7 +198,10 @@ def _version(kind: _Kind) -> ServedVersion:
         model,
         _codec(row, kind),
         _endpoints(kind, model, verbs),
-        Shaping(complete=lambda document: kind.normalize(document)[0]),
+        Shaping(
+            complete=lambda document: kind.normalize(document)[0],
+            **({"named": function(row.named)} if row.named else {}),
+        ),
         _validation(row),
         Published(
             singular=row.kind.lower(),

@@ -49,6 +49,7 @@ class Row(Struct, frozen=True):
     defaults: str = ""
     prepare: str = ""
     prepare_status: str = ""
+    named: str = ""
     stamp_status: str = ""
     keeps_status: bool = False
     resets: Sequence[str] = ()

@@ -206,14 +206,24 @@ def prepare_deployment_status(new: Document, old: View) -> Document:
 
 
 def prepare_job(new: Document, old: View | None) -> Document:
-    """Set the selector of a job, and the labels of its pods."""
+    """Set the selector of a new job, and the labels of its pods; ``name_job`` does so for a generated name."""
+    metadata = new["metadata"]
+    return new if old is not None or (metadata.get("generateName") and not metadata.get("name")) else name_job(new)
+
+
+def name_job(new: Document) -> Document:
+    """Set the selector of a new job, and the labels of its pods, again if the first generated name was taken."""
     spec = new["spec"]
     if old is not None or spec.get("manualSelector"):
         return new
     uid, name = new["metadata"].get("uid", ""), new["metadata"].get("name", "")
     metadata = spec["template"].setdefault("metadata", {})
     labels = metadata["labels"] = dict(metadata.get("labels") or {})
-    for key, value in ((_OLD_UID, uid), (_UID, uid), (_OLD_NAME, name), (_NAME, name)):
+    names = {_OLD_NAME: name, _NAME: name}
+    for earlier in (labels, new["metadata"].get("labels") or {}):
+        if earlier.get(_UID) == uid:  # no client knows it: set with another name
+            earlier.update(names)
+    for key, value in ({_OLD_UID: uid, _UID: uid} | names).items():
         labels.setdefault(key, value)
     if not new["metadata"].get("labels"):
         new["metadata"]["labels"] = dict(labels)  # as the default for jobs does

@@ -52,6 +52,7 @@ EVENT_TTL = 3600
 FIRST, LATER = "first", "later"
 """Values of ``generation`` in rows. ``first``: it stays 1; ``later``: a new object has no generation."""
 Prepare = Callable[[Document, View | None], Document]
+_drop = function("disabled_fields.drop")
 Allocate = Callable[[Document, View | None, bool], Document]
 """Allocates the missing addresses and ports of a service; the last argument is True in a dry run."""
 
@@ -367,6 +368,8 @@ def _part(row: Row, model: Model, subresource: Mapping[str, Any]) -> Endpoint:
 
     def prepare(new: Document, old: View | None) -> Document:
         assert old is not None, "the endpoint has no create"
+        if row.drops:
+            _drop(row.drops, new, old)
         found: Document = change(new, old)
         kept = old["metadata"].get("generation")
         if row.generation:
@@ -390,6 +393,8 @@ def _main(kind: _Kind, inner: Prepare, *, dry_run: bool = False) -> Prepare:
 
     def prepare(new: Document, old: View | None) -> Document:
         given, status = (new.get("metadata") or {}).get("generation"), new.get("status")
+        if row.drops:
+            _drop(row.drops, new, old)
         new = inner(new, old)
         if row.keeps_status and old is None and status is not None:
             new["status"] = status
@@ -414,6 +419,8 @@ def _main(kind: _Kind, inner: Prepare, *, dry_run: bool = False) -> Prepare:
 
 def _status(row: Row, inner: Prepare) -> Prepare:
     def prepare(new: Document, old: View | None) -> Document:
+        if row.drops:
+            _drop(row.drops, new, old)
         found = inner(new, old)
         found["metadata"] = new["metadata"] if row.status_metadata else _reset(new["metadata"], found["metadata"])
         return function(row.prepare_status)(found, old) if row.prepare_status else found

@@ -214,7 +214,7 @@ def prepare_job(new: Document, old: View | None) -> Document:
 def name_job(new: Document) -> Document:
     """Set the selector of a new job, and the labels of its pods, again if the first generated name was taken."""
     spec = new["spec"]
-    if old is not None or spec.get("manualSelector"):
+    if spec.get("manualSelector"):
         return new
     uid, name = new["metadata"].get("uid", ""), new["metadata"].get("name", "")
     metadata = spec["template"].setdefault("metadata", {})
@@ -262,18 +262,28 @@ def time_phase(new: Document, old: View, now: str) -> None:
 
 
 def prepare_claim(new: Document, old: View | None) -> Document:
-    """Set the phase of a new claim, and copy its data source between the two fields that hold it."""
+    """Set the phase of a new claim, and copy its data source between the two fields that hold it.
+
+    Data sources that upstream ignores are dropped: of another namespace, or of another kind in the older field.
+    """
     if old is None:
         new["status"] = {"phase": "Pending"}
-    spec = new["spec"]
+    spec, before = new["spec"], {} if old is None else old["spec"]
+    if before.get("dataSourceRef") is None and (spec.get("dataSourceRef") or {}).get("namespace"):
+        del spec["dataSourceRef"]  # CrossNamespaceVolumeDataSource is off
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
-    if source is not None and reference is None:
+    unused = before.get("dataSource") is None and before.get("dataSourceRef") is None
+    if source is not None and reference is None and unused and _source_kind(source) not in _SOURCES:
+        del spec["dataSource"]
+    elif source is not None and reference is None:
         spec["dataSourceRef"] = dict(source)
-    elif reference is not None and source is None and not reference.get("namespace"):
-        group, kind = reference.get("apiGroup") or "", reference.get("kind")
-        if (group, kind) in _SOURCES:
-            spec["dataSource"] = {key: value for key, value in reference.items() if key != "namespace"}
+    elif source is None and reference and not reference.get("namespace") and _source_kind(reference) in _SOURCES:
+        spec["dataSource"] = {key: value for key, value in reference.items() if key != "namespace"}
     return new
+
+
+def _source_kind(reference: View) -> tuple[str, str]:
+    return reference.get("apiGroup") or "", reference.get("kind") or ""
 
 
 _SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))

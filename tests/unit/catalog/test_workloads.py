@@ -4,7 +4,11 @@ from typing import Any
 
 import pytest
 
+from apiext.catalog.builtin.disabled_fields import TABLES, drop
+from apiext.catalog.builtin.rows import Row, rows
 from apiext.catalog.builtin.workloads import name_job, prepare_job
+from apiext.go_types.tables import types_of
+from apiext.go_types.typed import List, Map, Struct
 
 
 def job(**metadata: Any) -> dict[str, Any]:
@@ -29,3 +33,59 @@ def test_a_label_of_the_client_stays() -> None:
     new = job(name="j")
     new["spec"]["template"]["metadata"] = {"labels": {"job-name": "other"}}
     assert prepare_job(new, None)["spec"]["template"]["metadata"]["labels"]["job-name"] == "other"
+
+
+def has_field(found: Any, names: list[str]) -> bool:
+    """Report whether a Go type has a field, through lists; ``*`` is a value of a map."""
+    for name in names:
+        while isinstance(found, List):
+            found = found.item
+        if name == "*":
+            assert isinstance(found, Map)
+            found = found.item
+        elif isinstance(found, Struct) and name in found.fields:
+            found = found.fields[name].type
+        else:
+            return False
+    return True
+
+
+def pod(signal: str | None, mode: int | None) -> dict[str, Any]:
+    return {
+        "spec": {
+            "containers": [{"name": "c", "lifecycle": {"stopSignal": signal} if signal else None}],
+            "volumes": [{"emptyDir": {} if mode is None else {"mode": mode}}],
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "kept"),
+    [
+        (None, pod(None, None)),
+        (pod(None, None), pod(None, None)),
+        (pod("SIGINT", None), pod("SIGTERM", None)),
+        (pod(None, 0), pod(None, 7)),
+        (pod("SIGINT", 0), pod("SIGTERM", 7)),
+    ],
+    ids=["new", "unused", "signal", "mode", "both"],
+)
+def test_a_field_stays_if_the_stored_object_uses_its_feature(old: Any, kept: Any) -> None:
+    new = pod("SIGTERM", 7)
+    drop({"spec": "pod"}, new, old)
+    for one in (new, kept):
+        one["spec"]["containers"][0] = {key: value for key, value in one["spec"]["containers"][0].items() if value}
+    assert new == kept
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_rows_of_kinds_name_each_table(table: str) -> None:
+    assert any(table in row.drops.values() for row in rows())
+
+
+@pytest.mark.parametrize("row", [row for row in rows() if row.drops], ids=lambda row: row.resource)
+def test_the_tables_name_fields_of_the_kind(row: Row) -> None:
+    for path, table in row.drops.items():
+        for paths in TABLES[table].values():
+            for field in paths:
+                assert has_field(types_of(row.types).root(row.kind), f"{path}.{field}".split(".")), f"{path}.{field}"

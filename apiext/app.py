@@ -358,7 +358,7 @@ class Application:
     async def _watch_store(self, etcd: Etcd) -> None:
         """Raise once the store is lost for good."""
         if self._store is None:
-            await etcd.over()
+            await etcd.wait_closed()
         else:
             reason = await asyncio.shield(self._store.failed)
             raise StoreFault(f"the store has failed ({reason}): check its disk, then start again")

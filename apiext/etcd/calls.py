@@ -1,4 +1,4 @@
-"""How a call gets its answer: logging in, trying again on another connection, giving up in time."""
+"""Unary calls: log in, retry on another connection, and fail when the time budget is exhausted."""
 
 import asyncio
 
@@ -20,12 +20,12 @@ from apiext.etcd.transport import Transport
 
 
 def now() -> float:
-    """Return the loop's time."""
+    """Return the time of the running event loop."""
     return asyncio.get_running_loop().time()
 
 
 class Login:
-    """The credentials of a client; without a user it does nothing."""
+    """The credentials of a client. All methods do nothing if there is no user."""
 
     def __init__(self, user: str, password: str) -> None:
         self.user = user
@@ -33,8 +33,8 @@ class Login:
         self._lock = asyncio.Lock()
         self._renewed: dict[Transport, float] = {}
 
-    async def greet(self, transport: Transport) -> None:
-        """Log in on a new connection; AuthError when etcd does not know the user."""
+    async def log_in(self, transport: Transport) -> None:
+        """Log in on a connection. Raise AuthError if etcd refuses the credentials."""
         if not self.user:
             return
         request = messages.AuthenticateRequest(name=self.user, password=self._password).SerializeToString()
@@ -47,27 +47,30 @@ class Login:
         transport.set_token(messages.AuthenticateResponse.FromString(raw).token)
 
     async def renew(self, transport: Transport, failed_at: float) -> None:
-        """Log in again; callers whose calls began before the last renewal share it."""
+        """Get a new token, unless another caller got one after ``failed_at``, the loop time of the failed call."""
         async with self._lock:
             if self._renewed.get(transport, -1.0) >= failed_at:
                 return
             transport.set_token("")
-            await self.greet(transport)
+            await self.log_in(transport)
             self._renewed = {transport: now()}
 
 
 class Caller:
-    """Unary calls over a channel. ``patience`` is the number of seconds after which a call gives up."""
+    """Unary calls over a channel. ``budget`` is the number of seconds after which a call fails."""
 
-    def __init__(self, channel: Channel, login: Login, patience: float) -> None:
+    def __init__(self, channel: Channel, login: Login, budget: float) -> None:
         self.channel = channel
-        self.patience = patience
+        self.budget = budget
         self._login = login
 
     async def read(self, path: str, message: bytes, timeout: float = limits.TRY, since: float = 0.0) -> bytes:
-        """Return the answer of a call that may be repeated, wanted since then or now; the errors of errors.py."""
+        """Return the response of a call that is safe to repeat; raise the errors of errors.py.
+
+        ``timeout`` limits one try in seconds. The budget begins at the loop time ``since``; 0 means now.
+        """
         began = now()
-        deadline = (since or began) + self.patience
+        deadline = (since or began) + self.budget
         pause = limits.FIRST_PAUSE
         while True:
             transport = self.channel.live or await self.channel.connection(deadline)
@@ -82,7 +85,7 @@ class Caller:
             began = now()
 
     async def recover(self, transport: Transport, error: EtcdError, began: float) -> None:
-        """Prepare another try after an error of a call begun at ``began``; raise it when it is final."""
+        """Prepare a retry of a call that began at the loop time ``began``; raise the error if a retry cannot help."""
         if self._login.user and stale_token(error):
             await self._login.renew(transport, began)
         elif not is_transient(error):
@@ -90,18 +93,18 @@ class Caller:
         self.avoid(transport, error, began)
 
     def avoid(self, transport: Transport, error: EtcdError, began: float) -> None:
-        """Leave a connection whose member seems dead or cut off."""
-        others = len(self.channel.endpoints) > 1
-        # a member without its peers still sends frames, and answers only after 7 seconds
-        well = transport.answered if others else transport.heard
-        if error.code == DEADLINE_EXCEEDED and error.sent and well <= began:
+        """Retire the connection if its member does not respond, or has lost the other members."""
+        has_others = len(self.channel.endpoints) > 1
+        # A member without its peers still sends frames, and responds only after 7 seconds.
+        last_sign = transport.answered if has_others else transport.heard
+        if error.code == DEADLINE_EXCEEDED and error.sent and last_sign <= began:
             self.channel.retire(transport, "no answer within a call's deadline")
-        elif others and (is_cut_off(error) or (is_hollow(error) and transport.answered <= began)):
+        elif has_others and (is_cut_off(error) or (is_hollow(error) and transport.answered <= began)):
             self.channel.retire(transport, error.message)
 
 
 def is_hollow(error: EtcdError) -> bool:
-    """Report whether a proxy without a connection to etcd sent this error."""
+    """Report whether the error comes from a proxy that has no connection to etcd."""
     return error.code == UNAVAILABLE and error.sent and not of_etcd(error)
 
 

@@ -1,4 +1,4 @@
-"""A connection that is always kept open: endpoints in turn, reconnects with jitter, waiting callers."""
+"""A connection that is reopened whenever it ends: endpoints in turn, pauses with jitter, waiting callers."""
 
 import asyncio
 import random
@@ -9,30 +9,30 @@ from apiext.etcd.errors import UNAVAILABLE, AuthError, EtcdError, Unavailable, c
 from apiext.etcd.scope import Scope, log
 from apiext.etcd.transport import TLS, Dial, Endpoint, Transport
 
-Greet = Callable[[Transport], Awaitable[None]]
+SetUp = Callable[[Transport], Awaitable[None]]
 
 
 def jittered(pause: float) -> float:
-    """Return a wait of half to one and a half times the pause: many clients must not reconnect at the same time."""
+    """Return a random time between 0.5 and 1.5 times the pause, so that clients do not reconnect all at once."""
     return pause * random.uniform(0.5, 1.5)
 
 
 class Channel:
-    """Keeps a connection to one of the endpoints; callers wait while there is none."""
+    """Keeps one connection to one of the endpoints open. Callers wait while there is none."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], tls: TLS, dial: Dial, scope: Scope, greet: Greet) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint], tls: TLS, dial: Dial, scope: Scope, set_up: SetUp) -> None:
         if not endpoints:
             raise ValueError("etcd needs at least one endpoint")
         self.endpoints = tuple(endpoints)
         self.live: Transport | None = None
         self.reason = "not connected yet"
-        self._tls, self._dial, self._scope, self._greet = tls, dial, scope, greet
+        self._tls, self._dial, self._scope, self._set_up = tls, dial, scope, set_up
         self._next = 0
         self._waiting: list[asyncio.Future[Transport]] = []
         self._all: set[Transport] = set()
 
     def start(self) -> None:
-        """Start to connect."""
+        """Start the task that keeps a connection open."""
         self._scope.spawn(self._keep())
 
     async def connection(self, deadline: float) -> Transport:
@@ -52,7 +52,7 @@ class Channel:
                 self._waiting.remove(waiter)
 
     def retire(self, transport: Transport, reason: str) -> None:
-        """Drop a connection whose member seems to be dead; connect to the next endpoint."""
+        """Drop a connection whose member does not respond; connect to the next endpoint."""
         if transport.live:
             log.warning("leaving an etcd connection: %s", reason)
             self.reason = reason
@@ -60,14 +60,14 @@ class Channel:
                 self.live = None
             transport.drain()
 
-    async def close(self, patience: float) -> None:
-        """Close all connections in order; abort those that are still open after ``patience`` seconds."""
-        open_ones = list(self._all)
-        for transport in open_ones:
+    async def close(self, seconds: float) -> None:
+        """Close all connections gracefully; abort those that are still open after so many seconds."""
+        transports = list(self._all)
+        for transport in transports:
             transport.drain()
-        if open_ones:
-            await asyncio.wait([transport.gone for transport in open_ones], timeout=patience)
-        for transport in open_ones:
+        if transports:
+            await asyncio.wait([transport.gone for transport in transports], timeout=seconds)
+        for transport in transports:
             if not transport.gone.done():
                 transport.abort()
 
@@ -79,7 +79,7 @@ class Channel:
             if transport is not None:
                 since = loop.time()
                 self._publish(transport)
-                # not awaited directly: the cancellation of this task must not cancel it
+                # by asyncio.wait: the cancellation of this task must not cancel the future
                 await asyncio.wait([transport.lost])
                 self.live = None
                 self._next = (self._next + 1) % len(self.endpoints)
@@ -112,7 +112,7 @@ class Channel:
         self._all.add(transport)
         transport.gone.add_done_callback(lambda _: self._all.discard(transport))
         try:
-            await self._greet(transport)
+            await self._set_up(transport)
         except BaseException:
             transport.abort()
             raise
@@ -127,7 +127,7 @@ class Channel:
                 waiter.set_result(transport)
 
     def _refuse(self, fault: EtcdError) -> None:
-        # waiting does not fix a wrong password
+        # Callers that wait would fail later all the same: a wrong password stays wrong.
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             if not waiter.done():

@@ -1,4 +1,4 @@
-"""The etcd calls of the store: typed, guarded, resumed, and retried where that is safe."""
+"""The etcd client of the store: typed calls, guarded writes, watches that resume, and safe retries."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -20,7 +20,7 @@ from apiext.etcd.errors import (
     of_etcd,
 )
 from apiext.etcd.lineage import Lineage
-from apiext.etcd.scope import Scope, Seldom, log
+from apiext.etcd.scope import RateLimitedLog, Scope, log
 from apiext.etcd.transport import TLS, Dial, Transport, parse_endpoint
 from apiext.etcd.values import Alarm, Batch, KeyValue, RangeResult, Status, WatchEvent, WriteResult, key_value
 from apiext.etcd.versions import answers_progress, parse_version
@@ -42,19 +42,19 @@ __all__ = [
 ]
 
 Guards = Sequence[tuple[bytes, int]]
-Waiter = tuple[asyncio.Future[int], float]  # with the loop time of the call
+Waiter = tuple[asyncio.Future[int], float]  # and the loop time at which the caller began to wait
 Outcome = Coroutine[Any, Any, WriteResult]
-PROBE = b"\x00"  # a key whose range contains nothing, so that the answer is the head revision only
+PROBE = b"\x00"  # a key that does not exist: the response has only the header with the head revision
 
 
 def prefix_end(prefix: bytes) -> bytes:
-    """Return the end of the range of all keys with the prefix; ``b"\\0"``, all keys, for an empty one."""
+    """Return the range end for all keys with the prefix; ``b"\\0"`` (all keys) for an empty prefix."""
     cut = prefix.rstrip(b"\xff")
     return cut[:-1] + bytes((cut[-1] + 1,)) if cut else b"\x00"
 
 
 def _own_dial() -> Dial:
-    from apiext.etcd.dial import dial  # not imported for a store in this process
+    from apiext.etcd.dial import dial  # imported late: a store in this process does not need it
 
     return dial
 
@@ -64,9 +64,9 @@ class Etcd:
 
     progress_requests_ok: bool = False
     version: str = ""
-    """The version of the member of the watches' connection."""
+    """The etcd version of the member that serves the watches."""
     stuck: Callable[[], bool]
-    """Returns whether the store behind ``transport`` answers reads, but no writes; never true for etcd."""
+    """Reports whether the store behind ``transport`` serves reads, but no writes; always False for etcd."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Etcd:
         tls: TLS | None = None,
         user: str = "",
         password: str = "",
-        patience: float = limits.PATIENCE,
+        budget: float = limits.CALL_BUDGET,
         probe: bytes = PROBE,
     ) -> None:
         """Use ``transport`` to connect, by default over HTTP/2.
@@ -87,42 +87,42 @@ class Etcd:
         where = [parse_endpoint(endpoint) for endpoint in endpoints]
         self._scope = Scope()
         self._login = Login(user, password)
-        self._calls = Channel(where, tls, dial, self._scope, self._greet_for_calls)
-        self._streams = Channel(where, tls, dial, self._scope, self._greet_for_streams)
-        self._caller = Caller(self._calls, self._login, patience)
+        self._calls = Channel(where, tls, dial, self._scope, self._set_up_calls)
+        self._streams = Channel(where, tls, dial, self._scope, self._set_up_streams)
+        self._caller = Caller(self._calls, self._login, budget)
         self._writer = Writer(self._caller)
         self.stuck = lambda: False
-        self._nobody = probe
+        self._probe_key = probe
         self._probe = messages.RangeRequest(key=probe, count_only=True).SerializeToString()
         self._lineage = Lineage()
-        self._asking: list[Waiter] | None = None  # callers that the current probe answers
-        self._next: list[Waiter] = []  # callers that arrived after that probe was sent
-        self._asked = self._answered = 0.0  # loop times of the last probe, and of the last answered probe
-        self._failed = False  # whether the last completed probe has failed
+        self._probing: list[Waiter] | None = None  # callers that wait for the probe in progress
+        self._waiting: list[Waiter] = []  # callers that arrived after that probe was sent, and wait for the next
+        self._probed_at = self._answered_at = 0.0  # loop times of the last probe and the last response
+        self._probe_failed = False  # True if the last completed probe has failed
         self._watches: set[Watch] = set()
-        self.closed_watches = Seldom()
+        self.closed_watches = RateLimitedLog()
         self._closed = False
         self._loop: asyncio.AbstractEventLoop
 
     # -- life ----------------------------------------------------------------------------------------------------
 
     async def start(self, within: float = inf) -> None:
-        """Connect within so many seconds; raise Unavailable or AuthError with the reason if that fails."""
-        patience, self._caller.patience = self._caller.patience, min(within, self._caller.patience)
-        self._loop = asyncio.get_running_loop()  # cached, since the look-up of the running loop is a system call
+        """Connect in at most ``within`` seconds; raise Unavailable or AuthError with the reason if that fails."""
+        budget, self._caller.budget = self._caller.budget, min(within, self._caller.budget)
+        self._loop = asyncio.get_running_loop()  # cached: asyncio.get_running_loop() makes a system call
         await self._scope.open()
         self._calls.start()
         self._streams.start()
         try:
             await self.head_revision()
-            deadline = now() + self._caller.patience
+            deadline = now() + self._caller.budget
             await self._streams.connection(deadline)
         except BaseException:
             await self.close()
             raise
-        self._caller.patience = patience
-        self._scope.spawn(self._pulse())
-        self._scope.spawn(self._listen())
+        self._caller.budget = budget
+        self._scope.spawn(self._probe_regularly())
+        self._scope.spawn(self._check_watch_connection())
 
     async def close(self) -> None:
         """End watches (``on_end`` gets Closed), stop reconnecting, close the connections."""
@@ -132,12 +132,12 @@ class Etcd:
         for watch in list(self._watches):
             watch.end(Closed())
         await self._scope.close()
-        await self._calls.close(limits.CLOSE_PATIENCE)
-        await self._streams.close(limits.CLOSE_PATIENCE)
+        await self._calls.close(limits.CLOSE_BUDGET)
+        await self._streams.close(limits.CLOSE_BUDGET)
 
-    async def over(self) -> None:
-        """Return when the client is closed; raise the error that closed it early, which is a bug."""
-        await self._scope.over()
+    async def wait_closed(self) -> None:
+        """Wait until the client is closed. Raise the exception of a failed task (a bug), which closes it, too."""
+        await self._scope.wait_closed()
 
     @property
     def connected(self) -> bool:
@@ -146,37 +146,37 @@ class Etcd:
 
     @property
     def answering(self) -> bool:
-        """Report whether etcd has answered any request within the last seconds (limits.PULSE and limits.SILENCE)."""
-        asked_late = self._asking is not None and self._loop.time() - self._asked >= limits.SILENCE
-        return not (self._failed or asked_late or self.stuck())
+        """Report whether probes of the head revision succeed in time (limits.PULSE and limits.SILENCE)."""
+        is_late = self._probing is not None and self._loop.time() - self._probed_at >= limits.SILENCE
+        return not (self._probe_failed or is_late or self.stuck())
 
-    async def _pulse(self) -> None:
+    async def _probe_regularly(self) -> None:
         while True:
-            await asyncio.sleep(max(self._answered + limits.PULSE - self._loop.time(), limits.PULSE / 4))
-            if self._loop.time() - self._answered >= limits.PULSE:
+            await asyncio.sleep(max(self._answered_at + limits.PULSE - self._loop.time(), limits.PULSE / 4))
+            if self._loop.time() - self._answered_at >= limits.PULSE:
                 with suppress(EtcdError):
                     await self.head_revision()
 
-    async def _listen(self) -> None:
-        """Drop a watches' connection whose member is silent, although it can answer from its memory."""
-        question = requests.get(self._nobody, 0, serializable=True)
+    async def _check_watch_connection(self) -> None:
+        """Retire the connection for watches if its member does not respond even to a serializable read."""
+        request = requests.get(self._probe_key, 0, serializable=True)
         while True:
             await asyncio.sleep(limits.PULSE)
             transport, began = self._streams.live, self._loop.time()
             if transport is None or transport.heard > began - limits.PULSE:
                 continue
             try:
-                await transport.unary(messages.RANGE, question, limits.TRY)
+                await transport.unary(messages.RANGE, request, limits.TRY)
             except EtcdError as error:
                 if error.code == DEADLINE_EXCEEDED and transport.heard <= began:
                     self._streams.retire(transport, "no byte on the connection for watches")
 
-    async def _greet_for_calls(self, transport: Transport) -> None:
-        await self._greet(transport)
+    async def _set_up_calls(self, transport: Transport) -> None:
+        await self._set_up(transport)
 
-    async def _greet(self, transport: Transport) -> bytes | None:
-        """Log in and return the status response, None if only administrators get it; fail if the server is not etcd."""
-        await self._login.greet(transport)
+    async def _set_up(self, transport: Transport) -> bytes | None:
+        """Log in and return the status response; None if only administrators may read it. Raise if this is not etcd."""
+        await self._login.log_in(transport)
         try:
             return await transport.unary(messages.STATUS, b"", limits.TRY)
         except EtcdError as error:
@@ -184,16 +184,19 @@ class Etcd:
                 raise EtcdError(UNAVAILABLE, error.message, sent=False) from error
             return None if error.code == PERMISSION_DENIED else b""
 
-    async def _greet_for_streams(self, transport: Transport) -> None:
-        raw = await self._greet(transport)
+    async def _set_up_streams(self, transport: Transport) -> None:
+        raw = await self._set_up(transport)
         self.version = messages.StatusResponse.FromString(raw or b"").version
-        # versions before 3.6 return it to all users
+        # None: only 3.6 and later deny the status to ordinary users
         self.progress_requests_ok = raw is None or answers_progress(parse_version(self.version))
 
     # -- reads ---------------------------------------------------------------------------------------------------
 
     async def get(self, key: bytes, *, revision: int = 0) -> KeyValue | None:
-        """Return one key, at a revision or now; Compacted, FutureRevision, Unavailable, AuthError."""
+        """Return one key at a revision (0: now).
+
+        Raises Compacted, FutureRevision, Unavailable, AuthError.
+        """
         request = requests.get(key, revision, serializable=False)
         answer = messages.RangeResponse.FromString(await self._caller.read(messages.RANGE, request))
         return key_value(answer.kvs[0]) if answer.kvs else None
@@ -207,7 +210,7 @@ class Etcd:
         revision: int = 0,
         keys_only: bool = False,
     ) -> RangeResult:
-        """Return the keys of [start, end) in order, at most ``limit``; errors as of get."""
+        """Return the keys of [start, end) in order, at most ``limit`` (0: all). Raises the errors of ``get``."""
         request = messages.RangeRequest(
             key=start,
             range_end=end,
@@ -219,75 +222,78 @@ class Etcd:
         return RangeResult([key_value(kv) for kv in answer.kvs], answer.more, answer.count, answer.header.revision)
 
     async def head_revision(self) -> int:
-        """Return a revision that is not older than this call. Waiting callers share the next probe."""
+        """Return the head revision at the time of this call or later. Waiting callers share the next probe."""
         waiter: asyncio.Future[int] = self._loop.create_future()
-        self._next.append((waiter, self._loop.time()))
-        if self._asking is None:
-            self._ask_head()
+        self._waiting.append((waiter, self._loop.time()))
+        if self._probing is None:
+            self._start_probe()
         return await waiter
 
-    def _ask_head(self) -> None:
-        asking, self._next = self._next, []
-        self._asking = asking
-        self._asked = self._loop.time()
-        if self._scope.spawn(self._probe_head(asking, self._lineage.revision, self._lineage.era)) is None:
-            self._head_failed(asking, Closed())
+    def _start_probe(self) -> None:
+        waiters, self._waiting = self._waiting, []
+        self._probing = waiters
+        self._probed_at = self._loop.time()
+        if self._scope.spawn(self._probe_head(waiters, self._lineage.revision, self._lineage.era)) is None:
+            self._head_failed(waiters, Closed())
 
-    async def _probe_head(self, asking: list[Waiter], floor: int, era: int) -> None:
-        oldest = next((came for waiter, came in asking if not waiter.done()), self._asked)
+    async def _probe_head(self, waiters: list[Waiter], floor: int, era: int) -> None:
+        oldest = next((called_at for waiter, called_at in waiters if not waiter.done()), self._probed_at)
         try:
             raw = await self._caller.read(messages.RANGE, self._probe, since=oldest)
             header = messages.RangeResponse.FromString(raw).header
         except EtcdError as error:
-            self._head_failed(asking, error)
+            self._head_failed(waiters, error)
             return
         except asyncio.CancelledError:  # the client is closed
-            waiting, self._next = [*asking, *self._next], []
+            waiting, self._waiting = [*waiters, *self._waiting], []
             self._head_failed(waiting, Closed())
             raise
-        self._answered, self._failed = self._loop.time(), False
-        self._read_again(self._lineage.compare(header.cluster_id, header.raft_term, header.revision, floor, era))
-        for waiter, _ in asking:
+        self._answered_at, self._probe_failed = self._loop.time(), False
+        self._end_if_replaced(self._lineage.compare(header.cluster_id, header.raft_term, header.revision, floor, era))
+        for waiter, _ in waiters:
             if not waiter.done():
                 waiter.set_result(header.revision)
         self._head_done()
 
-    def _read_again(self, fault: StoreReplaced | None) -> None:
+    def _end_if_replaced(self, fault: StoreReplaced | None) -> None:
         if fault is not None:
-            log.error("etcd: %s; everything is read again", fault.message)
+            log.error("etcd: %s; all caches are loaded again", fault.message)
             for watch in list(self._watches):
                 watch.end(fault)
 
-    def _head_failed(self, asking: list[Waiter], error: EtcdError) -> None:
-        """Fail the callers whose deadline is within ``limits.LAST_TRY``, or all callers if a retry is useless."""
-        self._failed = True
-        wait = self._caller.patience - limits.LAST_TRY if isinstance(error, Unavailable) else 0.0
+    def _head_failed(self, waiters: list[Waiter], error: EtcdError) -> None:
+        """Fail the callers whose deadline is within ``limits.LAST_TRY`` seconds; all callers if a retry cannot help."""
+        self._probe_failed = True
+        wait = self._caller.budget - limits.LAST_TRY if isinstance(error, Unavailable) else 0.0
         late = self._loop.time() - wait
-        for waiter, came in asking:
-            if not waiter.done() and came <= late:
+        for waiter, called_at in waiters:
+            if not waiter.done() and called_at <= late:
                 waiter.set_exception(error)
-        self._next[:0] = asking
+        self._waiting[:0] = waiters
         self._head_done()
 
     def _head_done(self) -> None:
-        self._asking = None
-        self._next = [one for one in self._next if not one[0].done()]
-        if self._next:
-            self._ask_head()
+        self._probing = None
+        self._waiting = [one for one in self._waiting if not one[0].done()]
+        if self._waiting:
+            self._start_probe()
 
     # -- writes --------------------------------------------------------------------------------------------------
 
-    # these return coroutines of ``_write``: a coroutine of their own would cost time for each write
+    # These return the coroutine of ``_write``: an own coroutine would cost time at each write.
     def create(self, key: bytes, value: bytes, *, guards: Guards = (), lease: int = 0) -> Outcome:
-        """Put a key that must not exist; TooLarge, OutOfSpace, Overloaded, Unavailable, UnknownOutcome, AuthError."""
+        """Put a key that must not exist.
+
+        Raises TooLarge, OutOfSpace, Overloaded, Corrupt, Unavailable, UnknownOutcome, AuthError.
+        """
         return self._write(requests.put(key, value, 0, guards, lease), key, value, 0)
 
     def update(self, key: bytes, value: bytes, expected: int, *, guards: Guards = (), lease: int = 0) -> Outcome:
-        """Put a key that must have the mod_revision ``expected`` (0: must not exist); errors as of create."""
+        """Put a key that must have the mod_revision ``expected`` (0: must not exist). Raises as ``create``."""
         return self._write(requests.put(key, value, expected, guards, lease), key, value, expected)
 
     def delete(self, key: bytes, expected: int, *, guards: Guards = ()) -> Outcome:
-        """Delete a key that must have the mod_revision ``expected``; the result has the revision of the deletion."""
+        """Delete a key that must have the mod_revision ``expected``; return the revision of the deletion."""
         return self._write(requests.delete(key, expected, guards), key, None, expected)
 
     async def _write(self, request: bytes, key: bytes, value: bytes | None, expected: int) -> WriteResult:
@@ -302,7 +308,7 @@ class Etcd:
         if result is None:
             result = await self._writer.write(Attempt(request, key, value, expected, began), transport, error)
         if result.ok:
-            self._read_again(lineage.wrote(result.revision, floor, era))
+            self._end_if_replaced(lineage.wrote(result.revision, floor, era))
         return result
 
     # -- watches -------------------------------------------------------------------------------------------------
@@ -317,7 +323,7 @@ class Etcd:
         on_batch: Callable[[Batch], None],
         on_end: Callable[[EtcdError], None],
     ) -> WatchHandle:
-        """Watch [start, end) from a revision on (0: from now); watch.py describes the callbacks."""
+        """Watch [start, end) from a revision on (0: from now). WatchSpec describes the callbacks."""
         spec = WatchSpec(start, end, from_revision, prev_kv, on_batch, on_end)
         watch = Watch(spec, self._streams, self)
         self._watches.add(watch)
@@ -326,23 +332,23 @@ class Etcd:
             asyncio.get_running_loop().call_soon(watch.end, Closed())
         return watch
 
-    def forget(self, watch: Watch) -> None:
+    def discard(self, watch: Watch) -> None:
         """Drop a watch that has ended."""
         self._watches.discard(watch)
 
-    def saw(self, revision: int) -> None:
+    def observe(self, revision: int) -> None:
         """Record that the store has reached a revision."""
-        self._lineage.saw(revision)
+        self._lineage.observe(revision)
 
     def contradicted(self, what: str) -> None:
-        """End all watches: the store does not have the changes that they have delivered."""
-        self._read_again(self._lineage.contradicted(what))
+        """End all watches: the store does not have changes that watches have delivered."""
+        self._end_if_replaced(self._lineage.contradicted(what))
 
     async def login_again(self, transport: Transport, failed_at: float) -> None:
         """Get a new token for a connection whose token has expired."""
         await self._login.renew(transport, failed_at)
 
-    # -- the rest ------------------------------------------------------------------------------------------------
+    # -- maintenance ------------------------------------------------------------------------------------------------
 
     async def status(self) -> Status:
         """Return the status of the member behind the connection for calls."""
@@ -360,12 +366,12 @@ class Etcd:
         )
 
     async def compact(self, revision: int) -> None:
-        """Compact the history before a revision; Compacted if that was done already."""
+        """Compact the history before a revision. Raise Compacted if it is compacted already."""
         request = messages.CompactionRequest(revision=revision).SerializeToString()
         await self._caller.read(messages.COMPACT, request, limits.LONG_TRY)
 
     async def lease_grant(self, ttl: int) -> int:
-        """Return the id of a new lease of ``ttl`` seconds; a retry may leave an unused lease until it expires."""
+        """Create a lease of ``ttl`` seconds and return its id. A retry may leave an unused lease until it expires."""
         request = messages.LeaseGrantRequest(TTL=ttl).SerializeToString()
         raw = await self._caller.read(messages.LEASE_GRANT, request)
         return int(messages.LeaseGrantResponse.FromString(raw).ID)
@@ -381,5 +387,5 @@ class Etcd:
         await self._caller.read(messages.ALARM, request.SerializeToString())
 
     async def defragment(self) -> None:
-        """Release the space of compacted revisions; the member answers no other request meanwhile."""
+        """Release the space of compacted revisions. The member serves no other request meanwhile."""
         await self._caller.read(messages.DEFRAGMENT, b"", limits.MAINTENANCE_TRY)

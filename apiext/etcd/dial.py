@@ -1,4 +1,4 @@
-"""Connect the HTTP/2 transport to an endpoint: TCP, TLS, or a unix socket with a path of any length or ``@name``."""
+"""Connect to an endpoint over HTTP/2: TCP, TLS, or a unix socket (a path of any length, or ``@name``)."""
 
 import asyncio
 import os
@@ -14,13 +14,13 @@ from apiext.etcd.errors import UNAVAILABLE, EtcdError
 from apiext.etcd.h2 import Connection
 from apiext.etcd.transport import TLS, Endpoint, Spawn, Transport
 
-SUN_PATH = 100  # bytes that fit into a socket address on all systems, where the limit is 104 to 108
+SUN_PATH = 100  # bytes of a socket path that all systems accept: their limits are 104 to 108
 
 
 async def dial(endpoint: Endpoint, tls: TLS, _spawn: Spawn, *, largest: int = limits.MAX_MESSAGE) -> Transport:
     """Connect to an endpoint over HTTP/2; raise EtcdError with ``sent=False`` if that fails.
 
-    ``largest`` is the limit of an answer in bytes.
+    ``largest`` is the maximum size of a response in bytes.
     """
     loop = asyncio.get_running_loop()
     connection = Connection(endpoint.authority, endpoint.scheme, loop, largest)
@@ -38,7 +38,7 @@ async def dial(endpoint: Endpoint, tls: TLS, _spawn: Spawn, *, largest: int = li
         if not connection.ready.done() or connection.ready.cancelled():
             connection.abort()
         else:
-            connection.ready.exception()  # retrieved, since the connection may have failed before it was awaited
+            connection.ready.exception()  # retrieve it: asyncio logs exceptions that nothing retrieves
     return connection
 
 
@@ -50,13 +50,13 @@ def _reason(error: Exception, endpoint: Endpoint) -> str:
 
 async def _connect(loop: asyncio.AbstractEventLoop, connection: Connection, endpoint: Endpoint, tls: TLS) -> None:
     if endpoint.scheme == "unix" and endpoint.path.startswith("@"):
-        unnamed = socket.socket(socket.AF_UNIX)
-        unnamed.setblocking(False)
+        abstract = socket.socket(socket.AF_UNIX)
+        abstract.setblocking(False)
         try:
-            await loop.sock_connect(unnamed, f"\0{endpoint.path[1:]}")
-            await loop.create_unix_connection(lambda: connection, sock=unnamed)
+            await loop.sock_connect(abstract, f"\0{endpoint.path[1:]}")
+            await loop.create_unix_connection(lambda: connection, sock=abstract)
         except BaseException:
-            unnamed.close()
+            abstract.close()
             raise
         return
     if endpoint.scheme == "unix":
@@ -76,15 +76,15 @@ async def _connect(loop: asyncio.AbstractEventLoop, connection: Connection, endp
 
 
 async def _reach(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> socket.socket:
-    """Return a connection to the first answering address of the endpoint; each gets a share of the time."""
+    """Connect to the first address of the endpoint that accepts; each address gets an equal share of the time."""
     found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-    late = loop.time() + limits.CONNECT_TIMEOUT
+    deadline = loop.time() + limits.CONNECT_TIMEOUT
     failed: OSError = OSError(f"{endpoint.host} has no address")
     for left, (family, kind, protocol, _, address) in zip(range(len(found), 0, -1), found, strict=True):
         reached = socket.socket(family, kind, protocol)
         try:
             reached.setblocking(False)
-            async with asyncio.timeout((late - loop.time()) / left):
+            async with asyncio.timeout((deadline - loop.time()) / left):
                 await loop.sock_connect(reached, address)
             return reached
         except OSError as error:  # TimeoutError is a subclass
@@ -98,7 +98,7 @@ async def _reach(loop: asyncio.AbstractEventLoop, endpoint: Endpoint) -> socket.
 
 @contextmanager
 def short_path(path: str) -> Iterator[str]:
-    """Yield a name of the same socket that fits into a socket address."""
+    """Yield a path of the same socket that is short enough for a socket address."""
     if len(os.fsencode(path)) <= SUN_PATH:
         yield path
         return

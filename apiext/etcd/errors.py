@@ -1,4 +1,4 @@
-"""Failures of calls to etcd, and their classification by gRPC status and text."""
+"""Errors of calls to etcd, classified by gRPC status and text."""
 
 CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND = 1, 2, 3, 4, 5
 PERMISSION_DENIED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 7, 8, 9
@@ -6,7 +6,7 @@ OUT_OF_RANGE, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS, UNAUTHENTICATED =
 
 
 class EtcdError(Exception):
-    """A gRPC status; ``sent`` is False if the server certainly did not process the request."""
+    """A failed call: its gRPC status. ``sent`` is False if the server has certainly not processed the request."""
 
     def __init__(self, code: int, message: str, sent: bool = True) -> None:
         super().__init__(code, message, sent)
@@ -29,7 +29,7 @@ class Compacted(EtcdError):
 
 
 class FarBehind(Compacted):
-    """A watch was disconnected for so many revisions that a new list is faster than their replay."""
+    """A watch has missed so many revisions that a new list is faster than their replay."""
 
 
 class FutureRevision(EtcdError):
@@ -45,7 +45,7 @@ class OutOfSpace(EtcdError):
 
 
 class Corrupt(EtcdError):
-    """etcd has found that its members disagree, and accepts no writes; nothing was written."""
+    """etcd has its CORRUPT alarm raised: its members disagree. It accepts no writes; nothing was written."""
 
 
 class Overloaded(EtcdError):
@@ -53,7 +53,7 @@ class Overloaded(EtcdError):
 
 
 class Unavailable(EtcdError):
-    """No endpoint answered in time; nothing was written."""
+    """No endpoint responded in time; nothing was written."""
 
 
 class UnknownOutcome(EtcdError):
@@ -65,7 +65,7 @@ class AuthError(EtcdError):
 
 
 class StoreReplaced(EtcdError):
-    """The store has lost revisions, or is another one: all data read from it before is invalid."""
+    """The store lost revisions or was replaced by another store: all data read before is invalid."""
 
 
 class Closed(EtcdError):
@@ -75,14 +75,14 @@ class Closed(EtcdError):
         super().__init__(CANCELLED, "the etcd client is closed", sent=False)
 
 
-# (code, part of the text) → class; etcd's texts are stable, while its codes are too coarse
+# (code, part of the text) → class. Codes alone do not tell the errors apart; etcd's texts are stable.
 _TEXTS: tuple[tuple[int, str, type[EtcdError]], ...] = (
     (OUT_OF_RANGE, "future revision", FutureRevision),
     (INVALID_ARGUMENT, "request is too large", TooLarge),
     (RESOURCE_EXHAUSTED, "grpc: received message larger than max", TooLarge),  # over the limit of etcd's gRPC server
     (RESOURCE_EXHAUSTED, "space exceeded", OutOfSpace),
     (RESOURCE_EXHAUSTED, "too many requests", Overloaded),
-    (DATA_LOSS, "corrupt cluster", Corrupt),  # reported when the write is applied, so by each member
+    (DATA_LOSS, "corrupt cluster", Corrupt),  # each member reports it when it applies the write
     (INVALID_ARGUMENT, "authentication failed", AuthError),
     (PERMISSION_DENIED, "", AuthError),
     (UNAUTHENTICATED, "", AuthError),
@@ -110,32 +110,32 @@ def classify(error: EtcdError) -> EtcdError:
 
 def stale_token(error: EtcdError) -> bool:
     """Report whether a new login may fix the error."""
-    # old servers send the last one
+    # UNKNOWN: old servers
     coded = error.code in {UNAUTHENTICATED, INVALID_ARGUMENT, FAILED_PRECONDITION, UNKNOWN}
-    return coded and tells_stale_token(error.message)
+    return coded and is_stale_token_text(error.message)
 
 
-def tells_stale_token(text: str) -> bool:
+def is_stale_token_text(text: str) -> bool:
     """Report whether an error text of etcd is about an expired or invalid token."""
     return any(known in text for known in _STALE_TOKEN)
 
 
 def is_transient(error: EtcdError) -> bool:
-    """Report whether a read may be retried on this endpoint or another one."""
-    passing = error.code in {CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE}
-    return not error.sent or passing or _stopping(error) or from_learner(error)
+    """Report whether a retry of a read may succeed, on this endpoint or another one."""
+    temporary = error.code in {CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE}
+    return not error.sent or temporary or _stopping(error) or from_learner(error)
 
 
 def from_learner(error: EtcdError) -> bool:
-    """Report whether an error means that the member is still a learner, which answers no requests."""
-    return "not supported for learner" in error.message  # the status was UNAVAILABLE before 3.6
+    """Report whether an error means that the member is still a learner, which serves no requests."""
+    return "not supported for learner" in error.message  # by text, since 3.6 changed the status
 
 
 def of_etcd(error: EtcdError) -> bool:
-    """Report whether etcd itself sent this error, not a proxy."""
+    """Report whether the error comes from etcd itself, not from a proxy."""
     return error.message.startswith(("etcdserver: ", "auth: "))
 
 
 def _stopping(error: EtcdError) -> bool:
-    # errors of calls that a stopping server drops
+    # A server that stops fails its open calls with these texts.
     return error.code == UNKNOWN and ("server stopped" in error.message or "context canceled" in error.message)

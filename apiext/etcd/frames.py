@@ -1,4 +1,4 @@
-"""HTTP/2 on the wire: frame layout, request header blocks, and decoded response header blocks."""
+"""HTTP/2 encoding: frames, request header blocks, and decoded response header blocks."""
 
 import struct
 from urllib.parse import unquote
@@ -15,7 +15,7 @@ PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL = 1
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE = 1, 2, 3, 4, 5
 
 FRAME_HEAD = struct.Struct(">IBI")  # length << 8 | type, flags, stream
-PREFIX = struct.Struct(">BI")  # of a message: whether it is compressed, its length
+PREFIX = struct.Struct(">BI")  # of a gRPC message: compressed flag, length
 MESSAGE_HEAD = struct.Struct(">IBIBI")  # a FRAME_HEAD and a PREFIX
 SETTING = struct.Struct(">HI")
 MAX_WINDOW = (1 << 31) - 1
@@ -23,7 +23,7 @@ MAX_STREAM_ID = (1 << 31) - 1
 
 
 class ProtocolFault(Exception):
-    """The peer broke HTTP/2; the connection cannot go on."""
+    """The peer violated HTTP/2; the connection must be closed with this error code."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -41,12 +41,12 @@ def settings(values: dict[int, int]) -> bytes:
 
 
 def window_update(stream: int, amount: int) -> bytes:
-    """Return a frame that lets the peer send ``amount`` bytes more."""
+    """Return a WINDOW_UPDATE frame: the peer may send ``amount`` more bytes."""
     return frame(WINDOW_UPDATE, 0, stream, amount.to_bytes(4, "big"))
 
 
 def unpad(payload: bytes) -> bytes:
-    """Take the padding off the payload of a PADDED frame."""
+    """Return the payload of a PADDED frame without its padding."""
     if not payload or payload[0] >= len(payload):
         raise ProtocolFault(PROTOCOL_ERROR, "padding is longer than its frame")
     return payload[1 : len(payload) - payload[0]]
@@ -67,7 +67,7 @@ def _literal(text: bytes) -> bytes:
 
 
 def request_block(scheme: str, authority: str, path: str, extra: dict[str, str]) -> bytes:
-    """Return the header block of a gRPC call; nothing in it is indexed, so it is valid on any connection."""
+    """Return the header block of a gRPC call. It adds nothing to the HPACK table, so any connection can use it."""
     block = (
         b"\x83"  # :method POST
         + (b"\x87" if scheme == "https" else b"\x86")
@@ -81,7 +81,7 @@ def request_block(scheme: str, authority: str, path: str, extra: dict[str, str])
         + _literal(b"te")
         + _literal(b"trailers")
     )
-    # never indexed: one of them is the auth token
+    # "never indexed" (RFC 7541, 6.2.3): one of these headers is the auth token
     return block + b"".join(b"\x10" + _literal(name.encode()) + _literal(text.encode()) for name, text in extra.items())
 
 
@@ -94,30 +94,30 @@ _HTTP_TO_GRPC = {400: INTERNAL, 401: UNAUTHENTICATED, 403: PERMISSION_DENIED, 42
 
 
 def http_error(status: int) -> tuple[int, str]:
-    """Return the gRPC status and text of an answer that is no gRPC answer."""
+    """Return the gRPC status and text for an HTTP response that is not gRPC."""
     return _HTTP_TO_GRPC.get(status, UNKNOWN), f"the endpoint answered with HTTP status {status}"
 
 
 class HeaderReader:
-    """Reads response header blocks; equal blocks are read once, as long as the peer keeps no header table."""
+    """Decodes response header blocks. Equal blocks are decoded once if the peer uses no dynamic HPACK table."""
 
     def __init__(self) -> None:
         self._hpack = hpack.Decoder(max_header_list_size=limits.MAX_HEADERS)
-        self.known: dict[bytes, Head] = {}
+        self.cached: dict[bytes, Head] = {}
         self._stateless = True
 
     def read(self, block: bytes) -> Head:
         """Decode the block; raise ProtocolFault if that fails."""
-        head = self.known.get(block)
+        head = self.cached.get(block)
         if head is not None:
             return head
         head = self._decode(block)
         if self._hpack.header_table.dynamic_entries:
-            # the meaning of later blocks now hangs on their order: every block must pass the decoder
+            # Later blocks may refer to the table, so the decoder must see every block in order.
             self._stateless = False
-            self.known = {}
-        elif self._stateless and head[1] <= 0 and len(self.known) < 64:
-            self.known[block] = head
+            self.cached = {}
+        elif self._stateless and head[1] <= 0 and len(self.cached) < 64:
+            self.cached[block] = head
         return head
 
     def _decode(self, block: bytes) -> Head:

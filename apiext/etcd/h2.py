@@ -1,4 +1,4 @@
-"""gRPC over HTTP/2 to one server on an asyncio.Protocol: only the client half, and only what etcd needs of it."""
+"""A gRPC client over HTTP/2, on an asyncio.Protocol, with only the features that calls to etcd need."""
 
 import asyncio
 import socket
@@ -18,14 +18,15 @@ from apiext.etcd.errors import (
 from apiext.etcd.frames import FRAME_HEAD, MESSAGE_HEAD, ProtocolFault, frame, window_update
 from apiext.etcd.h2call import Call, OnEnd, OnMessage, unacknowledged
 
-GIVE_BACK = limits.RECEIVE_WINDOW >> 2  # received bytes after which the window is opened again for the peer
-SWEEP = 0.25  # seconds between two looks at deadlines
+WINDOW_UPDATE_AFTER = limits.RECEIVE_WINDOW >> 2  # received bytes after which a WINDOW_UPDATE is sent
+SWEEP = 0.25  # seconds between two checks of all deadlines
 
-_UNUSUAL = frames.PADDED | frames.PRIORITISED | frames.END_HEADERS  # flags of headers that are not just a whole block
+# Flags to check: an ordinary HEADERS frame has END_HEADERS only.
+_UNUSUAL = frames.PADDED | frames.PRIORITISED | frames.END_HEADERS
 
 
 class H2Stream:
-    """An open two-way call (the Stream port)."""
+    """An open bidirectional stream (implements Stream)."""
 
     __slots__ = ("_call", "_connection")
 
@@ -34,17 +35,17 @@ class H2Stream:
         self._call = call
 
     def send(self, message: bytes) -> None:
-        """Queue a message; nothing once the stream has ended."""
+        """Queue a message; do nothing if the stream has ended."""
         self._connection.send(self._call, message)
 
     def cancel(self) -> None:
-        """End the stream without a word to its ``on_end``."""
+        """End the stream without calling its ``on_end``."""
         self._call.on_end = None
         self._connection.reset(self._call, EtcdError(CANCELLED, "cancelled"))
 
 
 class Connection(asyncio.Protocol):
-    """One HTTP/2 connection (the Transport port)."""
+    """One HTTP/2 connection (implements Transport)."""
 
     def __init__(
         self, authority: str, scheme: str, loop: asyncio.AbstractEventLoop, largest: int = limits.MAX_MESSAGE
@@ -62,9 +63,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, Call] = {}
         self._queued: deque[tuple[Call, bytes]] = deque()
-        self._waiting: list[Call] = []  # calls with bytes that no window lets out
+        self._waiting: list[Call] = []  # calls with bytes that the flow-control windows block
         self._next_id = 1
-        self._flushed_id = 1  # streams from here on never left this process
+        self._flushed_id = 1  # streams with this id or a higher one were not sent yet
         self._out: list[bytes] = []
         self._flushing = False
         self._rest = b""
@@ -77,10 +78,10 @@ class Connection(asyncio.Protocol):
         self._fragment_of = 0
         self._fragment_flags = 0
         self._pinged = 0.0
-        self._pongs = b""  # answers to PINGs, sent by the next sweep
+        self._pongs = b""  # PING frames with ACK, sent by the next sweep
         self._sweeper: asyncio.TimerHandle | None = None
-        self._swept_by = 0.0  # a sweep that comes later than this is a late one
-        self._stood = False  # whether the last was
+        self._sweep_due = 0.0  # a sweep after this loop time is late
+        self._was_late = False  # True if the last sweep was late
         self._handlers: dict[int, Callable[[int, int, bytes], None]] = {
             frames.DATA: self._on_data,
             frames.HEADERS: self._on_headers,
@@ -96,7 +97,7 @@ class Connection(asyncio.Protocol):
     # -- calls ---------------------------------------------------------------------------------------------------
 
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
-        """Return the future of the answer (the Transport port)."""
+        """Return the future of the response (see Transport)."""
         call = Call(path, self.loop.time() + timeout)
         answer = call.answer = self.loop.create_future()
         if not self.live:
@@ -108,7 +109,7 @@ class Connection(asyncio.Protocol):
         return answer
 
     def stream(self, path: str, on_message: OnMessage, on_end: OnEnd) -> H2Stream:
-        """Open a two-way stream (the Transport port); fails at once when the connection takes no more."""
+        """Open a bidirectional stream (see Transport). Raise EtcdError if the connection accepts no more streams."""
         if not self.live or len(self._calls) >= self._max_streams:
             raise EtcdError(UNAVAILABLE, "connection closed" if not self.live else "no free stream", sent=False)
         call = Call(path, 0.0)
@@ -124,7 +125,7 @@ class Connection(asyncio.Protocol):
             if not call.out:
                 self._waiting.append(call)
             call.out += b"\x00" + len(message).to_bytes(4, "big") + message
-            self._pump()
+            self._send_waiting()
 
     def set_token(self, token: str) -> None:
         """Send this auth token with every later call."""
@@ -140,7 +141,7 @@ class Connection(asyncio.Protocol):
             self.drain(end_streams=False)
         block = self._blocks.get(call.path)
         if block is None:
-            extra = {"hasleader": "true"} if call.on_message else {}  # a member that lost its leader ends its watches
+            extra = {"hasleader": "true"} if call.on_message else {}  # a member without a leader ends its watches
             if self._token:
                 extra["token"] = self._token
             block = self._blocks[call.path] = frames.request_block(self._scheme, self._authority, call.path, extra)
@@ -158,11 +159,11 @@ class Connection(asyncio.Protocol):
         else:
             self._out += (head, block)
             call.out = b"\x00" + length.to_bytes(4, "big") + message
-            call.moved = ()
+            call.progress = ()
             self._waiting.append(call)
-            self._pump()
+            self._send_waiting()
         if len(self._calls) == 1:
-            self._flush()  # no other call waits, nor is one likely in this turn of the loop
+            self._flush()  # the only open call: do not wait for frames of other calls
         elif not self._flushing:
             self._flushing = True
             self.loop.call_soon(self._flush)
@@ -182,17 +183,17 @@ class Connection(asyncio.Protocol):
             self.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        # all that one turn of the loop has to say goes out in one write
+        # One write for all frames of one iteration of the event loop.
         self._flushing = False
         self._flushed_id = self._next_id
         if self._out and self._transport is not None:
             out, self._out = self._out, []
             self._transport.write(b"".join(out))
 
-    def _pump(self) -> None:
-        self._waiting = [call for call in self._waiting if call.stream in self._calls and not self._let_out(call)]
+    def _send_waiting(self) -> None:
+        self._waiting = [call for call in self._waiting if call.stream in self._calls and not self._send_allowed(call)]
 
-    def _let_out(self, call: Call) -> bool:
+    def _send_allowed(self, call: Call) -> bool:
         out, at = call.out, 0
         while at < len(out):
             size = min(len(out) - at, self._window, call.window, self._max_frame)
@@ -219,7 +220,7 @@ class Connection(asyncio.Protocol):
         self._sweep_later()
 
     def data_received(self, data: bytes) -> None:
-        """Process received bytes, in pieces of any size."""
+        """Process received bytes; a frame may arrive in several pieces."""
         if self._rest:
             data = self._rest + data
         self.heard = self.loop.time()
@@ -247,7 +248,7 @@ class Connection(asyncio.Protocol):
     def _on_data(self, flags: int, stream: int, payload: bytes) -> None:
         size = len(payload)
         self._unacked += size
-        if self._unacked > GIVE_BACK:
+        if self._unacked > WINDOW_UPDATE_AFTER:
             self._put(window_update(0, self._unacked))
             self._unacked = 0
         call = self._calls.get(stream)
@@ -266,11 +267,11 @@ class Connection(asyncio.Protocol):
             fault = call.feed(payload)
             if fault is not None:
                 self.reset(call, fault)
-        if call.stream not in self._calls:  # ended just now, perhaps by its own listener
+        if call.stream not in self._calls:  # it has ended, perhaps by a call of ``cancel`` in on_message
             return
         if flags & frames.END_STREAM:
             self._finish(call, EtcdError(UNAVAILABLE, "the stream ended without trailers"))
-        elif call.unacked > GIVE_BACK:
+        elif call.unacked > WINDOW_UPDATE_AFTER:
             self._put(window_update(stream, call.unacked))
             call.unacked = 0
 
@@ -278,9 +279,9 @@ class Connection(asyncio.Protocol):
         if flags & _UNUSUAL != frames.END_HEADERS:
             self._on_unusual_headers(flags, stream, payload)
             return
-        status, code, message = self._headers.known.get(payload) or self._headers.read(payload)
+        status, code, message = self._headers.cached.get(payload) or self._headers.read(payload)
         if status == 200 and not flags & frames.END_STREAM:
-            return  # an answer begins
+            return  # the head of a response
         call = self._calls.get(stream)
         if call is None:
             return
@@ -302,7 +303,7 @@ class Connection(asyncio.Protocol):
 
     def _on_continuation(self, flags: int, stream: int, payload: bytes) -> None:
         if not stream or stream != self._fragment_of:
-            raise ProtocolFault(frames.PROTOCOL_ERROR, "CONTINUATION of nothing")
+            raise ProtocolFault(frames.PROTOCOL_ERROR, "CONTINUATION without HEADERS")
         self._fragment += payload
         if len(self._fragment) > limits.MAX_HEADERS:
             raise ProtocolFault(frames.PROTOCOL_ERROR, "response headers are too large")
@@ -320,7 +321,7 @@ class Connection(asyncio.Protocol):
             if call is not None:
                 call.window += amount
         if self._waiting:
-            self._pump()
+            self._send_waiting()
 
     def _on_settings(self, flags: int, _stream: int, payload: bytes) -> None:
         if flags & frames.ACK:
@@ -329,7 +330,7 @@ class Connection(asyncio.Protocol):
             raise ProtocolFault(frames.FRAME_SIZE_ERROR, "SETTINGS of a wrong size")
         values = dict(frames.SETTING.iter_unpack(payload))
         if not self.ready.done():
-            self._max_streams = frames.MAX_STREAM_ID  # no word of it means no limit
+            self._max_streams = frames.MAX_STREAM_ID  # RFC 9113, 6.5.2: without a value there is no limit
             self.ready.set_result(None)
         self._max_streams = values.get(frames.MAX_CONCURRENT_STREAMS, self._max_streams)
         self._max_frame = values.get(frames.MAX_FRAME_SIZE, self._max_frame)
@@ -337,20 +338,20 @@ class Connection(asyncio.Protocol):
         if first > frames.MAX_WINDOW or not 16_384 <= self._max_frame < 1 << 24:
             raise ProtocolFault(frames.FLOW_CONTROL_ERROR, "SETTINGS out of range")
         for call in self._calls.values():
-            call.window += first - self._first_window  # may go below zero, then WINDOW_UPDATE brings it back
+            call.window += first - self._first_window  # may become negative (RFC 9113, 6.9.2)
         self._first_window = first
         self._put(frame(frames.SETTINGS, frames.ACK, 0))
-        self._pump()
+        self._send_waiting()
         self._start_queued()
 
     def _on_ping(self, flags: int, _stream: int, payload: bytes) -> None:
-        # etcd pings after each message to measure its window, one at a time: an answer that waits for the next sweep
-        # spares both sides a wake-up per call
+        # etcd sends a PING after a message to measure the bandwidth, one at a time. A response in the next sweep
+        # saves both sides a wake-up for each call.
         if not flags & frames.ACK:
             self._pongs += frame(frames.PING, frames.ACK, 0, payload)
 
     def _on_push(self, _flags: int, _stream: int, _payload: bytes) -> None:
-        raise ProtocolFault(frames.PROTOCOL_ERROR, "push was not asked for")
+        raise ProtocolFault(frames.PROTOCOL_ERROR, "push is disabled")
 
     def _on_reset(self, _flags: int, stream: int, payload: bytes) -> None:
         call = self._calls.get(stream)
@@ -360,8 +361,8 @@ class Connection(asyncio.Protocol):
 
     def _on_goaway(self, _flags: int, _stream: int, payload: bytes) -> None:
         last = int.from_bytes(payload[:4], "big") & frames.MAX_STREAM_ID
-        text = f"the server goes away: {payload[8:80].decode('ascii', 'replace') or 'shutdown'}"
-        self.live = False  # before calls end, so that no queued one takes their place
+        text = f"the server closes the connection: {payload[8:80].decode('ascii', 'replace') or 'shutdown'}"
+        self.live = False  # first, so that no queued call starts when others end
         for call in [call for call in self._calls.values() if call.stream > last]:
             self._finish(call, EtcdError(UNAVAILABLE, text, sent=False))
         self.drain()
@@ -369,7 +370,7 @@ class Connection(asyncio.Protocol):
     # -- the end of calls ----------------------------------------------------------------------------------------
 
     def reset(self, call: Call, error: EtcdError) -> None:
-        """End a call from our side."""
+        """Cancel a call with RST_STREAM, and fail it with this error."""
         if call.stream in self._calls:
             self._put(frame(frames.RST_STREAM, 0, call.stream, frames.CANCEL.to_bytes(4, "big")))
             self._finish(call, error)
@@ -395,7 +396,7 @@ class Connection(asyncio.Protocol):
     # -- the end of the connection -------------------------------------------------------------------------------
 
     def drain(self, *, end_streams: bool = True) -> None:
-        """Take no new calls; close when the open ones are done (the Transport port)."""
+        """Accept no new calls; close when the open calls are done (see Transport)."""
         self.live = False
         if not self.lost.done():
             self.lost.set_result(None)
@@ -403,14 +404,14 @@ class Connection(asyncio.Protocol):
             answer = self._queued.popleft()[0].answer
             if answer is not None and not answer.done():
                 answer.set_exception(EtcdError(UNAVAILABLE, "the connection is closing", sent=False))
-        if end_streams:  # an open watch would keep a stopping server from stopping
+        if end_streams:  # a server that stops waits for its open watches
             for call in [call for call in self._calls.values() if call.answer is None]:
                 self.reset(call, EtcdError(UNAVAILABLE, "the connection is closing"))
         if not self._calls:
             self._close()
 
     def abort(self) -> None:
-        """Close now (the Transport port)."""
+        """Close now (see Transport)."""
         self.live = False
         if self._transport is not None:
             self._transport.abort()
@@ -419,7 +420,7 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._flush()
             if self._transport.get_write_buffer_size():
-                self._transport.abort()  # no call is open, so the bytes that a stuck peer does not read are not needed
+                self._transport.abort()  # the peer does not read; no call is open, so the bytes are not needed
             else:
                 self._transport.close()
 
@@ -433,7 +434,7 @@ class Connection(asyncio.Protocol):
         self._fail_all(f"protocol error: {fault}")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End everything that is open."""
+        """Fail all open and queued calls."""
         self._transport = None
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -450,22 +451,22 @@ class Connection(asyncio.Protocol):
             self._finish(call, EtcdError(UNAVAILABLE, text, sent=call.stream < self._flushed_id))
 
     def _sweep_later(self) -> None:
-        self._swept_by = self.loop.time() + 2 * SWEEP
+        self._sweep_due = self.loop.time() + 2 * SWEEP
         self._sweeper = self.loop.call_later(SWEEP, self._sweep)
 
     def _sweep(self) -> None:
-        # one timer for all deadlines: a timer per call would cost more than the call
+        # One timer for all deadlines: a timer for each call would cost more than the call.
         now = self.loop.time()
-        stood, self._stood = now > self._swept_by and not self._stood, now > self._swept_by
+        is_late, self._was_late = now > self._sweep_due and not self._was_late, now > self._sweep_due
         self._sweep_later()
-        if stood:  # uvloop's timers come before its sockets, and its time stands, too: answers may lie there
+        if is_late:  # uvloop runs timers before it reads sockets: responses may be unread
             for call in self._calls.values():
-                call.grace(now + limits.GRACE)
+                call.extend(now + limits.GRACE)
         for call in list(self._calls.values()):
-            if call.answer is not None and call.answer.done():  # its caller was cancelled
+            if call.answer is not None and call.answer.done():  # its caller has cancelled it
                 self.reset(call, EtcdError(CANCELLED, "cancelled"))
             elif call.deadline and call.deadline < now:
-                if call.moves(unacknowledged(self._transport)):
+                if call.has_progressed(unacknowledged(self._transport)):
                     call.deadline = now + limits.STALL
                 else:
                     self.reset(call, EtcdError(DEADLINE_EXCEEDED, "deadline exceeded"))
@@ -473,7 +474,7 @@ class Connection(asyncio.Protocol):
         if self._pongs:
             self._put(self._pongs)
             self._pongs = b""
-        if self._calls and not stood:
+        if self._calls and not is_late:
             self._keep_alive(now)
 
     def _sweep_queue(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""A call on an HTTP/2 connection: its flow-control state, and its messages assembled from frames."""
+"""A call on an HTTP/2 connection: its flow-control state, and the assembly of its messages from frames."""
 
 import asyncio
 import fcntl
@@ -17,14 +17,14 @@ OnEnd = Callable[[EtcdError], None]
 
 
 def unacknowledged(transport: asyncio.Transport | None) -> int:
-    """Return the bytes that the peer's machine has not acknowledged; 0 if the system does not report it."""
+    """Return the number of sent bytes without a TCP acknowledgement; 0 if the system does not report it."""
     if transport is None:
         return 0
-    kernel, sock = bytearray(4), transport.get_extra_info("socket")
+    unsent, sock = bytearray(4), transport.get_extra_info("socket")
     if sock is not None:
-        with suppress(OSError):  # some systems do not report it for a socket
-            fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, kernel)
-    return transport.get_write_buffer_size() + int.from_bytes(kernel, sys.byteorder)
+        with suppress(OSError):  # some systems do not support it for sockets
+            fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, unsent)
+    return transport.get_write_buffer_size() + int.from_bytes(unsent, sys.byteorder)
 
 
 class Call:
@@ -36,12 +36,12 @@ class Call:
         "body",
         "deadline",
         "done_out",
-        "graced",
-        "moved",
+        "extended",
         "on_end",
         "on_message",
         "out",
         "path",
+        "progress",
         "size",
         "stream",
         "unacked",
@@ -53,50 +53,50 @@ class Call:
         self.deadline = deadline
         self.stream = 0
         self.window = 0  # bytes that may be sent
-        self.unacked = 0  # bytes that were received, and not returned to the peer's window yet
-        self.size = 0  # bytes of a unary answer so far
+        self.unacked = 0  # received bytes without a WINDOW_UPDATE
+        self.size = 0  # received bytes of a unary response
         self.answer: asyncio.Future[bytes] | None = None  # of a unary call
         self.on_message: OnMessage | None = None  # of a stream
         self.on_end: OnEnd | None = None
-        self.body: bytes | bytearray | None = None  # of a unary answer, or the incomplete message of a stream
+        self.body: bytes | bytearray | None = None  # of a unary response, or an incomplete message of a stream
         self._parts: list[bytes] | None = None
         self.out = b""  # bytes that wait for the flow-control windows
         self.done_out = True
-        self.graced = False  # whether the deadline was extended, which is done once
-        # its progress at the deadline; empty: a large call without an answer yet
-        self.moved: tuple[int, ...] | None = None
+        self.extended = False  # True after ``extend``
+        # progress at the last check; empty: a large request without a response yet
+        self.progress: tuple[int, ...] | None = None
 
-    def grace(self, until: float) -> None:
-        """Extend the deadline of a call to at least a loop time, once."""
-        if self.deadline and not self.graced:
-            self.graced, self.deadline = True, max(self.deadline, until)
+    def extend(self, until: float) -> None:
+        """Extend the deadline to at least the loop time ``until``, once for each call."""
+        if self.deadline and not self.extended:
+            self.extended, self.deadline = True, max(self.deadline, until)
 
-    def moves(self, unsent: int) -> bool:
-        """Report whether a call past its deadline is only slow: bytes of it were sent or received since the last check.
+    def has_progressed(self, unsent: int) -> bool:
+        """Report whether bytes were sent or received since the last check: then a call past its deadline is only slow.
 
-        ``unsent`` is the number of bytes that the peer has not acknowledged. Small calls are checked once only.
+        ``unsent`` is the result of ``unacknowledged``. At its first check, a small request needs received bytes.
         """
-        before, at = self.moved, (self.size, -len(self.out), -unsent)
-        self.moved = at
+        before, at = self.progress, (self.size, -len(self.out), -unsent)
+        self.progress = at
         if not before:
             return before is not None or self.size > 0
         return any(map(gt, at, before))
 
     def collect(self, payload: bytes) -> None:
-        """Add a piece of a unary answer."""
+        """Add the payload of a DATA frame to a unary response."""
         self.size += len(payload)
         if self.body is None:
-            self.body = payload  # the usual case: one frame is the whole answer
+            self.body = payload  # usually one frame is the whole response
         elif self._parts is not None:
             self._parts.append(payload)
         elif len(self.body) < 5:
             self.body += payload
         else:
-            # without the prefix, to avoid a second copy of a large answer
+            # without the prefix, to avoid a second copy of a large response
             self._parts = [bytes(self.body[5:]), payload]
 
     def settle(self, answer: asyncio.Future[bytes]) -> None:
-        """Complete the unary answer, which must be exactly one message."""
+        """Complete the future with the unary response, which must be exactly one message."""
         head = self.body
         if head is None or len(head) < 5:
             answer.set_exception(EtcdError(INTERNAL, "the answer has no message"))
@@ -111,7 +111,7 @@ class Call:
             answer.set_result(body)
 
     def feed(self, payload: bytes) -> EtcdError | None:
-        """Process a piece of a stream and deliver its complete messages; return the error of a malformed stream."""
+        """Add the payload of a DATA frame to a stream and deliver complete messages; return an error if malformed."""
         rest = self.body
         if rest is None:
             data: bytes | bytearray = payload

@@ -1,12 +1,12 @@
 """Limits of the client of etcd."""
 
-# Seconds in which a call finds an endpoint. Beyond: the call fails.
-PATIENCE = 10.0
+# Seconds of a call with all its retries. Beyond: the call fails.
+CALL_BUDGET = 10.0
 # Seconds in which connections close. Beyond: they are aborted.
-CLOSE_PATIENCE = 2.0
+CLOSE_BUDGET = 2.0
 # Seconds without a request for the head revision. Beyond: the client sends one.
 PULSE = 2.0
-# Seconds in which etcd answers that request. Beyond: etcd counts as unavailable.
+# Seconds in which etcd must respond to that request. Beyond: etcd counts as unavailable.
 SILENCE = 2.0
 # Seconds without a new request for the head revision while etcd is unavailable. Beyond: the client sends one.
 LAST_TRY = 1.0
@@ -16,13 +16,13 @@ GUARDS_KEPT = 256
 SIZES_KEPT = 256
 # Encoded numbers that are cached. Beyond: the least recently used is dropped.
 NUMBERS_KEPT = 4_096
-# Seconds between two log lines about one kind of trouble. Beyond: lines in between are left out.
+# Seconds between two log lines of one kind. Beyond: the next line counts the omitted ones.
 LOG_EVERY = 10.0
 # Revisions that a watch is behind. Beyond: the cache is filled again.
 RELIST_GAP = 10_000
 # Bytes in flight from etcd, for each stream and connection. Beyond: etcd waits.
 RECEIVE_WINDOW = 1 << 24
-# Seconds that a call has after the process stood still. Beyond: the call fails.
+# Seconds that open calls get after the event loop was blocked. Beyond: the call fails.
 GRACE = 2.0
 # Seconds without progress of a large call past its deadline. Beyond: the call fails.
 STALL = 5.0
@@ -30,18 +30,17 @@ STALL = 5.0
 PING_EVERY = 10.0
 # Seconds without a byte after a PING. Beyond: the connection is closed.
 PING_WAIT = 5.0
-# Seconds of the pause after the first round of endpoints that failed. Beyond: each pause is longer than the one
-# before.
+# Seconds of pause after all endpoints have failed once. Beyond: each further pause is twice as long.
 FIRST_PAUSE = 0.02
-# Seconds of the longest pause between two rounds. Beyond: this.
+# Seconds of the longest pause between two rounds of endpoints. Beyond: the pause grows no more.
 LAST_PAUSE = 2.0
-# Seconds of life of a connection that counts as a failure. Beyond: it counts as a success.
+# Seconds that a connection lasts and still counts as failed. Beyond: the pause starts again at FIRST_PAUSE.
 SHORT_LIFE = 1.0
 # Bytes of the payload of a frame. Beyond: the connection is closed.
 MAX_FRAME = 16_384
 # Bytes of a header block. Beyond: the connection is closed.
 MAX_HEADERS = 1 << 18
-# Bytes of one answer of etcd. Beyond: the call fails.
+# Bytes of one response of etcd. Beyond: the call fails.
 MAX_MESSAGE = 1 << 29
 # Seconds of one try of a call. Beyond: the client tries another endpoint.
 TRY = 3.0

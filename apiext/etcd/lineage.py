@@ -1,10 +1,10 @@
-"""Detects a store that was replaced or restored."""
+"""Detects that the store was replaced, or restored from a backup."""
 
 from apiext.etcd.errors import UNAVAILABLE, StoreReplaced
 
 
 class Lineage:
-    """The identity and revision of the store: a store that changes the one or decreases the other was replaced."""
+    """The cluster id, raft term and revision of the store. Another id, or a lower number, means a replaced store."""
 
     def __init__(self) -> None:
         self.cluster_id = 0
@@ -12,7 +12,7 @@ class Lineage:
         self.revision = 0  # the highest revision that a caller has received
         self.era = 0  # number of replacements of the store
 
-    def saw(self, revision: int) -> None:
+    def observe(self, revision: int) -> None:
         """Record that the store has reached a revision."""
         if revision > self.revision:  # noqa: PLR1730 - max() costs twice as much on this path
             self.revision = revision
@@ -20,11 +20,11 @@ class Lineage:
     def compare(self, header_cluster: int, term: int, revision: int, floor: int, era: int) -> StoreReplaced | None:
         """Compare a linearizable response with the lineage at the time of its request, then update the lineage.
 
-        ``floor`` and ``era`` are ``self.revision`` and ``self.era`` at that time: answers may arrive in another order.
+        ``floor`` and ``era`` are ``self.revision`` and ``self.era`` at that time: responses may arrive out of order.
         """
         fault = None
         if self.cluster_id not in {0, header_cluster}:
-            fault = f"another cluster answers: {header_cluster:x} instead of {self.cluster_id:x}"
+            fault = f"another cluster responds: {header_cluster:x} instead of {self.cluster_id:x}"
         elif revision < floor and era == self.era:
             fault = f"the store went back from revision {floor} to {revision}"
         elif term < self.term:
@@ -33,23 +33,25 @@ class Lineage:
         if fault:
             return self._replaced(fault, term, revision)
         self.term = max(self.term, term)
-        self.saw(revision)
+        self.observe(revision)
         return None
 
     def wrote(self, revision: int, floor: int, era: int) -> StoreReplaced | None:
-        """Compare the revision of a write with the lineage at the time that it was sent, then update the lineage.
+        """Compare the revision of a write with the lineage at the time of its request, then update the lineage.
 
-        ``floor`` and ``era`` are as of ``compare``. Each write creates a revision.
+        ``floor`` and ``era`` are those of ``compare``. Each write must have a new, higher revision.
         """
         if revision > floor or era != self.era:
-            self.saw(revision)
+            self.observe(revision)
             return None
         fault = f"the store went back from revision {floor}: a write made {revision}"
         return self._replaced(fault, self.term, revision)
 
     def contradicted(self, what: str) -> StoreReplaced:
-        """Record that the store does not have a change that was delivered before."""
-        return self._replaced(f"the store went back, and was carried on: {what}", self.term, self.revision)
+        """Record that the store lacks a change that a watch has delivered; ``what`` describes the change."""
+        return self._replaced(
+            f"the store went back to an older state and was then changed: {what}", self.term, self.revision
+        )
 
     def _replaced(self, fault: str, term: int, revision: int) -> StoreReplaced:
         self.term, self.revision = term, revision

@@ -1,4 +1,4 @@
-"""etcd's messages: classes from a private descriptor pool."""
+"""The protobuf messages of etcd: classes from a private descriptor pool, and the names of methods."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 
 def _pool() -> descriptor_pool.DescriptorPool:
-    # private: another etcd library in the process registers the same names in the default pool
+    # private: another etcd library in this process may register the same names in the default pool
     pool = descriptor_pool.DescriptorPool()
     raw = (Path(__file__).parent / "pb" / "etcd.binpb").read_bytes()
     for file in descriptor_pb2.FileDescriptorSet.FromString(raw).file:

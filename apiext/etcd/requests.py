@@ -1,6 +1,6 @@
-"""The requests that are made all the time, written to the wire by hand.
+"""Encode the frequent requests (Txn of one write, Range of one key) without protobuf classes, which are slower.
 
-A protobuf message that is filled again and again keeps all that it ever held, and a new one each time is slower.
+A protobuf message that is reused for each request would never release the memory of its largest content.
 """
 
 from collections.abc import Sequence
@@ -13,24 +13,24 @@ Guards = Sequence[tuple[bytes, int]]
 
 # tags: field number << 3 | 0 for a number, 2 for bytes and messages
 _COMPARE, _SUCCESS, _FAILURE = b"\x0a", b"\x12", b"\x1a"  # of TxnRequest
-_OF_MOD_REVISION, _COMPARED_KEY, _MOD_REVISION = b"\x10\x02", b"\x1a", b"\x30"  # of Compare: equal, to a mod_revision
+_OF_MOD_REVISION, _COMPARED_KEY, _MOD_REVISION = b"\x10\x02", b"\x1a", b"\x30"  # of Compare: result EQUAL, target MOD
 _RANGE, _PUT, _DELETE = b"\x0a", b"\x12", b"\x1a"  # of RequestOp
 _KEY, _VALUE, _LEASE = b"\x0a", b"\x12", b"\x18"  # of PutRequest, RangeRequest and DeleteRangeRequest
 _REVISION, _SERIALIZABLE, _KEYS_ONLY = b"\x20", b"\x38\x01", b"\x40\x01"  # of RangeRequest
 
 
 def put(key: bytes, value: bytes, expected: int, guards: Guards, lease: int) -> bytes:
-    """Return a Txn that puts the value if the key and its guards have the mod_revisions expected (0: are absent)."""
+    """Return a Txn that puts the value if the key and the guards have the expected mod_revisions (0: absent)."""
     return _txn(key, expected, guards, (_PUT, value, _LEASE + _number(lease) if lease else b""))
 
 
 def delete(key: bytes, expected: int, guards: Guards) -> bytes:
-    """Return a Txn that deletes the key if it and its guards have the mod_revisions expected."""
+    """Return a Txn that deletes the key if the key and the guards have the expected mod_revisions."""
     return _txn(key, expected, guards, (_DELETE, b"", b""))
 
 
 def get(key: bytes, revision: int, *, serializable: bool) -> bytes:
-    """Return a Range of one key, at a revision (0: now)."""
+    """Return a Range request of one key at a revision (0: now)."""
     found = _field(_KEY, key)
     if revision:
         found += _REVISION + _number(revision)
@@ -38,9 +38,9 @@ def get(key: bytes, revision: int, *, serializable: bool) -> bytes:
 
 
 def _txn(key: bytes, expected: int, guards: Guards, write: tuple[bytes, bytes, bytes]) -> bytes:
-    """Return a Txn that writes if all compares hold, and otherwise reads the key, and of guards the keys only.
+    """Return a Txn that writes if all compares hold; otherwise it reads the key, and the guards without values.
 
-    ``write`` is the operation: its tag, the value, and the bytes after it. The value is copied once, into the request.
+    ``write`` is the operation: its tag, the value, and the bytes after it. A value is copied only once.
     """
     compares, reads = _guarded(tuple(guards))
     kind, value, tail = write
@@ -60,7 +60,7 @@ def _txn(key: bytes, expected: int, guards: Guards, write: tuple[bytes, bytes, b
 
 @lru_cache(limits.SIZES_KEPT)
 def _before_key(key: int, revision: int) -> tuple[bytes, bytes, bytes]:
-    """Return what stands before a key of so many bytes where it is compared, written and read: sizes are few."""
+    """Return the bytes before a key in its compare, write and read, for sizes of the key and the revision."""
     name = _KEY + _number(key)
     compared = _OF_MOD_REVISION + _COMPARED_KEY + name[len(_KEY) :]
     read = _RANGE + _number(len(name) + key) + name
@@ -73,7 +73,7 @@ def _before_key(key: int, revision: int) -> tuple[bytes, bytes, bytes]:
 
 @lru_cache(limits.GUARDS_KEPT)
 def _guarded(guards: Guards) -> tuple[bytes, bytes]:
-    """Return how guards are compared, and read; all writes of a kind have the same for a long time."""
+    """Return the compares and the reads of guards; cached, since all writes of a kind have the same guards."""
     compares = [_compare(guard, revision) for guard, revision in guards]
     return b"".join(compares), b"".join([_read(_field(_KEY, guard) + _KEYS_ONLY) for guard, _ in guards])
 
@@ -92,7 +92,7 @@ def _field(tag: bytes, content: bytes) -> bytes:
 
 @lru_cache(limits.NUMBERS_KEPT)
 def _number(value: int) -> bytes:
-    """Return a varint; negative numbers are those of int64."""
+    """Return a number as a varint; a negative one as int64."""
     value &= 0xFFFF_FFFF_FFFF_FFFF
     found = bytearray()
     while value > 127:

@@ -1,4 +1,4 @@
-"""The tasks of one object: a private TaskGroup that lives from its start to its close."""
+"""Background tasks of one object, in a TaskGroup from ``open`` to ``close``, and logs of limited rate."""
 
 import asyncio
 import logging
@@ -10,26 +10,26 @@ from apiext.etcd import limits
 log = logging.getLogger("apiext.etcd")
 
 
-class Seldom:
-    """Warnings of one kind, at most one line in an interval; the next line counts the omitted ones."""
+class RateLimitedLog:
+    """Logs warnings of one kind, at most one in limits.LOG_EVERY seconds; the next line counts the omitted ones."""
 
     def __init__(self) -> None:
         self._due = float("-inf")
-        self._left_out = 0
+        self._omitted = 0
 
     def warning(self, text: str, *arguments: object) -> None:
-        """Log a line, unless the interval of limits.LOG_EVERY has not passed."""
+        """Log a line, or count it if the last line is younger than limits.LOG_EVERY seconds."""
         now = asyncio.get_running_loop().time()
         if now < self._due:
-            self._left_out += 1
+            self._omitted += 1
             return
-        more = f" ({self._left_out} more were not told)" if self._left_out else ""
-        self._due, self._left_out = now + limits.LOG_EVERY, 0
+        more = f" ({self._omitted} more were not logged)" if self._omitted else ""
+        self._due, self._omitted = now + limits.LOG_EVERY, 0
         log.warning(text + more, *arguments)
 
 
 class Scope:
-    """Owns tasks that belong to an object instead of a block of code."""
+    """Owns tasks whose lifetime is that of an object instead of a block of code."""
 
     def __init__(self) -> None:
         self._group: asyncio.TaskGroup | None = None
@@ -39,13 +39,13 @@ class Scope:
         self._failure: BaseException | None = None
 
     async def open(self) -> None:
-        """Open the scope for tasks."""
+        """Create the TaskGroup; ``spawn`` works from now on."""
         opened = asyncio.Event()
         self._root = asyncio.get_running_loop().create_task(self._run(opened), name="etcd scope")
         await opened.wait()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-        """Start a task; in a closed scope, drop it without starting it."""
+        """Start a task. If the scope is closed, drop the coroutine and return None."""
         if self._group is None or self._closing.is_set():
             work.close()
             return None
@@ -61,8 +61,8 @@ class Scope:
             root, self._root = self._root, None
             await root
 
-    async def over(self) -> None:
-        """Wait until the scope is closed. A failed task closes it, too; its exception is raised."""
+    async def wait_closed(self) -> None:
+        """Wait until the scope is closed. A failed task closes it, too; then raise its exception."""
         await self._closing.wait()
         if self._failure is not None:
             raise self._failure

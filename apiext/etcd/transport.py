@@ -13,7 +13,7 @@ from apiext.system.certificates import as_go, load_pair
 
 
 class Stream(Protocol):
-    """One open two-way call."""
+    """One open bidirectional stream."""
 
     def send(self, message: bytes) -> None:
         """Queue a message; do nothing if the stream has ended."""
@@ -30,7 +30,7 @@ class Transport(Protocol):
     heard: float
     """Time of the event loop at which the last byte was received."""
     lost: asyncio.Future[None]
-    """Done as soon as the connection takes no new calls."""
+    """Done as soon as the connection accepts no new calls."""
     gone: asyncio.Future[None]
     """Done when the connection is closed."""
 
@@ -48,7 +48,7 @@ class Transport(Protocol):
         """Send this auth token with every later call."""
 
     def drain(self) -> None:
-        """Take no new calls, end streams, let unary calls finish, then close."""
+        """Accept no new calls, end streams, wait for unary calls, then close."""
 
     def abort(self) -> None:
         """Close now; open calls fail."""

@@ -1,4 +1,4 @@
-"""Responses of etcd as plain values."""
+"""Responses of etcd as Python values."""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ PUT, DELETE = 0, 1
 
 
 class KeyValue(NamedTuple):
-    """A key at one revision. ``version`` counts its puts since ``create_revision``; a deleted key has 0 in both."""
+    """A key at one revision. ``version`` counts its puts since ``create_revision``; both are 0 for a deleted key."""
 
     key: bytes
     value: bytes
@@ -18,7 +18,7 @@ class KeyValue(NamedTuple):
 
 
 class RangeResult(Struct, frozen=True):
-    """Part of a range; ``revision`` is the head when it was read, ``count`` counts the whole range."""
+    """A page of a range. ``revision`` is the head revision of the read, ``count`` the size of the whole range."""
 
     kvs: list[KeyValue]
     more: bool
@@ -27,10 +27,10 @@ class RangeResult(Struct, frozen=True):
 
 
 class WriteResult(NamedTuple):
-    """A write that happened (``revision`` is its own), or what stood in its way.
+    """The outcome of a write: ``ok``, and the revision of the write; or a conflict.
 
-    When not ok: ``revision`` is the head, ``current`` the key as it is (None: absent), and ``guards`` the
-    mod_revisions that the guards have (0: absent).
+    After a conflict ``revision`` is the head revision, ``current`` the current state of the key (None: absent), and
+    ``guards`` are the mod_revisions of the guards (0: absent).
     """
 
     ok: bool
@@ -60,7 +60,7 @@ class Alarm(Struct, frozen=True):
 
 
 class WatchEvent(NamedTuple):
-    """A change of a key: ``kind`` is PUT or DELETE; a deletion's ``kv`` has the key and the deletion's revision."""
+    """A change of a key: ``kind`` is PUT or DELETE. The ``kv`` of a deletion has only the key and its revision."""
 
     kind: int
     kv: KeyValue
@@ -68,7 +68,7 @@ class WatchEvent(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """All changes of the watched range up to ``revision``; ``progress`` when there are none and time just went on."""
+    """All changes of the watched range since the last batch, up to ``revision``; ``progress`` if there are none."""
 
     events: list[WatchEvent]
     revision: int
@@ -76,5 +76,5 @@ class Batch(NamedTuple):
 
 
 def key_value(kv: Any) -> KeyValue:
-    """Copy a KeyValue message."""
+    """Return a protobuf KeyValue as a tuple."""
     return KeyValue(kv.key, kv.value, kv.mod_revision, kv.create_revision, kv.version)

@@ -1,4 +1,4 @@
-"""Features and bugs by version of etcd."""
+"""Features that depend on the version of etcd."""
 
 import re
 
@@ -6,11 +6,11 @@ Version = tuple[int, int, int]
 
 
 def parse_version(text: str) -> Version:
-    """Return the first x.y.z of a text, (0, 0, 0) if it has none."""
+    """Return the first ``x.y.z`` in a text; (0, 0, 0) if there is none."""
     found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
     return (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)
 
 
 def answers_progress(version: Version) -> bool:
-    """Report whether a progress answer never overtakes events (etcd 15220, 15695, 17557)."""
+    """Report whether etcd sends progress only after all earlier events (fixed by etcd 15220, 15695, 17557)."""
     return version >= ((3, 4, 31) if version < (3, 5, 0) else (3, 5, 13))

@@ -1,4 +1,4 @@
-"""A watch that survives its connections: each change once, in order, from a revision on."""
+"""A watch that resumes on new connections, and delivers each change once, in order, from a revision on."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,22 +18,23 @@ from apiext.etcd.errors import (
     Compacted,
     EtcdError,
     FarBehind,
+    is_stale_token_text,
     stale_token,
-    tells_stale_token,
 )
-from apiext.etcd.scope import Seldom
+from apiext.etcd.scope import RateLimitedLog
 from apiext.etcd.transport import Stream, Transport
 from apiext.etcd.values import DELETE, Batch, KeyValue, WatchEvent, key_value
 
-_read_answer = messages.WatchResponse.FromString  # the lookup of the method takes half as long as the call
+_read_answer = messages.WatchResponse.FromString  # bound once: the lookup takes half as long as the call
 
 
 class WatchSpec(Struct, frozen=True):
     """A watched range and its callbacks.
 
-    ``on_batch`` gets the changes of whole revisions, or progress. ``on_end`` is called at most once, not after
-    a cancel: Compacted (FarBehind) or StoreReplaced mean that the range must be listed again, AuthError that it
-    may not be watched, Closed that the client was closed. Both run on the loop and must not raise.
+    ``on_batch`` gets all changes of one or more revisions, or progress. ``on_end`` is called at most once, and never
+    after ``cancel``. After Compacted (FarBehind) or StoreReplaced the caller must list the range again. AuthError
+    means that the user may not watch it, Closed that the client was closed. Both callbacks run on the event loop
+    and must not raise.
     """
 
     start: bytes
@@ -45,54 +46,54 @@ class WatchSpec(Struct, frozen=True):
 
 
 class WatchHandle(Protocol):
-    """The handle of a watch for its owner."""
+    """A watch, as its user sees it."""
 
     watermark: int
-    """The revision up to which everything was delivered; 0 before the first word of a watch from now."""
+    """The revision up to which all changes were delivered; 0 until a watch from now is created."""
     connected: bool
     """True if a server has created the watch."""
 
     def cancel(self) -> None:
-        """End the watch; no callback is called any more."""
+        """End the watch; no callback is called afterwards."""
 
     def request_progress(self) -> bool:
-        """Ask for progress; False when there is no server, or one whose answers cannot be trusted."""
+        """Request a progress message; return False without a connection, or with a version that orders them wrongly."""
 
-    def knows(self, revision: int, key: bytes, value: bytes | None) -> None:
-        """Deliver nothing up to a revision: the owner has it all, the last from the answer to a write of its own.
+    def skip_to(self, revision: int, key: bytes, value: bytes | None) -> None:
+        """Deliver nothing up to a revision: the user has these changes, the last one from the response to its write.
 
-        ``value`` are the written bytes, None for a deletion.
+        ``key`` and ``value`` are that write; None is a deletion.
         """
 
 
 class Owner(Protocol):
-    """The part of the client that a watch uses."""
+    """The methods of the client that a watch calls."""
 
     progress_requests_ok: bool
-    closed_watches: Seldom
-    """Tells of watches that do not stay open."""
+    closed_watches: RateLimitedLog
+    """Logs watches that do not stay open."""
 
     async def head_revision(self) -> int:
-        """Return a revision not older than this call."""
+        """Return the head revision at the time of this call or later."""
 
     async def login_again(self, transport: Transport, failed_at: float) -> None:
-        """Get a new token."""
+        """Get a new token, if the last one is older than ``failed_at``."""
 
-    def saw(self, revision: int) -> None:
-        """Remember that the store has reached a revision."""
+    def observe(self, revision: int) -> None:
+        """Record that the store has reached a revision."""
 
     async def get(self, key: bytes, *, revision: int) -> KeyValue | None:
-        """Return one key as it was at a revision."""
+        """Return the state of a key at a revision."""
 
     def contradicted(self, what: str) -> None:
-        """End all watches: the store does not have the past that they told of."""
+        """End all watches: the store lacks changes that watches have delivered."""
 
-    def forget(self, watch: "Watch") -> None:
+    def discard(self, watch: "Watch") -> None:
         """Drop a watch that has ended."""
 
 
 class Watch:
-    """One watch on one stream at a time (a WatchHandle)."""
+    """A watch on one stream at a time (implements WatchHandle)."""
 
     def __init__(self, spec: WatchSpec, channel: Channel, owner: Owner) -> None:
         self.spec = spec
@@ -103,25 +104,26 @@ class Watch:
         self._channel = channel
         self._owner = owner
         self._stream: Stream | None = None
-        self._over: asyncio.Future[EtcdError] | None = None  # the end of the stream
+        self._stream_end: asyncio.Future[EtcdError] | None = None  # done when the stream has ended
         self._created: asyncio.Future[None] | None = None
-        self._denied = False  # whether the last try to open it was refused, perhaps for an old token
-        self._held: list[WatchEvent] = []  # of a revision whose last fragment has not come
-        self._last: tuple[int, bytes, bytes | None] | None = None  # revision, key and value of the last change told
+        self._denied = False  # True if the last try was denied, perhaps for an old token
+        self._held: list[WatchEvent] = []  # of a revision whose last fragment was not received yet
+        # revision, key and value of the last delivered change
+        self._last: tuple[int, bytes, bytes | None] | None = None
 
     def cancel(self) -> None:
-        """End the watch without a word."""
+        """End the watch without calling ``on_end``."""
         if not self.ended:
             self._stop()
 
     def end(self, error: EtcdError) -> None:
-        """End the watch and say why."""
+        """End the watch and call ``on_end`` with the reason."""
         if not self.ended:
             self._stop()
             self.spec.on_end(error)
 
     def request_progress(self) -> bool:
-        """Ask for progress, where the answer can be trusted."""
+        """Request a progress message, if the version of etcd orders it correctly."""
         if not (self.connected and self._stream is not None and self._owner.progress_requests_ok):
             return False
         request = messages.WatchRequest()
@@ -129,8 +131,8 @@ class Watch:
         self._stream.send(request.SerializeToString())
         return True
 
-    def knows(self, revision: int, key: bytes, value: bytes | None) -> None:
-        """Deliver nothing up to a revision."""
+    def skip_to(self, revision: int, key: bytes, value: bytes | None) -> None:
+        """Deliver no changes up to a revision."""
         if revision > self.watermark:
             self.watermark = revision
             self._last = (revision, key, value)
@@ -140,31 +142,31 @@ class Watch:
     def _stop(self) -> None:
         self.ended = True
         self.connected = False
-        self._owner.forget(self)
+        self._owner.discard(self)
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.cancel()
         if self.task is not None and self.task is not asyncio.current_task():
             self.task.cancel()
 
-    # -- keeping a stream ----------------------------------------------------------------------------------------
+    # -- the stream ----------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Open the watch, and again whenever its stream ends."""
+        """Open the watch, and open it again whenever its stream ends."""
         loop = asyncio.get_running_loop()
         pause = limits.FIRST_PAUSE
         resuming = False
         while True:
             try:
                 transport = await self._channel.connection(float("inf"))
-            except EtcdError:  # our password is wrong, and may be put right: the channel has said so
+            except EtcdError:  # wrong password, logged by the channel: an administrator may correct it
                 await asyncio.sleep(jittered(limits.LAST_PAUSE))
                 continue
             began, self._created = loop.time(), None
             try:
                 if resuming and not await self._may_resume():
                     return
-                error = await self._stay(transport)
+                error = await self._use_stream(transport)
             except EtcdError as fault:
                 error = fault
             if self.ended:
@@ -180,30 +182,35 @@ class Watch:
             pause = min(pause * 2, limits.LAST_PAUSE)
 
     async def _may_resume(self) -> bool:
-        """Look whether the store is the same and near enough; the client ends the watch when it is not the same."""
+        """Report whether the watch can resume: the store is the same, and at most RELIST_GAP revisions ahead.
+
+        A replaced store makes the client end the watch.
+        """
         head = await self._owner.head_revision()
         if not self.ended and self.watermark and head - self.watermark > limits.RELIST_GAP:
             self.end(FarBehind(f"the watch is {head - self.watermark} revisions behind"))
         elif not self.ended and self._last is not None:
-            await self._look_back(*self._last)
+            await self._check_last_change(*self._last)
         return not self.ended
 
-    async def _look_back(self, revision: int, key: bytes, value: bytes | None) -> None:
-        """Check that the last delivered change is still there: other clients may write to a store that was restored."""
-        known = self.watermark
+    async def _check_last_change(self, revision: int, key: bytes, value: bytes | None) -> None:
+        """Check that the store still has the last delivered change.
+
+        The head revision does not show a restored store once other clients have written to it.
+        """
         try:
-            found = await self._owner.get(key, revision=known)
-        except Compacted:  # the server ends the watch itself
+            found = await self._owner.get(key, revision=self.watermark)
+        except Compacted:  # the server will end the watch with this error
             return
         if (found and (found.mod_revision, found.value)) != (None if value is None else (revision, value)):
-            self._owner.contradicted(f"the change of {key.decode(errors='replace')} at revision {revision} is gone")
+            self._owner.contradicted(f"the change of {key.decode(errors='replace')} at revision {revision} is missing")
 
-    async def _stay(self, transport: Transport) -> EtcdError:
+    async def _use_stream(self, transport: Transport) -> EtcdError:
         loop = asyncio.get_running_loop()
-        over = self._over = loop.create_future()
+        over = self._stream_end = loop.create_future()
         created = self._created = loop.create_future()
         self._held = []
-        self._stream = transport.stream(messages.WATCH, self._on_message, self._on_over)
+        self._stream = transport.stream(messages.WATCH, self._on_message, self._on_stream_end)
         try:
             self._stream.send(self._request())
             await asyncio.wait((over, created), timeout=limits.TRY, return_when=asyncio.FIRST_COMPLETED)
@@ -223,11 +230,11 @@ class Watch:
                 await self._owner.login_again(transport, began)
             except EtcdError as refused:
                 self._channel.retire(transport, refused.message)
-        elif error.code == DEADLINE_EXCEEDED or self._is_elsewhere(transport, error, began):
+        elif error.code == DEADLINE_EXCEEDED or self._may_work_elsewhere(transport, error, began):
             self._channel.retire(transport, error.message)
 
-    def _is_elsewhere(self, transport: Transport, error: EtcdError, began: float) -> bool:
-        """Report whether another endpoint may work."""
+    def _may_work_elsewhere(self, transport: Transport, error: EtcdError, began: float) -> bool:
+        """Report whether the watch may succeed on another endpoint."""
         refused = self._created is not None and not self._created.done()
         hollow = refused and is_hollow(error) and transport.answered <= began
         return len(self._channel.endpoints) > 1 and (hollow or is_cut_off(error))
@@ -243,13 +250,13 @@ class Watch:
         create.fragment = True
         return request.SerializeToString()  # type: ignore[no-any-return]
 
-    def _on_over(self, error: EtcdError) -> None:
+    def _on_stream_end(self, error: EtcdError) -> None:
         self.connected = False
         self._stream = None
-        if self._over is not None and not self._over.done():
-            self._over.set_result(error)
+        if self._stream_end is not None and not self._stream_end.done():
+            self._stream_end.set_result(error)
 
-    # -- reading it ----------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------------
 
     def _on_message(self, raw: bytes) -> None:
         answer = _read_answer(raw)
@@ -273,18 +280,19 @@ class Watch:
         elif "permission denied" in reason and (self.connected or self._denied):
             self.end(AuthError(PERMISSION_DENIED, reason))
         else:
-            self._denied = "permission denied" in reason  # before 3.4.20 and 3.5.5 an old token has this text, too
+            # Versions before 3.4.20 and 3.5.5 use this text for an old token, too.
+            self._denied = "permission denied" in reason
             stream, self._stream = self._stream, None
             if stream is not None:
                 stream.cancel()
-            old = self._denied or tells_stale_token(reason)
-            self._on_over(EtcdError(UNAUTHENTICATED if old else UNAVAILABLE, reason))
+            old = self._denied or is_stale_token_text(reason)
+            self._on_stream_end(EtcdError(UNAUTHENTICATED if old else UNAVAILABLE, reason))
 
     def _on_events(self, found: Any, fragment: bool) -> None:
-        watermark = self.watermark  # servers before 3.5.8 repeat events, and the owner may know some already
+        watermark = self.watermark  # skip older events: servers before 3.5.8 repeat some, and ``skip_to`` skips some
         with_prev = self.spec.prev_kv
         events, self._held = self._held, []
-        for at in range(len(found)):  # it is no iterator: its end would be an exception with a text
+        for at in range(len(found)):  # by index: the end of an iterator over it is a costly exception
             event = found[at]
             kv = event.kv
             revision = kv.mod_revision
@@ -293,7 +301,7 @@ class Watch:
                 now = KeyValue(kv.key, kv.value, revision, kv.create_revision, kv.version)
                 events.append(WatchEvent(event.type, now, prev))
         if fragment and events:
-            # the last revision may go on in the next fragment
+            # The next fragment may have more events of the last revision.
             last = events[-1].kv.mod_revision
             whole = next(at for at, event in enumerate(events) if event.kv.mod_revision == last)
             self._held = events[whole:]
@@ -307,4 +315,4 @@ class Watch:
         if events:
             last = events[-1]
             self._last = (revision, last.kv.key, None if last.kind == DELETE else last.kv.value)
-        self._owner.saw(revision)
+        self._owner.observe(revision)

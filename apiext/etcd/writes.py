@@ -1,4 +1,4 @@
-"""Guarded writes, and the outcome of writes whose answer was lost."""
+"""Guarded writes, and the outcome of writes whose response was lost."""
 
 import asyncio
 
@@ -26,11 +26,11 @@ from apiext.etcd.errors import (
     is_transient,
     stale_token,
 )
-from apiext.etcd.scope import Seldom
+from apiext.etcd.scope import RateLimitedLog
 from apiext.etcd.transport import Transport
 from apiext.etcd.values import KeyValue, WriteResult, key_value
 
-# errors after which the server certainly did not write; after any other error it may have written
+# Errors that mean: nothing was written. After any other error the write may be stored.
 _REFUSALS = frozenset(
     {
         INVALID_ARGUMENT,
@@ -44,30 +44,30 @@ _REFUSALS = frozenset(
     }
 )
 
-_read_answer = messages.TxnResponse.FromString  # the lookup of the method takes half as long as the call
+_read_answer = messages.TxnResponse.FromString  # bound once: the lookup takes half as long as the call
 
 
 class Attempt(Struct):
-    """A write: its Txn, and the data to recognise its effect. ``value`` is None for a deletion."""
+    """A write: its Txn, and the data that shows whether it was stored. ``value`` is None for a deletion."""
 
     request: bytes
     key: bytes
     value: bytes | None
     expected: int
     began: float  # loop time of the last attempt
-    in_doubt: bool = False  # whether an earlier attempt may have been stored
+    in_doubt: bool = False  # True if an earlier attempt may have been stored
 
-    def made(self, current: KeyValue) -> bool:
-        """Report whether the current state of the key certainly is the effect of this write.
+    def is_effect(self, current: KeyValue) -> bool:
+        """Report whether this write has certainly stored the current state of the key.
 
-        A created object has a unique uid. But two updates of a state may have equal bytes, and only one of them is
-        stored: only its writer may get a success.
+        Only a create can be recognised, since its value has a unique uid. Two updates of one state may have equal
+        bytes; only one of them was stored, and only its writer may get a success.
         """
         return not self.expected and current.value == self.value
 
 
 def read_result(raw: bytes) -> WriteResult:
-    """Read the answer of a Txn made by requests.put or delete."""
+    """Parse the response of a Txn of ``requests.put`` or ``requests.delete``."""
     revision = revision_written(raw)
     if revision is not None:
         return WriteResult(True, revision)
@@ -81,41 +81,41 @@ def read_result(raw: bytes) -> WriteResult:
 
 
 class Writer:
-    """Sends writes, each of which is stored at most once."""
+    """Sends writes, and retries them so that each is stored at most once."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
-        self._doubts = Seldom()
-        self._refusals = Seldom()
+        self._unknown_outcomes = RateLimitedLog()
+        self._refusals = RateLimitedLog()
 
     async def write(self, attempt: Attempt, transport: Transport | None, error: EtcdError | None) -> WriteResult:
-        """Complete a write after a first attempt that had no connection (None) or failed."""
+        """Complete a write whose first attempt failed, or had no connection (``transport`` is None)."""
         try:
             return await self._complete(attempt, transport, error)
         except UnknownOutcome as doubt:
             key = attempt.key.decode(errors="replace")
-            self._doubts.warning("whether etcd has written %s is unknown: %s", key, doubt.message)
+            self._unknown_outcomes.warning("it is unknown whether etcd has written %s: %s", key, doubt.message)
             raise
         except Corrupt as refusal:
-            self._refusals.warning("etcd has its CORRUPT alarm raised and takes no writes: %s", refusal.message)
+            self._refusals.warning("etcd has its CORRUPT alarm raised and accepts no writes: %s", refusal.message)
             raise
 
     async def _complete(self, attempt: Attempt, transport: Transport | None, error: EtcdError | None) -> WriteResult:
-        deadline = now() + self._caller.patience
+        deadline = now() + self._caller.budget
         pause = limits.FIRST_PAUSE
         while True:
             if error is not None and transport is not None:
-                settled = await self._after(attempt, transport, error)
-                if settled is not None:
-                    return settled
+                result = await self._resolve(attempt, transport, error)
+                if result is not None:
+                    return result
                 if now() + pause > deadline:
-                    raise self._gave_up(attempt, error)
+                    raise self._final_error(attempt, error)
                 await asyncio.sleep(jittered(pause))
                 pause = min(pause * 2, 1.0)
             try:
                 transport = await self._caller.channel.connection(deadline)
-            except EtcdError as gone:
-                raise self._gave_up(attempt, gone) from gone
+            except EtcdError as failure:
+                raise self._final_error(attempt, failure) from failure
             attempt.began = now()
             try:
                 raw = await transport.unary(messages.TXN, attempt.request, limits.TRY)
@@ -124,14 +124,14 @@ class Writer:
             else:
                 return self._outcome_of(attempt, read_result(raw))
 
-    async def _after(self, attempt: Attempt, transport: Transport, error: EtcdError) -> WriteResult | None:
-        """Return the outcome of the write, None if it may be sent again."""
+    async def _resolve(self, attempt: Attempt, transport: Transport, error: EtcdError) -> WriteResult | None:
+        """Return the outcome of a write after an error; None if the write may be sent again."""
         if not error.sent:
             self._caller.avoid(transport, error, attempt.began)
             return None
         if error.code in _REFUSALS or stale_token(error) or isinstance(classify(error), Corrupt):
             if attempt.in_doubt:
-                raise UnknownOutcome(error.code, f"the write is in doubt: {error.message}") from error
+                raise UnknownOutcome(error.code, f"the outcome of the write is unknown: {error.message}") from error
             await self._caller.recover(transport, error, attempt.began)  # raises unless a new login may help
             return None
         attempt.in_doubt = True
@@ -142,33 +142,36 @@ class Writer:
         request = requests.get(attempt.key, 0, serializable=False)
         try:
             answer = messages.RangeResponse.FromString(await self._caller.read(messages.RANGE, request))
-        except EtcdError as blind:
-            raise UnknownOutcome(error.code, f"{error.message}; and then: {blind.message}") from blind
+        except EtcdError as unread:
+            raise UnknownOutcome(error.code, f"{error.message}; and then: {unread.message}") from unread
         return key_value(answer.kvs[0]) if answer.kvs else None
 
     def _outcome_by_read(self, attempt: Attempt, error: EtcdError, current: KeyValue | None) -> WriteResult | None:
         if current is not None:
-            if attempt.made(current):
+            if attempt.is_effect(current):
                 return WriteResult(True, current.mod_revision)
             if current.mod_revision == attempt.expected:
-                return None  # the compare makes a second attempt safe, even if the first one may still arrive
+                return None  # safe to send again: of two attempts, only one can pass the compare
             if attempt.value is None and current.create_revision <= attempt.expected:
-                return WriteResult(False, current.mod_revision, current)  # the key was changed, never deleted
-        raise UnknownOutcome(error.code, f"the write is in doubt: {error.message}")
+                # Another writer changed the key; this deletion was not stored.
+                return WriteResult(False, current.mod_revision, current)
+        raise UnknownOutcome(error.code, f"the outcome of the write is unknown: {error.message}")
 
     def _outcome_of(self, attempt: Attempt, result: WriteResult) -> WriteResult:
         current = result.current
         if result.ok or not attempt.in_doubt:
             return result
         if current is not None and current.mod_revision == attempt.expected:
-            return result  # a guard has changed: no attempt of this write can succeed any more
-        if current is not None and attempt.made(current):
+            return result  # a guard has changed, so no attempt of this write can succeed
+        if current is not None and attempt.is_effect(current):
             return WriteResult(True, current.mod_revision)
-        raise UnknownOutcome(UNAVAILABLE, "the write is in doubt: an answer was lost and the key has changed since")
+        raise UnknownOutcome(
+            UNAVAILABLE, "the outcome of the write is unknown: a response was lost, and the key has changed since"
+        )
 
-    def _gave_up(self, attempt: Attempt, error: EtcdError) -> EtcdError:
+    def _final_error(self, attempt: Attempt, error: EtcdError) -> EtcdError:
         if attempt.in_doubt:
-            return UnknownOutcome(error.code, f"the write is in doubt: {error.message}")
+            return UnknownOutcome(error.code, f"the outcome of the write is unknown: {error.message}")
         if is_transient(error):
             return Unavailable(UNAVAILABLE, f"nothing was written: {error.message}", sent=False)
         return classify(error)

@@ -363,7 +363,7 @@ class CachedStore:
             else:
                 col.apply(key, revision, value)
             progress.advance(revision)
-            watch.knows(revision, (col.prefix + key).encode(), value)
+            watch.skip_to(revision, (col.prefix + key).encode(), value)
         return progress.revision >= revision
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -86,7 +86,7 @@ def state(pid: int) -> str:
 
 async def test_frozen(tmp_path: Path, transport: Dial) -> None:
     with running(NEWEST, tmp_path) as etcd:
-        client = Etcd([etcd.url], transport=transport, patience=4)
+        client = Etcd([etcd.url], transport=transport, budget=4)
         await client.start()
         heard = Listener()
         heard.watch(client, b"/", await client.head_revision() + 1)
@@ -123,7 +123,7 @@ async def test_second_endpoint(tmp_path: Path, transport: Dial) -> None:
 
 
 async def test_nobody_there(transport: Dial) -> None:
-    client = Etcd(["http://127.0.0.1:1"], transport=transport, patience=1)
+    client = Etcd(["http://127.0.0.1:1"], transport=transport, budget=1)
     with pytest.raises(errors.Unavailable) as caught:
         await client.start()
     assert "127.0.0.1:1" in caught.value.message
@@ -138,14 +138,14 @@ async def test_not_an_etcd(transport: Dial) -> None:
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as web:
         port = web.sockets[0].getsockname()[1]
-        client = Etcd([f"http://127.0.0.1:{port}"], transport=transport, patience=1)
+        client = Etcd([f"http://127.0.0.1:{port}"], transport=transport, budget=1)
         with pytest.raises(errors.Unavailable):
             await client.start()
 
 
 async def test_tls_to_an_etcd_without(tmp_path: Path, transport: Dial) -> None:
     with running(NEWEST, tmp_path) as etcd:
-        client = Etcd([etcd.url.replace("http:", "https:")], transport=transport, patience=1)
+        client = Etcd([etcd.url.replace("http:", "https:")], transport=transport, budget=1)
         with pytest.raises(errors.Unavailable) as caught:
             await client.start()
         assert not caught.value.message.rstrip().endswith(":"), "there is a reason"
@@ -188,7 +188,7 @@ async def test_corrupt_and_back(tmp_path: Path, transport: Dial, caplog: pytest.
             with pytest.raises(errors.Corrupt):
                 await write
         assert [record.getMessage() for record in caplog.records] == [
-            "etcd has its CORRUPT alarm raised and takes no writes: etcdserver: corrupt cluster"
+            "etcd has its CORRUPT alarm raised and accepts no writes: etcdserver: corrupt cluster"
         ]
         (alarm,) = await client.alarms()
         await client.disarm(alarm)
@@ -225,7 +225,7 @@ async def test_user_and_password(tmp_path: Path, transport: Dial) -> None:
         await heard.until(1)
         assert (await early.create(b"/l", b"1")).ok  # logs in after the first refusal
         for user, password in (("root", "guess"), ("nobody", ""), ("poor", "mouse"), ("", "")):
-            stranger = Etcd([etcd.url], transport=transport, user=user, password=password, patience=5)
+            stranger = Etcd([etcd.url], transport=transport, user=user, password=password, budget=5)
             with pytest.raises(errors.EtcdError) as caught:
                 await stranger.start()
             assert isinstance(caught.value, errors.AuthError) or not user
@@ -281,11 +281,11 @@ async def test_a_password_that_is_changed_and_put_right(tmp_path: Path, transpor
         for name in ("root", "app"):
             post(etcd, "auth/user/grant", user=name, role="root")
         post(etcd, "auth/enable")
-        client = Etcd([etcd.url], transport=transport, user="app", password="secret", patience=1)
+        client = Etcd([etcd.url], transport=transport, user="app", password="secret", budget=1)
         await client.start()
         heard = Listener()
         heard.watch(client, b"/", await client.head_revision() + 1)
-        over = asyncio.get_running_loop().create_task(client.over())
+        over = asyncio.get_running_loop().create_task(client.wait_closed())
 
         def change(password: str) -> None:
             post(etcd, "auth/user/changepw", token_of_now(etcd), name="app", password=password)
@@ -362,7 +362,7 @@ async def test_tls_with_client_certificates(tmp_path: Path, transport: Dial) -> 
             "another name": TLS(pem["ca.pem"], pem["client.pem"], pem["client.key"], "else.example"),
         }
         for name, tls in wrong.items():
-            stranger = Etcd([url], transport=transport, tls=tls, patience=0.5)
+            stranger = Etcd([url], transport=transport, tls=tls, budget=0.5)
             with pytest.raises(errors.Unavailable):
                 await stranger.start()
             assert not stranger.connected, name

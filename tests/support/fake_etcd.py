@@ -63,7 +63,7 @@ class FakeWatch:
             return True
         return False
 
-    def knows(self, revision: int, _key: bytes, _value: bytes | None) -> None:
+    def skip_to(self, revision: int, _key: bytes, _value: bytes | None) -> None:
         self.watermark = max(self.watermark, revision)
 
     def wake(self) -> None:

@@ -126,7 +126,7 @@ async def test_calls_on_a_disk_that_hangs_fail_and_what_was_written_is_there_lat
     held = HeldBackend()
     store = Store(held)
     await store.open()
-    etcd = Etcd(["unix:///embedded"], transport=dialer(store), patience=0.2)
+    etcd = Etcd(["unix:///embedded"], transport=dialer(store), budget=0.2)
     etcd.stuck = lambda: store.stuck
     monkeypatch.setattr(etcd_limits, "TRY", 0.2)
     await etcd.start()

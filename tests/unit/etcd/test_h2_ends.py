@@ -117,10 +117,10 @@ async def test_a_large_question_may_be_slow_but_not_stand_still() -> None:
 def test_what_others_send_is_no_progress_of_a_call() -> None:
     """More bytes on their way than before do not tell that its own arrive."""
     call = Call(PATH, 0.0)
-    call.moved, call.out = (), b"x" * 10
-    assert [call.moves(unsent) for unsent in (100, 200, 150, 150)] == [True, False, True, False]
+    call.progress, call.out = (), b"x" * 10
+    assert [call.has_progressed(unsent) for unsent in (100, 200, 150, 150)] == [True, False, True, False]
     call.out = b"x" * 5
-    assert call.moves(300)
+    assert call.has_progressed(300)
 
 
 async def test_no_free_stream_for_a_watch() -> None:

@@ -38,4 +38,5 @@ async def test_writes_in_doubt_are_told_of_seldom(caplog: pytest.LogCaptureFixtu
             with pytest.raises(errors.UnknownOutcome):
                 await etcd.create(b"/k%d" % at, b"1")
         told = [record.getMessage() for record in caplog.records]
-        assert told == ["whether etcd has written /k0 is unknown: the write is in doubt: connection lost: reset"]
+        outcome = "the outcome of the write is unknown: connection lost: reset"
+        assert told == [f"it is unknown whether etcd has written /k0: {outcome}"]

@@ -33,7 +33,7 @@ async def test_a_task_that_fails_is_told_to_who_asks() -> None:
 
     scope = Scope()
     await scope.open()
-    waiting = asyncio.get_running_loop().create_task(scope.over())
+    waiting = asyncio.get_running_loop().create_task(scope.wait_closed())
     await asyncio.sleep(0)
     assert not waiting.done()
     scope.spawn(failing())
@@ -48,7 +48,7 @@ async def test_a_scope_that_is_closed_in_order_has_no_more_to_tell() -> None:
     scope = Scope()
     await scope.open()
     scope.spawn(asyncio.Event().wait())  # type: ignore[arg-type]
-    waiting = asyncio.get_running_loop().create_task(scope.over())
+    waiting = asyncio.get_running_loop().create_task(scope.wait_closed())
     async with asyncio.timeout(10):
         await scope.close()
         await waiting

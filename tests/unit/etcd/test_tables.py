@@ -63,7 +63,7 @@ def test_endpoint_texts() -> None:
 def test_lineage_takes_answers_in_any_order() -> None:
     lineage = Lineage()
     assert lineage.compare(1, 2, 10, floor=0, era=0) is None
-    lineage.saw(20)
+    lineage.observe(20)
     assert lineage.compare(1, 2, 15, floor=10, era=0) is None  # asked before 20 was known
     assert lineage.revision == 20
     assert lineage.compare(1, 3, 21, floor=20, era=0) is None

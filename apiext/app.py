@@ -128,7 +128,7 @@ def run(config: Config, warn: cli.Warn, announce: Announce = launch.announce) ->
     """Serve until SIGTERM or SIGINT; return the exit code."""
     launch.open_log(config)
     sys.setswitchinterval(SWITCH_INTERVAL)
-    gc_tuning.hurry()
+    gc_tuning.collect_new_only()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.get_loop().set_exception_handler(launch.caught)
         try:
@@ -298,7 +298,7 @@ class Application:
             if encryption_reload is None:
                 await store.start(group)
             else:
-                await encryption_reload.start(group, store.start, looking=config.store.encryption_reload)
+                await encryption_reload.start(group, store.start, follow_file=config.store.encryption_reload)
             store_watch = group.create_task(self._watch_store(etcd))
             addresses = Addresses(config.apis.service_ranges)
             builtin = self._builtin(addresses)
@@ -311,7 +311,7 @@ class Application:
             converter.start(group)
             identity = edge.identity(config, _find_in(store))
             roles = await self._roles(store)
-            control.await_too(roles.settled)
+            control.add_settled(roles.settled)
             authorizer = authorizer_of(config.auth.modes, roles.policy)
             verbs = Verbs(
                 live,
@@ -335,7 +335,7 @@ class Application:
             kubeconfig = edge.write_kubeconfig(config, identity, server.url)
             edge.follow_certificate(config, identity, server.url)
             await self._or_stop(group, self._settle(group, control, store, addresses, server.url))
-            gc_tuning.keep()  # schemas and catalog exist as long as the server
+            gc_tuning.exempt_existing()  # schemas and catalog exist as long as the server
             collecting = group.create_task(gc_tuning.collect_loop())
             if not self._stop.is_set():
                 self._announce(config, launch.Ready(server.url, str(kubeconfig)))
@@ -377,21 +377,21 @@ class Application:
     ) -> None:
         """Start the controllers that write as clients do, if they are enabled and belong to this worker."""
         config = self._config
-        control.note_uses(group, verbs, identity.accounts)
-        control.keep_roles(group, verbs, needed=config.auth.rbac)
+        control.start_token_uses(group, verbs, identity.accounts)
+        control.start_roles(group, verbs, needed=config.auth.rbac)
         if config.apis.runs(GARBAGE_COLLECTOR):
-            control.collect_garbage(group, verbs)
+            control.start_garbage_collector(group, verbs)
         if config.apis.runs(ACCOUNT_TOKENS):
-            control.keep_tokens(group, verbs, identity.accounts, lambda: identity.ca)
+            control.start_account_tokens(group, verbs, identity.accounts, lambda: identity.ca)
         if config.apis.runs(DEFAULT_ACCOUNTS):
-            control.make_accounts(group, verbs)
-        control.protect(group, verbs)
+            control.start_default_accounts(group, verbs)
+        control.start_protections(group, verbs)
         if config.apis.runs(QUOTA_CONTROLLER):
-            control.count_quotas(group, verbs)
+            control.start_quotas(group, verbs)
         if config.apis.runs(POLICY_STATUS):
-            control.check_policies(group, verbs.store, verbs.catalog, f"v{config.apis.kubernetes_version}")
+            control.start_policies(group, verbs.store, verbs.catalog, f"v{config.apis.kubernetes_version}")
         if config.apis.runs(MIGRATOR):
-            control.migrate(group, verbs)
+            control.start_migrations(group, verbs)
 
     async def _settle(
         self,
@@ -485,7 +485,7 @@ class Application:
             return "" if control.filled() else "stored objects are still being read"
 
         checks = {"etcd": etcd, "etcd-readiness": etcd}
-        if encryption_reload is not None and encryption_reload.asks_plugins:
+        if encryption_reload is not None and encryption_reload.uses_plugins:
             checks[KMS_CHECK] = encryption_reload.fault
         checks |= {"informer-sync": together} | dict.fromkeys(HOOKS, synced) | {STORAGE_HOOK: filled}
         if self._config.store.encryption_reload:

@@ -1,1 +1,1 @@
-"""Background reconcilers, each one function of a key."""
+"""Controllers: each reconciles the objects that its keys name, in the background."""

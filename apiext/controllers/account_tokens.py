@@ -1,6 +1,7 @@
-"""Tokens in secrets: issued for each token secret, deleted with their account (tokens_controller.go).
+"""Fill in the tokens of service account token secrets, and delete the secrets of deleted accounts.
 
-A token secret without an account waits for one; upstream deletes it.
+Upstream: tokens_controller.go, which also deletes a secret whose account never existed; here such a secret waits for
+its account.
 """
 
 import asyncio
@@ -28,11 +29,11 @@ from apiext.verbs.delete import delete
 log = logging.getLogger(__name__)
 
 _TYPE = TYPE.encode()
-_ALL = ""  # the key of all secrets that were there before
+_ALL = ""  # the key under which all stored secrets are reconciled at the start
 
 
-class _Wanted(NamedTuple):
-    """The account that a token secret names, and its uid once it has one."""
+class _TokenSecret(NamedTuple):
+    """A token secret: the name and uid ("" without) of its account, and whether all of its data is filled in."""
 
     account: str
     uid: str
@@ -40,7 +41,7 @@ class _Wanted(NamedTuple):
 
 
 class AccountTokens:
-    """Fills in token, certificates and namespace of secrets; ``authority()`` are the CAs that clients are to trust."""
+    """Fills in token, CA certificates and namespace of secrets. ``authority()`` returns the CAs that clients trust."""
 
     def __init__(
         self, verbs: Verbs, secrets: Collection, accounts: Collection, tokens: Tokens, authority: Callable[[], bytes]
@@ -51,7 +52,7 @@ class AccountTokens:
         self._tokens = tokens
         self._authority = authority
         self._loop = Loop("account tokens", self._reconcile, width=2)
-        self._wanted: dict[str, _Wanted] = {}  # by namespace/name of the secret
+        self._token_secrets: dict[str, _TokenSecret] = {}  # by namespace/name of the secret
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Follow secrets and accounts."""
@@ -61,34 +62,34 @@ class AccountTokens:
         self._loop.add(_ALL)
 
     async def stop(self) -> None:
-        """Cancel running work; the next start does the rest."""
+        """Cancel running work; the next start completes it."""
         await self._loop.stop()
 
     def _keys(self) -> Iterable[str]:
-        return list(self._wanted)
+        return list(self._token_secrets)
 
     def _secret_changed(self, change: Change) -> None:
         key = _key(change.entry)
         if change.kind == "DELETED":
-            self._wanted.pop(key, None)
+            self._token_secrets.pop(key, None)
         else:
-            self._take(key, change.entry)
+            self._record(key, change.entry)
 
     def _account_changed(self, change: Change) -> None:
-        for key, wanted in self._wanted.items():
+        for key, wanted in self._token_secrets.items():
             if wanted.account == change.entry.name and key.startswith(f"{change.entry.namespace}/"):
                 self._loop.add(key)
 
-    def _take(self, key: str, entry: Entry) -> None:
+    def _record(self, key: str, entry: Entry) -> None:
         found = self._read(entry) if _TYPE in entry.raw else None
         if found is None:
-            self._wanted.pop(key, None)
+            self._token_secrets.pop(key, None)
         else:
-            self._wanted[key] = found
+            self._token_secrets[key] = found
             self._loop.add(key)
 
-    def _read(self, entry: Entry) -> _Wanted | None:
-        """Return the service account that a secret names, None if the secret is for no token."""
+    def _read(self, entry: Entry) -> _TokenSecret | None:
+        """Return the token secret of an entry; None for any other secret."""
         try:
             document: Any = orjson.loads(entry.raw)
             annotations = document["metadata"].get("annotations") or {}
@@ -97,43 +98,43 @@ class AccountTokens:
             data = document.get("data") or {}
             names = ("token", "namespace", "ca.crt") if self._authority() else ("token", "namespace")
             filled = all(data.get(name) for name in names)
-            return _Wanted(annotations[ACCOUNT_NAME], annotations.get(ACCOUNT_UID) or "", filled)
+            return _TokenSecret(annotations[ACCOUNT_NAME], annotations.get(ACCOUNT_UID) or "", filled)
         except (AttributeError, KeyError, TypeError, ValueError) as fault:  # stored by another program: ignored
             log.warning("the stored secret %s cannot be read: %s", _key(entry), fault)
             return None
 
     async def _reconcile(self, key: str) -> None:
         if key == _ALL:
-            await self._begin()
+            await self._read_all()
             return
         namespace, _, name = key.partition("/")
         accounts = self._accounts
-        entry, wanted = self._secrets.state.get(namespace, name), self._wanted.get(key)
+        entry, wanted = self._secrets.state.get(namespace, name), self._token_secrets.get(key)
         if entry is None or wanted is None:
             return
         uid = _uid(accounts.state.get(namespace, wanted.account))
         if wanted.uid and wanted.uid != uid:
-            await self._verbs.store.fresh(accounts)  # nothing is deleted by what may be outdated
+            await self._verbs.store.fresh(accounts)  # the cache may be outdated: never delete because of that
             if wanted.uid != _uid(accounts.state.get(namespace, wanted.account)):
                 await self._delete(entry)
         elif uid and not (wanted.filled and wanted.uid):
             await self._fill(entry, Account(namespace, wanted.account, uid))
 
-    async def _begin(self) -> None:
+    async def _read_all(self) -> None:
         await self._accounts.wait_ready()
         await self._secrets.wait_ready()
         for entry in self._secrets.state.readable():
-            self._take(_key(entry), entry)
+            self._record(_key(entry), entry)
 
     async def _fill(self, entry: Entry, account: Account) -> None:
         document: Document = orjson.loads(entry.raw)
-        given = document.get("data") or {}
+        data_before = document.get("data") or {}
         data = {
-            "ca.crt": given.get("ca.crt")
+            "ca.crt": data_before.get("ca.crt")
             or _base64(self._authority().decode())
-            or None,  # another server may have its own
-            "namespace": given.get("namespace") or _base64(account.namespace),
-            "token": given.get("token") or _base64(self._tokens.secret_token(account, entry.name)),
+            or None,  # keep the CA bundle of another server
+            "namespace": data_before.get("namespace") or _base64(account.namespace),
+            "token": data_before.get("token") or _base64(self._tokens.secret_token(account, entry.name)),
         }
         wanted = {
             "metadata": {
@@ -148,9 +149,9 @@ class AccountTokens:
 
     async def _delete(self, entry: Entry) -> None:
         uid = orjson.loads(entry.raw)["metadata"].get("uid")
-        judged = DeleteOptions(uid=uid, resource_version=str(entry.revision))  # in the validated state
+        options = DeleteOptions(uid=uid, resource_version=str(entry.revision))  # only in the state that was checked
         with retried_conflicts(404, 409):
-            await delete(self._verbs, call_of(self._verbs, "delete", entry.namespace, entry.name), judged)
+            await delete(self._verbs, call_of(self._verbs, "delete", entry.namespace, entry.name), options)
 
 
 def _uid(account: Entry | None) -> str:

@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 USER = service_account("kube-system", AGGREGATION)
 
 
-class _Known(Struct, frozen=True):
-    """The relevant fields of a cluster role; its rules are decoded when needed."""
+class _Role(Struct, frozen=True):
+    """A cluster role: the fields that aggregation needs. Its rules are decoded when needed."""
 
     entry: Entry
     uid: str
@@ -35,32 +35,32 @@ class _Known(Struct, frozen=True):
     selectors: tuple[LabelSelector, ...]
 
     async def rules(self) -> tuple[Rule, ...]:
-        """Return the rules; yield to the event loop meanwhile."""
+        """Return the rules. Decoding them yields to the event loop."""
         return tuple(await collect(iter_rules(orjson.loads(self.entry.raw))))
 
 
-def _known(entry: Entry) -> _Known:
+def _role_of(entry: Entry) -> _Role:
     document: Any = orjson.loads(entry.raw)
     metadata = document["metadata"]
     chosen = (document.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
     try:
         selectors = tuple(map(LabelSelector.from_document, chosen))
     except SelectorError:
-        selectors = ()  # validation excludes such a selector
-    return _Known(entry, metadata.get("uid", ""), metadata.get("labels") or {}, selectors)
+        selectors = ()  # cannot pass validation
+    return _Role(entry, metadata.get("uid", ""), metadata.get("labels") or {}, selectors)
 
 
 class Aggregation:
     """Keeps the rules of each aggregated cluster role up to date, by server-side apply.
 
-    ``may_write()`` returns once the controller has the role that permits its writes.
+    ``may_write()`` waits until the default roles exist, which permit the writes of this controller.
     """
 
     def __init__(self, verbs: Verbs, may_write: Callable[[], Awaitable[None]]) -> None:
         self._verbs = verbs
         self._may_write = may_write
         self._loop = Loop("aggregation", self._reconcile, width=1)
-        self._known: dict[str, _Known] = {}
+        self._roles: dict[str, _Role] = {}
         self._aggregated: set[str] = set()
 
     def start(self, group: asyncio.TaskGroup) -> None:
@@ -82,43 +82,43 @@ class Aggregation:
     def _changed(self, change: Change) -> None:
         name = change.entry.name
         if change.kind == "DELETED":
-            self._known.pop(name, None)
+            self._roles.pop(name, None)
             self._aggregated.discard(name)
         else:
-            self._take(change.entry)
+            self._record(change.entry)
         self._add_all()
 
     def _add_all(self) -> None:
-        for name in self._aggregated:  # upstream: all of them, since it does not index their selectors
+        for name in self._aggregated:  # as upstream: without an index of selectors, each change may concern each role
             self._loop.add(name)
 
-    def _take(self, entry: Entry) -> None:
+    def _record(self, entry: Entry) -> None:
         name = entry.name
         self._aggregated.discard(name)
         try:
-            known = self._known[name] = _known(entry)
+            role = self._roles[name] = _role_of(entry)
         except (AttributeError, KeyError, TypeError, ValueError) as fault:  # stored by another program: ignored
             log.warning("the stored cluster role %s cannot be read: %s", name, fault)
-            self._known.pop(name, None)
+            self._roles.pop(name, None)
         else:
-            if known.selectors:
+            if role.selectors:
                 self._aggregated.add(name)
 
     async def _reconcile(self, name: str) -> None:
         await self._may_write()
-        known = self._known.get(name)
-        if known is None or not known.selectors:
+        role = self._roles.get(name)
+        if role is None or not role.selectors:
             return
-        wanted = await self._gathered(name, known)
-        if wanted != await known.rules():
-            await self._apply(name, known.uid, wanted)
+        wanted = await self._selected_rules(name, role)
+        if wanted != await role.rules():
+            await self._apply(name, role.uid, wanted)
 
-    async def _gathered(self, name: str, known: _Known) -> tuple[Rule, ...]:
-        """Return the rules of all selected roles, by name for each selector, each rule once."""
+    async def _selected_rules(self, name: str, role: _Role) -> tuple[Rule, ...]:
+        """Return the rules of all selected roles without duplicates: in order of selectors, then of names."""
         found: dict[Rule, None] = {}
-        for selector in known.selectors:
-            for other in sorted(self._known):
-                one = self._known.get(other)  # if the role is deleted meanwhile, the change starts another run
+        for selector in role.selectors:
+            for other in sorted(self._roles):
+                one = self._roles.get(other)  # if the role is deleted meanwhile, the change starts another run
                 if one is not None and other != name and selector.matches(one.labels):
                     found |= dict.fromkeys(await one.rules())
         return tuple(found)
@@ -132,10 +132,10 @@ class Aggregation:
         wanted = {
             "apiVersion": served.names.api_version,
             "kind": served.names.kind,
-            "metadata": {"name": name, "uid": uid},  # the uid prevents that a deleted role is created again
+            "metadata": {"name": name, "uid": uid},  # with the uid, apply does not create a deleted role again
             "rules": list(map(document_of, rules)),
         }
-        asked = {"fieldManager": [AGGREGATION], "force": ["true"]}
-        call = Call("patch", served, resource, served.endpoints[""], None, name, asked, USER, AGGREGATION)
+        query = {"fieldManager": [AGGREGATION], "force": ["true"]}
+        call = Call("patch", served, resource, served.endpoints[""], None, name, query, USER, AGGREGATION)
         with retried_conflicts(404, 409):
             await api.patch(self._verbs, call, ownership.MEDIA_TYPE, orjson.dumps(wanted))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from apiext.controllers.definitions import Definitions
-from apiext.controllers.statuses import Statuses, say
+from apiext.controllers.statuses import Statuses, set_condition
 from apiext.crd.approval import approval_condition, is_protected
 from apiext.crd.conditions import find, same_condition
 from apiext.crd.definition import APPROVAL, NAMES_ACCEPTED
@@ -13,7 +13,7 @@ from apiext.documents.document import Document
 
 
 class Approval:
-    """Says of each definition in a protected group whether it is approved."""
+    """Writes the approval condition of each definition in a protected group."""
 
     def __init__(self, definitions: Definitions, statuses: Statuses, clock: Callable[[], str]) -> None:
         self._definitions = definitions
@@ -21,20 +21,20 @@ class Approval:
         self._clock = clock
 
     def wanted(self, name: str) -> bool:
-        """Report whether the definition's group is protected; the conditions of its names come first (CND-010)."""
+        """Report whether the group is protected, and the naming controller has written its condition (CND-010)."""
         facts = self._definitions.get(name)
         return facts is not None and is_protected(facts.outline.group) and bool(facts.reason(NAMES_ACCEPTED))
 
     async def reconcile(self, name: str) -> None:
-        """Write the condition if it differs from the annotation."""
+        """Write the condition if it does not match the annotation."""
         entry = self._definitions.entry(name)
         if entry is not None and self.wanted(name):
-            await asyncio.to_thread(import_module, "apiext.cel.library.urls")  # takes long at the first time
+            await asyncio.to_thread(import_module, "apiext.cel.library.urls")  # slow at the first import
             await self._statuses.amend(entry, self._amend)
 
     def _amend(self, document: Document) -> Document | None:
-        told = approval_condition(document)
+        wanted = approval_condition(document)
         conditions = (document.get("status") or {}).get("conditions")
-        if told is None or same_condition(find(conditions, APPROVAL), told):
+        if wanted is None or same_condition(find(conditions, APPROVAL), wanted):
             return None
-        return say(document, told, self._clock())
+        return set_condition(document, wanted, self._clock())

@@ -22,11 +22,11 @@ from apiext.verbs.reviews import ACCOUNTS
 
 USER = service_account("kube-system", "service-account-controller")
 NAME = "default"
-_ALL = ""  # the key of all namespaces that were there before
+_ALL = ""  # the key under which all stored namespaces are reconciled at the start
 
 
 class DefaultAccounts:
-    """Creates the account in active namespaces, again after its deletion."""
+    """Creates the account in active namespaces, and creates it again after its deletion."""
 
     def __init__(self, verbs: Verbs, namespaces: Collection, accounts: Collection) -> None:
         self._verbs = verbs
@@ -41,14 +41,14 @@ class DefaultAccounts:
         self._loop.start(group, self._names)
         self._loop.add(_ALL)
 
-    async def furnish(self, namespace: str) -> None:
-        """Wait until a new namespace has its account, at most ``limits.FURNISH_WAIT`` seconds."""
-        with suppress(StoreError, StatusError, TimeoutError):  # the loop continues to try
-            async with asyncio.timeout(limits.FURNISH_WAIT):
+    async def wait_for_account(self, namespace: str) -> None:
+        """Wait until a new namespace has its account, at most ``limits.ACCOUNT_WAIT`` seconds."""
+        with suppress(StoreError, StatusError, TimeoutError):  # the loop retries
+            async with asyncio.timeout(limits.ACCOUNT_WAIT):
                 await self._loop.run(namespace)
 
     async def stop(self) -> None:
-        """Cancel running work; the next start does the rest."""
+        """Cancel running work; the next start completes it."""
         await self._loop.stop()
 
     def _names(self) -> Iterable[str]:
@@ -71,16 +71,16 @@ class DefaultAccounts:
             return
         entry = self._namespaces.state.cached("", namespace)
         if entry is not None and _is_active(entry.raw) and self._accounts.state.cached(namespace, NAME) is None:
-            await self._make(namespace)
+            await self._create(namespace)
 
-    async def _make(self, namespace: str) -> None:
+    async def _create(self, namespace: str) -> None:
         resource = self._verbs.catalog.current.resource(ACCOUNTS.group, ACCOUNTS.resource)
         assert resource is not None
         served = resource.versions["v1"]
         model = served.model
         wanted: Document = {"apiVersion": model.api_version, "kind": model.kind, "metadata": {"name": NAME}}
-        asked = {"fieldManager": [DEFAULT_ACCOUNTS]}
-        call = Call("create", served, resource, served.endpoints[""], namespace, "", asked, USER, DEFAULT_ACCOUNTS)
+        query = {"fieldManager": [DEFAULT_ACCOUNTS]}
+        call = Call("create", served, resource, served.endpoints[""], namespace, "", query, USER, DEFAULT_ACCOUNTS)
         with retried_conflicts(403, 404, 409):  # the namespace is terminating or deleted, or the account exists
             await api.create(self._verbs, call, Body(wanted, [], "application/json", orjson.dumps(wanted)))
 
@@ -89,5 +89,5 @@ def _is_active(raw: bytes) -> bool:
     try:
         document: Any = orjson.loads(raw)
         return not document["metadata"].get("deletionTimestamp")
-    except (AttributeError, KeyError, TypeError, ValueError):  # invalid, by another program: readers get the error
+    except (AttributeError, KeyError, TypeError, ValueError):  # invalid; reads report the error
         return False

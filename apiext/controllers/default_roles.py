@@ -1,7 +1,7 @@
-"""The default cluster roles and bindings of RBAC: created at the start, completed at each start.
+"""The default cluster roles and bindings of RBAC: created or completed at each start.
 
-Rules that an administrator added stay, removed ones come back, and a role marked as not to be updated is left unchanged
-(upstream: the post-start hook rbac/bootstrap-roles).
+Rules that an administrator added stay, and removed default rules are added again. A role whose annotation
+``autoupdate`` is "false" stays unchanged (upstream: the post-start hook rbac/bootstrap-roles).
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _API = f"{GROUP}/v1"
 
 
 class DefaultRoles:
-    """Brings the stored roles and bindings up to those of default_roles.yaml."""
+    """Creates and completes the roles and bindings of default_roles.yaml."""
 
     def __init__(self, verbs: Verbs) -> None:
         self._verbs = verbs
@@ -40,7 +40,7 @@ class DefaultRoles:
         self._done = asyncio.Event()
 
     def start(self, group: asyncio.TaskGroup, needed: bool) -> None:
-        """Begin; what fails is tried again. Nothing is written where they are not needed."""
+        """Start to write the roles, with retries; write nothing if they are not ``needed``."""
         if not needed:
             self._done.set()
             return
@@ -48,12 +48,12 @@ class DefaultRoles:
         self._loop.add("")
 
     async def stop(self) -> None:
-        """End what runs."""
+        """Cancel running work."""
         await self._loop.stop()
 
     @property
     def done(self) -> bool:
-        """Report whether all of them have been created since the start."""
+        """Report whether all roles and bindings exist, or are not needed."""
         return self._done.is_set()
 
     async def wait_done(self) -> None:
@@ -67,17 +67,17 @@ class DefaultRoles:
             (CLUSTER_BINDINGS, bindings, completed_binding),
         ):
             for document in wanted:
-                await self._keep(resource, document, completed)
+                await self._bring_up_to_date(resource, document, completed)
         self._done.set()
 
-    async def _keep(
+    async def _bring_up_to_date(
         self, resource: GroupResource, wanted: View, completed: Callable[[View, View], Document | None]
     ) -> None:
         """Create or complete an object; after a conflict the loop retries."""
         store, name = self._verbs.store, wanted["metadata"]["name"]
         collection = store.collection(resource)
         if collection is None:
-            return  # not served: turned off by --runtime-config
+            return  # --runtime-config disables the resource
         await collection.wait_ready()
         entry = collection.state.get("", name) or await store.current(collection, "", name)
         if entry is None:
@@ -146,7 +146,7 @@ def _binding(row: Mapping[str, Any]) -> Document:
 
 
 def completed_role(stored: View, wanted: View) -> Document | None:
-    """Return a stored role with all that the wanted one has, None when it has it."""
+    """Return a stored role with the missing rules and selectors of the wanted one; None if nothing is missing."""
     missing = uncovered([Role(rules_in(stored))], rules_in(wanted))
     change: Document = {**stored, "metadata": _marked(stored, wanted)}
     if missing:
@@ -162,7 +162,7 @@ def completed_role(stored: View, wanted: View) -> Document | None:
 
 
 def completed_binding(stored: View, wanted: View) -> Document | None:
-    """Return a stored binding with all that the wanted one has, None when it has it."""
+    """Return a stored binding with the missing subjects of the wanted one; None if nothing is missing."""
     have: Sequence[View] = stored.get("subjects") or ()
     more = [one for one in wanted["subjects"] if one not in have]
     change: Document = {**stored, "metadata": _marked(stored, wanted)}
@@ -172,7 +172,7 @@ def completed_binding(stored: View, wanted: View) -> Document | None:
 
 
 def _marked(stored: View, wanted: View) -> Document:
-    """Return the metadata of a stored object with the labels and annotations of the wanted one, where it has none."""
+    """Return the metadata of a stored object with the labels and annotations of the wanted one that it lacks."""
     metadata = {**stored["metadata"]}
     for field in ("labels", "annotations"):
         metadata[field] = {**wanted["metadata"][field], **(metadata.get(field) or {})}

@@ -18,7 +18,7 @@ from apiext.storage.cached_store import CachedStore
 
 
 class DefinitionLoops:
-    """Adds a definition to the loops of those controllers that have work for it."""
+    """Queues each definition in the loops of the controllers that have work for it."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class DefinitionLoops:
         clock: Callable[[], str],
         manager: str,
     ) -> None:
-        """``manager`` owns the fields of the statuses that the controllers write."""
+        """``manager`` is the field manager of the statuses that the controllers write."""
         statuses = Statuses(store, live, definitions.collection, "v1", manager)
         self._definitions = definitions
         self.naming = Naming(definitions, statuses, clock)
@@ -75,7 +75,7 @@ class DefinitionLoops:
     def _changed(self, name: str) -> None:
         """Reconcile a definition that was created, updated or deleted."""
         loops = self.loops
-        self.naming.notice(name)
+        self.naming.record(name)
         loops["naming"].add(group_of(name))
         self.served(name)
         for kind, controller in (

@@ -1,4 +1,4 @@
-"""Facts about stored definitions for controllers, decoded once for each revision and without their schemas."""
+"""Facts about stored definitions for controllers: decoded once for each revision, without the schemas."""
 
 import hashlib
 import logging
@@ -24,7 +24,7 @@ from apiext.storage.collection import Collection
 from apiext.storage.history import Change
 from apiext.storage.store import Entry, Malformed
 
-# Bytes of a definition's spec from which it is compared with the last one instead of decoded.
+# Bytes of a definition's spec from which it is compared with the last revision instead of decoded.
 SPEC_SEARCHED = 32 * 1024
 
 log = logging.getLogger(__name__)
@@ -35,14 +35,14 @@ _OUTLINE = ("group", "scope", "names", "preserveUnknownFields")
 _PER_VERSION = frozenset(
     ("names", "version", "versions", "validation", "subresources", "additionalPrinterColumns", "selectableFields")
 )
-_STREAMED = {  # what streams show, in a version and at the top of the spec in the stored form
+_STREAMED = {  # fields that watches and tables show: name in a version → name at the top of the stored spec
     "schema": "validation",
     "additionalPrinterColumns": "additionalPrinterColumns",
     "selectableFields": "selectableFields",
 }
 _NO_SPEC = b'"spec":null'
 _MEMBERS = ["apiVersion", "kind", "metadata", "spec", "status"]
-_FIRST = frozenset(("group", "names", "scope"))  # what each spec has before its schemas
+_FIRST = frozenset(("group", "names", "scope"))  # fields of each spec that are sorted before its schemas
 _SCHEMAS_OF_SPEC = re.compile(rb',"(?:validation|versions)":')
 _PROSE = frozenset(("description", "title", "externalDocs", "example"))
 _SCHEMA_MAPS = frozenset(("properties", "patternProperties", "definitions", "dependencies"))
@@ -51,18 +51,19 @@ _SCHEMAS = frozenset(("items", "additionalProperties", "additionalItems", "not",
 
 
 class Spec(Struct, frozen=True):
-    """Facts about a stored spec: outline and digest, and the position of its field in large bytes."""
+    """A stored spec: outline, digest, and the position of ``"spec":…`` in the bytes if it is large."""
 
     outline: dict[str, Any]
     digest: str
-    place: slice
+    position: slice
 
 
 class Facts(Struct, frozen=True):
-    """A stored definition as controllers see it.
+    """Facts about a stored definition.
 
-    ``outline`` is the definition without versions and conversion. ``digest`` covers everything that serving it depends
-    on. A ``suspect`` schema may break rules that v1 enforces (CND-007). ``size`` is in bytes stored.
+    ``outline`` is the definition without versions and conversion. ``digest`` changes with every field that the served
+    resource depends on. A ``suspect`` schema may violate rules that v1 enforces (CND-007). ``size`` is the number of
+    stored bytes.
     """
 
     name: str
@@ -111,7 +112,7 @@ class Facts(Struct, frozen=True):
 
 
 class Definitions:
-    """The stored definitions by name, as the cache has them now."""
+    """The cached definitions by name."""
 
     def __init__(self, collection: Collection) -> None:
         self.collection = collection
@@ -119,27 +120,27 @@ class Definitions:
         self._groups: dict[str, dict[str, None]] = {}
 
     def start(self) -> None:
-        """Follow the collection, which is filled, before any reader of its changes."""
+        """Follow the collection. Call this when it is filled, before other controllers subscribe to it."""
         for entry in self.collection.state.readable():
             self._groups.setdefault(group_of(entry.name), {})[entry.name] = None
         self.collection.following.subscribe(self._changed)
 
     def entry(self, name: str) -> Entry | None:
-        """Return a stored definition; None when there is none, or it is not JSON."""
+        """Return a stored definition; None if there is none, or if it is unreadable."""
         try:
             return self.collection.state.get("", name)
         except Malformed:
             return None
 
     def missing(self, name: str) -> bool:
-        """Report whether there is no such definition, not even an unreadable one."""
+        """Report whether there is no definition of this name, not even an unreadable one."""
         try:
             return self.collection.state.get("", name) is None
         except Malformed:
             return False
 
     def get(self, name: str) -> Facts | None:
-        """Return the facts of a definition, None if there is no readable one."""
+        """Return the facts of a definition; None if there is no readable one."""
         entry = self.entry(name)
         if entry is None:
             self._facts.pop(name, None)
@@ -150,7 +151,7 @@ class Definitions:
         return known[1]
 
     def of(self, entry: Entry) -> Facts | None:
-        """Return the facts of an entry of a definition, None if it cannot be read."""
+        """Return the facts of a definition's entry; None if it is unreadable."""
         before, facts = self._facts.get(entry.name) or (entry, None)
         if facts is None:
             return read(entry)
@@ -182,36 +183,36 @@ def group_of(name: str) -> str:
 
 
 def read(entry: Entry, before: Entry | None = None, facts: Facts | None = None) -> Facts | None:
-    """Return the facts of a stored definition in either API version, None when it is not one.
+    """Return the facts of a stored definition (v1 or v1beta1); None if it is invalid.
 
-    ``facts`` are those of a state ``before``, which helps where the spec is the same.
+    ``facts`` are those of the earlier state ``before``; they save the decoding of an unchanged spec.
     """
     try:
-        if before is not None and facts is not None and (again := _again(entry, before, facts)) is not None:
+        if before is not None and facts is not None and (again := _with_same_spec(entry, before, facts)) is not None:
             return again
-        return _quickly(entry) or _read(entry, orjson.loads(entry.raw))
+        return _read_large(entry) or _read(entry, orjson.loads(entry.raw))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         log.warning("the stored definition %s cannot be read: %s", entry.name, error)
         return None
 
 
-def _again(entry: Entry, before: Entry, facts: Facts) -> Facts | None:
+def _with_same_spec(entry: Entry, before: Entry, facts: Facts) -> Facts | None:
     """Fast path: return the facts of a large definition with an unchanged spec; None: use the slow path."""
-    raw, text = entry.raw, before.raw[facts.spec.place]
+    raw, text = entry.raw, before.raw[facts.spec.position]
     at = raw.find(text) if text else -1
     if at < 0:
         return None
     document = orjson.loads(b"%b%b%b" % (raw[:at], _NO_SPEC, raw[at + len(text) :]))
-    if document.get("spec", "") is not None:  # those bytes are something else there
+    if document.get("spec", "") is not None:  # the same bytes at another position of the document
         return None
-    return _facts(entry, document, replace(facts.spec, place=slice(at, at + len(text))))
+    return _facts(entry, document, replace(facts.spec, position=slice(at, at + len(text))))
 
 
-def _quickly(entry: Entry) -> Facts | None:
-    """Fast path: return the facts of a large definition without decoding its schemas; None if it has another form.
+def _read_large(entry: Entry) -> Facts | None:
+    """Fast path: return the facts of a large definition without decoding its schemas; None: use the slow path.
 
-    Keys of this server's form are sorted: schemas and versions, which are a list, end the spec, and the status follows.
-    Schemas with keys in another order have another digest, which at worst reports a change that is none.
+    This server stores sorted keys: validation and versions (an array) are the last fields of the spec, and the status
+    follows. Schemas with keys in another order get another digest, which at worst reports a change that is none.
     """
     raw = entry.raw
     start, end = raw.find(b',"spec":{') + 1, raw.rfind(b']},"status":{') + 2
@@ -245,12 +246,12 @@ def _read(entry: Entry, document: Any) -> Facts:
     if not isinstance(spec, dict):
         raise TypeError("its spec is no object")
     text = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
-    place = slice(0)
+    position = slice(0)
     if len(text) > SPEC_SEARCHED:
         member = b'"spec":' + text
         at = entry.raw.find(member)
-        place = slice(at, at + len(member)) if at >= 0 else place
-    return _facts(entry, document, Spec(_outline(spec), _hash(text), place))
+        position = slice(at, at + len(member)) if at >= 0 else position
+    return _facts(entry, document, Spec(_outline(spec), _hash(text), position))
 
 
 def _facts(entry: Entry, document: Any, spec: Spec) -> Facts:
@@ -258,7 +259,7 @@ def _facts(entry: Entry, document: Any, spec: Spec) -> Facts:
     metadata, status = document["metadata"], document.get("status") or {}
     outline = from_document({**document, "spec": spec.outline})
     names = outline.names
-    outline = replace(  # with the fields that a stored definition may leave out (CRD-002)
+    outline = replace(  # with the defaults of fields that a stored definition may omit (CRD-002)
         outline,
         name=entry.name,
         scope=outline.scope or "Namespaced",
@@ -267,13 +268,13 @@ def _facts(entry: Entry, document: Any, spec: Spec) -> Facts:
         ),
     )
     old_form = document.get("apiVersion") == V1BETA1
-    judged = {"judged": True} if find(outline.conditions, NON_STRUCTURAL) is not None else {}
+    checked = {"checked": True} if find(outline.conditions, NON_STRUCTURAL) is not None else {}
     return Facts(
         name=entry.name,
         revision=entry.revision,
         outline=outline,
         finalizers=tuple(metadata.get("finalizers") or ()),
-        digest=_digest({"spec": spec.digest, "accepted": status.get("acceptedNames"), "uid": outline.uid, **judged}),
+        digest=_digest({"spec": spec.digest, "accepted": status.get("acceptedNames"), "uid": outline.uid, **checked}),
         size=len(entry.raw),
         suspect=not old_form or spec.outline.get("preserveUnknownFields") is not False,
         spec=spec,
@@ -281,7 +282,7 @@ def _facts(entry: Entry, document: Any, spec: Spec) -> Facts:
 
 
 def trusted(raw: bytes) -> View | None:
-    """Return the v1 form of bytes that a server is known to have decoded before; None when it is not that easy."""
+    """Fast path: return the v1 form of v1beta1 bytes that a server has decoded before; None: use the slow path."""
     try:
         document = orjson.loads(raw)
         return from_stored_form(document) if document["apiVersion"] == V1BETA1 else None
@@ -290,7 +291,7 @@ def trusted(raw: bytes) -> View | None:
 
 
 def shape(raw: bytes) -> str:
-    """Return a text that changes with everything but prose: the spec, and the accepted names."""
+    """Return a digest of spec, accepted names and uid, without the descriptions in schemas."""
     document = orjson.loads(raw)
     spec = {key: value for key, value in document["spec"].items() if key != "names"}
     for holder in (spec, *(spec.get("versions") or ())):
@@ -302,10 +303,10 @@ def shape(raw: bytes) -> str:
 
 
 def streams(raw: bytes) -> dict[str, str]:
-    """Return for each version a text that changes when its open watches must end (SRV-015).
+    """Return a digest for each version; if it changes, the open watches of the version must end (SRV-015).
 
-    That is when its view changes; when the shared part changes, such as the list of versions; or when the versions of
-    stored objects change, since a stream converts them as they were when it began.
+    It covers the schema and columns of the version; the fields that all versions share, such as the list of versions;
+    and the schemas of stored versions, since a watch converts objects by the definition at its start.
     """
     document = orjson.loads(raw)
     spec, status = document["spec"], document.get("status") or {}
@@ -324,12 +325,12 @@ def streams(raw: bytes) -> dict[str, str]:
 
 
 def _shown(version: View, spec: View) -> dict[str, Any]:
-    """Return the fields of a version that its streams depend on, from the top of the spec where it has none."""
+    """Return the fields of a version that its watches depend on; default: the field at the top of the spec."""
     return {below: _bare(version.get(below, spec.get(above))) for below, above in _STREAMED.items()}
 
 
 def _bare(schema: Any) -> Any:
-    """Return a schema without the texts that only people read."""
+    """Return a schema without descriptions, titles and examples."""
     if not isinstance(schema, dict):
         return schema
     bare: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Which objects have which owners, by uid: kept from changes, and only for objects that have owners at all."""
+"""The graph of owners and dependents, kept up to date from changes; only objects with owners take memory."""
 
 import re
 from collections.abc import Callable, Container, Iterator
@@ -18,57 +18,57 @@ _UID = re.compile(rb'"uid"\s*:\s*"([^"\\]+)"')
 
 
 def key_of(resource: GroupResource, namespace: str, name: str) -> str:
-    """Return the text by which an object is known here, whatever its uid."""
+    """Return the key of an object; it does not depend on the uid."""
     return f"{resource.group}/{resource.resource}/{namespace}/{name}"
 
 
 def split(key: str) -> tuple[GroupResource, str, str]:
-    """Return resource, namespace ("": none) and name of a key."""
+    """Return the resource, the namespace ("" for cluster scope) and the name of a key."""
     group, resource, namespace, name = key.split("/")
     return GroupResource(group, resource), namespace, name
 
 
-class _Leaving(Struct):
-    """An object that is deleted with a finalizer of ours, and how many dependents hold it."""
+class _Deleting(Struct):
+    """An object that waits for its deletion with a finalizer of the collector, and how many dependents block it."""
 
     key: str
-    held: int
+    holders: int
 
 
 class Dependents:
-    """The objects with owners of all followed collections.
+    """The objects with owners, of all followed collections.
 
-    ``wake(key)`` is called when there may be something to do about an object: it has new owners, an owner of it went
-    or waits for it, or nothing that it waits for is left.
+    ``wake(key)`` queues an object that the collector may have to change: its owners changed, an owner was deleted or
+    waits for it, or the last dependent that blocked its own deletion was deleted.
     """
 
     def __init__(self, wake: Callable[[str], None]) -> None:
         self._wake = wake
         self._followed: dict[GroupResource, tuple[Collection, Callable[[], None]]] = {}
         self._owners: dict[GroupResource, dict[str, tuple[Reference, ...]]] = {}
-        self._of: dict[str, dict[str, bool]] = {}  # owner's uid → key of the dependent → whether it holds the owner
-        self._leaving: dict[str, _Leaving] = {}  # by uid
-        self._went: dict[str, tuple[str, str, str, str]] = {}  # deleted owners by uid, as long as dependents name them
+        self._by_owner: dict[str, dict[str, bool]] = {}  # uid of the owner → key of the dependent → blocks?
+        self._deleting: dict[str, _Deleting] = {}  # by uid
+        self._deleted_owners: dict[str, tuple[str, str, str, str]] = {}  # by uid, while dependents refer to them
 
     # -- lookups
 
     def of(self, uid: str) -> list[str]:
         """Return the keys of an owner's dependents."""
-        return list(self._of.get(uid, ()))
+        return list(self._by_owner.get(uid, ()))
 
-    def went(self, reference: Reference, namespace: str) -> bool:
-        """Report whether a deletion of the owner of an object was seen, even if its kind is not served any more."""
-        known, group = self._went.get(reference.uid), reference.api_version.rpartition("/")[0]
+    def was_deleted(self, reference: Reference, namespace: str) -> bool:
+        """Report whether the owner was deleted since the start, even if its kind is not served now."""
+        known, group = self._deleted_owners.get(reference.uid), reference.api_version.rpartition("/")[0]
         return known in [(group, reference.kind, place, reference.name) for place in ("", namespace)]
 
     def holders(self, uid: str, owner: str) -> Iterator[str]:
-        """Yield the keys of the dependents that hold the deletion of an owner."""
-        for key, blocking in self._of.get(uid, {}).items():
-            if blocking and _may_hold(key, owner):
+        """Yield the keys of the dependents that block the deletion of an owner."""
+        for key, blocking in self._by_owner.get(uid, {}).items():
+            if blocking and _may_block(key, owner):
                 yield key
 
-    def naming(self, kinds: Container[tuple[str, str]]) -> list[str]:
-        """Return the keys of the dependents that have owners of these kinds (apiVersion, kind)."""
+    def with_owners_of(self, kinds: Container[tuple[str, str]]) -> list[str]:
+        """Return the keys of the dependents with owners of these kinds (apiVersion, kind)."""
         return [
             key
             for owners in self._owners.values()
@@ -77,14 +77,14 @@ class Dependents:
         ]
 
     def everything(self) -> list[str]:
-        """Return the keys of all objects that may need something: dependents, and owners on their way."""
+        """Return the keys of all objects to reconcile: dependents, and owners that wait for their deletion."""
         return [
             *(key for owners in self._owners.values() for key in owners),
-            *(one.key for one in self._leaving.values()),
+            *(one.key for one in self._deleting.values()),
         ]
 
     def collections(self) -> list[Collection]:
-        """Return the followed resources."""
+        """Return the followed collections."""
         return [collection for collection, _ in self._followed.values()]
 
     def __len__(self) -> int:
@@ -93,17 +93,17 @@ class Dependents:
     # -- followed resources
 
     def follow(self, collection: Collection) -> None:
-        """Keep up with a collection from now on, in place of an earlier one of that resource."""
+        """Follow a collection, instead of an earlier collection of its resource."""
         resource = collection.resource
         known = self._followed.get(resource)
         if known is not None and known[0] is collection:
             return
-        self.forget(resource)
+        self.unfollow(resource)
         owners = self._owners.setdefault(resource, {})
         end = collection.follow(lambda change: self._changed(resource, owners, change))
         self._followed[resource] = (collection, end)
 
-    def forget(self, resource: GroupResource) -> None:
+    def unfollow(self, resource: GroupResource) -> None:
         """Stop following a resource, and drop its dependents."""
         known = self._followed.pop(resource, None)
         if known is not None:
@@ -111,27 +111,27 @@ class Dependents:
         owners = self._owners.pop(resource, {})
         for key in list(owners):
             self._set(owners, key, ())
-        for uid in [uid for uid, one in self._leaving.items() if split(one.key)[0] == resource]:
-            del self._leaving[uid]
+        for uid in [uid for uid, one in self._deleting.items() if split(one.key)[0] == resource]:
+            del self._deleting[uid]
 
     def close(self) -> None:
         """Stop following everything."""
         for resource in list(self._followed):
-            self.forget(resource)
+            self.unfollow(resource)
 
     def _changed(self, resource: GroupResource, owners: dict[str, tuple[Reference, ...]], change: Change) -> None:
         if change.kind != "DELETED":
-            self._stored(resource, owners, change.entry)
+            self._record(resource, owners, change.entry)
             return
         entry = change.entry
         key = key_of(resource, entry.namespace, entry.name)
         self._set(owners, key, ())
-        if self._of or self._leaving:
-            self._gone(entry)
+        if self._by_owner or self._deleting:
+            self._wake_dependents_of(entry)
 
-    def _stored(self, resource: GroupResource, owners: dict[str, tuple[Reference, ...]], entry: Entry) -> None:
+    def _record(self, resource: GroupResource, owners: dict[str, tuple[Reference, ...]], entry: Entry) -> None:
         raw = entry.raw
-        # by find: ``in`` first tries bytes as a number, which costs an exception
+        # find() instead of ``in``: for bytes, ``in`` first tries an integer, which raises an exception internally
         owned = raw.find(b'"ownerReferences"') >= 0
         ending = raw.find(b'"deletionTimestamp"') >= 0 and any(raw.find(name) >= 0 for name in _WAITING)
         if not owned and not ending and not owners:
@@ -142,25 +142,25 @@ class Dependents:
             self._wake(key)
         if ending and metadata.get("deletionTimestamp") and isinstance(metadata.get("uid"), str):
             uid = metadata["uid"]
-            self._leaving[uid] = _Leaving(key, sum(1 for _ in self.holders(uid, key)))
+            self._deleting[uid] = _Deleting(key, sum(1 for _ in self.holders(uid, key)))
             self._wake(key)
 
     def _set(self, owners: dict[str, tuple[Reference, ...]], key: str, wanted: tuple[Reference, ...]) -> bool:
-        """Remember an object's owners; return whether they changed."""
+        """Record the owners of an object; return whether they changed."""
         before = owners.get(key, ())
         if before == wanted:
             return False
         for one in before:
-            dependents = self._of.get(one.uid, {})
+            dependents = self._by_owner.get(one.uid, {})
             if dependents.pop(key, False):
-                self._holds(one.uid, key, -1)
+                self._count_holder(one.uid, key, -1)
             if not dependents:
-                self._of.pop(one.uid, None)
-                self._went.pop(one.uid, None)
+                self._by_owner.pop(one.uid, None)
+                self._deleted_owners.pop(one.uid, None)
         for one in wanted:
-            dependents = self._of.setdefault(one.uid, {})
+            dependents = self._by_owner.setdefault(one.uid, {})
             if one.blocking and not dependents.get(key):
-                self._holds(one.uid, key, 1)
+                self._count_holder(one.uid, key, 1)
             dependents[key] = dependents.get(key, False) or one.blocking
         if wanted:
             owners[key] = wanted
@@ -168,29 +168,29 @@ class Dependents:
             owners.pop(key, None)
         return True
 
-    def _holds(self, uid: str, key: str, more: int) -> None:
-        """Count what holds an owner on its way; wake it when nothing does any more."""
-        owner = self._leaving.get(uid)
-        if owner is not None and _may_hold(key, owner.key):
-            owner.held += more
-            if owner.held <= 0:
+    def _count_holder(self, uid: str, key: str, more: int) -> None:
+        """Add ``more`` to the number of dependents that block an owner; wake the owner at zero."""
+        owner = self._deleting.get(uid)
+        if owner is not None and _may_block(key, owner.key):
+            owner.holders += more
+            if owner.holders <= 0:
                 self._wake(owner.key)
 
-    def _gone(self, entry: Entry) -> None:
-        """Wake the dependents of what went; its bytes are parsed only if some uid in them is an owner's."""
+    def _wake_dependents_of(self, entry: Entry) -> None:
+        """Wake the dependents of a deleted object. Parse it only if a uid in its bytes is that of an owner."""
         named = (found.decode("utf-8", "replace") for found in _UID.findall(entry.raw))
-        if any(uid in self._of or uid in self._leaving for uid in named):
+        if any(uid in self._by_owner or uid in self._deleting for uid in named):
             uid = str(metadata_of(entry).get("uid", ""))
-            self._leaving.pop(uid, None)
-            if uid in self._of:
+            self._deleting.pop(uid, None)
+            if uid in self._by_owner:
                 document = orjson.loads(entry.raw)
                 group = str(document.get("apiVersion")).rpartition("/")[0]
-                self._went[uid] = (group, str(document.get("kind")), entry.namespace, entry.name)
+                self._deleted_owners[uid] = (group, str(document.get("kind")), entry.namespace, entry.name)
             for dependent in self.of(uid):
                 self._wake(dependent)
 
 
-def _may_hold(key: str, owner: str) -> bool:
-    """Report whether a dependent is another object, in a namespace where that owner can have dependents."""
+def _may_block(key: str, owner: str) -> bool:
+    """Report whether a dependent may block an owner: another object, in a scope where the owner can have dependents."""
     namespace = split(owner)[1]
     return key != owner and namespace in ("", split(key)[1])

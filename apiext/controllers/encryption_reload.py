@@ -1,4 +1,4 @@
-"""Reads the encryption configuration again when its file changes (--encryption-provider-config-automatic-reload)."""
+"""Reload the encryption configuration when its file changes (--encryption-provider-config-automatic-reload)."""
 
 import asyncio
 import logging
@@ -15,10 +15,10 @@ from apiext.storage.encryption import Encryptions
 from apiext.storage.encryption_config import ConfigurationError, Loaded
 from apiext.telemetry import Family, HistogramFamily
 
-# Seconds between looks at the file of the encryption configuration.
-ENCRYPTION_LOOK_EVERY = 1.0
-# Looks of which one reads that file in any case (upstream: EncryptionConfigFileChangePollDuration).
-ENCRYPTION_LOOKS = 60
+# Seconds between checks of the inode, time and size of the file of the encryption configuration.
+ENCRYPTION_CHECK_EVERY = 1.0
+# Checks of which the last always reads that file (upstream: EncryptionConfigFileChangePollDuration).
+ENCRYPTION_CHECKS = 60
 
 log = logging.getLogger(__name__)
 
@@ -43,46 +43,46 @@ INFO = Family(
 )
 FAMILIES: tuple[Family | HistogramFamily, ...] = (OPERATIONS, SECONDS, RELOADS, RELOADED, INFO, *metrics.FAMILIES)
 """The metrics of encryption at rest."""
-_NOBODY = ""  # servers have no identity here
+_NO_IDENTITY = ""  # value of apiserver_id_hash: this server has no identity
 
 
-def tell(loaded: Loaded) -> None:
-    """Show which configuration is in use."""
+def record_in_use(loaded: Loaded) -> None:
+    """Publish the hash of the configuration in use as a metric."""
     INFO.clear()
-    INFO.slot(_NOBODY, loaded.hash).value = 1
+    INFO.slot(_NO_IDENTITY, loaded.hash).value = 1
 
 
-Start = Callable[[asyncio.TaskGroup], Awaitable[None]]
-"""Starts what reads and writes values."""
+StartStore = Callable[[asyncio.TaskGroup], Awaitable[None]]
+"""Starts the store."""
 
 
 class EncryptionReload:
     """The configuration in use, and its KMS providers.
 
-    Reads the file every second, if enabled; an unusable one leaves the last one in use, and is retried.
+    Checks the file every second, if enabled. An invalid file leaves the last configuration in use, and is retried.
     """
 
     def __init__(self, path: str, loaded: Loaded, use: Callable[[Encryptions], None]) -> None:
-        """``loaded`` is the configuration that the file had at the start."""
-        tell(loaded)
+        """``loaded`` is the configuration at the start; ``use`` switches the store to new encryptions."""
+        record_in_use(loaded)
         self._path = path
         self._loaded = loaded
         self._use = use
-        self._looking = False
-        self._seen: object = None
+        self._follows_file = False
+        self._stamp: object = None
         self._group: asyncio.TaskGroup | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._retired: list[Provider] = []
 
-    async def start(self, group: asyncio.TaskGroup, store: Start, *, looking: bool) -> None:
+    async def start(self, group: asyncio.TaskGroup, store: StartStore, *, follow_file: bool) -> None:
         """Call each plug-in once, start the store, and follow the file if enabled.
 
         A failed plug-in does not stop the start.
         """
-        self._group, self._looking = group, looking
+        self._group, self._follows_file = group, follow_file
         await start_all(self._loaded.services, group)
         await store(group)
-        if looking:
+        if follow_file:
             self._spawn(self._run())
 
     async def stop(self) -> None:
@@ -93,9 +93,9 @@ class EncryptionReload:
         await stop_all([*self._loaded.services, *self._retired])
 
     @property
-    def asks_plugins(self) -> bool:
-        """Report whether a plug-in of the configuration in use, or of a later one, must be healthy."""
-        return self._looking or bool(self._loaded.services)
+    def uses_plugins(self) -> bool:
+        """Report whether the configuration in use, or a later one, may have plug-ins, whose health is to be checked."""
+        return self._follows_file or bool(self._loaded.services)
 
     def fault(self) -> str:
         """Return the errors of plug-ins, as ``kms-providers`` shows them."""
@@ -108,36 +108,36 @@ class EncryptionReload:
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self) -> None:
-        looks = 0
+        checks = 0
         while True:
-            await asyncio.sleep(ENCRYPTION_LOOK_EVERY)
-            looks = (looks + 1) % ENCRYPTION_LOOKS
-            seen = await asyncio.to_thread(_stamp, self._path)
-            if seen != self._seen or not looks:
-                self._seen = seen
-                await self.look()
+            await asyncio.sleep(ENCRYPTION_CHECK_EVERY)
+            checks = (checks + 1) % ENCRYPTION_CHECKS
+            stamp = await asyncio.to_thread(_stamp_of, self._path)
+            if stamp != self._stamp or not checks:
+                self._stamp = stamp
+                await self.reload_if_changed()
 
-    async def look(self) -> None:
+    async def reload_if_changed(self) -> None:
         """Switch to the configuration in the file if it has changed."""
         try:
             raw = await asyncio.to_thread(encryption_config.read, self._path)
             if encryption_config.hash_of(raw) == self._loaded.hash:
                 return
             loaded = encryption_config.loaded(raw, self._path)
-            await self._begin(loaded.services)
+            await self._start_providers(loaded.services)
         except ConfigurationError as error:
-            log.error("error processing encryption config file %s: %s", self._path, error)  # noqa: TRY400 - says it all
+            log.error("error processing encryption config file %s: %s", self._path, error)  # noqa: TRY400 - the message is complete
             _count("failure")
             return
         self._use(loaded.encryptions)
         before, self._loaded = self._loaded, loaded
         if before.services:
             self._spawn(self._retire(before.services))
-        tell(loaded)
+        record_in_use(loaded)
         _count("success")
 
-    async def _begin(self, services: Sequence[Provider]) -> None:
-        """Start the providers of a new configuration; raises ConfigurationError unless all become well in time."""
+    async def _start_providers(self, services: Sequence[Provider]) -> None:
+        """Start the providers of a new configuration; raise ConfigurationError unless all become healthy in time."""
         if not services:
             return
         assert self._group is not None
@@ -146,7 +146,7 @@ class EncryptionReload:
                 await start_all(services, self._group)
                 await asyncio.gather(*(service.wait_until_healthy() for service in services))
         except TimeoutError as error:
-            fault, self._seen = faults_of(services), None  # it may be well soon
+            fault, self._stamp = faults_of(services), None  # retry at the next check
             await stop_all(services)
             raise ConfigurationError(
                 f"health check for new transformers failed, polling error context deadline exceeded: {fault}"
@@ -156,7 +156,7 @@ class EncryptionReload:
             raise
 
     async def _retire(self, services: Sequence[Provider]) -> None:
-        """Stop providers that no request waits for."""
+        """Stop replaced providers, once the last request to them has ended or timed out."""
         self._retired += services
         await asyncio.sleep(2 * sum(service.timeout for service in services))
         await stop_all(services)
@@ -164,12 +164,12 @@ class EncryptionReload:
 
 
 def _count(status: str) -> None:
-    RELOADS.slot(status, _NOBODY).value += 1
-    RELOADED.slot(status, _NOBODY).value = round(time.time(), 3)
+    RELOADS.slot(status, _NO_IDENTITY).value += 1
+    RELOADED.slot(status, _NO_IDENTITY).value = round(time.time(), 3)
 
 
-def _stamp(path: str) -> object:
-    """Return what changes with a file, also with the one that a link leads to."""
+def _stamp_of(path: str) -> object:
+    """Return inode, time and size of a file (of the target of a link); None if there is none."""
     try:
         found = os.stat(path)
     except OSError:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from apiext import logs
 from apiext.catalog.served import LiveCatalog
 from apiext.controllers.definitions import Definitions
-from apiext.controllers.statuses import Statuses, say
+from apiext.controllers.statuses import Statuses, set_condition
 from apiext.crd.bundles import bundle_fault
 from apiext.crd.conditions import condition, find, same_condition
 from apiext.crd.definition import ESTABLISHED
@@ -16,7 +16,7 @@ from apiext.storage.store import Entry
 
 log = logging.getLogger(__name__)
 
-TOLD = condition(ESTABLISHED, "True", "InitialNamesAccepted", "the initial names have been accepted")
+IS_ESTABLISHED = condition(ESTABLISHED, "True", "InitialNamesAccepted", "the initial names have been accepted")
 BAD_BUNDLE = condition(ESTABLISHED, "False", "InvalidCABundle", "The conversion webhook CABundle is invalid")
 
 
@@ -39,9 +39,9 @@ class Establishing:
         self._everywhere = everywhere
 
     def wanted(self, name: str) -> bool:
-        """Report whether the condition is due: clients that see it can use the resource, so the catalog comes first.
+        """Report whether the condition is due: the catalog must serve the resource before clients see the condition.
 
-        A built-in resource of that name is served already, and stays.
+        A built-in resource of the same name counts as served.
         """
         facts = self._definitions.get(name)
         if facts is None or facts.deleting or facts.established or not facts.served:
@@ -50,23 +50,23 @@ class Establishing:
         return served is not None and (served.builtin or served.definition.uid == facts.uid)
 
     async def reconcile(self, name: str) -> None:
-        """Write the condition when it is due; it is not true with an invalid CA bundle."""
+        """Write the condition if it is due; it is False with an invalid CA bundle."""
         entry = self._definitions.entry(name)
         if entry is None or not self.wanted(name):
             return
         await self._everywhere()
-        # the first certificate takes long to read
-        told = await asyncio.to_thread(self._condition_of, entry) if b'"caBundle"' in entry.raw else TOLD
+        # In a thread: the first parse of a certificate is slow.
+        wanted = await asyncio.to_thread(self._condition_of, entry) if b'"caBundle"' in entry.raw else IS_ESTABLISHED
 
         def amend(document: Document) -> Document | None:
-            if same_condition(find((document.get("status") or {}).get("conditions"), ESTABLISHED), told):
+            if same_condition(find((document.get("status") or {}).get("conditions"), ESTABLISHED), wanted):
                 return None
-            return say(document, told, self._clock())
+            return set_condition(document, wanted, self._clock())
 
-        if await self._statuses.amend(entry, amend) is not None and told is TOLD:
+        if await self._statuses.amend(entry, amend) is not None and wanted is IS_ESTABLISHED:
             log.info("definition %s is established", name, extra=logs.fields(event="established", definition=name))
 
     def _condition_of(self, entry: Entry) -> View:
         conversion = self._statuses.decode(entry)["spec"].get("conversion") or {}
         bundle = ((conversion.get("webhook") or {}).get("clientConfig") or {}).get("caBundle")
-        return BAD_BUNDLE if bundle and bundle_fault(bundle) else TOLD
+        return BAD_BUNDLE if bundle and bundle_fault(bundle) else IS_ESTABLISHED

@@ -21,47 +21,47 @@ from apiext.verbs.call import Body, Call, Verbs
 log = logging.getLogger(__name__)
 
 _EVENTS = GroupResource("", "events")
-_DEFAULT = "default"  # the namespace of events about objects of the cluster
+_DEFAULT = "default"  # the namespace of Events about cluster-scoped objects
 
 
 class Events:
-    """Creates the Events of one controller in the background; admission webhooks for Events block nothing else.
+    """Creates the Events of one controller in the background, so that slow admission of Events blocks nothing else.
 
-    An Event for the same object, reason and message is sent once, until limits.EVENTS_SENT other ones were sent. Events
-    over the limit of the queue, and refused ones, are lost with a log line, as upstream.
+    An Event for the same object, reason and message is sent once, until limits.EVENTS_SENT others were sent. Events
+    over the limit of the queue, and Events that fail, are logged and dropped, as upstream.
     """
 
     def __init__(self, verbs: Verbs, component: str, user: User) -> None:
         self._verbs = verbs
         self._component = component
         self._user = user
-        self._loop = Loop("events", self._make, width=4)
-        self._waiting: dict[str, Document] = {}
-        self._told: OrderedDict[tuple[str, str, str], None] = OrderedDict()
+        self._loop = Loop("events", self._create, width=4)
+        self._queued: dict[str, Document] = {}
+        self._sent: OrderedDict[tuple[str, str, str], None] = OrderedDict()
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Make Events as tasks of the group."""
+        """Create Events as tasks of the group from now on."""
         self._loop.start(group)
 
     async def stop(self) -> None:
-        """Stop; Events that wait are lost."""
+        """Stop; drop queued Events."""
         await self._loop.stop()
 
     def warn(self, about: Document, reason: str, message: str) -> None:
-        """Make a Warning about an object (its apiVersion, kind, namespace, name and uid)."""
-        known = (about["uid"], reason, message)
-        if known in self._told:
+        """Queue a Warning. ``about`` has apiVersion, kind, namespace, name and uid of the object."""
+        event_key = (about["uid"], reason, message)
+        if event_key in self._sent:
             return
-        if len(self._waiting) >= limits.EVENTS_WAITING:
-            log.warning("an event is lost, too many are queued: %s of %s: %s", reason, about["name"], message)
+        if len(self._queued) >= limits.EVENTS_WAITING:
+            log.warning("event dropped, the queue is full: %s of %s: %s", reason, about["name"], message)
             return
-        self._told[known] = None
-        if len(self._told) > limits.EVENTS_SENT:
-            self._told.popitem(last=False)
+        self._sent[event_key] = None
+        if len(self._sent) > limits.EVENTS_SENT:
+            self._sent.popitem(last=False)
         name = f"{about['name']}.{time.time_ns():x}"
         if dns1123_subdomain(name):
             name = f"{about['uid']}.{time.time_ns():x}"
-        self._waiting[name] = self._event(name, about, reason, message)
+        self._queued[name] = self._event(name, about, reason, message)
         self._loop.add(name)
 
     def _event(self, name: str, about: Document, reason: str, message: str) -> Document:
@@ -82,15 +82,16 @@ class Events:
             "reportingInstance": "",
         }
 
-    async def _make(self, name: str) -> None:
-        event = self._waiting.pop(name, None)
+    async def _create(self, name: str) -> None:
+        event = self._queued.pop(name, None)
         resource = self._verbs.catalog.current.resource(_EVENTS.group, _EVENTS.resource)
         if event is None or resource is None:
             return
         served, namespace = resource.versions["v1"], event["metadata"]["namespace"]
-        asked = {"fieldManager": [self._component]}
-        call = Call("create", served, resource, served.endpoints[""], namespace, "", asked, self._user, self._component)
+        query = {"fieldManager": [self._component]}
+        call = Call("create", served, resource, served.endpoints[""], namespace, "", query, self._user, self._component)
         try:
             await api.create(self._verbs, call, Body(event, [], "application/json", orjson.dumps(event)))
         except (StatusError, StoreError) as error:
-            log.warning("the event %s of %s is lost: %s", event["reason"], event["involvedObject"]["name"], error)
+            about = event["involvedObject"]["name"]
+            log.warning("event %s of %s could not be created: %s", event["reason"], about, error)

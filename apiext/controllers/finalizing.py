@@ -1,4 +1,4 @@
-"""Definition deletion: first the guard, then all objects, then the finalizer (CND-009, DEL-001…005)."""
+"""Deletion of a definition: change its guard, delete all objects, remove the finalizer (CND-009, DEL-001…005)."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from apiext.controllers import limits
 from apiext.controllers.definitions import Definitions, Facts
 from apiext.controllers.guards import Guards
 from apiext.controllers.instances import Emptied, Sweep
-from apiext.controllers.statuses import Statuses, say
+from apiext.controllers.statuses import Statuses, set_condition
 from apiext.crd.conditions import condition
 from apiext.crd.definition import FINALIZER, TERMINATING
 from apiext.documents.document import Document, View
@@ -33,7 +33,7 @@ STUCK = condition(
 
 
 class Finalizing:
-    """Empties the resource of a definition that is being deleted, and lets the definition go."""
+    """Deletes the objects of a definition that is being deleted, and then removes its finalizer."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Finalizing:
         self.wake_after: Callable[[str, float], None] = lambda _, __: None
 
     def wanted(self, name: str) -> bool:
-        """Report whether the definition waits for the deletion of its objects, or has lost its finalizer."""
+        """Report whether the definition waits for the deletion of its objects, or has a sweep to close."""
         return name in self._sweeps or self._waiting(name) is not None
 
     def _waiting(self, name: str) -> Facts | None:
@@ -63,7 +63,7 @@ class Finalizing:
         return facts if facts is not None and facts.deleting and FINALIZER in facts.finalizers else None
 
     async def reconcile(self, name: str) -> None:
-        """Continue the deletion as far as possible; changes of the objects start another run."""
+        """Continue the deletion as far as possible. Changes of the objects start another run."""
         facts = self._waiting(name)
         if facts is None:
             self._close(name)
@@ -74,14 +74,14 @@ class Finalizing:
             return
         await self._set_in_progress(facts)
         if not self._is_ending(facts):
-            self._close(name)  # another server has let it go, and another definition may have its name by now
+            self._close(name)  # another server has finished; a new definition may have this name now
             return
         sweep = await self._sweep(facts, guard)
         errors = await sweep.run()
         if errors:
             await self._set_failed(facts, f"could not issue all deletes: {aggregate(list(map(str, errors)))}")
             raise errors[0]
-        # Writes accepted before the change of the guard are in the cache now, and none is accepted after it.
+        # The cache now has all writes before the change of the guard; etcd accepts none after it.
         await self._store.fresh()
         if sweep.remaining:
             await self._set_stuck(facts, sweep)
@@ -118,25 +118,25 @@ class Finalizing:
         now = self._definitions.get(facts.name)
         return now is not None and now.uid == facts.uid and now.deleting
 
-    async def _release(self, facts: Facts, told: View) -> None:
-        """Remove the finalizer with the last condition in one write; the last finalizer takes the definition along."""
+    async def _release(self, facts: Facts, wanted: View) -> None:
+        """Delete the definition; with other finalizers, remove ours and set the last condition in one write."""
         entry = self._definitions.entry(facts.name)
         now = self._definitions.get(facts.name)
         if entry is None or now is None or not self._is_ending(facts):
-            self._close(facts.name)  # its last change may have come before the sweep, so no change starts another run
+            self._close(facts.name)  # close it here: there may be no later change that starts another run
             return
         if set(now.finalizers) - {FINALIZER}:
-            await self._statuses.amend(entry, lambda document: self._finished(document, told))
+            await self._statuses.amend(entry, lambda document: self._finished(document, wanted))
             self._close(facts.name)
             return
         if await self._statuses.remove(entry):
             self._close(facts.name)
             await self._guards.release(facts.name)
 
-    def _finished(self, document: Document, told: View) -> Document:
+    def _finished(self, document: Document, wanted: View) -> Document:
         metadata = document["metadata"]
         metadata["finalizers"] = [one for one in metadata["finalizers"] if one != FINALIZER]
-        return say(document, told, self._clock())
+        return set_condition(document, wanted, self._clock())
 
     async def _set_in_progress(self, facts: Facts) -> None:
         if facts.reason(TERMINATING) in (IN_PROGRESS["reason"], STUCK["reason"], _FAILED):
@@ -144,7 +144,7 @@ class Finalizing:
         try:
             await self._set_condition(facts, IN_PROGRESS)
         except OutOfSpace:
-            return  # deleting makes space; saying so can wait
+            return  # the deletions free space, so continue without the condition
 
     async def _set_failed(self, facts: Facts, message: str) -> None:
         try:
@@ -166,10 +166,10 @@ class Finalizing:
         else:
             await self._set_condition(facts, STUCK)
 
-    async def _set_condition(self, facts: Facts, told: View) -> None:
+    async def _set_condition(self, facts: Facts, wanted: View) -> None:
         entry = self._definitions.entry(facts.name)
         if entry is not None and self._is_ending(facts):
-            await self._statuses.amend(entry, lambda document: say(document, told, self._clock()))
+            await self._statuses.amend(entry, lambda document: set_condition(document, wanted, self._clock()))
 
     def _close(self, name: str) -> None:
         known = self._sweeps.pop(name, None)

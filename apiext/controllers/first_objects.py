@@ -1,7 +1,7 @@
-"""Objects that kube-apiserver itself creates: the system priority classes and the service ``default/kubernetes``.
+"""Create the objects of kube-apiserver itself: system priority classes and the service ``default/kubernetes``.
 
-Upstream: storage_scheduling.go and controlplane/controller/kubernetesservice. They are written as they are stored, so
-that a start imports no types.
+Upstream: storage_scheduling.go and controlplane/controller/kubernetesservice. The documents below have the stored form,
+so that a start imports no types.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ log = logging.getLogger(__name__)
 
 
 class FirstObjects:
-    """Creates the objects that are missing; ``clock()`` is the time in the form of metadata.
+    """Creates the missing objects. ``clock()`` returns the time in the format of metadata.
 
-    ``address()`` returns a free address of a service, the first of the range if that is free. ``port`` is that of the
-    server, ``endpoint`` its address for other machines, empty if it has none.
+    ``address()`` returns a free service address, preferably the first of the range. ``port`` is the port of the server;
+    ``endpoint`` is its address for other machines, or empty.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class FirstObjects:
         self._endpoint = endpoint
 
     async def create(self) -> None:
-        """Create the missing objects; a store that fails is logged, and the next start tries again."""
+        """Create the missing objects. Log an error of the store; the next start retries."""
         try:
             await asyncio.gather(
                 *(self._create_class(name) for name in _CLASSES),
@@ -65,7 +65,7 @@ class FirstObjects:
                 self._put(SLICES, "default", self._slice, _renewed(self._slice, "endpoints", "ports")),
             )
         except StoreError as error:
-            log.warning("the service default/kubernetes and the system priority classes are not all there: %s", error)
+            log.warning("the service default/kubernetes or a system priority class could not be created: %s", error)
 
     async def _create_class(self, name: str) -> None:
         value, description = _CLASSES[name]
@@ -82,7 +82,7 @@ class FirstObjects:
         change: Callable[[Document], Document | None] = lambda _: None,
         name: str = NAME,
     ) -> None:
-        """Store the object that ``make`` returns if there is none, else what ``change`` returns of the stored one."""
+        """Store the result of ``make`` if the object is missing, else the result of ``change``; None stores nothing."""
         collection = self._store.collection(resource)
         if collection is None:
             return
@@ -94,8 +94,8 @@ class FirstObjects:
                 revision = entry.revision if entry is not None else 0
                 await attempt(self._store, collection, Put((namespace, name), revision, encode(wanted)))
         except (KeyExists, RevisionChanged):
-            return  # another server was first
-        except (AttributeError, KeyError, TypeError, ValueError):  # invalid, by another program: readers get the error
+            return  # another server wrote it first
+        except (AttributeError, KeyError, TypeError, ValueError):  # invalid; reads report the error
             return
 
     def _object(self, api_version: str, kind: str, metadata: Document, owned: Document) -> Document:
@@ -136,7 +136,7 @@ class FirstObjects:
         return {**found, "spec": spec, "status": {"loadBalancer": {}}}
 
     def _moved(self, service: Document) -> Document | None:
-        """Return the service with this server's port, None if it has it."""
+        """Return the service with the port of this server; None if it is unchanged."""
         if service["spec"]["ports"] == self._ports():
             return None
         return {**service, "spec": {**service["spec"], "ports": self._ports()}}
@@ -172,7 +172,7 @@ class FirstObjects:
 
 
 def _renewed(make: Callable[[], Document | None], *fields: str) -> Callable[[Document], Document | None]:
-    """Return the function that gives a stored object the fields of a new one; it returns None if it has them."""
+    """Return a function that copies fields of a new object into a stored one; it returns None if they are equal."""
 
     def change(stored: Document) -> Document | None:
         wanted = make()

@@ -1,9 +1,8 @@
-"""The garbage collector: dependents are deleted with their owners, or orphaned (WRI-018).
+"""The garbage collector deletes dependents with their owners, or orphans them (WRI-018).
 
-An owner counts as absent only if its kind is served and a linearizable read finds no object with its uid. Owners of
-unserved kinds keep their dependents. A deletion is that of a client, with admission, under the uid and
-resourceVersion that were checked; an edit changes stored metadata, so that neither a schema nor a conversion can block
-a deletion.
+An owner counts as absent only if its kind is served and a linearizable read finds no object with its uid. Dependents of
+owners of unserved kinds stay. The collector deletes like a client, with admission, and with the checked uid and
+resourceVersion as preconditions. It edits metadata in stored bytes, so that no schema and no conversion can block it.
 """
 
 import asyncio
@@ -52,16 +51,16 @@ USER = service_account("kube-system", "generic-garbage-collector")
 
 
 class Owner(Enum):
-    """State of an owner for its dependent."""
+    """State of an owner, as its dependent sees it."""
 
-    SOLID = auto()  # there, and not waiting for its dependents to go
-    UNKNOWN = auto()  # of a kind that is not served, or named by an object that it cannot own: never absent
+    SOLID = auto()  # exists, and does not wait for the deletion of its dependents
+    UNKNOWN = auto()  # of an unserved kind, or in a scope where it cannot own the object: never absent
     WAITING = auto()  # being deleted in the foreground
     ABSENT = auto()
 
 
 class _Object(Struct, frozen=True):
-    """One checked object: its key, and its metadata then."""
+    """An object in the state that is checked."""
 
     key: str
     served: ServedResource
@@ -79,7 +78,7 @@ class _Object(Struct, frozen=True):
 
 
 class Garbage:
-    """Deletes dependents whose owners are all absent, and finishes foreground and orphaning deletions of owners."""
+    """Deletes dependents whose owners are all absent, and completes foreground and orphaning deletions."""
 
     def __init__(self, verbs: Verbs, serving: Serving) -> None:
         self.loop = Loop("garbage", self.reconcile, width=8)
@@ -90,7 +89,7 @@ class Garbage:
         self._awaited: set[tuple[str, str]] = set()  # apiVersion and kind of owners of unserved kinds
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Follow everything served now or later."""
+        """Follow all resources, including those that are served later."""
         self._serving.listen(self._served)
         for served in self._verbs.catalog.current.resources.values():
             if served.stores_objects:
@@ -99,35 +98,35 @@ class Garbage:
         self.loop.start(group, self.dependents.everything)
 
     async def stop(self) -> None:
-        """Cancel running work; the next start does the rest."""
+        """Cancel running work; the next start completes it."""
         await self.loop.stop()
         await self._events.stop()
         self.dependents.close()
 
     def _served(self, definition: str) -> None:
-        """The served versions of a definition may have changed."""
+        """Follow the resource of a definition whose served versions may have changed."""
         resource, _, group = definition.partition(".")
         self._follow(GroupResource(group, resource))
         if self._awaited:
             kinds = _kinds_of(self._verbs.catalog.current.resource(group, resource))
-            come = [kind for kind in kinds if kind in self._awaited]
-            self._awaited.difference_update(come)
-            for key in self.dependents.naming(come) if come else ():
+            served_now = [kind for kind in kinds if kind in self._awaited]
+            self._awaited.difference_update(served_now)
+            for key in self.dependents.with_owners_of(served_now) if served_now else ():
                 self.loop.add(key)
 
     def _follow(self, resource: GroupResource) -> None:
         served = self._verbs.catalog.current.resource(resource.group, resource.resource)
         if served is None:
-            self.dependents.forget(resource)
+            self.dependents.unfollow(resource)
         else:
             self.dependents.follow(self._verbs.store.add(resource, served.namespaced, custom_object))
 
     # -- one object
 
     async def reconcile(self, key: str) -> None:
-        """Collect one object if that is due. An exception means that a retry may succeed."""
-        await self._serving.wait_synced()  # before that, a kind may seem not to be served
-        found = self._find(key)
+        """Process one object. An exception means that a retry may succeed."""
+        await self._serving.wait_synced()  # before that, a served kind may be missing in the catalog
+        found = self._object(key)
         if found is None:
             return
         if not found.metadata.get("deletionTimestamp"):
@@ -137,7 +136,7 @@ class Garbage:
         elif FOREGROUND in found.finalizers:
             await self._foreground(found)
 
-    def _find(self, key: str) -> _Object | None:
+    def _object(self, key: str) -> _Object | None:
         resource, namespace, name = split(key)
         served = self._verbs.catalog.current.resource(resource.group, resource.resource)
         collection = self._verbs.store.collection(resource)
@@ -147,7 +146,7 @@ class Garbage:
         return _Object(key, served, collection, entry, metadata_of(entry)) if entry is not None else None
 
     async def _collect(self, found: _Object) -> None:
-        """Delete an object whose owners are all absent or wait for it; else drop its references to those."""
+        """Delete an object if all its owners are absent or wait for it; else remove its references to such owners."""
         references = references_of(found.metadata)
         owners = await self._owners(references, found.entry.namespace)
         loop_budget = LoopBudget()
@@ -166,14 +165,14 @@ class Garbage:
         if Owner.WAITING in states and (below := self.dependents.of(found.uid)):
             policy = "Foreground"
             if any(reference.blocking for reference in references) and any(map(self._is_waiting, below)):
-                await self._edit(found, unblocked)  # a circle: its change brings us here again
+                await self._edit(found, unblocked)  # a cycle; the edit queues this object again
                 return
         await self._delete(found, policy)
 
     async def _owners(self, references: Sequence[Reference], namespace: str) -> dict[str, Owner]:
-        """Look for owners where an object in this namespace ("": cluster scope) can have them, by uid.
+        """Return the states of owners by uid, for a dependent in this namespace ("": cluster scope).
 
-        The cache shows that an owner is there. Those of one kind that it lacks are looked up together.
+        The cache is enough to show that an owner exists. Owners that it lacks are read together for each kind.
         """
         states: dict[Reference, Owner] = {}
         doubtful: dict[GroupResource, tuple[ServedResource, list[Reference]]] = {}
@@ -184,7 +183,7 @@ class Garbage:
             if served is None:
                 if len(self._awaited) < limits.AWAITED_KINDS:
                     self._awaited.add((one.api_version, one.kind))
-                states[one] = self._last_seen(one, namespace)
+                states[one] = self._unserved_state(one, namespace)
             elif served.namespaced and not namespace:
                 states[one] = Owner.UNKNOWN
             else:
@@ -197,16 +196,16 @@ class Garbage:
                 else:
                     doubtful.setdefault(served.group_resource, (served, []))[1].append(one)
         for served, ones in doubtful.values():
-            states |= await self._newest(served, ones, namespace)
+            states |= await self._read_owners(served, ones, namespace)
         return {one.uid: states[one] for one in references}
 
-    async def _newest(
+    async def _read_owners(
         self, served: ServedResource, references: list[Reference], namespace: str
     ) -> dict[Reference, Owner]:
-        """Look for owners of one kind in etcd's newest state.
+        """Return the states of owners of one kind, by linearizable reads.
 
-        A few are read from etcd itself, so that no fault of the cache deletes a dependent; many from the cache, once it
-        shows everything that etcd has.
+        A few owners are read from etcd itself, so that no fault of the cache can delete a dependent. Many are read from
+        the cache, after it has reached the head revision of etcd.
         """
         store, within = self._verbs.store, namespace if served.namespaced else ""
         collection = store.add(served.stored_resource, served.namespaced)
@@ -223,35 +222,35 @@ class Garbage:
             states[one] = _state(entry, one.uid) if entry is not None else Owner.ABSENT
         missing = [one for one in references if states[one] is not Owner.SOLID]
         if missing:
-            # The definition may have gone while we looked, or have come in another scope: the catalog may be behind.
+            # Meanwhile the definition may have been deleted, or created again with another scope.
             await self._serving.refresh(served.group, served.resource)
         looked_up = served.stored_resource, served.definition.uid, served.namespaced
         for one in missing:
             await loop_budget.pause()
             now = self._kind(one)
             if now is None or (now.stored_resource, now.definition.uid, now.namespaced) != looked_up:
-                states[one] = self._last_seen(one, namespace)
+                states[one] = self._unserved_state(one, namespace)
         return states
 
     def _is_elsewhere(self, reference: Reference, found: _Object) -> bool:
-        """Report whether an owner exists in a wrong namespace: another than the object's, or any if it has none.
+        """Report whether an owner exists in a namespace other than that of its dependent.
 
-        Upstream finds the owner in its graph by the uid alone. This server reads it by name in each namespace, which
-        takes the same time for any number of objects. An owner whose deletion was seen is not searched.
+        Upstream finds the owner in its graph by uid. This server searches its name in each namespace, so that the time
+        does not depend on the number of objects. It does not search owners whose deletion it has seen.
         """
         served = self._kind(reference)
         namespaces = self._verbs.store.collection(_NAMESPACES)
         if served is None or not served.namespaced or namespaces is None:
             return False
         collection = self._verbs.store.collection(served.stored_resource)
-        if collection is None or self.dependents.went(reference, found.entry.namespace):
+        if collection is None or self.dependents.was_deleted(reference, found.entry.namespace):
             return False
         places = (entry.name for entry in namespaces.state.readable() if entry.name != found.entry.namespace)
-        entries = (collection.state.known(f"{place}/{reference.name}") for place in places)
+        entries = (collection.state.known(f"{position}/{reference.name}") for position in places)
         return any(entry is not None and metadata_of(entry).get("uid") == reference.uid for entry in entries)
 
     def _record_event(self, found: _Object, reference: Reference) -> None:
-        """Make the Event of upstream's collector about an owner in another namespace (graph_builder.go)."""
+        """Create the Event about an owner in another namespace, as upstream (graph_builder.go)."""
         version, namespace = _version_of(found), found.entry.namespace
         about = {
             "apiVersion": version.names.api_version,
@@ -267,38 +266,38 @@ class Garbage:
         message = f"ownerRef {owner} does not exist in namespace {go_quote(namespace)}"
         self._events.warn(about, "OwnerRefInvalidNamespace", message)
 
-    def _last_seen(self, reference: Reference, namespace: str) -> Owner:
-        """Return the state of an owner of an unserved kind: its definition may have been deleted right after it."""
-        return Owner.ABSENT if self.dependents.went(reference, namespace) else Owner.UNKNOWN
+    def _unserved_state(self, reference: Reference, namespace: str) -> Owner:
+        """Return the state of an owner of an unserved kind: ABSENT only if its deletion was seen."""
+        return Owner.ABSENT if self.dependents.was_deleted(reference, namespace) else Owner.UNKNOWN
 
     def _kind(self, reference: Reference) -> ServedResource | None:
         catalog = self._verbs.catalog.current
         kinds: dict[tuple[str, str], tuple[str, str]] = catalog.compute_once("owner kinds", _kinds)
-        place = kinds.get((reference.api_version, reference.kind))
-        return catalog.resource(*place) if place is not None else None
+        position = kinds.get((reference.api_version, reference.kind))
+        return catalog.resource(*position) if position is not None else None
 
     def _is_waiting(self, key: str) -> bool:
-        found = self._find(key)
+        found = self._object(key)
         return found is not None and _is_waiting(found.metadata)
 
-    # -- owners on their way
+    # -- owners that wait for their deletion
 
     async def _foreground(self, owner: _Object) -> None:
-        """Delete the dependents; let the owner go once none of them holds it."""
-        await self._complete()
+        """Queue the dependents for deletion; remove the finalizer of the owner once no dependent blocks it."""
+        await self._wait_complete()
         if next(self.dependents.holders(owner.uid, owner.key), None) is None:
             await self._edit(owner, without_finalizer(FOREGROUND))
             return
         loop_budget = LoopBudget()
         for key in self.dependents.of(owner.uid):
             await loop_budget.pause()
-            found = self._find(key)
+            found = self._object(key)
             if found is not None and not found.metadata.get("deletionTimestamp"):
                 self.loop.add(key)
 
     async def _orphan(self, owner: _Object) -> None:
-        """Remove the owner from all dependents, then remove its finalizer."""
-        await self._complete()
+        """Remove the references to the owner from all dependents, then its finalizer."""
+        await self._wait_complete()
         todo = iter(self.dependents.of(owner.uid))
         edit = without_owners({owner.uid})
         errors: list[StoreError] = []
@@ -308,13 +307,13 @@ class Garbage:
         if errors:
             raise errors[0]
         await self._verbs.store.fresh()
-        if self.dependents.of(owner.uid):  # conflict; or a value is unreadable, and no event reports its deletion
-            raise Unavailable(f"dependents of {owner.key} name it still")
+        if self.dependents.of(owner.uid):  # after a conflict, or if a dependent is unreadable: no event reports its end
+            raise Unavailable(f"dependents of {owner.key} still refer to it")
         await self._edit(owner, without_finalizer(ORPHAN))
 
     async def _release_each(self, todo: Iterator[str], edit: Edit, errors: list[StoreError]) -> None:
         for key in todo:
-            found = self._find(key)
+            found = self._object(key)
             try:
                 if found is not None:
                     await self._edit(found, edit)
@@ -322,8 +321,8 @@ class Garbage:
                 errors.append(error)
                 return
 
-    async def _complete(self) -> None:
-        """Wait until every dependent that there is now is known, those of definitions to be served yet among them."""
+    async def _wait_complete(self) -> None:
+        """Wait until the graph has all current dependents, also those of definitions that are not served yet."""
         await self._verbs.store.fresh()
         await self._serving.complete()
         for collection in self.dependents.collections():
@@ -336,14 +335,14 @@ class Garbage:
         version = _version_of(found)
         options = DeleteOptions(
             uid=found.uid, resource_version=str(found.entry.revision), propagation_policy=policy
-        )  # the checked object in the checked state
+        )  # only in the state that was checked
         namespace, name = found.entry.namespace, found.entry.name
         call = Call("delete", version, found.served, version.endpoints[""], namespace or None, name, {}, USER, NAME)
-        with retried_conflicts(404, 409):  # it changed, or its definition did: look again
+        with retried_conflicts(404, 409):  # the object or its definition has changed: retry
             await delete(self._verbs, call, options)
 
     async def _edit(self, found: _Object, edit: Edit) -> None:
-        """Change metadata of an object in the checked state, else retry; without its last finalizer it is deleted."""
+        """Edit metadata of an object in the checked state; retry after a conflict. Delete it without finalizers."""
         decision = self._edited(found, edit)
         if decision is None:
             return
@@ -353,7 +352,7 @@ class Garbage:
             self.loop.add_after(found.key, loop_module.RETRY_FIRST)
 
     def _edited(self, found: _Object, edit: Edit) -> Put | Remove | None:
-        """Return how to store an object with edited metadata, None if the edit changes nothing."""
+        """Return the write that stores the edited metadata, or deletes the object; None if nothing changes."""
         entry = found.entry
         document = orjson.loads(entry.raw)
         metadata = document["metadata"]
@@ -373,12 +372,12 @@ _NAMESPACES = GroupResource("", "namespaces")
 
 
 def _kinds(catalog: Catalog) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return (apiVersion, kind) → place in the catalog of everything served."""
-    return {kind: place for place, served in catalog.resources.items() for kind in _kinds_of(served)}
+    """Return (apiVersion, kind) → (group, resource) for all served kinds."""
+    return {kind: position for position, served in catalog.resources.items() for kind in _kinds_of(served)}
 
 
 def _kinds_of(served: ServedResource | None) -> list[tuple[str, str]]:
-    """Return (apiVersion, kind) of each version in which owners can be looked for."""
+    """Return (apiVersion, kind) of each served version of an established resource."""
     if served is None or not served.definition.established:
         return []
     return [(version.names.api_version, version.names.kind) for version in served.versions.values()]
@@ -397,9 +396,10 @@ def _is_waiting(metadata: dict[str, Any]) -> bool:
 
 
 def _version_of(found: _Object) -> ServedVersion:
-    """Return the version that the object is stored in, which needs no conversion to be read."""
+    """Return the version that the object is stored in, so that reading it needs no conversion."""
     version = str(orjson.loads(found.entry.raw).get("apiVersion", "")).rpartition("/")[2]
     served = found.served
     known = served.all_versions.get(version) or served.versions.get(version) or served.storage
     stored = known or next(iter(served.versions.values()))
-    return stored.as_is() if stored.codec.converts else stored  # marks are metadata: no webhook is called
+    # Deletion marks change metadata only, so no webhook is needed.
+    return stored.as_is() if stored.codec.converts else stored

@@ -1,6 +1,6 @@
-"""When Python collects cyclic garbage: new objects often and briefly, all objects seldom.
+"""Tuning of Python's collector of cyclic garbage: new objects often and briefly, all objects seldom.
 
-Left alone it looks through everything whenever much is allocated, which holds all threads for tens of milliseconds.
+By default Python scans all objects after many allocations, which blocks all threads for tens of milliseconds.
 """
 
 import asyncio
@@ -10,9 +10,9 @@ from time import thread_time
 from apiext.controllers import limits
 from apiext.storage.heap import HEAP
 
-# New objects that start a collection of the newest objects.
+# New objects after which the newest generation is collected.
 GC_NEW = 2_000
-# Collections of the newest objects before one of all new objects, 1 millisecond.
+# Collections of the newest generation before one of all new objects, which takes about 1 millisecond.
 GC_ROUNDS = 4
 # Seconds between full collections.
 GC_EVERY = 2.0
@@ -20,39 +20,39 @@ GC_EVERY = 2.0
 GC_WORTH = 8
 
 _NEVER = 1_000_000
-_NEW = 1  # a generation
-_SIZE = 200  # bytes, about, of an object with the objects that only it refers to
+_NEW = 1  # the generation of all new objects
+_SIZE = 200  # approximate bytes of an object, with the objects that only it refers to
 
 
-def hurry() -> None:
-    """Collect only new objects from now on: those that exist already, such as code, live as long as the server."""
+def collect_new_only() -> None:
+    """Collect only new objects from now on: existing ones, such as code, live as long as the server."""
     gc.freeze()
     gc.set_threshold(GC_NEW, GC_ROUNDS, _NEVER)
     gc.enable()
 
 
-def keep() -> None:
-    """Collect all new objects once, and exempt the remaining ones: they live as long as the server."""
+def exempt_existing() -> None:
+    """Collect all new objects once, and exempt the survivors from later collections."""
     gc.collect()
     gc.freeze()
 
 
 async def collect_loop(every: float = GC_EVERY) -> None:
-    """Run a full collection every so many seconds after many collections of new objects, until cancelled.
+    """Run a full collection at most every ``every`` seconds, if GC_WORTH collections ran since; until cancelled.
 
-    All requests wait for a full collection: the longer one takes, the longer is the pause before the next.
+    All requests wait during a full collection. So the pause before the next one grows with its duration.
     """
-    seen, pause = _looked(), every
+    collected, pause = _collections(), every
     while True:
         await asyncio.sleep(pause)
-        if _looked() - seen >= GC_WORTH:
-            began = thread_time()  # time in which other programs have the processor does not count
+        if _collections() - collected >= GC_WORTH:
+            began = thread_time()  # CPU time: waiting for a processor does not count
             HEAP.freed(gc.collect() * _SIZE)
             pause = max(every, (thread_time() - began) / limits.GC_SHARE)
-            seen = _looked()
+            collected = _collections()
 
 
-def _looked() -> int:
+def _collections() -> int:
     """Return the number of collections of all new objects."""
     found: int = gc.get_stats()[_NEW]["collections"]
     return found

@@ -1,7 +1,7 @@
-"""Guard keys: the definition, generation and state under which custom objects may be written.
+"""Guard keys: one etcd key for each definition, with the uid, generation and state under which objects are written.
 
-Every put of a custom object compares the guard's revision in the same transaction, so a server that decided by an
-older definition cannot commit. A guard says ``serving`` or ``terminating``; a deletion changes it first.
+Every put of a custom object compares the revision of the guard in the same transaction. So a server that validated by
+an older definition cannot commit. The state is ``serving`` or ``terminating``; a deletion changes the guard first.
 """
 
 import orjson
@@ -35,7 +35,7 @@ class Guards:
         self.collection = collection
         self._store = store
         self._definitions = definitions
-        self._abandoned: dict[str, int] = {}  # name → revision of a deletion that came to nothing
+        self._abandoned: dict[str, int] = {}  # name → revision of a guard whose deletion was abandoned
 
     def key(self, name: str) -> str:
         """Return the etcd key of a definition's guard."""
@@ -50,7 +50,7 @@ class Guards:
         return parse(entry.raw, entry.revision) if entry is not None else None
 
     def matching(self, facts: Facts) -> Permit | None:
-        """Return the cached guard when it is the right one for these facts."""
+        """Return the cached guard if it has the uid, generation and state of these facts, else None."""
         found = self.cached(facts.name)
         return found if found is not None and self._fits(found, facts) else None
 
@@ -60,7 +60,7 @@ class Guards:
         )
 
     def _state(self, found: Permit | None, facts: Facts) -> str:
-        """A guard that says terminating keeps saying so, unless its deletion was given up."""
+        """Return the right state of a guard: ``terminating`` is final, unless the deletion was abandoned."""
         if facts.deleting:
             return TERMINATING
         if found is None or found.uid != facts.uid or found.state != TERMINATING:
@@ -68,16 +68,19 @@ class Guards:
         return SERVING if self._abandoned.get(facts.name) == found.revision else TERMINATING
 
     def abandon(self, name: str, revision: int) -> None:
-        """Let the guard serve again when it still has this revision: no deletionTimestamp followed in time."""
+        """Allow state ``serving`` again for a guard of this revision: no deletionTimestamp followed in time."""
         self._abandoned[name] = revision
 
-    async def hold(self, facts: Facts) -> Permit | None:
-        """Return a guard that fits, written if need be; None when the definition moved on. Raises store errors."""
+    async def ensure(self, facts: Facts) -> Permit | None:
+        """Return a guard that matches the facts; write it if needed. None if the definition has changed.
+
+        Raises store errors.
+        """
         found = self.matching(facts)
         if found is not None:
             return found
         for _ in range(limits.GUARD_ATTEMPTS):
-            # The guard first, then the definition: so the guard is never older than what we hold it against.
+            # Read the definition after the guard: then a guard is never compared with an older definition.
             stored = await self._stored(facts.name)
             entry = await self._store.current(self._definitions.collection, "", facts.name)
             now = self._definitions.of(entry) if entry is not None else None
@@ -94,14 +97,14 @@ class Guards:
     async def terminate(self, name: str, uid: str) -> Guard:
         """Set the guard to terminating, and return it for the next write. Raises store errors.
 
-        RevisionChanged if the definition is another one by now; its guard is left unchanged.
+        Raises RevisionChanged, and leaves the guard unchanged, if a new definition has the name.
         """
         for _ in range(limits.GUARD_ATTEMPTS):
             stored = await self._stored(name)
             if stored is not None and stored.uid == uid and stored.state == TERMINATING:
                 return Guard(self.key(name), stored.revision)
             if stored is None or stored.uid != uid:
-                await self._check_still(name, uid)
+                await self._check_uid(name, uid)
             generation = stored.generation if stored is not None and stored.uid == uid else 0
             facts = self._definitions.get(name)
             if facts is not None and facts.uid == uid:
@@ -113,15 +116,15 @@ class Guards:
             return Guard(self.key(name), permit.revision)
         raise Unavailable(f"the guard of {name} keeps changing")
 
-    async def _check_still(self, name: str, uid: str) -> None:
-        """Raise RevisionChanged unless the definition is the one of this uid; the guard has been read before."""
+    async def _check_uid(self, name: str, uid: str) -> None:
+        """Raise RevisionChanged unless the stored definition has this uid. Call it after reading the guard."""
         entry = await self._store.current(self._definitions.collection, "", name)
         now = self._definitions.of(entry) if entry is not None else None
         if entry is None or (now is not None and now.uid != uid):
             raise RevisionChanged(entry)
 
     async def release(self, name: str) -> None:
-        """Delete the guard of a deleted definition; do nothing if the definition exists again."""
+        """Delete the guard of a deleted definition; do nothing if a new definition has the name."""
         self._abandoned.pop(name, None)
         stored = await self._stored(name)
         if stored is None or await self._store.current(self._definitions.collection, "", name) is not None:
@@ -129,7 +132,7 @@ class Guards:
         try:
             await self._store.delete_key(self.key(name), stored.revision)
         except RevisionChanged:
-            return  # a new definition took it over, or another server deleted it
+            return  # a new definition uses it, or another server has deleted it
 
     async def _stored(self, name: str) -> Permit | None:
         found = await self._store.get_key(self.key(name))
@@ -138,13 +141,13 @@ class Guards:
     async def _put(self, name: str, uid: str, state: str, generation: int, stored: Permit | None) -> Permit:
         value = orjson.dumps({"generation": generation, "state": state, "uid": uid})
         revision = await self._store.put_key(self.key(name), value, stored.revision if stored is not None else 0)
-        # The catalog under this revision must include every change before it.
+        # A catalog with this revision of the guard must include all earlier changes of definitions.
         await self._store.at_least(revision, self._definitions.collection)
         return Permit(uid, state, generation, revision)
 
 
 def parse(raw: bytes, revision: int) -> Permit:
-    """Return a stored guard; an unreadable one fits no definition and is written again."""
+    """Parse a stored guard. An invalid one matches no definition, so it is written again."""
     try:
         value = orjson.loads(raw)
         return Permit(str(value["uid"]), str(value["state"]), int(value.get("generation") or 0), revision)

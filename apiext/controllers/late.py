@@ -28,36 +28,36 @@ class _Controller(Protocol):
 
 
 class Late:
-    """A controller ``class(verbs, collection, *more)`` of a module of this package, started by the first object."""
+    """Starts a controller ``class_name(verbs, collection, *more)`` of a module here at the first object."""
 
-    def __init__(self, verbs: Verbs, resource: GroupResource, module: str, made: str, *more: str) -> None:
+    def __init__(self, verbs: Verbs, resource: GroupResource, module: str, class_name: str, *more: str) -> None:
         self._verbs = verbs
-        self._made = (module, made, more)
+        self._source = (module, class_name, more)
         self._group: asyncio.TaskGroup | None = None
         self._running: _Controller | None = None
         self._collection = verbs.store.collection(resource)
-        self._leave: Callable[[], None] = lambda: None
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Wait for the first object, if the resource is served."""
         self._group = group
         if self._collection is not None:
-            self._leave = self._collection.follow(self._begin)
+            self._unsubscribe = self._collection.follow(self._start_controller)
 
     async def stop(self) -> None:
         """Stop the controller if it runs."""
         if self._running is not None:
             await self._running.stop()
 
-    def _begin(self, _: Change) -> None:
+    def _start_controller(self, _: Change) -> None:
         if self._running is not None or self._group is None:
             return
-        module, made, more = self._made
-        self._running = getattr(import_module(f"apiext.controllers.{module}"), made)(
+        module, class_name, more = self._source
+        self._running = getattr(import_module(f"apiext.controllers.{module}"), class_name)(
             self._verbs, self._collection, *more
         )
         self._running.start(self._group)
-        asyncio.get_running_loop().call_soon(self._rest)
+        asyncio.get_running_loop().call_soon(self._end_subscription)
 
-    def _rest(self) -> None:
-        self._leave()  # which ``follow`` may not have returned before
+    def _end_subscription(self) -> None:
+        self._unsubscribe()  # later, since ``follow`` may call _start_controller before it returns

@@ -1,10 +1,14 @@
-"""The controller of StorageVersionMigrations: rewrites every object of a resource in the storage version.
+"""The controller of StorageVersionMigrations: rewrite every object of a resource in the storage version.
 
-apiext.crd.migration has the rules, as for ``apiext migrate``; this module runs them inside the server. All state is in
-the store, so a killed server continues at its next start, and several servers can share the work: the running
-migration, the revision from which on every server writes in the storage version (status.resourceVersion: younger
-objects are done), and the definition's generation at the beginning (its condition StorageMigrating). Each object is
-written under the revision that was read, by the first server that comes to it.
+apiext.crd.migration has the rules, which ``apiext migrate`` uses, too. All state is in the store, so that a restarted
+server continues, and several servers share the work. The state is:
+
+- the condition Running of the migration;
+- the checkpoint, status.resourceVersion: since this revision every server writes the storage version, so objects with
+  a higher revision need no rewrite;
+- the condition StorageMigrating of the definition, with its generation at the start.
+
+Each write compares the revision that was read, so an object is rewritten by one server only.
 """
 
 import asyncio
@@ -24,7 +28,7 @@ from apiext.controllers import limits
 from apiext.controllers import loop as loop_module
 from apiext.controllers.loop import Loop
 from apiext.controllers.serving import Serving
-from apiext.controllers.statuses import Statuses, say
+from apiext.controllers.statuses import Statuses, set_condition
 from apiext.crd.conditions import condition, find, with_status
 from apiext.crd.migration import (
     CHANGED,
@@ -56,21 +60,21 @@ log = logging.getLogger(__name__)
 
 MIGRATIONS = GroupResource("storagemigration.k8s.io", "storageversionmigrations")
 USER = service_account("kube-system", MIGRATOR)
-_MANAGER, _RUNNER = "kube-controller-manager", "migration-runner-controller"  # as upstream's writers are called
-_MARK = "StorageMigrating"  # the condition of a definition during its migration
+_MANAGER, _RUNNER = "kube-controller-manager", "migration-runner-controller"  # the field managers of upstream
+_MARK = "StorageMigrating"  # condition of a definition during its migration
 _NEEDED = ("update", "patch", "list")
 _UNHANDLED = "migration encountered unhandled error"
 _MERGE = "application/merge-patch+json"
 
 
-class _Asked(Struct, frozen=True):
-    """A migration that is not over: as it was stored last."""
+class _Migration(Struct, frozen=True):
+    """A migration without a final result, in its last stored state."""
 
     entry: Entry
     created: str
     resource: GroupResource
     checkpoint: str
-    holds: frozenset[str]  # the conditions that are True
+    holds: frozenset[str]  # types of the conditions with status True
 
     @property
     def name(self) -> str:
@@ -90,31 +94,31 @@ class _Asked(Struct, frozen=True):
 
 
 class _Pass(Struct):
-    """One walk through the objects of a resource, and what went wrong so far: for good, and perhaps not."""
+    """One pass over the objects of a resource, with its final error and its temporary errors."""
 
-    asked: _Asked
+    migration: _Migration
     collection: Collection
     plan: Plan | None
-    begins: bytes  # first bytes of values at the storage version
+    prefix: bytes  # the first bytes of values in the storage version
     failed: str = ""
-    passing: list[str] = field(default_factory=list)
-    unread: StoreError | None = None  # the outcome of a write is unknown
+    temporary: list[str] = field(default_factory=list)
+    unknown_outcome: StoreError | None = None  # an error of the store: the outcome of a write may be unknown
 
     @property
-    def over(self) -> bool:
-        return bool(self.failed) or self.unread is not None or len(self.passing) >= limits.MIGRATE_FAILURES
+    def is_stopped(self) -> bool:
+        return bool(self.failed) or self.unknown_outcome is not None or len(self.temporary) >= limits.MIGRATE_FAILURES
 
     def due(self, entry: Entry) -> bool:
-        """Report whether an object may not be in the storage version yet, or not encrypted with the newest key.
+        """Report whether an object may need a rewrite: another version, or an old encryption key.
 
-        Younger objects need not be: the collector and deletions change metadata and leave the other bytes as they are
-        stored. Bytes with another beginning are written again in vain.
+        Newer objects are checked, too: the collector and deletions edit metadata, and leave the version unchanged.
+        Bytes that begin in another way, in the right version, cause a needless rewrite.
         """
-        return entry.revision <= int(self.asked.checkpoint) or not entry.raw.startswith(self.begins)
+        return entry.revision <= int(self.migration.checkpoint) or not entry.raw.startswith(self.prefix)
 
 
 class Migrations:
-    """Runs one migration of each resource at a time, the oldest first."""
+    """Runs one migration at a time for each resource, the oldest first."""
 
     def __init__(self, verbs: Verbs, serving: Serving, collection: Collection, definitions: Collection) -> None:
         self._verbs = verbs
@@ -123,140 +127,141 @@ class Migrations:
         self._definitions = definitions
         self._statuses = Statuses(verbs.store, verbs.catalog, collection, "v1", _MANAGER)
         self._marks = Statuses(verbs.store, verbs.catalog, definitions, "v1", _RUNNER)
-        self._turns = Turns(limits.MIGRATE_RATE)  # of all migrations together
+        self._turns = Turns(limits.MIGRATE_RATE)  # shared by all migrations
         self._loop = Loop("migrations", self._reconcile, width=5)
-        self._asked: dict[str, dict[str, _Asked]] = {}  # by resource and name
+        self._migrations: dict[str, dict[str, _Migration]] = {}  # by resource and name
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Follow all migrations."""
         self._collection.follow(self._changed)
         self._serving.listen(self._served)
-        self._loop.start(group, lambda: list(self._asked))
+        self._loop.start(group, lambda: list(self._migrations))
 
     async def stop(self) -> None:
-        """Cancel running work; the next start does the rest."""
+        """Cancel running work; the next start completes it."""
         await self._loop.stop()
 
     def _changed(self, change: Change) -> None:
-        self._take(change.entry, gone=change.kind == "DELETED")
+        self._record(change.entry, gone=change.kind == "DELETED")
 
-    def _take(self, entry: Entry, *, gone: bool = False) -> None:
-        for key, known in list(self._asked.items()):
+    def _record(self, entry: Entry, *, gone: bool = False) -> None:
+        for key, known in list(self._migrations.items()):
             if known.pop(entry.name, None) is not None:
                 self._loop.add(key)
                 if not known:
-                    del self._asked[key]
-        asked = _asked(entry) if not gone else None
-        if asked is not None and (asked.running or not asked.ended):
-            self._asked.setdefault(asked.key, {})[asked.name] = asked
-            self._loop.add(asked.key)
+                    del self._migrations[key]
+        migration = _read_migration(entry) if not gone else None
+        if migration is not None and (migration.running or not migration.ended):
+            self._migrations.setdefault(migration.key, {})[migration.name] = migration
+            self._loop.add(migration.key)
 
     def _served(self, definition: str) -> None:
-        if definition in self._asked:
+        if definition in self._migrations:
             self._loop.add(definition)
 
-    # -- one step of a migration; its writes queue the next one
+    # -- one step of a migration; its write queues the next step
 
     async def _reconcile(self, key: str) -> None:
         await self._serving.wait_synced()
         await self._verbs.store.fresh()
-        asked = _next(self._asked.get(key, {}).values())
-        if asked is None:
+        migration = _next(self._migrations.get(key, {}).values())
+        if migration is None:
             return
-        if asked.ended:
-            await self._finish(asked)
-        elif not asked.running:
-            await self._begin(asked)
-        elif not asked.checkpoint:
-            await self._date(asked)
+        if migration.ended:
+            await self._record_result(migration)
+        elif not migration.running:
+            await self._begin(migration)
+        elif not migration.checkpoint:
+            await self._set_checkpoint(migration)
         else:
-            await self._run(asked)
+            await self._run(migration)
 
-    async def _begin(self, asked: _Asked) -> None:
-        """Note in the definition with which generation the migration begins, and that it does."""
+    async def _begin(self, migration: _Migration) -> None:
+        """Mark the definition as migrating, with its generation; then set the migration to Running."""
 
         def mark(document: Document) -> Document:
-            return self._marked(document, "True", "MigrationRunning", _mark(asked))
+            return self._marked(document, "True", "MigrationRunning", _mark(migration))
 
-        entry = self._definition(asked)
+        entry = self._definition(migration)
         if entry is None or await self._marks.amend(entry, mark) is not None:
             await self._set_condition(
-                asked, condition("Running", "True", "MigrationRunning", "The migration is running")
+                migration, condition("Running", "True", "MigrationRunning", "The migration is running")
             )
         else:
-            self._again(asked)
+            self._run_again(migration)
 
-    async def _date(self, asked: _Asked) -> None:
-        """Note the revision from which on no server writes in another version: this server has the definition by then.
+    async def _set_checkpoint(self, migration: _Migration) -> None:
+        """Set the checkpoint: the revision since which no server writes another version.
 
-        The guard of the definition binds other servers.
+        This server has the current definition by then; the guard of the definition makes other servers use it, too.
         """
-        group, resource = asked.resource.group, asked.resource.resource
-        found = self._find(asked) and await self._serving.refresh(group, resource)
+        group, resource = migration.resource.group, migration.resource.resource
+        found = self._find(migration) and await self._serving.refresh(group, resource)
         if found is None:
-            await self._missing(asked, "resource does not exist in discovery")
+            await self._fail_if_old(migration, "resource does not exist in discovery")
             return
         version = _version(found)
         if not set(_NEEDED) <= set(version.published.verbs):
             place = f'resource "{group}/{version.names.version}, Resource={resource}"'
-            await self._fail(asked, f"{place} does not support discovery operations: [{' '.join(_NEEDED)}]")
+            await self._fail(migration, f"{place} does not support discovery operations: [{' '.join(_NEEDED)}]")
             return
         revision = str(await self._verbs.store.fresh())
-        await self._amend(asked, lambda document: with_status(document, resourceVersion=revision))
+        await self._amend(migration, lambda document: with_status(document, resourceVersion=revision))
 
-    async def _run(self, asked: _Asked) -> None:
-        """Rewrite all objects that are older than the checkpoint."""
+    async def _run(self, migration: _Migration) -> None:
+        """Rewrite all objects that need it (``_Pass.due``)."""
         store = self._verbs.store
-        await store.at_least(int(asked.checkpoint))
-        served = self._find(asked)  # no await before its cache is used: the resource may be a new one
+        await store.at_least(int(migration.checkpoint))
+        served = self._find(migration)  # no await until store.add: the resource could be replaced meanwhile
         if served is None:
-            await self._missing(asked, f"{_UNHANDLED}: unable to obtain GVR from discovery")
+            await self._fail_if_old(migration, f"{_UNHANDLED}: unable to obtain GVR from discovery")
             return
         collection = store.add(served.stored_resource, served.namespaced, custom_object)
         await collection.wait_ready()
-        entry = self._definition(asked)
+        entry = self._definition(migration)
         plan = plan_of(await asyncio.to_thread(self._marks.decode, entry)) if entry is not None else None
-        begins = f'{{"apiVersion":"{plan.group}/{plan.storage}"'.encode() if plan is not None else b""
-        work = _Pass(asked, collection, plan, begins)
+        prefix = f'{{"apiVersion":"{plan.group}/{plan.storage}"'.encode() if plan is not None else b""
+        work = _Pass(migration, collection, plan, prefix)
         start, last = "", False
-        while not (last or work.over) and self._wanted(asked):
+        while not (last or work.is_stopped) and self._is_current(migration):
             page = collection.state.page(None, start, limits.MIGRATE_PAGE)
             start, last = page.next, not page.next
             todo = [it for it in page.entries if work.due(it)]
-            random.shuffle(todo)  # so that several servers share the work
+            random.shuffle(todo)  # so that several servers begin with different objects
             queue = iter(todo)
             async with asyncio.TaskGroup() as group:
                 for _ in range(limits.MIGRATE_PARALLEL):
                     group.create_task(self._each(work, queue))
-        await self._ended(work)
+        await self._finish_pass(work)
 
-    async def _ended(self, work: _Pass) -> None:
-        asked = work.asked
-        if work.unread is not None:
-            raise work.unread
+    async def _finish_pass(self, work: _Pass) -> None:
+        migration = work.migration
+        if work.unknown_outcome is not None:
+            raise work.unknown_outcome
         if work.failed:
-            await self._fail(asked, f"{_UNHANDLED}: {work.failed}")
-        elif work.passing:
-            raise Unavailable(f"objects could not be written: {'; '.join(work.passing)}")
-        elif self._find(asked) is None:
-            self._again(asked)  # a later definition may have the version that was not found
-        elif self._wanted(asked):
-            await self._set_condition(asked, condition("Succeeded", "True", "StorageVersionMigrationSucceeded", ""))
+            await self._fail(migration, f"{_UNHANDLED}: {work.failed}")
+        elif work.temporary:
+            raise Unavailable(f"objects could not be written: {'; '.join(work.temporary)}")
+        elif self._find(migration) is None:
+            self._run_again(migration)  # the definition was replaced meanwhile
+        elif self._is_current(migration):
+            await self._set_condition(migration, condition("Succeeded", "True", "StorageVersionMigrationSucceeded", ""))
 
-    async def _finish(self, asked: _Asked) -> None:
-        """Set the result in the definition; remove older versions after a success in one generation.
+    async def _record_result(self, migration: _Migration) -> None:
+        """Write the result into the definition; after a success, remove old versions from its storedVersions.
 
-        The mark must still be that of this migration: another server may have finished it, and begun the next.
+        storedVersions stay if the generation has changed. The mark must be that of this migration: another server may
+        have completed it and begun the next one.
         """
         marked = False
 
         def settle(document: Document) -> Document | None:
             nonlocal marked
             mark = find((document.get("status") or {}).get("conditions"), _MARK)
-            marked = mark is not None and mark["status"] == "True" and mark.get("message") == _mark(asked)
+            marked = mark is not None and mark["status"] == "True" and mark.get("message") == _mark(migration)
             if mark is None or not marked:
                 return None
-            if "Succeeded" not in asked.holds:
+            if "Succeeded" not in migration.holds:
                 return self._marked(document, "False", "MigrationFailed", "The migration has failed")
             begun = replace(plan_of(document), generation=mark.get("observedGeneration") or 0)
             stored = remaining(begun, document)
@@ -267,11 +272,12 @@ class Migrations:
                 document = with_status(document, storedVersions=stored)
             return self._marked(document, "False", "MigrationSucceeded", f"The migration has succeeded {text}")
 
-        entry = self._definition(asked)
+        entry = self._definition(migration)
         if entry is None or await self._marks.amend(entry, settle) is not None or not marked:
-            await self._set_condition(asked, condition("Running", "False", "MigrationCompleted", "Migration completed"))
+            completed = condition("Running", "False", "MigrationCompleted", "Migration completed")
+            await self._set_condition(migration, completed)
         else:
-            self._again(asked)
+            self._run_again(migration)
 
     # -- objects
 
@@ -279,23 +285,23 @@ class Migrations:
         try:
             await self._rewrite(work, todo)
         except StoreError as error:
-            work.unread = error
+            work.unknown_outcome = error
 
     async def _rewrite(self, work: _Pass, todo: Iterator[Entry]) -> None:
         for found in todo:
-            if work.over or not self._wanted(work.asked):
+            if work.is_stopped or not self._is_current(work.migration):
                 return
             key = f"{found.namespace}/{found.name}" if found.namespace else found.name
             entry = work.collection.state.known(key)
             if entry is None or not work.due(entry):
-                continue  # another server was faster
+                continue  # another server has rewritten or deleted it
             await asyncio.sleep(self._turns.take(self._verbs.loop_time()))
-            served = self._find(work.asked)
+            served = self._find(work.migration)
             if served is None:
-                work.passing.append(f"{key}: it is not served")
+                work.temporary.append(f"{key}: it is not served")
                 return
             version = _version(served)
-            asked = {"fieldManager": [MIGRATOR]}
+            query = {"fieldManager": [MIGRATOR]}
             call = Call(
                 "patch",
                 version,
@@ -303,7 +309,7 @@ class Migrations:
                 version.endpoints[""],
                 entry.namespace or None,
                 entry.name,
-                asked,
+                query,
                 USER,
                 size=len(entry.raw),
             )
@@ -312,14 +318,14 @@ class Migrations:
                 work.failed = f"{key}: apiext migrate: {loss_text(work.plan, gone, limits.MIGRATE_FAILURES)}"
                 return
             code, message = await self._touch(call, uid, entry)
-            said = outcome(code, "", "")
-            now = await self._now(work, entry) if said in (GONE, CHANGED) else None
-            if is_temporary(code) or (said == GONE and now is not None):
-                work.passing.append(f"{key}: {message}")
-            elif said == FAILED or (now is not None and now.revision == entry.revision):  # a webhook denied
+            result = outcome(code, "", "")
+            now = await self._read_current(work, entry) if result in (GONE, CHANGED) else None
+            if is_temporary(code) or (result == GONE and now is not None):
+                work.temporary.append(f"{key}: {message}")
+            elif result == FAILED or (now is not None and now.revision == entry.revision):  # a webhook denied
                 work.failed = message
             elif now is not None and work.due(now):
-                work.passing.append(f"{key}: {message}")
+                work.temporary.append(f"{key}: {message}")
 
     async def _touch(self, call: Call, uid: str, entry: Entry) -> tuple[int, str]:
         try:
@@ -328,58 +334,59 @@ class Migrations:
             return error.code, error.message
         return 200, ""
 
-    async def _now(self, work: _Pass, entry: Entry) -> Entry | None:
-        """Return an object as it is stored: that it is not found may mean that its definition was not served."""
+    async def _read_current(self, work: _Pass, entry: Entry) -> Entry | None:
+        """Return the stored object. A 404 does not prove its deletion: its definition may not have been served."""
         return await self._verbs.store.current(work.collection, entry.namespace, entry.name)
 
-    # -- small parts
+    # -- helpers
 
-    def _find(self, asked: _Asked) -> ServedResource | None:
-        found = self._verbs.catalog.current.resource(asked.resource.group, asked.resource.resource)
+    def _find(self, migration: _Migration) -> ServedResource | None:
+        found = self._verbs.catalog.current.resource(migration.resource.group, migration.resource.resource)
         return found if found is not None and found.versions else None
 
-    def _definition(self, asked: _Asked) -> Entry | None:
-        return self._definitions.state.get("", asked.key) if asked.resource.group else None
+    def _definition(self, migration: _Migration) -> Entry | None:
+        return self._definitions.state.get("", migration.key) if migration.resource.group else None
 
-    def _wanted(self, asked: _Asked) -> bool:
-        return self._asked.get(asked.key, {}).get(asked.name) is asked
+    def _is_current(self, migration: _Migration) -> bool:
+        return self._migrations.get(migration.key, {}).get(migration.name) is migration
 
-    def _again(self, asked: _Asked) -> None:
-        self._loop.add_after(asked.key, loop_module.RETRY_FIRST)
+    def _run_again(self, migration: _Migration) -> None:
+        self._loop.add_after(migration.key, loop_module.RETRY_FIRST)
 
     def _marked(self, document: Document, status: str, reason: str, message: str) -> Document:
         generation = document["metadata"].get("generation", 0)
-        told = {**condition(_MARK, status, reason, message), "observedGeneration": generation}
-        return say(document, told, self._verbs.clock())
+        wanted = {**condition(_MARK, status, reason, message), "observedGeneration": generation}
+        return set_condition(document, wanted, self._verbs.clock())
 
-    async def _missing(self, asked: _Asked, message: str) -> None:
-        """Fail a migration of a resource that is not served, unless its definition may still be on its way."""
-        age = (time.parse(self._verbs.clock()) - time.parse(asked.created)).total_seconds()
+    async def _fail_if_old(self, migration: _Migration, message: str) -> None:
+        """Fail a migration of an unserved resource after limits.MIGRATE_WAIT seconds; until then, retry."""
+        age = (time.parse(self._verbs.clock()) - time.parse(migration.created)).total_seconds()
         if age < limits.MIGRATE_WAIT:
-            self._loop.add_after(asked.key, limits.MIGRATE_WAIT - max(age, 0.0))  # clocks go back
+            self._loop.add_after(migration.key, limits.MIGRATE_WAIT - max(age, 0.0))  # the clock may go back
         else:
-            await self._fail(asked, message)
+            await self._fail(migration, message)
 
-    async def _fail(self, asked: _Asked, message: str) -> None:
+    async def _fail(self, migration: _Migration, message: str) -> None:
         cut = message.encode()[: limits.MIGRATE_MESSAGE].decode(errors="ignore")
-        await self._set_condition(asked, condition("Failed", "True", "StorageVersionMigrationFailed", cut))
+        await self._set_condition(migration, condition("Failed", "True", "StorageVersionMigrationFailed", cut))
 
-    async def _set_condition(self, asked: _Asked, told: View) -> None:
-        log.info("migration %s of %s: %s %s %s", asked.name, asked.key, told["type"], told["status"], told["message"])
-        await self._amend(asked, lambda document: say(document, told, self._verbs.clock()))
+    async def _set_condition(self, migration: _Migration, wanted: View) -> None:
+        kind, status, message = wanted["type"], wanted["status"], wanted["message"]
+        log.info("migration %s of %s: %s %s %s", migration.name, migration.key, kind, status, message)
+        await self._amend(migration, lambda document: set_condition(document, wanted, self._verbs.clock()))
 
-    async def _amend(self, asked: _Asked, amendment: Amendment) -> None:
-        if await self._statuses.amend(asked.entry, amendment) is None:
-            self._again(asked)
+    async def _amend(self, migration: _Migration, amendment: Amendment) -> None:
+        if await self._statuses.amend(migration.entry, amendment) is None:
+            self._run_again(migration)
 
 
-def _asked(entry: Entry) -> _Asked | None:
-    """Return the spec of a migration; None for an invalid one that another program stored."""
+def _read_migration(entry: Entry) -> _Migration | None:
+    """Parse a migration; return None for an invalid one that another program stored."""
     document: Any = orjson.loads(entry.raw)
     try:
         status: View = document.get("status") or {}
         named: View = (document.get("spec") or {}).get("resource") or {}
-        return _Asked(
+        return _Migration(
             entry,
             document["metadata"].get("creationTimestamp") or "",
             GroupResource(named.get("group") or "", named.get("resource") or ""),
@@ -391,22 +398,27 @@ def _asked(entry: Entry) -> _Asked | None:
         return None
 
 
-def _next(asked: Iterable[_Asked]) -> _Asked | None:
-    """Return the migration of a resource that is to be seen to: one to finish, the one that runs, else the oldest."""
-    return min(asked, key=lambda it: (not (it.running and it.ended), not it.running, it.created, it.name), default=None)
+def _next(migrations: Iterable[_Migration]) -> _Migration | None:
+    """Return the migration to process next: one with a result to record, else the running one, else the oldest."""
+
+    def order(migration: _Migration) -> tuple[bool, bool, str, str]:
+        has_result = migration.running and migration.ended
+        return not has_result, not migration.running, migration.created, migration.name
+
+    return min(migrations, key=order, default=None)
 
 
-def _mark(asked: _Asked) -> str:
-    return f"Migration {asked.name} is running"
+def _mark(migration: _Migration) -> str:
+    return f"Migration {migration.name} is running"
 
 
 def _version(served: ServedResource) -> ServedVersion:
-    """Return the version that objects are written through."""
+    """Return the version for requests that rewrite objects."""
     return served.storage or next(iter(served.versions.values()))
 
 
 def _losses(served: ServedResource, plan: Plan | None, entry: Entry) -> tuple[str, list[str]]:
-    """Return the uid of an object, and the paths of fields that the storage version would drop."""
+    """Return the uid of an object, and the paths of fields that the storage version would prune."""
     document: Any = orjson.loads(entry.raw)
     version = str(document.get("apiVersion", "")).rpartition("/")[2]
     uid = str((document.get("metadata") or {}).get("uid") or "")

@@ -1,4 +1,4 @@
-"""Namespaces: those that always exist, and the emptying of those that are being deleted (NSP-003, NSP-005)."""
+"""Create the namespaces that always exist, and empty namespaces that are being deleted (NSP-003, NSP-005)."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,7 +9,7 @@ from apiext.catalog.served import LiveCatalog, ServedResource
 from apiext.controllers import limits
 from apiext.controllers.instances import Emptied, Sweep
 from apiext.controllers.references import metadata_of
-from apiext.controllers.statuses import Statuses, say
+from apiext.controllers.statuses import Statuses, set_condition
 from apiext.crd.conditions import condition
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
@@ -23,7 +23,7 @@ NAMESPACES = GroupResource("", "namespaces")
 ALWAYS = ("default", "kube-system", "kube-public", "kube-node-lease")
 FINALIZER = "kubernetes"
 
-_FINE: Mapping[str, tuple[str, str, str]] = {
+_DONE: Mapping[str, tuple[str, str, str]] = {
     "NamespaceDeletionDiscoveryFailure": ("False", "ResourcesDiscovered", "All resources successfully discovered"),
     "NamespaceDeletionGroupVersionParsingFailure": (
         "False",
@@ -45,7 +45,7 @@ _FINE: Mapping[str, tuple[str, str, str]] = {
 
 
 class _Emptying:
-    """The deletion of one namespace, which another of its name may follow at any time; its sweeps by resource."""
+    """The deletion of the namespace with this uid: its sweeps by resource."""
 
     __slots__ = ("sweeps", "uid")
 
@@ -55,9 +55,9 @@ class _Emptying:
 
 
 class Namespaces:
-    """Empties namespaces that are being deleted: every object of every namespaced resource, then the namespace.
+    """Deletes all objects of each namespace that is being deleted, and then the namespace.
 
-    ``served()`` returns once the catalog has all resources of the definitions in the cache.
+    ``served()`` waits until the catalog has all resources of the stored definitions.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Namespaces:
         self.wake_after: Callable[[str, float], None] = lambda _, __: None
 
     async def create_missing(self) -> None:
-        """Create the namespaces that exist from the start. Raises store errors."""
+        """Create the namespaces that always exist. Raises store errors."""
         served = self._live.current.lookup("", "v1", "namespaces")
         assert served is not None
         for name in ALWAYS:
@@ -91,25 +91,25 @@ class Namespaces:
                 made = namespace(name, self._clock(), self._manager)
                 await attempt(self._store, self.collection, Put(("", name), 0, served.codec.encode(made)))
             except KeyExists:
-                continue  # another server was first
+                continue  # another server created it first
 
     def wanted(self, name: str) -> bool:
-        """Report whether a namespace needs work."""
+        """Report whether a namespace is being deleted, or has sweeps to close."""
         if name in self._emptying:
             return True
         entry = self.collection.state.get("", name)
         return entry is not None and b'"deletionTimestamp"' in entry.raw
 
     def terminating(self) -> list[str]:
-        """Return the names of the namespaces that may have something to do."""
+        """Return the names of the namespaces that may be terminating."""
         return [entry.name for entry in self.collection.state.readable() if b'"deletionTimestamp"' in entry.raw]
 
     def emptying(self) -> list[str]:
-        """Return the names of the namespaces that are being emptied now."""
+        """Return the names of the namespaces whose deletion has begun here."""
         return list(self._emptying)
 
     async def reconcile(self, name: str) -> None:
-        """Continue the deletion as far as possible; changes of its objects start another run."""
+        """Continue the deletion as far as possible. Changes of objects start another run."""
         entry = self.collection.state.get("", name)
         metadata = metadata_of(entry) if entry is not None else {}
         if not metadata.get("deletionTimestamp"):
@@ -130,21 +130,21 @@ class Namespaces:
         if not failures and not any(sweep.remaining for sweep in sweeps.values()):
             await self._release(name, uid)
             return
-        told = await conditions(sweeps, failures)
+        wanted_conditions = await conditions(sweeps, failures)
         entry = self._ending(name, uid)
         if entry is not None:
-            await self._statuses.amend(entry, lambda current: self._with_conditions(current, told))
+            await self._statuses.amend(entry, lambda current: self._with_conditions(current, wanted_conditions))
         for errors in failures.values():
             raise errors[0]
 
     def _ending(self, name: str, uid: str) -> Entry | None:
-        """Return the namespace as it is now if it is still the one that is being deleted."""
+        """Return the namespace if it has this uid and is being deleted, else None."""
         entry = self.collection.state.get("", name)
         metadata = metadata_of(entry) if entry is not None else {}
         return entry if metadata.get("deletionTimestamp") and str(metadata.get("uid")) == uid else None
 
     async def _follow(self, name: str, uid: str, sweeps: dict[GroupResource, Sweep]) -> None:
-        """Keep a sweep for each served namespaced resource."""
+        """Create missing sweeps for served namespaced resources; close those of unserved ones."""
         wanted = {
             served.group_resource: served
             for served in self._live.current.resources.values()
@@ -155,7 +155,7 @@ class Namespaces:
         for resource, served in wanted.items():
             now = self._live.current.resource(resource.group, resource.resource)
             if now is None or not now.namespaced:
-                continue  # it went while we waited for another, and may have come back in cluster scope
+                continue  # deleted while this loop waited, perhaps created again in cluster scope
             collection = self._store.add(resource, namespaced=True, decoder=custom_object)
             await collection.wait_ready()
             if resource in sweeps and sweeps[resource].collection is collection:
@@ -166,7 +166,7 @@ class Namespaces:
                 due=lambda: self._ending(name, uid) is not None,
                 guard=self._guard_of(served),
                 wake=lambda: self.wake(name),
-                moved=lambda: self.wake_after(name, limits.REMAINING_AFTER),
+                report=lambda: self.wake_after(name, limits.REMAINING_AFTER),
             )
             sweeps[resource] = Sweep(self._store, collection, name, emptied, self._clock)
 
@@ -181,7 +181,7 @@ class Namespaces:
         return guard
 
     async def _release(self, name: str, uid: str) -> None:
-        """Remove our finalizer; the last one takes the namespace along."""
+        """Delete the namespace; with other finalizers, only remove the finalizer ``kubernetes``."""
         entry = self._ending(name, uid)
         if entry is None:
             self._close(name)
@@ -190,15 +190,15 @@ class Namespaces:
         others = [one for one in (document.get("spec") or {}).get("finalizers") or () if one != FINALIZER]
         if others or document["metadata"].get("finalizers"):
             await self._statuses.amend(
-                entry, lambda current: self._with_conditions(_without_finalizer(current, others), _FINE)
+                entry, lambda current: self._with_conditions(_without_finalizer(current, others), _DONE)
             )
         elif await self._statuses.remove(entry):
             self._close(name)
 
-    def _with_conditions(self, document: Document, told: Mapping[str, tuple[str, str, str]]) -> Document:
+    def _with_conditions(self, document: Document, wanted_conditions: Mapping[str, tuple[str, str, str]]) -> Document:
         now = self._clock()
-        for kind, words in told.items():
-            document = say(document, condition(kind, *words), now)
+        for kind, texts in wanted_conditions.items():
+            document = set_condition(document, condition(kind, *texts), now)
         return document
 
     def _close(self, name: str) -> None:
@@ -208,7 +208,7 @@ class Namespaces:
 
 
 def namespace(name: str, now: str, manager: str) -> Document:
-    """Return a new namespace whose label has an owner (NSP-002)."""
+    """Return a new namespace, with managed fields for its label (NSP-002)."""
     owner = {"apiVersion": "v1", "manager": manager, "operation": "Update", "time": now, "fieldsType": "FieldsV1"}
     labels: Document = {".": {}, "f:kubernetes.io/metadata.name": {}}
     return {
@@ -229,8 +229,8 @@ def namespace(name: str, now: str, manager: str) -> Document:
 async def conditions(
     sweeps: Mapping[GroupResource, Sweep], failures: Mapping[GroupResource, list[StoreError]]
 ) -> dict[str, tuple[str, str, str]]:
-    """Return (status, reason, message) of the five conditions, in upstream's order and words (NSP-005)."""
-    told = dict(_FINE)
+    """Return type → (status, reason, message) of the five conditions, in upstream's order and texts (NSP-005)."""
+    wanted_conditions = dict(_DONE)
     remaining = {resource: sweep.remaining for resource, sweep in sweeps.items() if sweep.remaining}
     held: Counter[str] = Counter()
     for resource in remaining:
@@ -238,17 +238,17 @@ async def conditions(
     if failures:
         listed = ", ".join(f"{resource}: {errors[0]}" for resource, errors in sorted(failures.items()))
         text = f"Failed to delete all resource types, {len(failures)} remaining: {listed}"
-        told["NamespaceDeletionContentFailure"] = ("True", "ContentDeletionFailed", text)
+        wanted_conditions["NamespaceDeletionContentFailure"] = ("True", "ContentDeletionFailed", text)
     if remaining:
         counts = sorted((f"{resource.resource}.{resource.group}", count) for resource, count in remaining.items())
         listed = ", ".join(f"{name} has {count} resource instances" for name, count in counts)  # upstream: "secrets."
         text = f"Some resources are remaining: {listed}"
-        told["NamespaceContentRemaining"] = ("True", "SomeResourcesRemain", text)
+        wanted_conditions["NamespaceContentRemaining"] = ("True", "SomeResourcesRemain", text)
     if held:
         listed = ", ".join(f"{one} in {count} resource instances" for one, count in sorted(held.items()))
         text = f"Some content in the namespace has finalizers remaining: {listed}"
-        told["NamespaceFinalizersRemaining"] = ("True", "SomeFinalizersRemain", text)
-    return told
+        wanted_conditions["NamespaceFinalizersRemaining"] = ("True", "SomeFinalizersRemain", text)
+    return wanted_conditions
 
 
 def _without_finalizer(document: Document, others: list[str]) -> Document:

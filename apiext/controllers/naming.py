@@ -1,4 +1,4 @@
-"""The NamesAccepted condition: which names the definitions of a group get (CND-001…003)."""
+"""Decide the names of the definitions of a group: the NamesAccepted condition (CND-001…003)."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -17,65 +17,68 @@ log = logging.getLogger(__name__)
 
 
 Due = tuple[bool, int, str]
-"""Order of turns: False for a definition whose names were removed by a client, then the revision, then the name."""
+"""Order of decisions: False for a definition whose accepted names a client removed; then revision; then name."""
 
 
 class _Run:
-    """Progress of one run through the undecided definitions of a group: each has one turn."""
+    """Progress of one run over the undecided definitions of a group: it processes each at most once."""
 
     def __init__(self) -> None:
-        self._names: set[str] = set()
-        self._marks = [0, 0]  # by the first value of Due: definitions of these revisions or older had their turn
+        self._processed: set[str] = set()
+        self._processed_up_to = [0, 0]  # by Due[0]: the highest processed revision
         self.later: list[Due] = []
 
     def has_passed(self, due: Due) -> bool:
-        """Report whether a definition was processed, or had not changed when it was due."""
+        """Report whether this run has processed the definition, or has processed this revision or later ones."""
         late, revision, name = due
-        return name in self._names or revision <= self._marks[late]
+        return name in self._processed or revision <= self._processed_up_to[late]
 
-    def changes(self, due: Due) -> None:
-        """Record that the processing of a definition changes it, so that this change does not make it due again."""
+    def record_change(self, due: Due) -> None:
+        """Record a change of a processed definition, so that this run does not process it again."""
         if self.has_passed(due):
-            self._names.add(due[2])
+            self._processed.add(due[2])
 
-    def takes(self, due: Due, now: int) -> bool:
-        """Give a definition its turn unless it has had it; ``now`` is the revision of the cache."""
+    def begin(self, due: Due, now: int) -> bool:
+        """Return whether to process a definition in this run; if not, keep it for the next run.
+
+        ``now`` is the revision of the cache.
+        """
         if self.has_passed(due):
             self.later.append(due)
             return False
         late, revision, name = due
-        self._names.add(name)
-        self._marks[late] = revision
+        self._processed.add(name)
+        self._processed_up_to[late] = revision
         if late:
-            self._marks[False] = max(self._marks[False], now)
+            self._processed_up_to[False] = max(self._processed_up_to[False], now)
         return True
 
 
 class Naming:
-    """Decides the names of one group at a time.
+    """Decides the names of one group at a time, the oldest definitions first.
 
-    The oldest definitions come first. So two servers that decide at the same time never give a name to two
-    definitions: a server that sees the later definition sees the earlier one too, and an acceptance in between makes
-    the other server's write fail. Before them come definitions whose names a client removed: a server that sees the
-    free names sees the removal, too, unless it has only just started.
+    Because of this order, two servers that decide at the same time never accept one name for two definitions: a server
+    that has the newer definition has the older one, too, and an acceptance in between makes the other server's write
+    fail. Definitions whose accepted names a client removed come before all others: a server that has the free names has
+    the removal, too, unless it has just started.
 
-    A definition is decided when it changed, or when a name that it requests was taken or freed: other changes of its
-    group cannot change the outcome. If such a change comes after its turn, its turn is in the next run.
+    A definition is decided when it changed, or when a name that it requests was accepted or freed. Other changes of the
+    group do not affect it. After such a change, a definition that the current run has processed waits for the next run.
     """
 
     def __init__(self, definitions: Definitions, statuses: Statuses, clock: Callable[[], str]) -> None:
         self._definitions = definitions
         self._statuses = statuses
         self._clock = clock
-        self._had: dict[str, Names] = {}  # names of a definition, accepted now, or accepted before and still requested
+        self._had: dict[str, Names] = {}  # definition → names that are accepted, or were and are still requested
         self._index = NameIndex()
         self._undecided: dict[str, Due] = {}
         self._due: set[str] = set()  # undecided definitions whose outcome may have changed
-        self._queues: dict[str, list[Due]] = {}  # group → heap, with turns that are not due any more
-        self._runs: dict[str, _Run] = {}  # group → the run under way
+        self._queues: dict[str, list[Due]] = {}  # group → heap; some items are outdated
+        self._runs: dict[str, _Run] = {}  # group → its current run
 
-    def notice(self, name: str) -> None:
-        """Record the names of a definition; to be called for each change, and for all definitions at the start."""
+    def record(self, name: str) -> None:
+        """Record the names of a definition; called for each change, and for all definitions at the start."""
         facts = self._definitions.get(name)
         if facts is None:
             self._had.pop(name, None)
@@ -86,13 +89,13 @@ class Naming:
         self._put(name, facts)
 
     def everything(self) -> Iterable[str]:
-        """Return all groups, and look at each undecided definition again."""
+        """Return all groups, and queue each undecided definition again."""
         for name in self._undecided:
             self._enqueue(name)
         return self._definitions.groups()
 
     async def reconcile(self, group: str) -> None:
-        """Write undecided definitions; a freed name is a change that queues another run."""
+        """Decide the undecided definitions of a group. A freed name is a change, which queues another run."""
         for name in list(
             self._definitions.collection.state.broken
         ):  # no event reports that an object became unreadable
@@ -100,8 +103,8 @@ class Naming:
         run = self._runs[group] = _Run()
         try:
             while (due := self._next(group, run)) is not None:
-                if not await self._have_turn(due):
-                    return  # conflict: that change queues another run, and later definitions wait for it
+                if not await self._process(due):
+                    return  # conflict: the other change queues another run, and later definitions wait for it
         finally:
             del self._runs[group]
             for due in run.later:
@@ -110,18 +113,18 @@ class Naming:
     def _put(self, name: str, facts: Facts | None) -> None:
         before, run = self._undecided.pop(name, None), self._runs.get(group_of(name))
         if before is not None and run is not None:
-            run.changes(before)
+            run.record_change(before)
         self._due.discard(name)
         if facts is not None and not is_decided(facts.outline):
             # upstream: a changed definition is decided before those that wait for the freed names
-            robbed = self._had.get(name) == facts.outline.names
-            self._undecided[name] = (not robbed, facts.revision, name)
+            lost_names = self._had.get(name) == facts.outline.names
+            self._undecided[name] = (not lost_names, facts.revision, name)
         for other in self._index.put(name, group_of(name), facts.outline if facts is not None else None):
             self._enqueue(other)
         self._enqueue(name)
 
     def _enqueue(self, name: str) -> None:
-        """Give an undecided definition a turn."""
+        """Queue an undecided definition."""
         due = self._undecided.get(name)
         if due is not None and name not in self._due:
             self._due.add(name)
@@ -131,19 +134,19 @@ class Naming:
         heappush(self._queues.setdefault(group, []), due)
 
     def _next(self, group: str, run: _Run) -> Due | None:
-        """Take the definition to decide next out of the queue of a group."""
+        """Return and remove the definition to decide next from the queue of a group."""
         queue = self._queues.get(group, [])
         while queue:
             due = heappop(queue)
             name = due[2]
-            if name in self._due and self._undecided[name] == due and run.takes(due, self._revision):
+            if name in self._due and self._undecided[name] == due and run.begin(due, self._revision):
                 self._due.remove(name)
                 return due
         self._queues.pop(group, None)
         return None
 
-    async def _have_turn(self, due: Due) -> bool:
-        """Decide a definition; False, and it has another turn, if another writer changed it meanwhile."""
+    async def _process(self, due: Due) -> bool:
+        """Decide a definition; after a conflict queue it again, and return False."""
         name, done = due[2], False
         try:
             facts = self._definitions.get(name)
@@ -172,12 +175,12 @@ class Naming:
 
         def amend(document: Document) -> Document:
             conditions = (document.get("status") or {}).get("conditions")
-            for told in (naming.names_condition, naming.established_condition):
-                conditions = with_condition(conditions, told, self._clock())
+            for wanted in (naming.names_condition, naming.established_condition):
+                conditions = with_condition(conditions, wanted, self._clock())
             return with_status(document, acceptedNames=naming.accepted.document(), conditions=conditions)
 
         try:
             return await self._statuses.amend(entry, amend) is not None
-        except Unreadable as error:  # stored by another program; later definitions need not wait
-            log.warning("the stored definition %s cannot be named: %s", facts.name, error)
+        except Unreadable as error:  # stored by another program; do not block later definitions
+            log.warning("the names of the stored definition %s cannot be decided: %s", facts.name, error)
             return True

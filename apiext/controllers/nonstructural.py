@@ -1,9 +1,9 @@
-"""The NonStructuralSchema condition: only old or foreign servers store schemas that are not structural (CND-007)."""
+"""The NonStructuralSchema condition, for schemas that older or other servers have stored (CND-007)."""
 
 from collections.abc import Callable
 
 from apiext.controllers.definitions import Definitions
-from apiext.controllers.statuses import Statuses, say
+from apiext.controllers.statuses import Statuses, set_condition
 from apiext.crd.conditions import condition, find, same_condition, with_status, without_condition
 from apiext.crd.definition import NON_STRUCTURAL
 from apiext.documents.document import Document, View
@@ -11,23 +11,23 @@ from apiext.meta.fields import FieldError, aggregate, invalid
 
 
 class NonStructural:
-    """Says which structural rules a definition breaks, and takes it back when it breaks none."""
+    """Writes the condition with the violations of a definition; removes it if there are none."""
 
     def __init__(self, definitions: Definitions, statuses: Statuses, clock: Callable[[], str]) -> None:
         self._definitions = definitions
         self._statuses = statuses
         self._clock = clock
-        self._judged: dict[str, bytes] = {}  # name → digest of a definition without violations
-        self._waiting: set[str] = set()  # suspect, which a status written here hides, and not validated yet
+        self._validated: dict[str, bytes] = {}  # name → digest of a definition without violations
+        self._waiting: set[str] = set()  # suspect and not validated yet: a status write here can end ``suspect``
 
     def wanted(self, name: str) -> bool:
-        """Report whether the definition was not validated yet, and may have violations or the condition."""
+        """Report whether the definition must be validated, or has the condition."""
         facts = self._definitions.get(name)
         if facts is None:
-            self._judged.pop(name, None)
+            self._validated.pop(name, None)
             self._waiting.discard(name)
             return False
-        if facts.suspect and self._judged.get(name) != facts.digest:
+        if facts.suspect and self._validated.get(name) != facts.digest:
             self._waiting.add(name)
         return name in self._waiting or bool(facts.reason(NON_STRUCTURAL))
 
@@ -39,26 +39,26 @@ class NonStructural:
 
         def amend(document: Document) -> Document | None:
             amended = self._amend(document)
-            if amended is None:  # only then: after a conflict the key runs again
-                self._judged[name] = facts.digest
+            if amended is None:  # otherwise wait for the write: after a conflict the key runs again
+                self._validated[name] = facts.digest
                 self._waiting.discard(name)
             return amended
 
         await self._statuses.amend(entry, amend)
 
     def _amend(self, document: Document) -> Document | None:
-        told = violations(document)
+        wanted = violations(document)
         conditions = (document.get("status") or {}).get("conditions")
         before = find(conditions, NON_STRUCTURAL)
-        if told is None:
+        if wanted is None:
             kept = without_condition(conditions, NON_STRUCTURAL)
             return with_status(document, conditions=kept) if before is not None else None
-        return None if same_condition(before, told) else say(document, told, self._clock())
+        return None if same_condition(before, wanted) else set_condition(document, wanted, self._clock())
 
 
 def violations(document: View) -> View | None:
-    """Return the condition that a definition (v1 form) deserves, None when its schemas are structural."""
-    from apiext.schema import rules_of_structure  # few definitions are suspect (decision 36)
+    """Return the condition for a definition in v1 form; None if its schemas are structural."""
+    from apiext.schema import rules_of_structure  # imported late: few definitions are suspect (decision 36)
 
     spec = document.get("spec") or {}
     errors: list[FieldError] = []

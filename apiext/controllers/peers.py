@@ -1,8 +1,8 @@
-"""Consistency of the workers behind one port: configuration that one of them has confirmed takes effect in all.
+"""Consistency of the workers behind one port: a response about configuration waits until all workers use it.
 
-Objects need none of this, since each read gets the head revision from etcd and each write compares revisions. But a
-definition that a client has seen Established, or a role that it has just written, must apply to its next request, which
-another worker may get.
+Objects do not need this: each read gets the head revision from etcd, and each write compares revisions. But a
+definition that a client saw as Established, or a role that it wrote, must apply to its next request, which another
+worker may receive.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from apiext.system.worker_progress import WorkerProgress
 from apiext.verbs.reviews import ACCOUNTS, SECRETS
 
 # Seconds between reads of the other workers' revisions.
-WORKER_LOOK = 0.001
+WORKER_POLL = 0.001
 
 log = logging.getLogger(__name__)
 
@@ -44,37 +44,37 @@ CONFIGURATION = (
     configured.MUTATING_POLICIES,
     configured.MUTATING_BINDINGS,
 )
-"""Cached resources that configure how requests are answered."""
+"""Cached resources that configure how the server processes requests."""
 
 
 class Peers:
     """Publishes this worker's revision, and waits for the other workers."""
 
     def __init__(self, worker: Worker, store: CachedStore, settled: Callable[[], Awaitable[None]]) -> None:
-        """``settled()`` returns once the catalog reflects every definition that the cache has."""
+        """``settled()`` waits until the catalog reflects every cached definition."""
         self._progress = WorkerProgress(worker.progress, worker.of)
         self._number = worker.number
         self._store = store
         self._settled = [settled]
-        self._latest = 0  # of the configuration
-        self._still: dict[int, int] = {}  # worker → how far it had come when it was not waited for any longer
+        self._latest = 0  # revision of the newest configuration object
+        self._stalled: dict[int, int] = {}  # worker → its revision when a wait for it timed out
         self._loop = Loop("peers", lambda _: self._publish(), width=1)
         self._timer: asyncio.TimerHandle | None = None
 
     def follow(self) -> None:
-        """Record the revision of the configuration, and follow its changes."""
+        """Record the newest revision of the configuration, and follow its changes."""
         for resource in CONFIGURATION:
             collection = self._store.collection(resource)
             if collection is not None:
                 collection.following.subscribe(self._changed)
                 self._latest = max((self._latest, *(entry.revision for entry in collection.state.readable())))
 
-    def await_too(self, settled: Callable[[], Awaitable[None]]) -> None:
-        """Count a revision as reached only when ``settled()`` has returned, too."""
+    def add_settled(self, settled: Callable[[], Awaitable[None]]) -> None:
+        """Publish a revision only after ``settled()`` has returned, too."""
         self._settled.append(settled)
 
     async def join(self, group: asyncio.TaskGroup) -> None:
-        """Join the workers that are waited for; return once this worker has all earlier configuration."""
+        """Make the other workers wait for this one from now on; return once it has all earlier configuration."""
         self._progress.put(self._number, self._store.revision)
         self._beat()
         self._loop.start(group)
@@ -82,40 +82,40 @@ class Peers:
         await self._loop.run("")
 
     async def stop(self) -> None:
-        """Stop the reports; the supervisor publishes that this worker left."""
+        """Stop publishing; the supervisor publishes that this worker has ended."""
         if self._timer is not None:
             self._timer.cancel()
         self._progress.stop_beats(self._number)
         await self._loop.stop()
 
     async def everywhere(self, written: GroupResource | None = None) -> None:
-        """Wait, at most storage_limits.FRESH_WAIT, until all workers use the configuration that this one has.
+        """Wait until all workers use the configuration of this one, for at most storage_limits.FRESH_WAIT seconds.
 
-        ``written`` is the written object, if it may be no configuration. A worker that stands still is waited for once
-        only.
+        ``written`` is the resource of a written object; return at once if it is no configuration. After a timeout, do
+        not wait for that worker again until it makes progress.
         """
         wanted = self._latest
         if (written is not None and written not in CONFIGURATION) or not self._awaited(wanted):
             return
         try:
             async with asyncio.timeout(storage_limits.FRESH_WAIT):
-                while self._awaited(wanted):  # noqa: ASYNC110 - other processes set no events
-                    await asyncio.sleep(WORKER_LOOK)
+                while self._awaited(wanted):  # noqa: ASYNC110 - other processes cannot set an Event
+                    await asyncio.sleep(WORKER_POLL)
         except TimeoutError:
-            self._still |= self._progress.behind(wanted)
+            self._stalled |= self._progress.behind(wanted)
             log.warning("not all workers use the configuration of revision %d yet", wanted)
 
     def _awaited(self, wanted: int) -> bool:
-        """Report whether a worker is behind, and has advanced since the last check."""
-        return any(self._still.get(number) != revision for number, revision in self._progress.behind(wanted).items())
+        """Report whether a worker is behind, and has made progress since a wait for it timed out."""
+        return any(self._stalled.get(number) != revision for number, revision in self._progress.behind(wanted).items())
 
     def _beat(self) -> None:
-        """Show the supervisor that the loop turns."""
+        """Send a heartbeat to the supervisor: the event loop is not blocked."""
         self._progress.beat(self._number)
         self._timer = asyncio.get_running_loop().call_later(server_limits.WORKER_BEAT, self._beat)
 
     def _changed(self, change: Change) -> None:
-        self._latest = change.entry.revision  # not the highest: a store may go back in time
+        self._latest = change.entry.revision  # not the maximum: a restored store has lower revisions
         self._loop.add("")
 
     async def _publish(self) -> None:

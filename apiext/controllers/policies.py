@@ -1,4 +1,7 @@
-"""The status of ValidatingAdmissionPolicies: type errors in expressions (validatingadmissionpolicystatus)."""
+"""Write type errors of expressions into the status of ValidatingAdmissionPolicies.
+
+Upstream: pkg/controller/validatingadmissionpolicystatus.
+"""
 
 import asyncio
 from collections.abc import Iterable
@@ -20,11 +23,11 @@ if TYPE_CHECKING:
     from apiext.admission.type_checks import Kind
 
 MANAGER = "validatingadmissionpolicy-status"
-_ALL = ""  # the key of all that were stored before the server started
+_ALL = ""  # the key under which all stored policies are queued at the start
 
 
 class Policies:
-    """Checks each policy once for each generation, against the resources that are served then."""
+    """Checks each policy once for each generation, against the resources served at that time."""
 
     def __init__(self, store: CachedStore, live: LiveCatalog, collection: Collection, version: str) -> None:
         self._live = live
@@ -40,7 +43,7 @@ class Policies:
         self._loop.add(_ALL)
 
     async def stop(self) -> None:
-        """End the check under way."""
+        """Cancel the running check."""
         await self._loop.stop()
 
     def _names(self) -> Iterable[str]:
@@ -76,12 +79,12 @@ def _new(entry: Entry) -> bool:
     try:
         seen = (document.get("status") or {}).get("observedGeneration") or 0
         return int(document["metadata"].get("generation") or 0) > seen
-    except (AttributeError, KeyError, TypeError, ValueError):  # invalid, by another program: readers get the error
+    except (AttributeError, KeyError, TypeError, ValueError):  # invalid; reads report the error
         return False
 
 
 class _Kinds:
-    """The kinds of one catalog and their schemas, as they are published."""
+    """The kinds of one catalog, and their schemas in the published OpenAPI documents."""
 
     def __init__(self, catalog: Catalog, version: str) -> None:
         self._catalog = catalog
@@ -89,13 +92,15 @@ class _Kinds:
         self._documents: dict[str, Any] = {}
 
     def check(self, policy: View) -> list[Document]:
-        """Return the type errors of the expressions of a policy. This may take long: call it in a thread."""
-        from apiext.admission.type_checks import warnings_of  # with CEL, in this thread (decision 36)
+        """Return the type errors of the expressions of a policy. This may be slow: call it in a thread."""
+        from apiext.admission.type_checks import (
+            warnings_of,  # imports CEL, so it is imported late, in this thread (decision 36)
+        )
 
         return warnings_of(policy, self._named, self._schema)
 
     def _named(self, group: str, version: str, name: str) -> "list[Kind]":
-        """Return the kinds of a resource, which may be named in the singular, too; upstream: no group means any."""
+        """Return the kinds of a resource, by plural or singular name. Without a group: of any group, as upstream."""
         from apiext.admission.type_checks import Kind
 
         return [

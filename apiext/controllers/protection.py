@@ -1,4 +1,4 @@
-"""Remove the finalizers that keep used claims, volumes and classes, once a deleted one is unused.
+"""Add finalizers that protect used claims, volumes and classes; remove them from deleted unused objects.
 
 Upstream: pkg/controller/volume/pvcprotection, pvprotection and vacprotection. A row of ``ROWS`` is a controller.
 """
@@ -26,13 +26,13 @@ from apiext.verbs.call import Call, Verbs
 MERGE = "application/merge-patch+json"
 
 IsUser = Callable[[View, View], bool]
-"""(another object, the protected one) → whether the first uses the second."""
+"""(another object, the protected object) → True if the other object uses the protected one."""
 
 
 class Row(NamedTuple):
-    """A controller: the protected resource, its finalizer, its account, and the objects that may use one.
+    """A controller: the protected resource, its finalizer, its service account, and the resources that may use it.
 
-    ``is_kept`` reports whether the state of an object itself says that it is used.
+    ``is_kept`` reports whether the state of the object itself shows that it is used.
     """
 
     resource: GroupResource
@@ -43,17 +43,17 @@ class Row(NamedTuple):
 
 
 class Protection:
-    """A controller of a row. It looks at other objects only while a protected one waits for its deletion."""
+    """A controller of a row. It reads other objects only while a protected object waits for its deletion."""
 
     def __init__(self, verbs: Verbs, collection: Collection, name: str) -> None:
-        """Create the controller that has this name in ``--controllers``."""
+        """``name`` is the name of the controller in ``--controllers``."""
         row = ROWS[name]
         self._verbs = verbs
         self._row = row
         self._collection = collection
         self._finalizer = f'"{row.finalizer}"'.encode()
-        self._waiting: set[str] = set()  # keys of deleted objects that are still used
-        self._leave: list[Callable[[], None]] = []
+        self._waiting: set[str] = set()  # keys of objects that wait for deletion and are in use
+        self._unsubscribes: list[Callable[[], None]] = []
         self._loop = Loop(row.account, self._reconcile, width=2)
 
     def start(self, group: asyncio.TaskGroup) -> None:
@@ -62,9 +62,9 @@ class Protection:
         self._collection.follow(self._changed)
 
     async def stop(self) -> None:
-        """Cancel running work; the next start does the rest."""
+        """Cancel running work; the next start completes it."""
         await self._loop.stop()
-        self._rest()
+        self._unfollow_users()
 
     def _changed(self, change: Change) -> None:
         entry = change.entry
@@ -72,7 +72,7 @@ class Protection:
             self._loop.add(_key(entry))
 
     def _user_changed(self, change: Change) -> None:
-        """Look at the waiting objects of a namespace again: an object there may have used them."""
+        """Check the waiting objects of a namespace again: the changed object may have used them."""
         namespace = change.entry.namespace
         for key in self._waiting:
             if not namespace or not key.partition("/")[0] or key.startswith(f"{namespace}/"):
@@ -80,9 +80,9 @@ class Protection:
 
     async def _reconcile(self, key: str) -> None:
         with suppress(AttributeError, KeyError, TypeError, ValueError):  # invalid, by another program
-            await self._settle(key)
+            await self._update(key)
 
-    async def _settle(self, key: str) -> None:
+    async def _update(self, key: str) -> None:
         namespace, _, name = key.partition("/")
         entry = self._collection.state.cached(namespace, name)
         found = _parsed(entry) if entry is not None else {}
@@ -92,11 +92,11 @@ class Protection:
         if entry is None or is_protected is not bool(metadata.get("deletionTimestamp")):
             self._waiting.discard(key)
             if not self._waiting:
-                self._rest()
+                self._unfollow_users()
             return
         if is_protected and await self._is_used(namespace, found):
             self._waiting.add(key)
-            self._follow()
+            self._follow_users()
             return
         wanted = [one for one in finalizers if one != self._row.finalizer] if is_protected else [
             *finalizers, self._row.finalizer,
@@ -135,19 +135,19 @@ class Protection:
         with retried_conflicts(404, 409):
             await api.patch(self._verbs, call, MERGE, body)
 
-    def _follow(self) -> None:
+    def _follow_users(self) -> None:
         """Follow the objects that may use the waiting ones."""
-        if self._leave:
+        if self._unsubscribes:
             return
         for resource in self._row.users:
             collection = self._verbs.store.collection(resource)
             if collection is not None:
-                self._leave.append(collection.following.subscribe(self._user_changed))
+                self._unsubscribes.append(collection.following.subscribe(self._user_changed))
 
-    def _rest(self) -> None:
-        for leave in self._leave:
-            leave()
-        self._leave.clear()
+    def _unfollow_users(self) -> None:
+        for unsubscribe in self._unsubscribes:
+            unsubscribe()
+        self._unsubscribes.clear()
 
 
 def _key(entry: Entry) -> str:

@@ -1,8 +1,8 @@
-"""Keep the status of quotas: their limits, and the usage of the objects in their namespace.
+"""Keep the status of quotas up to date: their limits, and the usage of the objects in their namespace.
 
-Upstream: pkg/controller/resourcequota. Admission only adds to a usage; this controller counts again after a deletion,
-the end of a pod, a smaller object, a write that failed after its charge, and a change of a quota. Charges of writes in
-progress are added, so that a count never hides one.
+Upstream: pkg/controller/resourcequota. Admission only increases the usage. This controller counts again after a
+deletion, the end of a pod, a decrease of an object, a write that failed after its charge, and a change of a quota. It
+adds the charges of writes in progress, so that a new count does not drop them.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ from apiext.verbs.amendments import amend
 from apiext.verbs.call import Verbs
 
 _MANAGER = "kube-controller-manager"
-_ODD = (AssertionError, AttributeError, KeyError, TypeError, ValueError)
-"""Errors of an object that another program stored with other types; readers get the error."""
+_BAD_TYPES = (AssertionError, AttributeError, KeyError, TypeError, ValueError)
+"""Errors of an object that another program stored with wrong types; reads report them."""
 
 
 class Quotas:
-    """The controller; it follows the objects of a resource while a quota measures them."""
+    """The controller of quotas. It follows the objects of each resource that a quota limits."""
 
     def __init__(self, verbs: Verbs, collection: Collection) -> None:
         self._verbs = verbs
@@ -50,22 +50,22 @@ class Quotas:
             self._plugin.failed = self._recount
 
     async def stop(self) -> None:
-        """Cancel running work; the next start does the rest."""
+        """Cancel running work; the next start completes it."""
         await self._loop.stop()
-        for leave in self._followed.values():
-            leave()
+        for unsubscribe in self._followed.values():
+            unsubscribe()
 
     def _keys(self) -> Iterable[str]:
         return [f"{entry.namespace}/{entry.name}" for entry in self._collection.state.readable()]
 
     def _changed(self, change: Change) -> None:
-        """Count a quota again if its limits are not those of its status."""
+        """Count a quota again if its limits differ from those in its status."""
         entry = change.entry
         if change.kind != "DELETED":
-            with suppress(*_ODD):
-                self._look_at(entry)
+            with suppress(*_BAD_TYPES):
+                self._check(entry)
 
-    def _look_at(self, entry: Entry) -> None:
+    def _check(self, entry: Entry) -> None:
         quota = _parsed(entry.raw)
         hard, status = (quota.get("spec") or {}).get("hard") or {}, quota.get("status") or {}
         for name in hard:
@@ -83,7 +83,7 @@ class Quotas:
             )
 
     def _object_changed(self, resource: GroupResource, change: Change) -> None:
-        """Count again if an object may use less than before."""
+        """Count the quotas of a namespace again if an object may use less than before."""
         if change.kind == "DELETED" or (
             change.kind == "MODIFIED" and resource in (PODS, usage.SERVICES, CLAIMS) and _uses_less(change)
         ):
@@ -98,7 +98,7 @@ class Quotas:
         return self._verbs.store.collection(served.stored_resource) if served is not None else None
 
     async def _reconcile(self, key: str) -> None:
-        with suppress(*_ODD):
+        with suppress(*_BAD_TYPES):
             await self._recount_one(key)
 
     async def _recount_one(self, key: str) -> None:
@@ -131,7 +131,7 @@ class Quotas:
             raise StoreError("the quota changed meanwhile")
 
     async def _count(self, namespace: str, spec: View, hard: Mapping[str, str]) -> dict[str, str]:
-        """Return the usage of each measured name in ``hard``."""
+        """Return the usage of each name in ``hard`` that this controller can count."""
         used: dict[str, str] = {}
         by_resource: dict[GroupResource, list[str]] = {}
         for name in hard:
@@ -140,11 +140,11 @@ class Quotas:
                 by_resource.setdefault(resource, []).append(name)
         for resource, names in by_resource.items():
             self._follow(resource)
-            total = await self._use_of(namespace, resource, spec, names)
+            total = await self._usage_of(namespace, resource, spec, names)
             used.update({name: total.get(name, "0") for name in names})
         return used
 
-    async def _use_of(self, namespace: str, resource: GroupResource, spec: View, names: list[str]) -> Amounts:
+    async def _usage_of(self, namespace: str, resource: GroupResource, spec: View, names: list[str]) -> Amounts:
         """Return the usage of the objects of a resource."""
         evaluator, collection = usage.evaluator_of(resource), self._objects(resource)
         if collection is None:
@@ -152,14 +152,14 @@ class Quotas:
         await collection.wait_ready()
         if resource not in (PODS, usage.SERVICES, CLAIMS):
             if usage.requirements_of(spec):
-                return {}  # only pods and claims have scopes
+                return {}  # other objects have no scopes, so none match
             count = str(collection.state.count(namespace))
             return dict.fromkeys(names, count)
         served = self._verbs.catalog.current.resource(resource.group, resource.resource)
         assert served is not None
         decode, loop_budget, total = served.versions["v1"].codec.decode, LoopBudget(), dict[str, str]()
         for entry in collection.state.readable(namespace):
-            with suppress(Unreadable, *_ODD):
+            with suppress(Unreadable, *_BAD_TYPES):
                 found = decode(entry.raw, entry.revision)
                 if usage.matches(evaluator, spec, found):
                     total = usage.added(total, evaluator.usage(found))
@@ -170,7 +170,7 @@ class Quotas:
 def _parsed(raw: bytes) -> dict[str, Any]:
     try:
         found = orjson.loads(raw)
-    except ValueError:  # invalid, by another program: readers get the error
+    except ValueError:  # an invalid object of another program: reads report the error
         return {"metadata": {}}
     return found if isinstance(found, dict) else {"metadata": {}}
 
@@ -185,5 +185,5 @@ def _uses_less(change: Change) -> bool:
     now, before = (one.get("status") or {} for one in (new, old))
     try:
         return any(now.get(field) != before.get(field) for field in ("phase", "allocatedResources"))
-    except _ODD:
+    except _BAD_TYPES:
         return True

@@ -12,7 +12,7 @@ from apiext.storage.store import Entry
 
 
 class Reference(Struct, frozen=True):
-    """One member of metadata.ownerReferences: the owner's coordinates, and whether its deletion waits for us."""
+    """An item of metadata.ownerReferences. ``blocking``: a foreground deletion of the owner waits for the object."""
 
     api_version: str
     kind: str
@@ -22,7 +22,7 @@ class Reference(Struct, frozen=True):
 
 
 def metadata_of(entry: Entry) -> dict[str, Any]:
-    """Return metadata as stored, empty for an object without any."""
+    """Return the stored metadata; empty if there is none."""
     metadata = orjson.loads(entry.raw).get("metadata")
     return metadata if isinstance(metadata, dict) else {}
 
@@ -30,7 +30,7 @@ def metadata_of(entry: Entry) -> dict[str, Any]:
 def references_of(metadata: View) -> tuple[Reference, ...]:
     """Return the owners in metadata; references without a uid are ignored.
 
-    Equal versions and kinds are kept once. Names and uids are not interned: CPython 3.12 never frees such strings.
+    Equal versions and kinds share memory. Names and uids are not interned: CPython 3.12 never frees such strings.
     """
     listed = metadata.get("ownerReferences")
     return tuple(
@@ -51,7 +51,7 @@ Edit = Callable[[Document], None]
 
 
 def without_owners(uids: Collection[str]) -> Edit:
-    """Return the edit that drops the references to these owners."""
+    """Return the edit that removes the references to these owners."""
 
     def edit(metadata: Document) -> None:
         kept = [
@@ -65,7 +65,7 @@ def without_owners(uids: Collection[str]) -> Edit:
 
 
 def without_finalizer(finalizer: str) -> Edit:
-    """Return the edit that drops a finalizer."""
+    """Return the edit that removes a finalizer."""
 
     def edit(metadata: Document) -> None:
         kept = [one for one in metadata.get("finalizers") or () if one != finalizer]
@@ -75,7 +75,7 @@ def without_finalizer(finalizer: str) -> Edit:
 
 
 def unblocked(metadata: Document) -> None:
-    """Let no owner wait for this object: what breaks a circle of foreground deletions."""
+    """Set blockOwnerDeletion to false in all references, to break a cycle of foreground deletions."""
     metadata["ownerReferences"] = [
         {**one, "blockOwnerDeletion": False} if isinstance(one, dict) and one.get("blockOwnerDeletion") else one
         for one in metadata.get("ownerReferences") or ()
@@ -83,7 +83,7 @@ def unblocked(metadata: Document) -> None:
 
 
 def _put(metadata: Document, name: str, kept: list[Any], gone: set[str]) -> None:
-    """Set a list of metadata, omit an empty one, and remove the ownership of deleted items (SSA-007)."""
+    """Set a list of metadata, or remove it if empty, and the managed fields of deleted items (SSA-007)."""
     if kept:
         metadata[name] = kept
     else:
@@ -98,7 +98,7 @@ def _put(metadata: Document, name: str, kept: list[Any], gone: set[str]) -> None
 
 
 def _disowned(owner: Any, name: str, gone: set[str], *, everything: bool) -> bool:
-    """Take items of a list from a manager; True when it owned nothing else."""
+    """Remove items of a list from the managed fields of a manager; return whether it owns no more fields."""
     fields = owner.get("fieldsV1") if isinstance(owner, dict) else None
     if not isinstance(fields, dict):
         return False

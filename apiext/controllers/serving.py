@@ -1,4 +1,4 @@
-"""From stored definitions to the served catalog: the only writer of ``LiveCatalog.current``."""
+"""Build the served catalog from stored definitions; the only writer of ``LiveCatalog.current``."""
 
 import asyncio
 import logging
@@ -26,55 +26,55 @@ log = logging.getLogger(__name__)
 
 
 class Recent:
-    """A cache of the last decoded definition of several versions: they are mostly used one after the other.
+    """A cache of the last decoded definition with several versions, which are usually needed one after the other.
 
-    Safe in threads: two of them at worst decode twice.
+    Thread-safe: at worst, two threads decode the same definition.
     """
 
-    __slots__ = ("_kept", "_loop", "_used", "_watched")
+    __slots__ = ("_cached", "_loop", "_scheduled", "_used")
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._kept: tuple[bytes, View] | None = None
-        self._used = self._watched = False
+        self._cached: tuple[bytes, View] | None = None
+        self._used = self._scheduled = False
 
     def start(self) -> None:
-        """Keep definitions from now on, until the running loop finds that they were not used for a while."""
+        """Cache definitions from now on. One that is unused for limits.DECODED_KEPT seconds is evicted."""
         self._loop = asyncio.get_running_loop()
 
     def decoded(self, raw: bytes, read: Callable[[bytes, int], View]) -> View:
         """Return the definition in its v1 form; ``read`` decodes one that is not cached."""
-        kept = self._kept
+        kept = self._cached
         if kept is not None and kept[0] == raw:
             self._used = True
             return kept[1]
         document = read(raw, 0)
         if self._loop is not None and len((document.get("spec") or {}).get("versions") or ()) > 1:
-            self._keep(self._loop, raw, document)
+            self._cache(self._loop, raw, document)
         return document
 
-    def _keep(self, loop: asyncio.AbstractEventLoop, raw: bytes, document: View) -> None:
-        self._kept, self._used = (raw, document), True
+    def _cache(self, loop: asyncio.AbstractEventLoop, raw: bytes, document: View) -> None:
+        self._cached, self._used = (raw, document), True
         try:
-            loop.call_soon_threadsafe(self._watch, loop)
+            loop.call_soon_threadsafe(self._schedule_expiry, loop)
         except RuntimeError:  # the loop is closed: the server has ended
-            self._kept = None
+            self._cached = None
 
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._watched:
-            self._watched = True
-            loop.call_later(limits.DECODED_KEPT, self._look, loop)
+    def _schedule_expiry(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            loop.call_later(limits.DECODED_KEPT, self._expire, loop)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._used:
             self._used = False
-            loop.call_later(limits.DECODED_KEPT, self._look, loop)
+            loop.call_later(limits.DECODED_KEPT, self._expire, loop)
         else:
-            self._kept, self._watched = None, False
+            self._cached, self._scheduled = None, False
 
 
 class _Source:
-    """The source of a compiled definition's schemas: the bytes of a stored state with its content."""
+    """The stored bytes of a compiled definition, from which its schemas are decoded again when needed."""
 
     __slots__ = ("_read", "_recent", "raw")
 
@@ -89,7 +89,7 @@ class _Source:
 
 
 class _Compiled:
-    """A definition compiled: of which content, and its versions as discovery lists them in both states."""
+    """A compiled definition: the digest of its content, and its versions while serving and terminating."""
 
     def __init__(self, digest: bytes, source: _Source, resource: ServedResource) -> None:
         self.digest = digest
@@ -98,7 +98,7 @@ class _Compiled:
         self._terminating: Mapping[str, ServedVersion] | None = None
 
     def versions(self, terminating: bool) -> Mapping[str, ServedVersion]:
-        """Return the served versions; fewer verbs while terminating (DEL-004)."""
+        """Return the served versions; with fewer verbs while terminating (DEL-004)."""
         if not terminating:
             return self.resource.versions
         if self._terminating is None:
@@ -110,7 +110,7 @@ class _Compiled:
 
 
 class Serving:
-    """Keeps the catalog equal to the stored definitions and their guards."""
+    """Updates the catalog after each change of a definition or guard."""
 
     def __init__(self, store: CachedStore, live: LiveCatalog, definitions: Definitions, guards: Guards) -> None:
         self._store = store
@@ -121,21 +121,21 @@ class Serving:
         self._recent = Recent()
         self._builtin: set[tuple[str, str]] = set()  # groups and versions of built-in kinds
         self._loop = Loop("serving", self.reconcile, width=8)
-        self._pending: set[str] = set()  # names not looked at since the start
+        self._pending: set[str] = set()  # names not processed since the start
         self._synced = asyncio.Event()
-        self._doubted: dict[str, int] = {}  # guards that say terminating before their definition does: revisions
+        self._awaited_deletions: dict[str, int] = {}  # name → revision of a terminating guard without deletionTimestamp
         self._listeners: list[Callable[[str], None]] = []
         self.peers: Peers | None = None
 
     def serve_builtin(self, resources: Iterable[ServedResource]) -> None:
-        """Put built-in resources into the catalog unless they are there."""
+        """Add built-in resources to the catalog unless it has them."""
         for served in resources:
             self._builtin.update((served.group, version) for version in served.versions)
             if self._live.current.resource(served.group, served.resource) is None:
                 self._live.current = self._live.current.with_resource(served)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Follow definitions and guards, and serve everything stored; both collections are ready and fresh."""
+        """Follow definitions and guards, and serve all stored definitions. Both collections must be up to date."""
         self._recent.start()
         self._pending = set(self._definitions.names())
         self._definitions.collection.following.subscribe(self._changed)
@@ -143,10 +143,10 @@ class Serving:
         self._loop.start(group, self._everything)
         for name in self._everything():
             self._loop.add(name)
-        self._looked_at("")
+        self._mark_processed("")
 
     async def stop(self) -> None:
-        """Stop following; the catalog stays as it is."""
+        """Stop following; the catalog stays unchanged."""
         await self._loop.stop()
 
     def listen(self, listener: Callable[[str], None]) -> None:
@@ -162,9 +162,9 @@ class Serving:
         await self._synced.wait()
 
     async def refresh(self, group: str, resource: str) -> ServedResource | None:
-        """Bring the catalog to the newest definition and guard; None if the resource was deleted. Raises Unavailable.
+        """Update the catalog with the newest definition and guard; return None if the resource was deleted.
 
-        After GuardChanged a write decides again by the result.
+        A write that failed with GuardChanged validates again by the result. Raises Unavailable.
         """
         found = self._live.current.resource(group, resource)
         if found is not None and found.builtin:
@@ -179,18 +179,18 @@ class Serving:
         return self._live.current.resource(group, resource)
 
     def holds(self, resource: ServedResource) -> bool:
-        """Report whether the cached guard is the one with which this value was made."""
+        """Report whether the cached guard still has the revision of this resource."""
         found = self._guards.cached(f"{resource.resource}.{resource.group}")
         return found is not None and found.revision == resource.definition.guard_revision
 
     async def fresh(self) -> int:
-        """Wait until the cache has the current definitions, whatever other resources wait for; return its revision."""
+        """Wait until the cache has the current definitions, but not for other resources; return its revision."""
         return await self._store.fresh(self._definitions.collection)
 
     async def seen(self, revision: int) -> None:
         """Wait until the catalog reflects every change of definitions up to the revision.
 
-        Waits ``storage_limits.FRESH_WAIT`` seconds at most for compiling. Raises FutureRevision.
+        Waits at most ``storage_limits.FRESH_WAIT`` seconds for the compilation. Raises FutureRevision.
         """
         await self._store.at_least(revision, self._definitions.collection)
         try:
@@ -200,13 +200,13 @@ class Serving:
             log.warning("the definitions of revision %d are not all served yet", revision)
 
     async def settled(self) -> None:
-        """Wait until the catalog reflects every definition that the cache has, or its compilation has failed."""
+        """Wait until each cached definition is in the catalog, or its compilation has failed."""
         await self._loop.settled()
 
     async def complete(self) -> None:
-        """Wait until the catalog has all stored definitions: the start is complete, and all keys are processed.
+        """Wait until the catalog has all stored definitions.
 
-        Raises NotReady while a definition cannot be decrypted: its objects are unknown.
+        Raises NotReady while a definition cannot be decrypted, since its resource is unknown.
         """
         await self.wait_synced()
         definitions = self._definitions.collection
@@ -223,33 +223,33 @@ class Serving:
         return self.peers is not None
 
     async def everywhere(self, written: GroupResource | None = None) -> None:
-        """Wait until the other workers, if any, use the definitions, roles, webhooks … that this one has.
+        """Wait until the other workers, if any, use the same definitions, roles, webhooks … as this one.
 
-        ``written`` is the written object, if it may be no configuration.
+        ``written`` is the resource of a written object, if it may be no configuration.
         """
         if self.peers is not None:
             await self.peers.everywhere(written)
 
     async def begin_deletion(self, name: str, uid: str) -> Guard:
-        """Make the guard of a definition say terminating, before its deletionTimestamp is written (DEL-004).
+        """Set the guard of a definition to terminating, before its deletionTimestamp is written (DEL-004).
 
-        The write that follows compares the guard returned, so that it cannot come after the deletion was given up.
-        Raises RevisionChanged when the definition is another by now.
+        That write must compare the returned guard, so that it fails if the deletion was abandoned meanwhile. Raises
+        RevisionChanged if a new definition has the name.
         """
         return await self._guards.terminate(name, uid)
 
     async def reconcile(self, name: str) -> None:
-        """Serve the definition as it is now, or serve it no more."""
+        """Serve the current state of a definition, or stop serving it."""
         try:
             await self._follow(name)
         except StoreError:
             raise
-        except Unreadable as error:  # nothing to try again before it changes
+        except Unreadable as error:  # no retry before it changes
             log.warning("the stored definition %s cannot be served: %s", name, error)
         except Exception:
-            self._looked_at(name)  # one definition that cannot be served must not keep the server from being ready
+            self._mark_processed(name)  # one bad definition must not prevent readiness
             raise
-        self._looked_at(name)
+        self._mark_processed(name)
 
     async def _follow(self, name: str) -> None:
         for _ in range(limits.COMPILE_ATTEMPTS):
@@ -260,7 +260,7 @@ class Serving:
                 return
             if facts.served and not self._is_compiled(facts) and not self._is_builtin(facts):
                 await self._compile(facts)
-            if await self._guards.hold(facts) is None:
+            if await self._guards.ensure(facts) is None:
                 await self.fresh()
             elif facts is self._definitions.get(name) and self._settle(facts):
                 return
@@ -277,20 +277,20 @@ class Serving:
             compiled = await asyncio.to_thread(self._build, entry, facts, before)
         self._compiled[facts.name] = compiled
 
-    def _compile_small(self, facts: Facts) -> None:
-        """Compile at once if that takes less than a slice: then clients that see Established can use it here, too."""
+    def _compile_at_once(self, facts: Facts) -> None:
+        """Compile a small definition without yielding, so that it is served here when clients see it Established."""
         entry = self._definitions.entry(facts.name)
         if entry is None or facts.size > limits.COMPILE_AT_ONCE or self._is_compiled(facts) or self._is_builtin(facts):
             return
         self._compiled[facts.name] = self._build(entry, facts, self._compiled.get(facts.name))
 
     def _build(self, entry: Entry, facts: Facts, before: _Compiled | None) -> _Compiled:
-        """Compile a stored definition; pure, and safe in a thread. Watches go on when their version looks the same."""
+        """Compile a stored definition; thread-safe. Watches continue if ``streams`` of their version is unchanged."""
         resource = self._definitions.collection.resource
         served = self._live.current.lookup(resource.group, "v1", resource.resource)
         assert served is not None
         source = _Source(entry.raw, served.codec.decode, self._recent)
-        # A guard that fits was written after a server had decoded this definition in full: no need to do so again.
+        # A server writes a matching guard only after it has decoded the definition, so a full decode is not needed.
         known = not self.synced() and self._guards.matching(facts) is not None
         document = (known and trusted(entry.raw)) or source()
         identity, kept = facts.digest.hex(), {}
@@ -309,7 +309,7 @@ class Serving:
         return _Compiled(facts.digest, source, replace(compiled, definition=definition, versions=own))
 
     def _settle(self, facts: Facts) -> bool:
-        """Bring the catalog to the facts without waiting; False when guard or compiled form are not there."""
+        """Update the catalog without waiting; return False if the guard or the compiled definition is missing."""
         if not facts.served or self._is_builtin(facts):
             self._withdraw(facts.name)
             return True
@@ -318,14 +318,14 @@ class Serving:
             return False
         self._serve(facts, permit)
         if permit.state == TERMINATING and not facts.deleting:
-            self._doubt(facts.name, permit.revision)
+            self._await_deletion(facts.name, permit.revision)
         return True
 
     def _serve(self, facts: Facts, permit: Permit) -> None:
         compiled = self._compiled[facts.name]
         entry = self._definitions.entry(facts.name)
         if entry is not None:
-            compiled.source.raw = entry.raw  # the cache has these bytes anyway, older ones it would not need
+            compiled.source.raw = entry.raw  # share the bytes of the cache, so that older bytes are freed
         terminating = facts.deleting or permit.state == TERMINATING
         before = self._resource(facts.resource)
         after = replace(
@@ -344,10 +344,10 @@ class Serving:
         had, has = before.definition if before is not None else None, after.definition
         if has.unusable and (had is None or not had.unusable):
             log.warning(
-                "the CA bundle of the conversion webhook of %s cannot be read: requests for its objects are a 500",
+                "the CA bundle of the conversion webhook of %s cannot be read: requests for its objects fail with 500",
                 facts.name,
             )
-        if before is None or had is None or not _looks_the_same(before, after):
+        if before is None or had is None or not _is_same_for_discovery(before, after):
             self._store.add(after.group_resource, after.namespaced, custom_object).following.on_replaced = [after.evict]
             self._live.current = self._live.current.with_resource(after)
         elif (had.guard_revision, had.generation) != (has.guard_revision, has.generation):
@@ -358,40 +358,40 @@ class Serving:
             self._end_watches(before, after)
         self._notify(facts.name)
 
-    def _doubt(self, name: str, revision: int) -> None:
-        """Give a deletion that changed the guard some time to mark the definition, too."""
-        if self._doubted.get(name) == revision:
+    def _await_deletion(self, name: str, revision: int) -> None:
+        """Wait limits.DELETION_ABANDONED seconds for the deletionTimestamp, then abandon the deletion."""
+        if self._awaited_deletions.get(name) == revision:
             return
-        self._doubted[name] = revision
-        asyncio.get_running_loop().call_later(limits.DELETION_ABANDONED, self._give_up, name, revision)
+        self._awaited_deletions[name] = revision
+        asyncio.get_running_loop().call_later(limits.DELETION_ABANDONED, self._abandon_guard, name, revision)
 
-    def _give_up(self, name: str, revision: int) -> None:
-        if self._doubted.get(name) == revision:
-            del self._doubted[name]
+    def _abandon_guard(self, name: str, revision: int) -> None:
+        if self._awaited_deletions.get(name) == revision:
+            del self._awaited_deletions[name]
             self._guards.abandon(name, revision)
             self._loop.add(name)
 
     async def _remove(self, name: str) -> None:
         """Remove the resource, cache and guard of a deleted definition (DEL-005)."""
-        self._doubted.pop(name, None)
+        self._awaited_deletions.pop(name, None)
         resource = _resource_of(name)
         collection = self._store.collection(resource)
-        served = self._unlist(name)
+        served = self._remove_from_catalog(name)
         if served is not None and collection is not None:
-            await collection.following.watches_served(limits.LAST_EVENTS)  # the DELETED of the last objects among them
-            self._end_watches(served, None)  # a new definition may be served by now, from the same cache
+            await collection.following.watches_served(limits.LAST_EVENTS)  # with the DELETED events of the last objects
+            self._end_watches(served, None)  # a new definition may be served by now, from the same collection
         if self._resource(resource) is None:
             self._store.drop(resource)
         await self._guards.release(name)
 
     def _withdraw(self, name: str) -> None:
-        """Serve a definition's resource no more, and end its watches."""
-        served = self._unlist(name)
+        """Stop serving the resource of a definition, and end its watches."""
+        served = self._remove_from_catalog(name)
         if served is not None:
             self._end_watches(served, None)
 
-    def _unlist(self, name: str) -> ServedResource | None:
-        """Take a definition's resource out of the catalog; returns it if it was there."""
+    def _remove_from_catalog(self, name: str) -> ServedResource | None:
+        """Remove the resource of a definition from the catalog; return it if it was there."""
         self._compiled.pop(name, None)
         resource = _resource_of(name)
         served = self._resource(resource)
@@ -402,7 +402,7 @@ class Serving:
         return served
 
     def _end_watches(self, before: ServedResource, after: ServedResource | None) -> None:
-        """End the watches of versions that are no longer served, or no longer mean the same (SRV-015)."""
+        """End the watches of versions that are no longer served, or have changed for watchers (SRV-015)."""
         remaining = {} if after is None else {name: version.identity for name, version in after.versions.items()}
         ended = {name for name, version in before.versions.items() if remaining.get(name) != version.identity}
         collection = self._store.collection(before.group_resource)
@@ -410,21 +410,21 @@ class Serving:
             collection.following.end_watches(versions=ended)
 
     def _changed(self, change: Change) -> None:
-        """A definition or a guard changed: follow at once when nothing needs waiting, else soon."""
+        """Update the catalog after a change of a definition or guard: now if nothing has to wait, else by the loop."""
         name = change.entry.name
         facts = self._definitions.get(name)
         settled = False
         try:
             if facts is not None and facts.served and self._guards.matching(facts) is not None:
-                self._compile_small(facts)
+                self._compile_at_once(facts)
                 settled = self._settle(facts)
         except Unreadable:
-            pass  # `reconcile` says so
+            pass  # ``reconcile`` logs it
         finally:
             if not settled:
                 self._loop.add(name)
 
-    def _looked_at(self, name: str) -> None:
+    def _mark_processed(self, name: str) -> None:
         self._pending.discard(name)
         if not self._pending:
             self._synced.set()
@@ -454,7 +454,7 @@ def _resource_of(name: str) -> GroupResource:
     return GroupResource(group, plural)
 
 
-def _looks_the_same(before: ServedResource, after: ServedResource) -> bool:
+def _is_same_for_discovery(before: ServedResource, after: ServedResource) -> bool:
     had, has = before.definition, after.definition
     return (
         before.versions is after.versions

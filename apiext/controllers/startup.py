@@ -1,4 +1,4 @@
-"""All controllers together: their subscriptions to changes, and the order of start and stop."""
+"""Start and stop all controllers, in the right order."""
 
 import asyncio
 import logging
@@ -43,21 +43,21 @@ SERVICES = GroupResource("", "services")
 
 
 class Client(Protocol):
-    """A controller that acts as a client of the API does, and may be turned off."""
+    """A controller that writes through the verbs of the API, like a client."""
 
     async def stop(self) -> None:
-        """Stop its work; the next start does the rest of it."""
+        """Stop its work; the next start completes it."""
 
 
 class _Starting(Client, Protocol):
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Work in this task group from now on."""
+        """Start to work in tasks of the group."""
 
 
 class Controllers:
-    """The running controllers; ``serving`` answers questions of verbs about definitions.
+    """All controllers. ``serving`` has the definitions for the verbs.
 
-    ``clock()`` is the time in the form of metadata.
+    ``clock()`` returns the time in the format of metadata.
     """
 
     def __init__(
@@ -88,10 +88,10 @@ class Controllers:
         self._default_roles: DefaultRoles | None = None
 
     async def start(self, group: asyncio.TaskGroup, builtin: Sequence[ServedResource]) -> None:
-        """Serve built-in kinds, wait for the stored definitions, then start everything; raise store errors.
+        """Serve built-in kinds, wait for the stored definitions, then start the controllers; raise store errors.
 
-        The store has started, and has the collections of the built-in kinds (``add_collections``). ``wait_synced``
-        waits until all stored definitions are served.
+        Call this after the start of the store and ``add_collections``. ``wait_synced`` waits until all stored
+        definitions are served.
         """
         self.serving.serve_builtin(builtin)
         for collection in (self._definitions.collection, self._guards.collection, self._namespaces.collection):
@@ -110,7 +110,7 @@ class Controllers:
         try:
             await self._first.run("")
         except StoreError as error:
-            log.warning("the first namespaces are not there yet: %s", error)  # the loop goes on trying
+            log.warning("the first namespaces could not be created yet: %s", error)  # the loop retries
         self._compaction.start(group)
 
     def _empty_namespaces(self, group: asyncio.TaskGroup) -> None:
@@ -122,22 +122,22 @@ class Controllers:
             self._emptying.add(name)
         self._emptying.start(group, self._namespaces.terminating)
 
-    def await_too(self, settled: Callable[[], Awaitable[None]]) -> None:
-        """Make the other workers wait also for ``settled()``."""
+    def add_settled(self, settled: Callable[[], Awaitable[None]]) -> None:
+        """Publish the revision of this worker only after ``settled()`` has returned, too."""
         if self.serving.peers is not None:
-            self.serving.peers.await_too(settled)
+            self.serving.peers.add_settled(settled)
 
     async def join(self, group: asyncio.TaskGroup) -> None:
-        """Wait until this worker has the configuration of its peers, if it has any."""
+        """Wait until this worker has the configuration of its peers, if there are any."""
         if self.serving.peers is not None:
             await self.wait_synced()
             await self.serving.peers.join(group)
 
-    def collect_garbage(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
-        """Start the garbage collector; called after ``start``."""
+    def start_garbage_collector(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
+        """Start the garbage collector. Call it after ``start``."""
         self._start(Garbage(verbs, self.serving), group)
 
-    def keep_tokens(
+    def start_account_tokens(
         self, group: asyncio.TaskGroup, verbs: Verbs, tokens: Tokens, authority: Callable[[], bytes]
     ) -> None:
         """Start the controller of tokens in secrets; ``authority()`` returns the CAs that clients trust."""
@@ -145,43 +145,43 @@ class Controllers:
         if secrets is not None and accounts is not None:
             self._start(AccountTokens(verbs, secrets, accounts, tokens, authority), group)
 
-    def note_uses(self, group: asyncio.TaskGroup, verbs: Verbs, tokens: Tokens) -> None:
+    def start_token_uses(self, group: asyncio.TaskGroup, verbs: Verbs, tokens: Tokens) -> None:
         """Start the controller that records the use of tokens in their secrets."""
         if verbs.store.collection(SECRETS) is not None:
             self._start(TokenUses(verbs, tokens), group)
 
-    def make_accounts(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
-        """Start the controller that creates a default service account in each namespace; called after ``start``."""
+    def start_default_accounts(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
+        """Start the controller that creates a default service account in each namespace. Call it after ``start``."""
         accounts = verbs.store.collection(ACCOUNTS)
         if accounts is not None:
             controller = DefaultAccounts(verbs, self._namespaces.collection, accounts)
             self._start(controller, group)
-            verbs.furnish = controller.furnish
+            verbs.wait_for_account = controller.wait_for_account
 
-    def protect(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
-        """Start the controllers that remove the finalizers of unused volumes, claims and classes."""
+    def start_protections(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
+        """Start the controllers that protect used volumes, claims and classes from deletion."""
         for name, resource in PROTECTIONS.items():
             if self._apis.runs(name):
                 self._start(Late(verbs, resource, "protection", "Protection", name), group)
 
-    def count_quotas(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
-        """Start the controller that keeps the status of quotas; called after ``start``."""
+    def start_quotas(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
+        """Start the controller of the status of quotas. Call it after ``start``."""
         self._start(Late(verbs, QUOTAS, "quotas", "Quotas"), group)
 
-    def check_policies(self, group: asyncio.TaskGroup, store: CachedStore, live: LiveCatalog, version: str) -> None:
-        """Start the controller that checks the types of policies; ``version`` is that of OpenAPI documents."""
+    def start_policies(self, group: asyncio.TaskGroup, store: CachedStore, live: LiveCatalog, version: str) -> None:
+        """Start the controller that checks the types in policies; ``version`` is that of OpenAPI documents."""
         collection = store.collection(POLICIES)
         if collection is not None:
             self._start(Policies(store, live, collection, version), group)
 
-    def migrate(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
-        """Start the storage migrator, if its kind is served; ``start`` has returned."""
+    def start_migrations(self, group: asyncio.TaskGroup, verbs: Verbs) -> None:
+        """Start the storage migrator, if its kind is served. Call it after ``start``."""
         collection = verbs.store.collection(MIGRATIONS)
         if collection is not None:
             self._start(Migrations(verbs, self.serving, collection, self._definitions.collection), group)
 
-    def keep_roles(self, group: asyncio.TaskGroup, verbs: Verbs, *, needed: bool) -> None:
-        """Aggregate cluster roles from now on; create the default roles if requests need them."""
+    def start_roles(self, group: asyncio.TaskGroup, verbs: Verbs, *, needed: bool) -> None:
+        """Aggregate cluster roles from now on; create the default roles if they are ``needed``."""
         roles = self._default_roles = DefaultRoles(verbs)
         roles.start(group, needed=needed)
         self._clients.append(roles)
@@ -193,14 +193,14 @@ class Controllers:
         return self._default_roles is not None and self._default_roles.done
 
     def synced(self) -> bool:
-        """Report whether all stored definitions are served: the server may be ready (HLT-003).
+        """Report whether all stored definitions are served, which readiness requires (HLT-003).
 
-        Definitions that wait for a KMS plug-in are not.
+        This is False while definitions wait for a KMS plug-in.
         """
         return self.serving.synced() and not self._definitions.collection.state.lacking()
 
     def filled(self) -> bool:
-        """Report whether the cache has the objects of all collections of the start, or the time for that has passed."""
+        """Report whether the collections of the start are filled, or the time for that has passed."""
         return self._store.fills.complete
 
     async def wait_synced(self) -> None:
@@ -212,7 +212,7 @@ class Controllers:
             await self._default_roles.wait_done()
 
     async def stop(self) -> None:
-        """Stop all controllers, those that write first; the next start does the rest of their work."""
+        """Stop all controllers, those in ``_clients`` first; the next start completes their work."""
         for client in reversed(self._clients):
             await client.stop()
         for loop in (self._first, self._loops, self._emptying):
@@ -227,7 +227,7 @@ class Controllers:
         self._clients.append(client)
 
     def _served(self, name: str) -> None:
-        """Continue work that waited for the served versions of a definition."""
+        """Queue work that waits for the served versions of a definition."""
         self._loops.served(name)
         for namespace in self._namespaces.emptying():
             self._emptying.add(namespace)

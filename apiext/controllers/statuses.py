@@ -1,4 +1,4 @@
-"""The server's own writes to stored objects: one attempt under an optimistic lock, generation kept."""
+"""Writes of controllers to stored objects: one attempt with optimistic concurrency, generation unchanged."""
 
 from apiext.catalog.served import LiveCatalog
 from apiext.crd.conditions import with_condition, with_status
@@ -11,17 +11,17 @@ from apiext.verbs.amendments import Amendment, amend
 from apiext.verbs.commit import Remove, attempt
 
 
-def say(document: View, told: View, now: str) -> Document:
-    """Return the object with a condition set; its transition time is ``now`` if its status is new (CND-010)."""
+def set_condition(document: View, wanted: View, now: str) -> Document:
+    """Return the object with a condition set. Its transition time is ``now`` if its status changes (CND-010)."""
     conditions = (document.get("status") or {}).get("conditions")
-    return with_status(document, conditions=with_condition(conditions, told, now))
+    return with_status(document, conditions=with_condition(conditions, wanted, now))
 
 
 class Statuses:
     """Writes conditions and finalizers of one built-in resource.
 
-    A conflict is no error: the other change queues the controllers again (CND-011). ``manager`` owns the written
-    fields.
+    A conflict is no error: the other change queues the key again (CND-011). ``manager`` is the field manager of the
+    writes.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Statuses:
         self._manager = manager
 
     def decode(self, entry: Entry) -> Document:
-        """Return the object in the version that controllers work in."""
+        """Return the object in the version of the constructor."""
         resource = self._resource
         found = self._live.current.resource(resource.group, resource.resource)
         assert found is not None
@@ -42,7 +42,7 @@ class Statuses:
         return served.codec.decode(entry.raw, entry.revision)
 
     async def amend(self, entry: Entry, amendment: Amendment) -> Entry | None:
-        """Store the amended form of exactly this state; return None without an amendment or after a conflict.
+        """Store the amended object if ``entry`` is its current state; return None after a conflict or without change.
 
         Raises store errors.
         """
@@ -50,7 +50,7 @@ class Statuses:
         return await amend(self._store, self._live, resource, entry, amendment, self._manager, self._version)
 
     async def remove(self, entry: Entry) -> bool:
-        """Delete this very state; False after a conflict. Raises store errors."""
+        """Delete the object if ``entry`` is its current state; return False after a conflict. Raises store errors."""
         decision = Remove((entry.namespace, entry.name), entry.revision)
         try:
             await attempt(self._store, self._collection, decision)

@@ -1,4 +1,4 @@
-"""Notes in secrets on which day their token was last used, as each server does upstream (serviceaccount/legacy.go)."""
+"""Label token secrets with the day of the last use of their token (upstream: serviceaccount/legacy.go)."""
 
 import asyncio
 
@@ -18,28 +18,28 @@ from apiext.verbs.reviews import SECRETS
 USER = service_account("kube-system", "tokens-controller")
 MERGE = "application/merge-patch+json"
 _DAY = len("2006-01-02")
-_ANOTHER = frozenset((404, 422))  # that secret is deleted, or another has its name: a uid never changes
+_REPLACED = frozenset((404, 422))  # the secret was deleted, or a new secret with another uid has its name
 
 
 def call_of(verbs: Verbs, verb: str, namespace: str, name: str) -> Call:
-    """Return a call about a secret."""
+    """Return a call of the API for a secret."""
     resource = verbs.catalog.current.resource(SECRETS.group, SECRETS.resource)
     assert resource is not None
     served = resource.versions["v1"]
-    asked = {"fieldManager": [ACCOUNT_TOKENS]} if verb == "patch" else {}
-    return Call(verb, served, resource, served.endpoints[""], namespace, name, asked, USER, ACCOUNT_TOKENS)
+    query = {"fieldManager": [ACCOUNT_TOKENS]} if verb == "patch" else {}
+    return Call(verb, served, resource, served.endpoints[""], namespace, name, query, USER, ACCOUNT_TOKENS)
 
 
 class TokenUses:
-    """Labels the secrets whose token was used; each worker does so for itself."""
+    """Labels the secrets whose tokens requests to this worker have used."""
 
     def __init__(self, verbs: Verbs, tokens: Tokens) -> None:
         self._verbs = verbs
         self._tokens = tokens
-        self._loop = Loop("uses of tokens", self._note, width=2)
+        self._loop = Loop("uses of tokens", self._record, width=2)
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Start to follow token uses."""
+        """Label secrets from now on."""
         self._loop.start(group)
         self._tokens.used = self._used
 
@@ -50,11 +50,11 @@ class TokenUses:
     def _used(self, namespace: str, name: str, uid: str) -> None:
         self._loop.add(f"{namespace}/{name}/{uid}")
 
-    async def _note(self, key: str) -> None:
+    async def _record(self, key: str) -> None:
         namespace, name, uid = key.split("/")
         wanted = {"metadata": {"uid": uid, "labels": {LAST_USED: time.now()[:_DAY]}}}
         try:
             await api.patch(self._verbs, call_of(self._verbs, "patch", namespace, name), MERGE, orjson.dumps(wanted))
         except StatusError as error:
-            if error.code not in _ANOTHER:
+            if error.code not in _REPLACED:
                 raise

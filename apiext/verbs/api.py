@@ -78,12 +78,12 @@ async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
         with suppress(StoreError):
             await verbs.definitions.seen(entry.revision)
     if (
-        verbs.furnish is not None
+        verbs.wait_for_account is not None
         and entry is not None
         and outcome.code == 201
         and call.served.names.group_resource == NAMESPACES
     ):
-        await verbs.furnish(entry.name)
+        await verbs.wait_for_account(entry.name)
     await verbs.definitions.everywhere(call.served.names.group_resource)
     return outcome
 

@@ -181,8 +181,8 @@ class Definitions(Protocol):
 class Verbs(Struct):
     """The parts of a server that verbs use.
 
-    ``policy`` are the roles, if the authorizer uses them. ``furnish(namespace)`` waits until a new namespace has the
-    objects that controllers create in it; None if there are no such controllers.
+    ``policy`` are the roles, if the authorizer uses them. ``wait_for_account(namespace)`` waits until a new namespace
+    has its default service account; None if no controller creates it.
     """
 
     catalog: LiveCatalog
@@ -197,4 +197,4 @@ class Verbs(Struct):
     accounts: Tokens | None = None
     policy: Policy | None = None
     queues: "Queues" = field(default_factory=dict)
-    furnish: Callable[[str], Awaitable[None]] | None = None
+    wait_for_account: Callable[[str], Awaitable[None]] | None = None

@@ -435,7 +435,7 @@ async def held(self, facts):
     limits.FRESH_WAIT = usual
     await compile(self, facts)
 
-Serving._compile, Serving._compile_small = held, lambda self, facts: None
+Serving._compile, Serving._compile_at_once = held, lambda self, facts: None
 sys.exit(__main__.main())
 """
 

@@ -15,7 +15,7 @@ from apiext.catalog.served import Catalog, LiveCatalog, ServedResource
 from apiext.controllers.definitions import DEFINITIONS
 from apiext.controllers.namespaces import NAMESPACES, namespace
 from apiext.controllers.startup import Controllers, add_collections
-from apiext.controllers.statuses import say
+from apiext.controllers.statuses import set_condition
 from apiext.crd.conditions import condition
 from apiext.crd.definition import FINALIZER, TERMINATING
 from apiext.documents.document import Document
@@ -92,7 +92,7 @@ class Server:
             document["metadata"]["finalizers"] = [*document["metadata"].get("finalizers", []), FINALIZER]
             message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
             told = condition(TERMINATING, "True", "InstanceDeletionPending", message)
-            document.update(say(document, told, NOW))
+            document.update(set_condition(document, told, NOW))
 
         await self.change(name, mark, guard)
 

@@ -83,7 +83,7 @@ def test_a_spec_that_is_not_sorted_is_decoded(monkeypatch: pytest.MonkeyPatch) -
     for names in (("group", "names", "scope", "versions"), ("scope", "names", "group", "versions")):
         spec = {name: document["spec"][name] for name in names}
         stored = Entry("", NAME, 3, orjson.dumps({**document, "spec": spec}))
-        assert facts_of._quickly(stored) in (None, facts_of._read(stored, orjson.loads(stored.raw)))
+        assert facts_of._read_large(stored) in (None, facts_of._read(stored, orjson.loads(stored.raw)))
 
 
 NAMES = st.sampled_from(
@@ -140,7 +140,7 @@ def test_what_is_found_without_decoding_is_what_decoding_finds(
         stored = Entry("", NAME, 3, raw)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(definitions_module, "SPEC_SEARCHED", 1)
-            quick = facts_of._quickly(stored)
+            quick = facts_of._read_large(stored)
             decoded = facts_of._read(stored, orjson.loads(raw))
             assert quick in (None, decoded)
             accepted = orjson.dumps(status, option=orjson.OPT_SORT_KEYS)  # what looks like another place is looked at

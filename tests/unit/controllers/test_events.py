@@ -35,7 +35,7 @@ async def test_an_event_is_made_once(monkeypatch: pytest.MonkeyPatch, caplog: py
         events = Events(it.garbage._verbs, "tester", SUPERUSER)
         for name in ("a", "a", "b" * 250, "lost"):
             events.warn(about(name), "Tested", "a test")
-        assert "an event is lost, too many are queued: Tested of lost: a test" in caplog.text
+        assert "event dropped, the queue is full: Tested of lost: a test" in caplog.text
         events.start(group)
         await until(lambda: len(made(it)) == 2)
         events.warn(about("a"), "Tested", "a test")

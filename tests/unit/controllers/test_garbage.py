@@ -93,7 +93,7 @@ async def test_a_start_finds_what_was_left_undone() -> None:
             await one.put(served, document)
         assert len(etcd.state(f"{PREFIX}/example.com/widgets/")) == 3
         async with asyncio.TaskGroup() as group:
-            one.controllers.collect_garbage(
+            one.controllers.start_garbage_collector(
                 group, Verbs(one.live, one.store, Chain([]), one.controllers.serving, lambda: NOW, lambda: 0.0)
             )
             await until(lambda: one.collection(WIDGETS).state.get("d", "child") is None)
@@ -243,7 +243,7 @@ async def test_two_collectors_on_one_store_agree() -> None:
     async with world(etcd) as it, server(etcd) as two, asyncio.TaskGroup() as group:
         await two.established("widgets.example.com")
         verbs = Verbs(two.live, two.store, Chain([]), two.controllers.serving, lambda: NOW, lambda: 0.0)
-        two.controllers.collect_garbage(group, verbs)
+        two.controllers.start_garbage_collector(group, verbs)
         owner, other = widget("owner"), widget("other")
         children = [owned(widget(f"child-{number}"), owner, block=True) for number in range(30)]
         shared = owned(widget("shared"), owner, other, block=True)
@@ -408,7 +408,7 @@ async def test_who_holds_an_owner_is_woken_in_turns(monkeypatch: pytest.MonkeyPa
             await it.put(owned(widget(f"w{number}", finalizers=("example.com/hold",)), owner, block=True))
         await it.mark(owner, "foregroundDeletion", "example.com/hold")
         await it.quiet()
-        (leaving,) = it.garbage.dependents._leaving.values()
+        (leaving,) = it.garbage.dependents._deleting.values()
         _, turns = await turns_beside(it.garbage.reconcile(leaving.key))
         assert turns > 40
 

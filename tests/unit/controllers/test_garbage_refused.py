@@ -76,12 +76,12 @@ async def test_dependents_go_although_their_owners_definition_went_at_once(owner
         await until(lambda: len(list(collection.state.readable())) <= 1)
         await it.quiet()
         assert [entry.name for entry in collection.state.readable()] == ["of another kind"]
-        assert it.garbage.dependents._went.keys() == {owner["metadata"]["uid"]}
+        assert it.garbage.dependents._deleted_owners.keys() == {owner["metadata"]["uid"]}
         entry = collection.state.get("d", "of another kind")
         assert entry is not None
         await it.one.store.delete(collection, "d", entry.name, entry.revision)
         await it.one.store.fresh()
-        assert not it.garbage.dependents._went
+        assert not it.garbage.dependents._deleted_owners
 
 
 @pytest.mark.looptime

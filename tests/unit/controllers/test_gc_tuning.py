@@ -38,7 +38,7 @@ def old_garbage() -> tuple[weakref.ref[Node], asyncio.Event]:
 def test_brief_looks_leave_the_old_alone() -> None:
     gc.disable()  # as while the server is loaded
     frozen = gc.get_freeze_count()
-    gc_tuning.hurry()
+    gc_tuning.collect_new_only()
     assert gc.isenabled()
     assert gc.get_freeze_count() > frozen
     assert gc.get_threshold()[:2] == (gc_tuning.GC_NEW, gc_tuning.GC_ROUNDS)
@@ -50,7 +50,7 @@ def test_brief_looks_leave_the_old_alone() -> None:
 
 def test_what_lives_on_is_set_aside() -> None:
     before = gc.get_freeze_count()
-    gc_tuning.keep()
+    gc_tuning.exempt_existing()
     assert gc.get_freeze_count() > before
 
 

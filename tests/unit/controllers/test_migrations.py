@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from apiext.controllers import migrations
-from apiext.controllers.migrations import MIGRATIONS, Migrations, _Asked, _Pass
+from apiext.controllers.migrations import MIGRATIONS, Migrations, _Migration, _Pass
 from apiext.storage.collection import Collection
 from apiext.storage.store import Entry, Unavailable
 from apiext.verbs import api
@@ -29,7 +29,7 @@ def two_versions() -> dict[str, object]:
 
 
 @asynccontextmanager
-async def migrating() -> AsyncIterator[tuple[Client, Migrations, _Asked, bytes]]:
+async def migrating() -> AsyncIterator[tuple[Client, Migrations, _Migration, bytes]]:
     """Serve a widget that is stored in the old version, and a running migration; yield its stored bytes."""
     async with server(FakeEtcd()) as one:
         await one.define(two_versions())
@@ -38,12 +38,12 @@ async def migrating() -> AsyncIterator[tuple[Client, Migrations, _Asked, bytes]]
         stored = orjson.dumps(widget("a", metadata={"namespace": "default", "uid": "u"}))
         assert stored.startswith(V1)
         await store.put_key(store.keys.object(WIDGETS, "default", "a"), stored, 0)
-        asked = _Asked(Entry("", "m", 1, b""), "", WIDGETS, str(await store.fresh()), frozenset())
+        asked = _Migration(Entry("", "m", 1, b""), "", WIDGETS, str(await store.fresh()), frozenset())
         store.add(MIGRATIONS, namespaced=False)
         migration = Migrations(
             client.verbs, one.controllers.serving, one.collection(MIGRATIONS), one.controllers._definitions.collection
         )
-        migration._asked = {asked.key: {"m": asked}}
+        migration._migrations = {asked.key: {"m": asked}}
         yield client, migration, asked, stored
 
 

@@ -137,7 +137,7 @@ class World:
         return entry
 
     def _changed(self, name: str) -> None:
-        self.notice(name)
+        self.record(name)
         self.asked.add(group_of(name))
 
     def happens(self, event: Event) -> None:

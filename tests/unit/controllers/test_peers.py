@@ -81,7 +81,7 @@ async def test_a_definition_is_established_when_all_serve_it(workers: Two, monke
 
     monkeypatch.setattr(peers, "everywhere", noted)
     monkeypatch.setattr(Serving, "_compile", slowly)
-    monkeypatch.setattr(Serving, "_compile_small", lambda *_: None)
+    monkeypatch.setattr(Serving, "_compile_at_once", lambda *_: None)
     await workers.one.define(crd())
     try:
         await until(lambda: held and workers.one.served(NAME) and waiting.is_set())

@@ -229,8 +229,8 @@ async def test_an_odd_object_of_others_keeps_nobody_from_starting(odd: str, monk
     monkeypatch.setattr("tests.unit.controllers.harness.builtin_resources", builtin)
     async with server(etcd) as one, asyncio.TaskGroup() as group:
         verbs = Verbs(one.live, one.store, Chain([]), one.controllers.serving, lambda: NOW, lambda: 0.0)
-        one.controllers.keep_roles(group, verbs, needed=False)
-        one.controllers.check_policies(group, one.store, one.live, "v1")
+        one.controllers.start_roles(group, verbs, needed=False)
+        one.controllers.start_policies(group, one.store, one.live, "v1")
         one.controllers.migrate(group, verbs)
         for name, role in {
             "whole": {"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"part": "yes"}}]}},

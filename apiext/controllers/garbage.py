@@ -53,7 +53,7 @@ USER = service_account("kube-system", "generic-garbage-collector")
 class Owner(Enum):
     """State of an owner, as its dependent sees it."""
 
-    SOLID = auto()  # exists, and does not wait for the deletion of its dependents
+    PRESENT = auto()  # exists, and does not wait for the deletion of its dependents
     UNKNOWN = auto()  # of an unserved kind, or in a scope where it cannot own the object: never absent
     WAITING = auto()  # being deleted in the foreground
     ABSENT = auto()
@@ -155,9 +155,9 @@ class Garbage:
             if owners[one.uid] in (Owner.ABSENT, Owner.UNKNOWN) and self._is_elsewhere(one, found):
                 self._record_event(found, one)
         states = set(owners.values())
-        if states <= {Owner.SOLID, Owner.UNKNOWN}:
+        if states <= {Owner.PRESENT, Owner.UNKNOWN}:
             return
-        if states & {Owner.SOLID, Owner.UNKNOWN}:
+        if states & {Owner.PRESENT, Owner.UNKNOWN}:
             gone = {uid for uid, state in owners.items() if state in (Owner.ABSENT, Owner.WAITING)}
             await self._edit(found, without_owners(gone))
             return
@@ -189,8 +189,8 @@ class Garbage:
             else:
                 collection = self._verbs.store.add(served.stored_resource, served.namespaced)
                 cached = collection.state.known(relative(namespace if served.namespaced else "", one.name))
-                if cached is not None and _state(cached, one.uid) is Owner.SOLID:
-                    states[one] = Owner.SOLID
+                if cached is not None and _state(cached, one.uid) is Owner.PRESENT:
+                    states[one] = Owner.PRESENT
                 elif not one.name or "/" in one.name:
                     states[one] = Owner.ABSENT  # no object can have that name
                 else:
@@ -220,7 +220,7 @@ class Garbage:
                 collection.state.get(within, one.name) if many else await store.current(collection, within, one.name)
             )
             states[one] = _state(entry, one.uid) if entry is not None else Owner.ABSENT
-        missing = [one for one in references if states[one] is not Owner.SOLID]
+        missing = [one for one in references if states[one] is not Owner.PRESENT]
         if missing:
             # Meanwhile the definition may have been deleted, or created again with another scope.
             await self._serving.refresh(served.group, served.resource)
@@ -388,7 +388,7 @@ def _state(entry: Entry, uid: str) -> Owner:
     metadata = metadata_of(entry)
     if metadata.get("uid") != uid:
         return Owner.ABSENT
-    return Owner.WAITING if _is_waiting(metadata) else Owner.SOLID
+    return Owner.WAITING if _is_waiting(metadata) else Owner.PRESENT
 
 
 def _is_waiting(metadata: dict[str, Any]) -> bool:

@@ -99,16 +99,16 @@ class Caller:
         last_sign = transport.answered if has_others else transport.heard
         if error.code == DEADLINE_EXCEEDED and error.sent and last_sign <= began:
             self.channel.retire(transport, "no answer within a call's deadline")
-        elif has_others and (is_cut_off(error) or (is_hollow(error) and transport.answered <= began)):
+        elif has_others and (is_isolated(error) or (is_proxy_error(error) and transport.answered <= began)):
             self.channel.retire(transport, error.message)
 
 
-def is_hollow(error: EtcdError) -> bool:
+def is_proxy_error(error: EtcdError) -> bool:
     """Report whether the error comes from a proxy that has no connection to etcd."""
     return error.code == UNAVAILABLE and error.sent and not of_etcd(error)
 
 
-def is_cut_off(error: EtcdError) -> bool:
+def is_isolated(error: EtcdError) -> bool:
     """Report whether an error means that the member has lost its peers, or has not joined them yet."""
     lost = "no leader" in error.message or "request timed out" in error.message
     return from_learner(error) or (error.code == UNAVAILABLE and lost)

@@ -146,14 +146,14 @@ class Etcd:
 
     @property
     def answering(self) -> bool:
-        """Report whether probes of the head revision succeed in time (limits.PULSE and limits.SILENCE)."""
-        is_late = self._probing is not None and self._loop.time() - self._probed_at >= limits.SILENCE
+        """Report whether probes of the head revision succeed in time (limits.PROBE_EVERY and limits.PROBE_TIMEOUT)."""
+        is_late = self._probing is not None and self._loop.time() - self._probed_at >= limits.PROBE_TIMEOUT
         return not (self._probe_failed or is_late or self.stuck())
 
     async def _probe_regularly(self) -> None:
         while True:
-            await asyncio.sleep(max(self._answered_at + limits.PULSE - self._loop.time(), limits.PULSE / 4))
-            if self._loop.time() - self._answered_at >= limits.PULSE:
+            await asyncio.sleep(max(self._answered_at + limits.PROBE_EVERY - self._loop.time(), limits.PROBE_EVERY / 4))
+            if self._loop.time() - self._answered_at >= limits.PROBE_EVERY:
                 with suppress(EtcdError):
                     await self.head_revision()
 
@@ -161,9 +161,9 @@ class Etcd:
         """Retire the connection for watches if its member does not respond even to a serializable read."""
         request = requests.get(self._probe_key, 0, serializable=True)
         while True:
-            await asyncio.sleep(limits.PULSE)
+            await asyncio.sleep(limits.PROBE_EVERY)
             transport, began = self._streams.live, self._loop.time()
-            if transport is None or transport.heard > began - limits.PULSE:
+            if transport is None or transport.heard > began - limits.PROBE_EVERY:
                 continue
             try:
                 await transport.unary(messages.RANGE, request, limits.TRY)

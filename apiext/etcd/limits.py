@@ -5,9 +5,9 @@ CALL_BUDGET = 10.0
 # Seconds in which connections close. Beyond: they are aborted.
 CLOSE_BUDGET = 2.0
 # Seconds without a request for the head revision. Beyond: the client sends one.
-PULSE = 2.0
+PROBE_EVERY = 2.0
 # Seconds in which etcd must respond to that request. Beyond: etcd counts as unavailable.
-SILENCE = 2.0
+PROBE_TIMEOUT = 2.0
 # Seconds without a new request for the head revision while etcd is unavailable. Beyond: the client sends one.
 LAST_TRY = 1.0
 # Pairs of guards whose encoded part of a transaction is cached. Beyond: the least recently used is dropped.

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from apiext.etcd import limits, messages
-from apiext.etcd.calls import is_cut_off, is_hollow
+from apiext.etcd.calls import is_isolated, is_proxy_error
 from apiext.etcd.channel import Channel, jittered
 from apiext.etcd.errors import (
     DEADLINE_EXCEEDED,
@@ -236,8 +236,8 @@ class Watch:
     def _may_work_elsewhere(self, transport: Transport, error: EtcdError, began: float) -> bool:
         """Report whether the watch may succeed on another endpoint."""
         refused = self._created is not None and not self._created.done()
-        hollow = refused and is_hollow(error) and transport.answered <= began
-        return len(self._channel.endpoints) > 1 and (hollow or is_cut_off(error))
+        is_proxy_failure = refused and is_proxy_error(error) and transport.answered <= began
+        return len(self._channel.endpoints) > 1 and (is_proxy_failure or is_isolated(error))
 
     def _request(self) -> bytes:
         request = messages.WatchRequest()

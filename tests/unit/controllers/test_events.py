@@ -52,11 +52,11 @@ async def test_an_event_is_made_once(monkeypatch: pytest.MonkeyPatch, caplog: py
     assert (event["type"], event["source"]) == ("Warning", {"component": "tester"})
 
 
-async def test_an_event_that_is_refused_is_lost_with_a_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_event_that_is_refused_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with world() as it, asyncio.TaskGroup() as group:
         events = Events(it.garbage._verbs, "tester", SUPERUSER)
         events.start(group)
         events.warn({**about("A"), "uid": "no/name"}, "Tested", "a test")
-        await until(lambda: "the event Tested of A is lost" in caplog.text)
+        await until(lambda: "event Tested of A could not be created" in caplog.text)
         await events.stop()
         assert made(it) == []

@@ -27,7 +27,7 @@ _DEFAULT = "default"  # the namespace of Events about cluster-scoped objects
 class Events:
     """Creates the Events of one controller in the background, so that slow admission of Events blocks nothing else.
 
-    An Event for the same object, reason and message is sent once, until limits.EVENTS_SENT others were sent. Events
+    An Event for the same object, reason and message is sent once, until limits.EVENTS_SENT more were sent. Events
     over the limit of the queue, and Events that fail, are logged and dropped, as upstream.
     """
 

@@ -59,7 +59,7 @@ class Naming:
 
     Because of this order, two servers that decide at the same time never accept one name for two definitions: a server
     that has the newer definition has the older one, too, and an acceptance in between makes the other server's write
-    fail. Definitions whose accepted names a client removed come before all others: a server that has the free names has
+    fail. Definitions whose accepted names a client removed are decided first: a server that has the free names has
     the removal, too, unless it has just started.
 
     A definition is decided when it changed, or when a name that it requests was accepted or freed. Other changes of the

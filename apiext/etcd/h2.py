@@ -362,7 +362,7 @@ class Connection(asyncio.Protocol):
     def _on_goaway(self, _flags: int, _stream: int, payload: bytes) -> None:
         last = int.from_bytes(payload[:4], "big") & frames.MAX_STREAM_ID
         text = f"the server closes the connection: {payload[8:80].decode('ascii', 'replace') or 'shutdown'}"
-        self.live = False  # first, so that no queued call starts when others end
+        self.live = False  # first, so that no queued call starts when open calls end
         for call in [call for call in self._calls.values() if call.stream > last]:
             self._finish(call, EtcdError(UNAVAILABLE, text, sent=False))
         self.drain()

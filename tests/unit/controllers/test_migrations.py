@@ -70,7 +70,7 @@ async def test_who_wins_may_have_left_the_old_version(monkeypatch: pytest.Monkey
             now = await client.stored("a")
             assert now is not None
             assert now.raw.startswith(left)
-            assert bool(work.passing) == (left == V1), "it is not over then"
+            assert bool(work.temporary) == (left == V1), "it is not over then"
             assert not work.failed
             await store.fresh()
         assert not work.due(now)

@@ -37,7 +37,7 @@ class Scan:
         self._world = world
         self._had: dict[str, Names] = {}
 
-    def notice(self, name: str) -> None:
+    def record(self, name: str) -> None:
         facts = self._world.get(name)
         if facts is None:
             self._had.pop(name, None)
@@ -92,7 +92,7 @@ class World:
     broken: tuple[str, ...] = ()
     history: list[tuple[str, bytes]] = field(default_factory=list)
     asked: set[str] = field(default_factory=set)
-    notice: Callable[[str], None] = lambda name: None
+    record: Callable[[str], None] = lambda name: None
     known: dict[str, Facts | None] = field(default_factory=dict)
 
     @property
@@ -202,7 +202,7 @@ def story(indexed: bool, rounds: list[list[Event]], between: list[list[Event]]) 
             controller = Naming(cast("Definitions", world), cast("Statuses", world), lambda: NOW)
         else:
             controller = Scan(world)
-        world.notice = controller.notice
+        world.record = controller.record
         for happened in rounds:
             for event in happened:
                 world.happens(event)

@@ -189,7 +189,7 @@ async def test_a_migration_keeps_no_cache_of_what_has_gone(monkeypatch: pytest.M
         await one.define(crd())
         await one.established(NAME)
         verbs = Verbs(one.live, one.store, Chain([]), one.controllers.serving, lambda: NOW, lambda: 0.0)
-        one.controllers.migrate(group, verbs)
+        one.controllers.start_migrations(group, verbs)
         at_least = one.store.at_least
 
         async def late(revision: int, *more: Collection) -> None:
@@ -231,7 +231,7 @@ async def test_an_odd_object_of_others_keeps_nobody_from_starting(odd: str, monk
         verbs = Verbs(one.live, one.store, Chain([]), one.controllers.serving, lambda: NOW, lambda: 0.0)
         one.controllers.start_roles(group, verbs, needed=False)
         one.controllers.start_policies(group, one.store, one.live, "v1")
-        one.controllers.migrate(group, verbs)
+        one.controllers.start_migrations(group, verbs)
         for name, role in {
             "whole": {"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"part": "yes"}}]}},
             "part": {"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]},

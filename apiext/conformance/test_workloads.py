@@ -147,6 +147,28 @@ def test_a_job_with_a_generated_name_selects_its_pods_by_it(api: Client, dry_run
     api.delete(f"{JOBS}/{name}?propagationPolicy=Background")
 
 
+@pytest.mark.parametrize("name", ["scaleUp", "scaleDown"])
+@pytest.mark.parametrize(("policies", "code"), [([], 422), (None, 201)], ids=["empty", "null"])
+def test_an_empty_list_of_policies_is_not_an_absent_one(api: Client, name: str, policies: Any, code: int) -> None:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+    spec = {"maxReplicas": 3, "scaleTargetRef": target, "behavior": {name: {"policies": policies}}}
+    path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+    found = api.post(path, {"metadata": {"name": "a"}, "spec": spec}, dryRun="All").expect(code)
+    if policies is None:
+        assert found["spec"]["behavior"][name]["policies"]
+    else:
+        assert f"spec.behavior.{name}.policies: Required value: must specify at least one Policy" in found["message"]
+
+
+@pytest.mark.parametrize("metadata", [{}, {"name": ""}, {"generateName": "w-"}], ids=["none", "empty", "generated"])
+def test_a_limit_range_without_a_name_gets_one(api: Client, metadata: dict[str, str]) -> None:
+    path = "/api/v1/namespaces/default/limitranges"
+    made = api.post(path, {"metadata": metadata, "spec": {"limits": [{"type": "Pod"}]}}).expect(201)["metadata"]
+    api.delete(f"{path}/{made['name']}").expect(200)
+    assert len(made["name"]) == (7 if metadata.get("generateName") else 36)
+    assert made["name"] != made["uid"]
+
+
 @pytest.mark.rows("WRI-018")
 def test_a_delete_of_a_job_warns_that_its_pods_stay(api: Client) -> None:
     spec = {"template": {"spec": {"restartPolicy": "Never", "containers": CONTAINERS}}}

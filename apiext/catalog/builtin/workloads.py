@@ -7,6 +7,7 @@ from fractions import Fraction
 from apiext.documents.document import Document, View, clone
 from apiext.go_types.pod_resources import defaulted_resources
 from apiext.go_types.quantities import value_of
+from apiext.meta.uids import Uids
 
 _CONTAINERS = ("containers", "initContainers")
 _SUPPORTED = ("cpu", "memory")  # resources that decide the quality of service
@@ -287,6 +288,20 @@ def _source_kind(reference: View) -> tuple[str, str]:
 
 
 _SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
+
+
+# --- limits ---
+
+
+def prepare_limit_range(new: Document, old: View | None) -> Document:
+    """Name a new limit range without a name by a UUID."""
+    metadata = new["metadata"]
+    if not metadata.get("name") and not metadata.get("generateName"):
+        metadata["name"] = _UIDS.next()
+    return new
+
+
+_UIDS = Uids()
 
 
 # --- certificates ---

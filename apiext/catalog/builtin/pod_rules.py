@@ -1,10 +1,10 @@
 """Validation of pods and their templates, and of their updates (upstream: apis/core/validation)."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from apiext.catalog.builtin import ips
+from apiext.catalog.builtin.annotation_rules import changed_annotation_errors, pod_annotation_errors, profile_errors
 from apiext.catalog.builtin.containers import Pod, container_errors, image_errors
 from apiext.catalog.builtin.node_selectors import affinity_errors, spread_errors, toleration_errors
 from apiext.catalog.builtin.quantity_rules import requirement_errors, sum_of
@@ -41,9 +41,6 @@ _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _PREEMPTIONS = ("PreemptLowerPriority", "Never")
 _MAX_SERVERS, _MAX_SEARCHES, _MAX_SEARCH_TEXT = 3, 32, 2048
 _MAX_HOSTNAME = 64
-_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-_MIRROR = "kubernetes.io/config.mirror"
-_IS_INT32 = re.compile("0|-?[1-9][0-9]{0,9}").fullmatch
 _CHANGEABLE = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -307,16 +304,6 @@ def _wanted(spec: View) -> dict[str, str]:
     return {name: sum_of(quantities) for name, quantities in found.items()}
 
 
-def _annotations(annotations: Mapping[str, str], spec: View, path: str) -> Iterator[FieldError]:
-    """Yield the validation errors of annotations that mean something for pods."""
-    if _MIRROR in annotations and not spec.get("nodeName"):
-        text = "must set spec.nodeName if mirror pod annotation is set"
-        yield invalid(item(path, _MIRROR), annotations[_MIRROR], text)
-    cost = annotations.get(_DELETION_COST)
-    if cost is not None and (not _IS_INT32(cost) or not -MAX_INT32 - 1 <= int(cost) <= MAX_INT32):
-        yield invalid(item(path, _DELETION_COST), cost, "must be a 32bit integer")
-
-
 def template_errors(template: View, path: str) -> list[FieldError]:
     """Return the validation errors of the template of a pod."""
     metadata: View = template.get("metadata") or {}
@@ -324,8 +311,9 @@ def template_errors(template: View, path: str) -> list[FieldError]:
     spec: View = template.get("spec") or {}
     errors: list[FieldError] = list(objectmeta.label_errors(metadata.get("labels") or {}, child(path, "labels")))
     errors += objectmeta.annotation_errors(annotations, child(path, "annotations"))
-    errors += _annotations(annotations, spec, child(path, "annotations"))
+    errors += pod_annotation_errors(annotations, spec, child(path, "annotations"))
     errors += spec_errors(spec, child(path, "spec"))
+    errors += profile_errors(annotations, spec, child(path, "spec"))
     if spec.get("ephemeralContainers"):
         text = "ephemeral containers not allowed in pod template"
         errors.append(forbidden(child(child(path, "spec"), "ephemeralContainers"), text))
@@ -335,7 +323,7 @@ def template_errors(template: View, path: str) -> list[FieldError]:
 def _pod(new: View) -> Iterator[FieldError]:
     """Yield the validation errors of a pod that its templates do not have, or have in another order."""
     spec, metadata = new.get("spec") or {}, new.get("metadata") or {}
-    yield from _annotations(metadata.get("annotations") or {}, spec, "metadata.annotations")
+    yield from pod_annotation_errors(metadata.get("annotations") or {}, spec, "metadata.annotations")
     yield from spec_errors(spec, "spec", metadata.get("name") or "")
     if not spec.get("serviceAccountName"):
         for index, volume in enumerate(spec.get("volumes") or ()):
@@ -349,18 +337,29 @@ def _pod(new: View) -> Iterator[FieldError]:
             yield from image_errors(container, f"spec.{field}[{index}]")
 
 
+def _annotations(pod: View) -> Mapping[str, str]:
+    return (pod.get("metadata") or {}).get("annotations") or {}
+
+
 def validate_pod(new: View, old: View | None) -> list[FieldError]:
-    """Return the validation errors of a pod; an update that does not change the spec does not validate it."""
-    spec = new.get("spec") or {}
+    """Return the validation errors of a pod; an update that changes neither spec nor annotations validates none."""
+    spec, annotations = new.get("spec") or {}, _annotations(new)
     if old is not None and new.get("spec") == old.get("spec"):
-        return []
+        before = _annotations(old)
+        if annotations == before:
+            return []
+        errors = Errors(pod_annotation_errors(annotations, spec, "metadata.annotations"))
+        errors += changed_annotation_errors(annotations, before, "metadata.annotations")
+        return errors
     errors = Errors(_pod(new))
     if old is None:
         if spec.get("ephemeralContainers"):
             errors.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
         if spec.get("nodeName") and spec.get("schedulingGates"):
             errors.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+        errors += profile_errors(annotations, spec, "spec")
         return errors
+    errors += changed_annotation_errors(annotations, _annotations(old), "metadata.annotations")
     errors += _changes(spec, old.get("spec") or {})
     return errors
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from apiext.catalog.builtin.annotation_rules import node_annotation_errors
 from apiext.catalog.builtin.claims import claim_errors
 from apiext.catalog.builtin.ips import network_errors
 from apiext.catalog.builtin.node_selectors import taint_errors, toleration_errors
@@ -297,7 +298,8 @@ def validate_runtime_class(new: View, old: View | None) -> list[FieldError]:
 def validate_node(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of a node."""
     spec, status = new.get("spec") or {}, new.get("status") or {}
-    errors = Errors()
+    annotations: Mapping[str, str] = (new.get("metadata") or {}).get("annotations") or {}
+    errors = Errors(node_annotation_errors(annotations, "metadata.annotations"))
     errors += taint_errors(spec.get("taints") or (), "metadata.taints")
     errors += _node_resources(status)
     ranges: Sequence[str] = spec.get("podCIDRs") or ()

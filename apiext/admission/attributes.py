@@ -131,10 +131,9 @@ class Attributes(Struct):
         return self.namespace or ""
 
     @property
-    def told_name(self) -> str:
-        """Return the name of the object in a denial: that of a name to be generated is its prefix."""
+    def name_for_denial(self) -> str:
+        """The object's name for a denial: its name, else its generateName, else ``Unknown`` as upstream."""
         metadata = (self.new or {}).get("metadata") or {}
-        # upstream: an object without a name is called Unknown
         return self.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
 
 

@@ -53,4 +53,4 @@ class NamespaceLifecycle:
             "message": f"namespace {name} is being terminated",
             "field": "metadata.namespace",
         }
-        raise status.forbidden(attributes.resource, attributes.told_name, text, [cause])
+        raise status.forbidden(attributes.resource, attributes.name_for_denial, text, [cause])

@@ -93,7 +93,7 @@ def _resources_of_kinds(catalog: Catalog) -> Mapping[tuple[str, str, str], Seque
 
 
 def _forbidden(attributes: Attributes, text: str) -> status.StatusError:
-    return status.forbidden(attributes.resource, attributes.told_name, text)
+    return status.forbidden(attributes.resource, attributes.name_for_denial, text)
 
 
 def _owners(document: View | None) -> Sequence[Mapping[str, Any]]:

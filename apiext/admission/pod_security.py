@@ -92,7 +92,7 @@ class PodSecurity:
         new = policy_of(attributes.new)
         before = None if attributes.old is None else policy_of(attributes.old)
         if new.errors and (before is None or new.errors != before.errors):
-            raise status.invalid(_KIND, attributes.name or attributes.told_name, new.errors)
+            raise status.invalid(_KIND, attributes.name or attributes.name_for_denial, new.errors)
         if before is None or _is_relaxed(before.enforce, new.enforce):
             return
         for text in await self._warnings(attributes, new.enforce):

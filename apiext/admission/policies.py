@@ -209,7 +209,7 @@ class Case(Generic[C]):
     def denied(self, messages: Sequence[str]) -> StatusError:
         """Return a denial with these causes; the plug-in sets its message, code and reason."""
         causes = [{"message": message} for message in messages]
-        return status.forbidden(self.attributes.resource, self.attributes.told_name, messages[0], causes)
+        return status.forbidden(self.attributes.resource, self.attributes.name_for_denial, messages[0], causes)
 
 
 def with_param(known: Mapping[str, Any], policy: Policy[Any], param: View | None) -> dict[str, Any]:

@@ -65,4 +65,4 @@ class Stored:
 
 def forbidden(attributes: Attributes, text: str) -> status.StatusError:
     """Return the 403 with which a plug-in denies a write."""
-    return status.forbidden(attributes.resource, attributes.told_name, text)
+    return status.forbidden(attributes.resource, attributes.name_for_denial, text)

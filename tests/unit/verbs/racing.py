@@ -105,7 +105,7 @@ class Counting:
         shown = attributes.old if attributes.operation == "DELETE" else attributes.new
         spec = (shown or {}).get("spec")
         if isinstance(spec, dict) and spec.get("deny"):
-            raise status.forbidden(attributes.resource, attributes.told_name, "denied")
+            raise status.forbidden(attributes.resource, attributes.name_for_denial, "denied")
 
 
 NUMBER = {"type": "integer"}

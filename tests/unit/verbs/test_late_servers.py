@@ -122,7 +122,7 @@ class Denies:
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         self.asked += 1
-        raise status.forbidden(attributes.resource, attributes.told_name, "no")
+        raise status.forbidden(attributes.resource, attributes.name_for_denial, "no")
 
 
 async def write(other: Client, what: str) -> Document:

@@ -35,7 +35,7 @@ class Configurable(Plugin, Protocol):
 
 @runtime_checkable
 class Mutator(Plugin, Protocol):
-    """A plug-in of the mutating moment."""
+    """A plug-in of the mutating phase."""
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Return the mutated object, None on delete; raises StatusError to deny."""
@@ -43,7 +43,7 @@ class Mutator(Plugin, Protocol):
 
 @runtime_checkable
 class Validator(Plugin, Protocol):
-    """A plug-in of the validating moment."""
+    """A plug-in of the validating phase."""
 
     async def review(self, attributes: Attributes) -> None:
         """Validate the final object; raises StatusError to deny."""
@@ -52,11 +52,11 @@ class Validator(Plugin, Protocol):
 P = TypeVar("P", bound=Plugin)
 
 
-class Moment(NamedTuple, Generic[P]):
-    """The plug-ins that apply to a kind of write in one moment (mutating or validating), in their order.
+class Phase(NamedTuple, Generic[P]):
+    """The plug-ins that apply to a kind of write in one phase (mutating or validating), in their order.
 
     ``passed`` are the distributions that get a duration of zero: of plug-ins that do not apply, unless they are
-    Configurable, and of the moment itself if no plug-in applies.
+    Configurable, and of the phase itself if no plug-in applies.
     """
 
     plugins: tuple[P, ...]
@@ -66,53 +66,55 @@ class Moment(NamedTuple, Generic[P]):
 class Chain:
     """Plug-ins in the order in which they see a write."""
 
-    __slots__ = ("_mutating", "_mutators", "_validating_moments", "_validators", "metrics", "plugins")
+    __slots__ = ("_mutating_phases", "_mutators", "_validating_phases", "_validators", "metrics", "plugins")
 
     def __init__(self, plugins: Sequence[Plugin] = (), metrics: Metrics | None = None) -> None:
         self.metrics = metrics or Metrics()
         self.plugins = tuple(plugins)
         self._mutators = tuple(plugin for plugin in plugins if isinstance(plugin, Mutator))
         self._validators = tuple(plugin for plugin in plugins if isinstance(plugin, Validator))
-        self._mutating: dict[tuple[str, GroupResource], Moment[Mutator]] = {}
-        self._validating_moments: dict[tuple[str, GroupResource], Moment[Validator]] = {}
+        self._mutating_phases: dict[tuple[str, GroupResource], Phase[Mutator]] = {}
+        self._validating_phases: dict[tuple[str, GroupResource], Phase[Validator]] = {}
         for plugin in plugins:
             if isinstance(plugin, Configurable):
                 plugin.follow(self._clear)
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
         """Report whether any plug-in applies to such a write."""
-        return bool(self._mutation(operation, resource).plugins or self._validating_moment(operation, resource).plugins)
+        return bool(
+            self._mutating_phase(operation, resource).plugins or self._validating_phase(operation, resource).plugins
+        )
 
     async def mutate(self, attributes: Attributes, new: D) -> D:
         """Run each mutating plug-in on the result of the previous one; run a second round if a plug-in requests it."""
-        moment = self._mutation(attributes.operation, attributes.resource)
-        _observe(moment)
-        if not moment.plugins:
+        phase = self._mutating_phase(attributes.operation, attributes.resource)
+        _observe(phase)
+        if not phase.plugins:
             return new
         clock = _Clock(self.metrics, "admit", attributes.operation)
         found: Document | None = new
         try:
             while True:
-                for plugin in moment.plugins:
+                for plugin in phase.plugins:
                     clock.name = plugin.name
                     found = await plugin.mutate(attributes, found)
                     clock.leave()
                 if attributes.rounds is None or not attributes.rounds.next():
                     break
-                _observe(moment)
+                _observe(phase)
         finally:
             clock.stop()
         return cast(D, found)  # a plug-in returns None only for None
 
     async def review(self, attributes: Attributes) -> None:
-        """Run the validating moment of each plug-in."""
-        moment = self._validating_moment(attributes.operation, attributes.resource)
-        _observe(moment)
-        if not moment.plugins:
+        """Run the validating phase of each plug-in."""
+        phase = self._validating_phase(attributes.operation, attributes.resource)
+        _observe(phase)
+        if not phase.plugins:
             return
         clock = _Clock(self.metrics, "validate", attributes.operation)
         try:
-            for plugin in moment.plugins:
+            for plugin in phase.plugins:
                 clock.name = plugin.name
                 await plugin.review(attributes)
                 clock.leave()
@@ -120,46 +122,46 @@ class Chain:
             clock.stop()
 
     async def review_delete(self, attributes: Attributes) -> None:
-        """Run both moments on an object about to be deleted, which no plug-in can change (ADM-014)."""
+        """Run both phases on an object about to be deleted, which no plug-in can change (ADM-014)."""
         await self.mutate(attributes, None)
         await self.review(attributes)
 
-    def _mutation(self, operation: str, resource: GroupResource) -> Moment[Mutator]:
-        found = self._mutating.get((operation, resource))
-        return found or self._compile(self._mutating, self._mutators, "admit", operation, resource)
+    def _mutating_phase(self, operation: str, resource: GroupResource) -> Phase[Mutator]:
+        found = self._mutating_phases.get((operation, resource))
+        return found or self._compile(self._mutating_phases, self._mutators, "admit", operation, resource)
 
-    def _validating_moment(self, operation: str, resource: GroupResource) -> Moment[Validator]:
-        found = self._validating_moments.get((operation, resource))
-        return found or self._compile(self._validating_moments, self._validators, "validate", operation, resource)
+    def _validating_phase(self, operation: str, resource: GroupResource) -> Phase[Validator]:
+        found = self._validating_phases.get((operation, resource))
+        return found or self._compile(self._validating_phases, self._validators, "validate", operation, resource)
 
     def _compile(
         self,
-        compiled: dict[tuple[str, GroupResource], Moment[P]],
+        compiled: dict[tuple[str, GroupResource], Phase[P]],
         plugins: Sequence[P],
         type: str,
         operation: str,
         resource: GroupResource,
-    ) -> Moment[P]:
+    ) -> Phase[P]:
         applying = tuple(plugin for plugin in plugins if plugin.applies(operation, resource))
         spared = [plugin for plugin in plugins if plugin not in applying and not isinstance(plugin, Configurable)]
         passed = self.metrics.passed([plugin.name for plugin in spared], type, operation, whole=not applying)
         if len(compiled) >= catalog_limits.NAMES_SEEN:
             compiled.clear()
-        found = compiled[operation, resource] = Moment(applying, tuple(passed))
+        found = compiled[operation, resource] = Phase(applying, tuple(passed))
         return found
 
     def _clear(self) -> None:
-        self._mutating.clear()
-        self._validating_moments.clear()
+        self._mutating_phases.clear()
+        self._validating_phases.clear()
 
 
-def _observe(moment: Moment[Any]) -> None:
-    for observed in moment.passed:
+def _observe(phase: Phase[Any]) -> None:
+    for observed in phase.passed:
         observed.buckets[0] += 1  # as observe(0), without the cost of a call
 
 
 class _Clock:
-    """Measures one moment of a write and each plug-in in it.
+    """Measures one phase of a write and each plug-in in it.
 
     ``name`` is the plug-in that runs; its time begins at the end of the previous one. If ``stop`` is called before the
     plug-in's ``leave``, the plug-in has raised, and is counted as rejected.

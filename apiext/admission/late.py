@@ -40,7 +40,7 @@ class _Late(Generic[P]):
 
 
 class LateMutator(_Late[Mutator]):
-    """A plug-in of the mutating moment."""
+    """A plug-in of the mutating phase."""
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Return the object to go on with, None on delete; raises StatusError to deny."""
@@ -49,7 +49,7 @@ class LateMutator(_Late[Mutator]):
 
 
 class LateValidator(_Late[Validator]):
-    """A plug-in of the validating moment."""
+    """A plug-in of the validating phase."""
 
     async def review(self, attributes: Attributes) -> None:
         """Validate the final object; raises StatusError to deny."""

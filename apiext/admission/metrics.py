@@ -84,7 +84,7 @@ class Metrics:
         ]  # fmt: skip
 
     def step(self, type: str, operation: str, rejected: bool, seconds: float) -> None:
-        """Observe the duration of one moment (mutating or validating) of the whole chain."""
+        """Observe the duration of one phase (mutating or validating) of the whole chain."""
         self._steps.slot(type, operation, _TRUTH[rejected]).observe(seconds)
 
     def plugin(self, name: str, type: str, operation: str, rejected: bool, seconds: float) -> None:
@@ -92,7 +92,7 @@ class Metrics:
         self._plugins.slot(name, type, operation, _TRUTH[rejected]).observe(seconds)
 
     def passed(self, names: Sequence[str], type: str, operation: str, *, whole: bool) -> list[Distribution]:
-        """Return the distributions of these plug-ins in a moment, with ``whole`` also that of the moment itself."""
+        """Return the distributions of these plug-ins in a phase, with ``whole`` also that of the phase itself."""
         steps = [self._steps.slot(type, operation, _TRUTH[False])] if whole else []
         return steps + [self._plugins.slot(name, type, operation, _TRUTH[False]) for name in names]
 

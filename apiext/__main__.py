@@ -160,10 +160,10 @@ def check(arguments: Sequence[str]) -> int:
 
 
 def _trust(context: "ssl.SSLContext", cafile: str, parser: "argparse.ArgumentParser") -> None:
-    from apiext.system.certificates import as_go
+    from apiext.system.certificates import relax_verification
 
     try:
-        as_go(context).load_verify_locations(cafile)
+        relax_verification(context).load_verify_locations(cafile)
     except OSError as error:
         parser.error(f"--cafile {cafile}: {error.strerror or error}")
 

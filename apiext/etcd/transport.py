@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from apiext.etcd.errors import EtcdError
-from apiext.system.certificates import as_go, load_pair
+from apiext.system.certificates import load_pair, relax_verification
 
 
 class Stream(Protocol):
@@ -64,7 +64,7 @@ class TLS(Struct, frozen=True):
 
     def context(self) -> ssl.SSLContext:
         """Return a fresh client context that offers HTTP/2."""
-        context = as_go(ssl.create_default_context(cafile=self.ca or None))
+        context = relax_verification(ssl.create_default_context(cafile=self.ca or None))
         if self.cert:
             load_pair(context, self.cert, self.key or None)
         context.set_alpn_protocols(["h2"])

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from apiext import limits, logs
 from apiext.auth.serving import ServingCertificate
-from apiext.system.certificates import as_go, load_pair
+from apiext.system.certificates import load_pair, relax_verification
 from apiext.telemetry import Family
 
 # Seconds between checks of the files of the serving certificate.
@@ -30,7 +30,7 @@ _ANSWER = b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\nContent-Length: %d\
 
 def tls_context(certificate: str, key: str, minor: int = 2) -> ssl.SSLContext:
     """Return a context for these PEM files: TLS 1.``minor`` or newer, HTTP/1.1 only, no client certificates yet."""
-    context = as_go(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
+    context = relax_verification(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if minor > 2 else ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     load_pair(context, certificate, key)

@@ -1,4 +1,4 @@
-"""TLS certificates that Go accepts, also if this version of Python refuses or warns about them."""
+"""TLS certificates that Go accepts, even if this version of Python refuses them or warns about them."""
 
 import contextlib
 import os
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 _OPEN_FILES = "/proc/self/fd"
 
 
-def as_go(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Let a context accept certificates without extensions of RFC 5280, and an intermediate as a root; return it.
+def relax_verification(context: ssl.SSLContext) -> ssl.SSLContext:
+    """Accept certificates without extensions of RFC 5280, and an intermediate as a root, as Go does; return the context.
 
-    Since 3.13 Python's default contexts refuse the former, which are frequent among self-made authorities.
+    Since 3.13 Python's default contexts refuse certificates without these extensions, which are frequent among
+    self-made authorities.
     """
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -53,8 +54,8 @@ def load_pair(context: ssl.SSLContext, certificate: str, key: str | None = None)
     context.load_cert_chain(certificate, key, password=_no_passphrase)
 
 
-def show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Load a certificate and its key (PEM) into a context, which reads files only. Raises as ``load_pair``."""
+def load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Load a certificate and its key (PEM) into a context by a temporary file. Raises as ``load_pair``."""
     with _lent(certificate + b"\n" + key) as name:
         load_pair(context, name)
 

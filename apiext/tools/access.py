@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from apiext.documents.encoding import decode_yaml
 from apiext.documents.errors import DecodeError
-from apiext.system.certificates import as_go, show
+from apiext.system.certificates import load_client_certificate, relax_verification
 
 # the address of a server with --insecure, and kubectl's default without a kubeconfig
 INSECURE = "http://127.0.0.1:8080"
@@ -131,15 +131,15 @@ def _tls(
         return None
     try:
         if found is None:
-            return as_go(ssl.create_default_context(cafile=cafile or None))
+            return relax_verification(ssl.create_default_context(cafile=cafile or None))
         file, cluster, user = found
         authority = _pem(file, cluster, "certificate-authority")
-        context = as_go(ssl.create_default_context(cadata=authority.decode() or None))
+        context = relax_verification(ssl.create_default_context(cadata=authority.decode() or None))
         if cluster.get("insecure-skip-tls-verify"):
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if _holds(user, "client-certificate"):
-            show(context, _pem(file, user, "client-certificate"), _pem(file, user, "client-key"))
+            load_client_certificate(context, _pem(file, user, "client-certificate"), _pem(file, user, "client-key"))
         return context
     except (OSError, ValueError, binascii.Error) as error:
         raise AccessError(f"the certificates for {url} cannot be used: {error}") from error

@@ -215,7 +215,7 @@ class Client:
 
     async def _context(self, ca: bytes, user: Credentials) -> ssl.SSLContext:
         try:
-            return await self._contexts.of(ca, user.certificate)
+            return await self._contexts.context_for(ca, user.certificate)
         except OSError as error:  # no temporary file for the client certificate, or too many open files
             raise Unreachable(f"tls: {error.strerror or error}") from error
 

@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from collections import OrderedDict
 
-from apiext.system.certificates import as_go, show
+from apiext.system.certificates import load_client_certificate, relax_verification
 from apiext.webhooks import limits
 from apiext.webhooks.errors import Unreachable, Untrusted
 
@@ -36,7 +36,7 @@ class Contexts:
         self._made: OrderedDict[_Key, ssl.SSLContext] = OrderedDict()
         self._making: dict[_Key, asyncio.Future[ssl.SSLContext]] = {}
 
-    async def of(self, ca: bytes, certificate: Certificate | None = None) -> ssl.SSLContext:
+    async def context_for(self, ca: bytes, certificate: Certificate | None = None) -> ssl.SSLContext:
         """Return the context for a bundle; raises OSError, and Untrusted for a bundle without valid certificates."""
         key = ca, certificate
         found = self._made.get(key)
@@ -48,10 +48,10 @@ class Contexts:
         if making is None:  # in a thread: system roots take milliseconds, and a client certificate needs a file
             making = asyncio.get_running_loop().run_in_executor(None, context_of, ca, certificate)
             self._making[key] = making
-            making.add_done_callback(lambda done: self._over(key, done))
+            making.add_done_callback(lambda done: self._finish(key, done))
         return await asyncio.shield(making)
 
-    def _over(self, key: "_Key", done: asyncio.Future[ssl.SSLContext]) -> None:
+    def _finish(self, key: "_Key", done: asyncio.Future[ssl.SSLContext]) -> None:
         del self._making[key]
         if not done.cancelled() and done.exception() is None:
             self._keep(key, done.result())
@@ -68,11 +68,11 @@ def context_of(ca: bytes, certificate: Certificate | None = None) -> ssl.SSLCont
 
     Raises Untrusted and OSError.
     """
-    context = as_go(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    context = relax_verification(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
     context.hostname_checks_common_name = False
     context.set_alpn_protocols(["http/1.1"])
     if certificate is not None:
-        _show(context, certificate)
+        _load_client_certificate(context, certificate)
     if not ca:
         context.load_default_certs()
         return context
@@ -83,10 +83,10 @@ def context_of(ca: bytes, certificate: Certificate | None = None) -> ssl.SSLCont
     return context
 
 
-def _show(context: ssl.SSLContext, certificate: Certificate) -> None:
+def _load_client_certificate(context: ssl.SSLContext, certificate: Certificate) -> None:
     """Load a client certificate into a context; raises Untrusted and OSError."""
     try:
-        show(context, *certificate)
+        load_client_certificate(context, *certificate)
     except (ssl.SSLError, ValueError) as error:
         raise Untrusted("tls: failed to find any PEM data in certificate input", 500) from error
 

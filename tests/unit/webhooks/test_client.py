@@ -80,12 +80,12 @@ async def test_a_connection_that_ended_while_idle_costs_no_failure(tmp_path: Pat
 async def test_system_roots_are_loaded_once() -> None:
     contexts = Contexts()
     async with asyncio.TaskGroup() as group:
-        gone = group.create_task(contexts.of(b""))
-        others = [group.create_task(contexts.of(b"")) for _ in range(10)]
+        gone = group.create_task(contexts.context_for(b""))
+        others = [group.create_task(contexts.context_for(b"")) for _ in range(10)]
         await asyncio.sleep(0)
         gone.cancel()
     assert len({id(task.result()) for task in others}) == 1
-    assert await contexts.of(b"") is others[0].result()
+    assert await contexts.context_for(b"") is others[0].result()
 
 
 @pytest.mark.rows("VER-009")

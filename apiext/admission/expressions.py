@@ -55,7 +55,7 @@ def _request(attributes: Attributes, form: Form) -> dict[str, Any]:
 
 def request(attributes: Attributes, form: Form) -> dict[str, Any]:
     """Return the request of an AdmissionReview without uid and objects, empty fields left out (ADM-007)."""
-    found: dict[str, Any] = {**_place(attributes.resource.resource, form, attributes.form)}
+    found: dict[str, Any] = {**_kinds_and_resources(attributes.resource.resource, form, attributes.form)}
     if attributes.subresource:
         found["subResource"] = found["requestSubResource"] = attributes.subresource
     if attributes.name:
@@ -83,8 +83,8 @@ def _user_info(user: Requester) -> dict[str, Any]:
 
 
 @lru_cache(limits.FORMS_SEEN)
-def _place(plural: str, form: Form, own: Form) -> Mapping[str, Mapping[str, str]]:
-    """Return kind and resource as a hook sees them and as requested."""
+def _kinds_and_resources(plural: str, form: Form, own: Form) -> Mapping[str, Mapping[str, str]]:
+    """Return the kind and resource in the version that a webhook matches, and those of the request."""
     return {
         "kind": {"group": form.kind_group, "version": form.kind_version, "kind": form.kind},
         "resource": {"group": form.group, "version": form.version, "resource": plural},

@@ -97,7 +97,7 @@ class _Round:
         except ConditionError as error:
             case.deny(policy, use.binding, str(error), _INVALID)
             return
-        key = (policy.name, use.binding.name, _place(param))
+        key = (policy.name, use.binding.name, _param_key(param))
         if rounds.second and key not in again.wanted:
             return
         assert shown.new is not None
@@ -174,6 +174,6 @@ def _text(denial: Denial) -> str:
     return f"policy {by} denied request: {denial.message}"
 
 
-def _place(param: View | None) -> tuple[str, str]:
+def _param_key(param: View | None) -> tuple[str, str]:
     metadata = (param or {}).get("metadata") or {}
     return metadata.get("namespace", ""), metadata.get("name", "")

@@ -37,7 +37,7 @@ class Params:
     ) -> list[View | None]:
         """Return the objects to which a binding refers, or one None if it refers to none; raise ConfigurationError.
 
-        Objects of built-in kinds are in the form that ``as_go`` returns. ``kind`` is the policy's paramKind as
+        Objects of built-in kinds are in the form that ``without_type_and_managers`` returns. ``kind`` is the policy's paramKind as
         (apiVersion, kind). ``namespace`` is that of the write, empty for a cluster-scoped object.
         """
         if kind is None:
@@ -45,7 +45,7 @@ class Params:
         resource, served = self.served(kind)
         if ref is None:
             return [None]
-        entries = await self._entries(resource, ref, _place(served, ref, namespace), loop_budget)
+        entries = await self._entries(resource, ref, _namespace_of_params(served, ref, namespace), loop_budget)
         if not entries and ref.get("parameterNotFoundAction") == "Deny":
             raise ConfigurationError("no params found for policy binding with `Deny` parameterNotFoundAction")
         found: list[View | None] = []
@@ -95,14 +95,16 @@ class Params:
             found = served.codec.decode(entry.raw, entry.revision)
         except NeedsConversion as need:
             return await self._around.convert(resource, need.document, need.api_version)
-        return as_go(found) if served.model.typed and served.names.group not in _NO_CLIENT else found
+        return (
+            without_type_and_managers(found) if served.model.typed and served.names.group not in _NO_CLIENT else found
+        )
 
 
 _NO_CLIENT = frozenset(("apiextensions.k8s.io", "apiregistration.k8s.io"))
 """Groups without Go types in upstream's own client, which reads their objects as untyped data."""
 
 
-def as_go(document: View) -> Document:
+def without_type_and_managers(document: View) -> Document:
     """Return an object as upstream decodes it into a Go type: without apiVersion, kind and managedFields."""
     found = {name: value for name, value in document.items() if name not in ("apiVersion", "kind")}
     metadata = document.get("metadata") or {}
@@ -117,7 +119,7 @@ def _by_kind(catalog: Catalog) -> dict[tuple[str, str], tuple[ServedResource, Se
     }
 
 
-def _place(served: ServedVersion, ref: Mapping[str, Any], namespace: str) -> str | None:
+def _namespace_of_params(served: ServedVersion, ref: Mapping[str, Any], namespace: str) -> str | None:
     """Return the namespace of the parameters, None for a cluster-scoped kind; raise ConfigurationError."""
     given = ref.get("namespace") or ""
     if not served.names.namespaced:

@@ -11,7 +11,7 @@ from apiext.admission.attributes import NAMESPACES, Attributes, Form
 from apiext.admission.configured import Live
 from apiext.admission.expressions import variables
 from apiext.admission.matching import Candidates
-from apiext.admission.params import ConfigurationError, Params, as_go
+from apiext.admission.params import ConfigurationError, Params, without_type_and_managers
 from apiext.admission.policy import Binding, Policy
 from apiext.admission.surroundings import Surroundings
 from apiext.admission.versions import Shown
@@ -192,7 +192,7 @@ class Case(Generic[C]):
         attributes = self.attributes
         known = variables(attributes, form, shown.new, shown.old, partial(self.around.authorize, attributes.user))
         namespace = await self.namespace()
-        known["namespaceObject"] = dynamic(as_go(namespace)) if namespace is not None else None
+        known["namespaceObject"] = dynamic(without_type_and_managers(namespace)) if namespace is not None else None
         return known
 
     async def namespace(self) -> View | None:

@@ -18,7 +18,7 @@ import uvloop
 
 from apiext import cli, edge, launch, limits
 from apiext.admission.chain import Chain
-from apiext.admission.surroundings import Poster
+from apiext.admission.plugin_services import Poster
 from apiext.audit import auditor
 from apiext.auth.authorization import Authorizer, authorizer_of
 from apiext.auth.bound_objects import Find, Record

@@ -16,8 +16,8 @@ from apiext.admission.configured import GROUP
 from apiext.admission.expressions import ConditionError, variables
 from apiext.admission.hooks import Hook
 from apiext.admission.matching import Criteria, labels_of
+from apiext.admission.plugin_services import PluginServices
 from apiext.admission.reviews import BadReview, Response
-from apiext.admission.surroundings import Surroundings
 from apiext.admission.versions import Shown, Versions
 from apiext.documents.document import View
 from apiext.meta import status
@@ -71,7 +71,7 @@ def is_question(attributes: Attributes) -> bool:
     return served is not None and bool(served.endpoints[""].review)
 
 
-async def _namespace_labels(around: Surroundings, attributes: Attributes, new: View | None) -> View:
+async def _namespace_labels(services: PluginServices, attributes: Attributes, new: View | None) -> View:
     """Return the labels for namespaceSelectors; raise 404 for a missing namespace."""
     # upstream: also for custom resources of that name
     if attributes.resource.resource == NAMESPACES.resource and not attributes.subresource and new is not None:
@@ -79,13 +79,13 @@ async def _namespace_labels(around: Surroundings, attributes: Attributes, new: V
     name = attributes.shown_namespace
     if not name:
         raise status.internal("resource name may not be empty")
-    found = await around.find_namespace(name)
+    found = await services.find_namespace(name)
     if found is None:
         raise status.not_found(NAMESPACES, name)
     return labels_of(found)
 
 
-async def meant(around: Surroundings, criteria: Criteria, attributes: Attributes, new: View | None) -> Form | None:
+async def meant(services: PluginServices, criteria: Criteria, attributes: Attributes, new: View | None) -> Form | None:
     """Return the form of a write that a webhook or policy with these criteria sees, None if they do not match.
 
     ``new`` is the object as it is by now. Raises StatusError, but not about a write that something leaves out whatever
@@ -101,7 +101,7 @@ async def meant(around: Surroundings, criteria: Criteria, attributes: Attributes
     except StatusError as error:
         fault = error
     if criteria.needs_namespace(attributes) and not criteria.selects_namespace(
-        await _namespace_labels(around, attributes, new)
+        await _namespace_labels(services, attributes, new)
     ):
         return None
     if fault is not None:
@@ -110,27 +110,27 @@ async def meant(around: Surroundings, criteria: Criteria, attributes: Attributes
 
 
 def form_for(
-    around: Surroundings, hook: Hook, attributes: Attributes, versions: Versions, type: str, new: View | None
+    services: PluginServices, hook: Hook, attributes: Attributes, versions: Versions, type: str, new: View | None
 ) -> Coroutine[Any, Any, Form | None]:
     """Return the write in the version that a webhook wants, None if the webhook does not apply; raise StatusError.
 
     ``new`` is the object after earlier plug-ins, ``type`` is admit or validating.
     """
     if not hook.conditions.programs:
-        return meant(around, hook.criteria, attributes, new)
-    return _form_by_conditions(around, hook, attributes, versions, type, new)
+        return meant(services, hook.criteria, attributes, new)
+    return _form_by_conditions(services, hook, attributes, versions, type, new)
 
 
 async def _form_by_conditions(
-    around: Surroundings, hook: Hook, attributes: Attributes, versions: Versions, type: str, new: View | None
+    services: PluginServices, hook: Hook, attributes: Attributes, versions: Versions, type: str, new: View | None
 ) -> Form | None:
-    form = await meant(around, hook.criteria, attributes, new)
+    form = await meant(services, hook.criteria, attributes, new)
     if form is None:
         return form
     shown = await shown_as(versions, form, mutating=type == "admit")
-    known = variables(attributes, form, shown.new, shown.old, partial(around.authorize, attributes.user))
+    known = variables(attributes, form, shown.new, shown.old, partial(services.authorize, attributes.user))
     try:
-        matched = await hook.conditions.match(known, type, attributes.operation, around.metrics)
+        matched = await hook.conditions.match(known, type, attributes.operation, services.metrics)
     except ConditionError as error:
         raise status.forbidden(attributes.resource, attributes.name, str(error)) from error
     return form if matched else None
@@ -150,7 +150,7 @@ def late(attributes: Attributes) -> bool:
 
 
 async def ask(
-    around: Surroundings, hook: Hook, attributes: Attributes, form: Form, shown: Shown, *, mutating: bool
+    services: PluginServices, hook: Hook, attributes: Attributes, form: Form, shown: Shown, *, mutating: bool
 ) -> Response:
     """Call a webhook and return its answer; warnings and annotations are noted.
 
@@ -170,7 +170,7 @@ async def ask(
         body = reviews.review(version, uid, attributes, form, shown)
     else:
         body = await asyncio.to_thread(reviews.review, version, uid, attributes, form, shown)
-    answer = await _answer(around, hook, hook.target, attributes, body)
+    answer = await _answer(services, hook, hook.target, attributes, body)
     try:
         if len(answer) < server_limits.WORK_INLINE:
             found = reviews.response_of(answer, version, uid, mutating=mutating)
@@ -189,13 +189,13 @@ async def ask(
     return found
 
 
-async def _answer(around: Surroundings, hook: Hook, target: Target, attributes: Attributes, body: bytes) -> bytes:
+async def _answer(services: PluginServices, hook: Hook, target: Target, attributes: Attributes, body: bytes) -> bytes:
     left = hook.timeout
     if attributes.deadline:
         left = max(attributes.deadline - asyncio.get_running_loop().time(), 0.001)
     try:
         timeout = Cut(left) if left < hook.timeout else hook.timeout
-        return await around.poster.post(target, body, timeout, owner=hook.owner)
+        return await services.poster.post(target, body, timeout, owner=hook.owner)
     except CallError as error:
         if isinstance(error, TimedOut) and left < hook.timeout:  # the request's time was shorter than the webhook's
             raise status.timeout(TOO_LATE) from error
@@ -231,10 +231,10 @@ def _log_denial(webhook: str, operation: str, error: "Rejected") -> None:
 class Observed:
     """Measures one call, as a context manager; ``failed`` sets its outcome."""
 
-    __slots__ = ("_around", "_began", "_hook", "_operation", "_type")
+    __slots__ = ("_services", "_began", "_hook", "_operation", "_type")
 
-    def __init__(self, around: Surroundings, hook: Hook, operation: str, type: str) -> None:
-        self._around = around
+    def __init__(self, services: PluginServices, hook: Hook, operation: str, type: str) -> None:
+        self._services = services
         self._hook = hook
         self._operation = operation
         self._type = type
@@ -243,11 +243,11 @@ class Observed:
     def passed(self) -> None:
         """Count an answer that let the write pass."""
         took = perf_counter() - self._began
-        self._around.metrics.webhook(self._hook.name, self._type, self._operation, 200, False, took)
+        self._services.metrics.webhook(self._hook.name, self._type, self._operation, 200, False, took)
 
     def failed(self, error: Exception) -> None:
         """Count a failure, a refusal or an error of our own."""
-        metrics, name = self._around.metrics, self._hook.name
+        metrics, name = self._services.metrics, self._hook.name
         if isinstance(error, Failed):
             rejected = not self._hook.ignore
             log.warning(
@@ -268,4 +268,4 @@ class Observed:
 
     def _count(self, code: int, *, rejected: bool) -> None:
         took = perf_counter() - self._began
-        self._around.metrics.webhook(self._hook.name, self._type, self._operation, code, rejected, took)
+        self._services.metrics.webhook(self._hook.name, self._type, self._operation, code, rejected, took)

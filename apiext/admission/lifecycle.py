@@ -1,7 +1,7 @@
 """NamespaceLifecycle: nothing is created in a namespace that is missing or going away (NSP-003, NSP-004)."""
 
 from apiext.admission.attributes import NAMESPACES, Attributes
-from apiext.admission.surroundings import FindNamespace
+from apiext.admission.plugin_services import FindNamespace
 from apiext.documents.document import Document
 from apiext.meta import status
 from apiext.meta.names import GroupResource

@@ -50,7 +50,7 @@ class _Round:
     def __init__(self, case: Case[Mutations], new: Document) -> None:
         self._case = case
         self._new = new
-        self._versions = Versions(case.attributes, case.around.convert, new)
+        self._versions = Versions(case.attributes, case.services.convert, new)
         self._patched = False  # upstream: also by a patch that changed nothing
 
     async def run(self) -> Document:
@@ -92,7 +92,7 @@ class _Round:
         shown = await self._versions.shown(use.form)
         known = with_param(await case.known(use.form, shown), policy, param)
         try:
-            if not await policy.conditions.match(known, "validate", case.attributes.operation, case.around.metrics):
+            if not await policy.conditions.match(known, "validate", case.attributes.operation, case.services.metrics):
                 return
         except ConditionError as error:
             case.deny(policy, use.binding, str(error), _INVALID)
@@ -137,7 +137,7 @@ class _Round:
         if given != own and given.partition("/")[0] == own.partition("/")[0]:
             if given.partition("/")[2] not in (definition.all_versions or definition.versions):
                 raise status.internal(f"request to convert CR from an invalid group/version: {given}")
-            new = await case.around.convert(definition, new, own)
+            new = await case.services.convert(definition, new, own)
         self._new = await calls.apart(attributes.size, settled, attributes.served, attributes.subresource, new)
 
     def _denied(self, denials: Sequence[Denial]) -> StatusError:

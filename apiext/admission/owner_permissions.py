@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from apiext.admission.attributes import Attributes
-from apiext.admission.surroundings import Authorizer
+from apiext.admission.plugin_services import Authorizer
 from apiext.catalog.served import Catalog, LiveCatalog, ServedVersion
 from apiext.cel.library.authorization import Question
 from apiext.documents.document import View

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from apiext.admission import limits
-from apiext.admission.surroundings import Surroundings
+from apiext.admission.plugin_services import PluginServices
 from apiext.catalog.converted import NeedsConversion
 from apiext.catalog.served import Catalog, LiveCatalog, ServedResource, ServedVersion
 from apiext.documents.document import Document, View
@@ -25,19 +25,19 @@ class UnknownKind(ConfigurationError):
 class Params:
     """Finds parameters in the caches of their resources."""
 
-    __slots__ = ("_around", "_catalog", "_store")
+    __slots__ = ("_services", "_catalog", "_store")
 
-    def __init__(self, catalog: LiveCatalog, store: CachedStore, around: Surroundings) -> None:
+    def __init__(self, catalog: LiveCatalog, store: CachedStore, services: PluginServices) -> None:
         self._catalog = catalog
         self._store = store
-        self._around = around
+        self._services = services
 
     async def find(
         self, kind: tuple[str, str] | None, ref: Mapping[str, Any] | None, namespace: str, loop_budget: LoopBudget
     ) -> list[View | None]:
         """Return the objects to which a binding refers, or one None if it refers to none; raise ConfigurationError.
 
-        Objects of built-in kinds are in the form that ``without_type_and_managers`` returns. ``kind`` is the policy's paramKind as
+        Objects of built-in kinds have no apiVersion, kind and managedFields. ``kind`` is the policy's paramKind as
         (apiVersion, kind). ``namespace`` is that of the write, empty for a cluster-scoped object.
         """
         if kind is None:
@@ -73,7 +73,7 @@ class Params:
             return []
         await collection.wait_ready()
         try:
-            if self._around.workers:  # a client may have written the object through another worker
+            if self._services.workers:  # a client may have written the object through another worker
                 await self._store.fresh(collection)
             if name := ref.get("name"):
                 one = collection.state.get(namespace or "", name) or await self._store.current(
@@ -94,7 +94,7 @@ class Params:
         try:
             found = served.codec.decode(entry.raw, entry.revision)
         except NeedsConversion as need:
-            return await self._around.convert(resource, need.document, need.api_version)
+            return await self._services.convert(resource, need.document, need.api_version)
         return (
             without_type_and_managers(found) if served.model.typed and served.names.group not in _NO_CLIENT else found
         )

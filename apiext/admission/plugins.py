@@ -21,11 +21,11 @@ from apiext.admission.configured import (
 from apiext.admission.late import LateMutator, LateValidator
 from apiext.admission.lifecycle import NamespaceLifecycle
 from apiext.admission.params import Params
+from apiext.admission.plugin_services import PluginServices, Poster
 from apiext.admission.pod_security import PodSecurity
 from apiext.admission.quotas import ResourceQuota
 from apiext.admission.record_plugins import RecordPlugin
 from apiext.admission.stored import Stored
-from apiext.admission.surroundings import Poster, Surroundings
 from apiext.catalog.served import LiveCatalog
 from apiext.documents.document import View
 from apiext.meta.names import GroupResource
@@ -66,7 +66,7 @@ _CONFIGURED: Mapping[str, _Policies | _Webhooks] = {
 def plugins(
     catalog: LiveCatalog,
     store: CachedStore,
-    around: Surroundings,
+    services: PluginServices,
     admits: Callable[[str], bool],
     posters: Callable[[str], Poster],
 ) -> list[Plugin]:
@@ -93,27 +93,27 @@ def plugins(
         if isinstance(row, _Policies):
             found = live(row.policies, row.compiles, "compile_policy")
             bindings = live(row.bindings, "policy", "compile_binding")
-            return row.late(name, found, lambda: partial(_imported(*row.plugin), found, bindings, params, around))
-        hooks, services = live(row.configurations, "hooks", "compile_hooks"), replace(around, poster=posters(name))
-        return row.late(name, hooks, lambda: partial(_imported(*row.plugin), hooks, services))
+            return row.late(name, found, lambda: partial(_imported(*row.plugin), found, bindings, params, services))
+        hooks, own = live(row.configurations, "hooks", "compile_hooks"), replace(services, poster=posters(name))
+        return row.late(name, hooks, lambda: partial(_imported(*row.plugin), hooks, own))
 
     def owner_permissions(name: str) -> Plugin:
         from apiext.admission.owner_permissions import OwnerPermissions
 
-        return OwnerPermissions(catalog, around.authorize)
+        return OwnerPermissions(catalog, services.authorize)
 
-    stored = Stored(catalog, store, around.authorize)
+    stored = Stored(catalog, store, services.authorize)
 
     def record(name: str) -> Plugin:
         return RecordPlugin(name, stored)
 
-    params = Params(catalog, store, around)
+    params = Params(catalog, store, services)
     made: Mapping[str, Callable[[str], Plugin]] = {
-        NamespaceLifecycle.name: lambda _: NamespaceLifecycle(around.find_namespace),
+        NamespaceLifecycle.name: lambda _: NamespaceLifecycle(services.find_namespace),
         "LimitRanger": record,
         "ServiceAccount": record,
         "TaintNodesByCondition": record,
-        PodSecurity.name: lambda _: PodSecurity(around.find_namespace, stored),
+        PodSecurity.name: lambda _: PodSecurity(services.find_namespace, stored),
         "Priority": record,
         "DefaultTolerationSeconds": record,
         "DefaultStorageClass": record,
@@ -126,7 +126,7 @@ def plugins(
         "CertificateSubjectRestriction": record,
         "DefaultIngressClass": record,
         **{name: partial(configured, row=row) for name, row in _CONFIGURED.items()},
-        ResourceQuota.name: lambda _: ResourceQuota(catalog, store, around.amend),
+        ResourceQuota.name: lambda _: ResourceQuota(catalog, store, services.amend),
     }
     return [make(name) for name, make in made.items() if admits(name)]
 

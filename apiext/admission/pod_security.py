@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from apiext.admission import limits
 from apiext.admission.attributes import NAMESPACES, Attributes
+from apiext.admission.plugin_services import FindNamespace
 from apiext.admission.stored import PODS, Stored
-from apiext.admission.surroundings import FindNamespace
 from apiext.documents.document import View
 from apiext.meta import status
 from apiext.meta.fields import FieldError, invalid

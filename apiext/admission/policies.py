@@ -12,8 +12,8 @@ from apiext.admission.configured import Live
 from apiext.admission.expressions import variables
 from apiext.admission.matching import Candidates
 from apiext.admission.params import ConfigurationError, Params, without_type_and_managers
+from apiext.admission.plugin_services import PluginServices
 from apiext.admission.policy import Binding, Policy
-from apiext.admission.surroundings import Surroundings
 from apiext.admission.versions import Shown
 from apiext.cel.dynamic import dynamic
 from apiext.documents.document import View
@@ -32,15 +32,15 @@ UNUSABLE = (ConfigurationError, StatusError)
 class Policies(Generic[C]):
     """A plug-in of policies: those that are configured, with their bindings and parameters."""
 
-    __slots__ = ("_around", "_bindings", "_bound", "_bound_of", "_candidates", "_params", "_policies")
+    __slots__ = ("_services", "_bindings", "_bound", "_bound_of", "_candidates", "_params", "_policies")
 
     def __init__(
-        self, policies: Live[Policy[C]], bindings: Live[Binding], params: Params, around: Surroundings
+        self, policies: Live[Policy[C]], bindings: Live[Binding], params: Params, services: PluginServices
     ) -> None:
         self._policies = policies
         self._bindings = bindings
         self._params = params
-        self._around = around
+        self._services = services
         self._candidates = Candidates[Policy[C]](lambda policy: policy.criteria)
         self._bound_of: tuple[Binding, ...] = ()
         self._bound: Mapping[str, Sequence[Binding]] = {}
@@ -64,7 +64,7 @@ class Policies(Generic[C]):
         if not candidates:
             return None
         found = [policy for _, policy in candidates]
-        return Case(self._around, self._params, attributes, new, found, await self._bindings_by_policy())
+        return Case(self._services, self._params, attributes, new, found, await self._bindings_by_policy())
 
     async def _bindings_by_policy(self) -> Mapping[str, Sequence[Binding]]:
         bindings = await self._bindings.current()
@@ -113,7 +113,7 @@ class Case(Generic[C]):
         "_namespace",
         "_params",
         "_policies",
-        "around",
+        "services",
         "attributes",
         "denials",
         "loop_budget",
@@ -122,14 +122,14 @@ class Case(Generic[C]):
 
     def __init__(
         self,
-        around: Surroundings,
+        services: PluginServices,
         params: Params,
         attributes: Attributes,
         new: View | None,
         policies: Sequence[Policy[C]],
         bindings: Mapping[str, Sequence[Binding]],
     ) -> None:
-        self.around = around
+        self.services = services
         self.attributes = attributes
         self.new = new
         self.denials: list[Denial] = []
@@ -154,7 +154,7 @@ class Case(Generic[C]):
     async def _form(self, policy: Policy[C]) -> Form | None:
         """Return the version of the write that a policy matches, None if it matches none or is unusable."""
         try:
-            form = await calls.meant(self.around, policy.criteria, self.attributes, self.new)
+            form = await calls.meant(self.services, policy.criteria, self.attributes, self.new)
             if form is not None and policy.param_kind is not None:
                 self._params.served(policy.param_kind)
         except UNUSABLE as error:
@@ -166,7 +166,7 @@ class Case(Generic[C]):
         if binding.criteria is None:
             return True
         try:
-            return await calls.meant(self.around, binding.criteria, self.attributes, self.new) is not None
+            return await calls.meant(self.services, binding.criteria, self.attributes, self.new) is not None
         except UNUSABLE as error:
             self.unusable(policy, binding, error)
             return False
@@ -190,7 +190,7 @@ class Case(Generic[C]):
     async def known(self, form: Form, shown: Shown) -> dict[str, Any]:
         """Return the variables of expressions except parameters; raise NoNamespace."""
         attributes = self.attributes
-        known = variables(attributes, form, shown.new, shown.old, partial(self.around.authorize, attributes.user))
+        known = variables(attributes, form, shown.new, shown.old, partial(self.services.authorize, attributes.user))
         namespace = await self.namespace()
         known["namespaceObject"] = dynamic(without_type_and_managers(namespace)) if namespace is not None else None
         return known
@@ -201,7 +201,7 @@ class Case(Generic[C]):
         if not attributes.namespace or attributes.resource == NAMESPACES:
             return None
         if self._namespace is None:
-            self._namespace = await self.around.find_namespace(attributes.namespace)
+            self._namespace = await self.services.find_namespace(attributes.namespace)
             if self._namespace is None:
                 raise NoNamespace(attributes.namespace)
         return self._namespace

@@ -1,7 +1,7 @@
 """Stored objects that plug-ins for built-in kinds look up, and the error with which they deny."""
 
 from apiext.admission.attributes import Attributes
-from apiext.admission.surroundings import Authorizer
+from apiext.admission.plugin_services import Authorizer
 from apiext.catalog.served import Codec, LiveCatalog
 from apiext.documents.document import View
 from apiext.meta import status

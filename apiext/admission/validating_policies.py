@@ -40,7 +40,7 @@ class _Review:
 
     def __init__(self, case: Case[Validations]) -> None:
         self._case = case
-        self._versions = Versions(case.attributes, case.around.convert, case.new)
+        self._versions = Versions(case.attributes, case.services.convert, case.new)
         self._failures: list[Document] = []
         self._notes: dict[str, list[str]] = {}
 
@@ -73,7 +73,7 @@ class _Review:
                 {"apiVersion": kind[0], "kind": kind[1], **param} if param is not None and kind is not None else param
             )
             seen = with_param(known, policy, named)
-            verdict = await validate(policy, seen, case.attributes.operation, case.around.metrics)
+            verdict = await validate(policy, seen, case.attributes.operation, case.services.metrics)
             for decision in verdict.decisions:
                 self._act(use, decision)
             for decision in verdict.errors:

@@ -13,8 +13,8 @@ from apiext.admission.calls import Failed, Observed, Rejected
 from apiext.admission.configured import Live
 from apiext.admission.hooks import Hook
 from apiext.admission.matching import Candidates
+from apiext.admission.plugin_services import PluginServices
 from apiext.admission.reviews import Response
-from apiext.admission.surroundings import Surroundings
 from apiext.admission.versions import Shown, Versions, elsewhere, normalized, served_in
 from apiext.documents import json_patch
 from apiext.documents.document import Document
@@ -35,14 +35,14 @@ VALIDATING = "validating.webhook.admission.k8s.io/"
 class _Webhooks:
     """A plug-in of webhooks: those that are configured."""
 
-    __slots__ = ("_around", "_candidates", "_live")
+    __slots__ = ("_services", "_candidates", "_live")
     type: str  # in metrics
 
-    def __init__(self, live: Live[Hook], around: Surroundings) -> None:
+    def __init__(self, live: Live[Hook], services: PluginServices) -> None:
         self._live = live
-        self._around = around
+        self._services = services
         self._candidates = Candidates[Hook](lambda hook: hook.criteria)
-        around.metrics.follow(self.type, lambda: (hook.name for hook in live.compiled))
+        services.metrics.follow(self.type, lambda: (hook.name for hook in live.compiled))
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
         """Report whether any webhook is configured."""
@@ -70,20 +70,20 @@ class MutatingWebhooks(_Webhooks):
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
         """Return the object as the webhooks leave it; raises StatusError."""
         hooks = await self._hooks(attributes)
-        return await _Mutation(self._around, attributes, hooks, new).run() if hooks else new
+        return await _Mutation(self._services, attributes, hooks, new).run() if hooks else new
 
 
 class _Mutation:
     """One write on its way through the mutating webhooks, in one of its rounds."""
 
     def __init__(
-        self, around: Surroundings, attributes: Attributes, hooks: Sequence[tuple[int, Hook]], new: Document | None
+        self, services: PluginServices, attributes: Attributes, hooks: Sequence[tuple[int, Hook]], new: Document | None
     ) -> None:
-        self._around = around
+        self._services = services
         self._attributes = attributes
         self._hooks = hooks
         self._new = new
-        self._versions = Versions(attributes, around.convert, new)
+        self._versions = Versions(attributes, services.convert, new)
         self._rounds, self._again = attributes.enter(MutatingWebhooks.name, new)
 
     async def run(self) -> Document | None:
@@ -96,12 +96,12 @@ class _Mutation:
         return self._new
 
     async def _loop_budget(self, index: int, hook: Hook) -> None:
-        form = await calls.form_for(self._around, hook, self._attributes, self._versions, "admit", self._new)
+        form = await calls.form_for(self._services, hook, self._attributes, self._versions, "admit", self._new)
         if form is None or (self._rounds.second and hook.owner not in self._again.wanted):
             return
         shown = self._versions.at_hand(form) or await calls.shown_as(self._versions, form, mutating=True)
         place = f"round_{int(self._rounds.second)}_index_{index}"
-        observed = Observed(self._around, hook, self._attributes.operation, "admit")
+        observed = Observed(self._services, hook, self._attributes.operation, "admit")
         changed = False
         try:
             changed = await self._call(hook, form, shown, place)
@@ -137,7 +137,7 @@ class _Mutation:
 
     async def _call(self, hook: Hook, form: Form, shown: Shown, place: str) -> bool:
         """Call a webhook and take its patch; return whether that changed anything."""
-        response = await calls.ask(self._around, hook, self._attributes, form, shown, mutating=True)
+        response = await calls.ask(self._services, hook, self._attributes, form, shown, mutating=True)
         if not response.patch:
             return False
         operations = await calls.apart(len(response.patch), _operations, hook, response)
@@ -171,7 +171,7 @@ class _Mutation:
         if there is None:
             return found
         found = await calls.apart(attributes.size, normalized, there, attributes.subresource, found)
-        found = await self._around.convert(definition, found, form.api_version)
+        found = await self._services.convert(definition, found, form.api_version)
         return await calls.apart(
             attributes.size, normalized, served_in(definition, form), attributes.subresource, found
         )
@@ -219,13 +219,13 @@ class ValidatingWebhooks(_Webhooks):
 
     async def review(self, attributes: Attributes) -> None:
         """Call the webhooks that apply; raise the first denial in their order as StatusError."""
-        versions = Versions(attributes, self._around.convert, attributes.new)
+        versions = Versions(attributes, self._services.convert, attributes.new)
         meant: list[tuple[Hook, Form, Shown]] = []
         loop_budget = LoopBudget()
         for _, hook in await self._hooks(attributes):
             if loop_budget.exhausted:
                 await loop_budget.pause()
-            form = await calls.form_for(self._around, hook, attributes, versions, "validating", attributes.new)
+            form = await calls.form_for(self._services, hook, attributes, versions, "validating", attributes.new)
             if form is not None:
                 shown = versions.at_hand(form) or await calls.shown_as(versions, form, mutating=False)
                 meant.append((hook, form, shown))
@@ -247,9 +247,9 @@ class ValidatingWebhooks(_Webhooks):
         self, attributes: Attributes, index: int, hook: Hook, form: Form, shown: Shown
     ) -> StatusError | None:
         """Return the denial of a webhook."""
-        observed = Observed(self._around, hook, attributes.operation, "validating")
+        observed = Observed(self._services, hook, attributes.operation, "validating")
         try:
-            await calls.ask(self._around, hook, attributes, form, shown, mutating=False)
+            await calls.ask(self._services, hook, attributes, form, shown, mutating=False)
         except Failed as error:
             observed.failed(error)
             if not hook.ignore:

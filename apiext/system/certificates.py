@@ -15,10 +15,10 @@ _OPEN_FILES = "/proc/self/fd"
 
 
 def relax_verification(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Accept certificates without extensions of RFC 5280, and an intermediate as a root, as Go does; return the context.
+    """Let a context accept certificates as Go does: without extensions of RFC 5280, and an intermediate as a root.
 
     Since 3.13 Python's default contexts refuse certificates without these extensions, which are frequent among
-    self-made authorities.
+    self-made authorities. Returns the context.
     """
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

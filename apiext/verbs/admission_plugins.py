@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from apiext.admission.attributes import NAMESPACES, Requester
 from apiext.admission.chain import Chain
 from apiext.admission.metrics import Metrics
+from apiext.admission.plugin_services import PluginServices, Poster
 from apiext.admission.plugins import plugins
-from apiext.admission.surroundings import Poster, Surroundings
 from apiext.admission.versions import Convert, plain_conversion
 from apiext.auth.authorization import Attributes, Authorizer
 from apiext.auth.user import ACCOUNT_PREFIX, User, account_groups
@@ -45,7 +45,7 @@ def chain(
     ``posters`` returns the client of a webhook. ``several`` is true if the server has several workers.
     """
     metrics = Metrics()
-    around = Surroundings(
+    services = PluginServices(
         Namespaces(catalog, store),
         posters(""),
         metrics,
@@ -54,7 +54,7 @@ def chain(
         several,
         partial(_amend, store, catalog),
     )
-    return Chain(plugins(catalog, store, around, config.admits, posters), metrics)
+    return Chain(plugins(catalog, store, services, config.admits, posters), metrics)
 
 
 async def _amend(
@@ -64,7 +64,7 @@ async def _amend(
     entry: Entry,
     change: Callable[[Document], Document],
 ) -> Entry | None:
-    """Store the status of an object as this server's (apiext.admission.surroundings.Amend)."""
+    """Store the status of an object as this server's (apiext.admission.plugin_services.Amend)."""
     with translated():
         return await amendments.amend(store, catalog, resource, entry, change, STATUS_MANAGER)
 

@@ -18,8 +18,8 @@ from apiext.admission.metrics import Metrics
 from apiext.admission.mutating_policies import MutatingPolicies
 from apiext.admission.mutations import compile_policy
 from apiext.admission.params import Params
+from apiext.admission.plugin_services import PluginServices
 from apiext.admission.policy import compile_binding
-from apiext.admission.surroundings import Surroundings
 from apiext.auth.user import User
 from apiext.conformance.support.admission import apply, json_patch
 from apiext.documents import json_patch as patches
@@ -58,10 +58,10 @@ class Configured:
         self.namespaces: list[str] = []
         self.definition = samples.resource(*versions)
         self.collections = {resource: collection(resource) for resource in (MUTATING_POLICIES, MUTATING_BINDINGS)}
-        around = Surroundings(self._namespace, cast(Any, None), Metrics(), self._convert)
+        services = PluginServices(self._namespace, cast(Any, None), Metrics(), self._convert)
         policies = Live(self.collections[MUTATING_POLICIES], lambda raw, _: json.loads(raw), compile_policy)
         bindings = Live(self.collections[MUTATING_BINDINGS], lambda raw, _: json.loads(raw), compile_binding)
-        self.plugin = MutatingPolicies(policies, bindings, Params(cast(Any, None), cast(Any, None), around), around)
+        self.plugin = MutatingPolicies(policies, bindings, Params(cast(Any, None), cast(Any, None), services), services)
         self.chain = Chain([self.plugin])
 
     async def _namespace(self, name: str) -> View | None:

@@ -8,7 +8,7 @@ import pytest
 
 from apiext.admission.metrics import Metrics
 from apiext.admission.params import ConfigurationError, Params
-from apiext.admission.surroundings import Surroundings
+from apiext.admission.plugin_services import PluginServices
 from apiext.scheduling.loop_budget import LoopBudget
 from tests.support.fake_etcd import FakeEtcd
 from tests.unit.controllers.harness import PREFIX, Server, server, until
@@ -22,8 +22,8 @@ def limits(value: str) -> bytes:
 
 
 def params(one: Server, *, workers: bool) -> Params:
-    around = Surroundings(cast(Any, None), cast(Any, None), Metrics(), workers=workers)
-    return Params(one.live, one.store, around)
+    services = PluginServices(cast(Any, None), cast(Any, None), Metrics(), workers=workers)
+    return Params(one.live, one.store, services)
 
 
 @pytest.mark.rows("ADM-020")

@@ -17,7 +17,7 @@ from apiext.admission.chain import Chain
 from apiext.admission.configured import MUTATING, VALIDATING, Live
 from apiext.admission.hooks import compile_hooks
 from apiext.admission.metrics import Metrics
-from apiext.admission.surroundings import Surroundings
+from apiext.admission.plugin_services import PluginServices
 from apiext.admission.webhooks import MutatingWebhooks, ValidatingWebhooks
 from apiext.auth.user import User
 from apiext.conformance.support import admission_webhook as hooks
@@ -57,12 +57,12 @@ class Configured:
         self.size = 0
         self.collections = {resource: self._collection(resource) for resource in (MUTATING, VALIDATING)}
         self.metrics = Metrics()
-        around = Surroundings(self._namespace, self.client, self.metrics)
+        services = PluginServices(self._namespace, self.client, self.metrics)
         mutating, validating = (
             Live(self.collections[resource], lambda raw, _: json.loads(raw), self._compile)
             for resource in (MUTATING, VALIDATING)
         )
-        self.chain = Chain([MutatingWebhooks(mutating, around), ValidatingWebhooks(validating, around)])
+        self.chain = Chain([MutatingWebhooks(mutating, services), ValidatingWebhooks(validating, services)])
 
     def _collection(self, resource: GroupResource) -> Collection:
         found = Collection(resource, False, "/r/", None, Progress(lambda revision, times: None), Pump())

@@ -49,7 +49,7 @@ async def amend_nothing(_: GroupResource, __: Entry, ___: Callable[[Document], D
     return None
 
 
-class Surroundings(Struct, frozen=True):
+class PluginServices(Struct, frozen=True):
     """Services for plug-ins: namespaces, the webhook client, conversion, the authorizer, metrics.
 
     ``workers`` is true if other workers serve the same port. ``amend`` stores the status of an object.

@@ -231,7 +231,7 @@ def _log_denial(webhook: str, operation: str, error: "Rejected") -> None:
 class Observed:
     """Measures one call, as a context manager; ``failed`` sets its outcome."""
 
-    __slots__ = ("_services", "_began", "_hook", "_operation", "_type")
+    __slots__ = ("_began", "_hook", "_operation", "_services", "_type")
 
     def __init__(self, services: PluginServices, hook: Hook, operation: str, type: str) -> None:
         self._services = services

@@ -6,7 +6,7 @@ from math import ceil
 from typing import Any
 
 from apiext.admission.attributes import Attributes
-from apiext.admission.stored import CLAIMS, LIMIT_RANGES, PODS, Stored, forbidden
+from apiext.admission.object_lookup import CLAIMS, LIMIT_RANGES, PODS, ObjectLookup, forbidden
 from apiext.documents.document import Document, View
 from apiext.go_types.pod_resources import Amounts, limits_of, requests_of
 from apiext.go_types.quantities import canonical, value_of
@@ -16,11 +16,11 @@ _MAX_MILLI = (2**63 - 1) // 1000
 _NONE: Amounts = {}
 
 
-async def set_defaults(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def set_defaults(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Give the containers of a new pod the default requests and limits of its namespace."""
     if attributes.resource != PODS or not _is_limited(attributes):
         return
-    for found in await _limit_ranges(attributes, stored):
+    for found in await _limit_ranges(attributes, lookup):
         notes = list(_set_defaults(new["spec"], found))
         if notes:
             annotations = new["metadata"].get("annotations") or {}
@@ -28,12 +28,12 @@ async def set_defaults(attributes: Attributes, new: Document, stored: Stored) ->
             new["metadata"]["annotations"] = {**annotations, ANNOTATION: text}
 
 
-async def check_limits(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def check_limits(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Refuse a pod or a claim that exceeds a limit of its namespace."""
     if not _is_limited(attributes):
         return
     check = _claim_errors if attributes.resource == CLAIMS else _pod_errors
-    for found in await _limit_ranges(attributes, stored):
+    for found in await _limit_ranges(attributes, lookup):
         errors = list(dict.fromkeys(check(new.get("spec") or {}, found)))
         if errors:
             raise forbidden(attributes, errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
@@ -49,9 +49,9 @@ def _is_limited(attributes: Attributes) -> bool:
     return not (attributes.resource == PODS and attributes.operation == "UPDATE")
 
 
-async def _limit_ranges(attributes: Attributes, stored: Stored) -> list[list[View]]:
+async def _limit_ranges(attributes: Attributes, lookup: ObjectLookup) -> list[list[View]]:
     """Return the limits of each LimitRange of the namespace."""
-    found = await stored.every(LIMIT_RANGES, attributes.namespace or "")
+    found = await lookup.every(LIMIT_RANGES, attributes.namespace or "")
     return [(one.get("spec") or {}).get("limits") or [] for one in found]
 
 

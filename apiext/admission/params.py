@@ -25,7 +25,7 @@ class UnknownKind(ConfigurationError):
 class Params:
     """Finds parameters in the caches of their resources."""
 
-    __slots__ = ("_services", "_catalog", "_store")
+    __slots__ = ("_catalog", "_services", "_store")
 
     def __init__(self, catalog: LiveCatalog, store: CachedStore, services: PluginServices) -> None:
         self._catalog = catalog

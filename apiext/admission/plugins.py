@@ -20,12 +20,12 @@ from apiext.admission.configured import (
 )
 from apiext.admission.late import LateMutator, LateValidator
 from apiext.admission.lifecycle import NamespaceLifecycle
+from apiext.admission.object_lookup import ObjectLookup
 from apiext.admission.params import Params
 from apiext.admission.plugin_services import PluginServices, Poster
 from apiext.admission.pod_security import PodSecurity
 from apiext.admission.quotas import ResourceQuota
 from apiext.admission.record_plugins import RecordPlugin
-from apiext.admission.stored import Stored
 from apiext.catalog.served import LiveCatalog
 from apiext.documents.document import View
 from apiext.meta.names import GroupResource
@@ -102,10 +102,10 @@ def plugins(
 
         return OwnerPermissions(catalog, services.authorize)
 
-    stored = Stored(catalog, store, services.authorize)
+    lookup = ObjectLookup(catalog, store, services.authorize)
 
     def record(name: str) -> Plugin:
-        return RecordPlugin(name, stored)
+        return RecordPlugin(name, lookup)
 
     params = Params(catalog, store, services)
     made: Mapping[str, Callable[[str], Plugin]] = {
@@ -113,7 +113,7 @@ def plugins(
         "LimitRanger": record,
         "ServiceAccount": record,
         "TaintNodesByCondition": record,
-        PodSecurity.name: lambda _: PodSecurity(services.find_namespace, stored),
+        PodSecurity.name: lambda _: PodSecurity(services.find_namespace, lookup),
         "Priority": record,
         "DefaultTolerationSeconds": record,
         "DefaultStorageClass": record,

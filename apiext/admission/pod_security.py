@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from apiext.admission import limits
 from apiext.admission.attributes import NAMESPACES, Attributes
+from apiext.admission.object_lookup import PODS, ObjectLookup
 from apiext.admission.plugin_services import FindNamespace
-from apiext.admission.stored import PODS, Stored
 from apiext.documents.document import View
 from apiext.meta import status
 from apiext.meta.fields import FieldError, invalid
@@ -68,12 +68,12 @@ class Policy(NamedTuple):
 class PodSecurity:
     """The plug-in."""
 
-    __slots__ = ("_find", "_stored")
+    __slots__ = ("_find", "_lookup")
     name = "PodSecurity"
 
-    def __init__(self, find: FindNamespace, stored: Stored) -> None:
+    def __init__(self, find: FindNamespace, lookup: ObjectLookup) -> None:
         self._find = find
-        self._stored = stored
+        self._lookup = lookup
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
         """Report whether a write is one of a namespace, a pod or a template of pods."""
@@ -121,7 +121,7 @@ class PodSecurity:
         """Return warnings about the pods that violate the new level of their namespace, a text for each reason."""
         from apiext.admission.pod_security_checks import reasons, violations  # only a namespace with a level needs it
 
-        pods = _most_different(await self._stored.every(PODS, attributes.name))
+        pods = _most_different(await self._lookup.every(PODS, attributes.name))
         until, loop_budget, names = time.monotonic() + limits.PODS_CHECKED_WAIT, LoopBudget(), dict[str, list[str]]()
         checked = 0
         for pod in pods[: limits.PODS_CHECKED]:

@@ -32,7 +32,7 @@ UNUSABLE = (ConfigurationError, StatusError)
 class Policies(Generic[C]):
     """A plug-in of policies: those that are configured, with their bindings and parameters."""
 
-    __slots__ = ("_services", "_bindings", "_bound", "_bound_of", "_candidates", "_params", "_policies")
+    __slots__ = ("_bindings", "_bound", "_bound_of", "_candidates", "_params", "_policies", "_services")
 
     def __init__(
         self, policies: Live[Policy[C]], bindings: Live[Binding], params: Params, services: PluginServices
@@ -113,11 +113,11 @@ class Case(Generic[C]):
         "_namespace",
         "_params",
         "_policies",
-        "services",
         "attributes",
         "denials",
         "loop_budget",
         "new",
+        "services",
     )
 
     def __init__(

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from apiext.admission.attributes import Attributes
-from apiext.admission.stored import CLAIMS, PODS
+from apiext.admission.object_lookup import CLAIMS, PODS
 from apiext.documents.document import View
 from apiext.go_types.pod_resources import Amounts, all_limits_of, all_requests_of
 from apiext.go_types.quantities import canonical, minus, plus, value_of

@@ -13,8 +13,8 @@ from weakref import WeakValueDictionary
 
 from apiext.admission import limits
 from apiext.admission.attributes import Attributes
+from apiext.admission.object_lookup import forbidden
 from apiext.admission.plugin_services import Amend
-from apiext.admission.stored import forbidden
 from apiext.catalog.served import LiveCatalog
 from apiext.documents.document import Document, View
 from apiext.meta import status

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from apiext.admission.attributes import Attributes
-from apiext.admission.stored import (
+from apiext.admission.object_lookup import (
     ATTRIBUTES_CLASSES,
     CLAIMS,
     INGRESSES,
@@ -18,12 +18,12 @@ from apiext.admission.stored import (
     PRIORITY_CLASSES,
     REQUESTS,
     VOLUMES,
-    Stored,
+    ObjectLookup,
 )
 from apiext.documents.document import Document
 from apiext.meta.names import GroupResource
 
-Step = Callable[[Attributes, Document, Stored], Awaitable[None]]
+Step = Callable[[Attributes, Document, ObjectLookup], Awaitable[None]]
 """Changes or validates the new object of a write; raises StatusError to deny."""
 
 
@@ -41,12 +41,12 @@ class Row(NamedTuple):
 class RecordPlugin:
     """A plug-in of a row; ``mutate`` and ``review`` do nothing where the row has no function."""
 
-    __slots__ = ("_row", "_stored", "name")
+    __slots__ = ("_lookup", "_row", "name")
 
-    def __init__(self, name: str, stored: Stored) -> None:
+    def __init__(self, name: str, lookup: ObjectLookup) -> None:
         self.name = name
         self._row = ROWS[name]
-        self._stored = stored
+        self._lookup = lookup
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
         """Report whether a write is one of the row."""
@@ -59,14 +59,14 @@ class RecordPlugin:
         """Complete the new object."""
         row = self._row
         if row.mutate and new is not None and attributes.subresource in row.subresources:
-            await self._step(row.mutate)(attributes, new, self._stored)
+            await self._step(row.mutate)(attributes, new, self._lookup)
         return new
 
     async def review(self, attributes: Attributes) -> None:
         """Validate the new object."""
         row, new = self._row, attributes.new
         if row.review and new is not None and attributes.subresource in row.subresources:
-            await self._step(row.review)(attributes, dict(new), self._stored)
+            await self._step(row.review)(attributes, dict(new), self._lookup)
 
     def _step(self, name: str) -> Step:
         found: Step = getattr(import_module(f"apiext.admission.{self._row.module}"), name)

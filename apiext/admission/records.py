@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from apiext.admission.attributes import Attributes
-from apiext.admission.stored import (
+from apiext.admission.object_lookup import (
     ATTRIBUTES_CLASSES,
     CLAIMS,
     INGRESS_CLASSES,
@@ -19,7 +19,7 @@ from apiext.admission.stored import (
     RUNTIME_CLASSES,
     STORAGE_CLASSES,
     VOLUMES,
-    Stored,
+    ObjectLookup,
     forbidden,
 )
 from apiext.documents.document import Document, View
@@ -39,7 +39,7 @@ _FINALIZERS = {
 # --- pods and nodes ---
 
 
-async def set_priority(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def set_priority(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Set the priority and the preemption policy of a pod from its priority class."""
     if attributes.resource != PODS:
         return
@@ -51,7 +51,7 @@ async def set_priority(attributes: Attributes, new: Document, stored: Stored) ->
                 spec[field] = before[field]
         return
     name = spec.get("priorityClassName") or ""
-    found = await stored.find(PRIORITY_CLASSES, name) if name else await _default_priority(stored)
+    found = await lookup.find(PRIORITY_CLASSES, name) if name else await _default_priority(lookup)
     if found is None:
         raise forbidden(attributes, f"no PriorityClass with name {name} was found")
     if not name and found.get("metadata"):
@@ -71,26 +71,26 @@ async def set_priority(attributes: Attributes, new: Document, stored: Stored) ->
             spec[field] = value
 
 
-async def _default_priority(stored: Stored) -> View:
+async def _default_priority(lookup: ObjectLookup) -> View:
     """Return the default class with the least value, or the priority of pods without a class."""
-    classes = [one for one in await stored.every(PRIORITY_CLASSES) if one.get("globalDefault")]
+    classes = [one for one in await lookup.every(PRIORITY_CLASSES) if one.get("globalDefault")]
     if classes:
         return min(classes, key=lambda one: one.get("value") or 0)
     return {"value": 0, "preemptionPolicy": "PreemptLowerPriority"}
 
 
-async def check_one_default(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def check_one_default(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Refuse a second default priority class."""
     if attributes.resource != PRIORITY_CLASSES or not new.get("globalDefault"):
         return
-    for one in await stored.every(PRIORITY_CLASSES):
+    for one in await lookup.every(PRIORITY_CLASSES):
         name = one["metadata"]["name"]
         if one.get("globalDefault") and name != attributes.name:
             text = f"PriorityClass {name} is already marked as default. Only one default can exist"
             raise forbidden(attributes, text)
 
 
-async def set_tolerations(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def set_tolerations(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Let a pod stay for _TOLERATED_SECONDS on a node that is not ready or unreachable."""
     tolerations = new["spec"].get("tolerations") or []
     missing = [
@@ -104,7 +104,7 @@ async def set_tolerations(attributes: Attributes, new: Document, stored: Stored)
         new["spec"]["tolerations"] = [*tolerations, *missing]
 
 
-async def taint_not_ready(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def taint_not_ready(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Taint a new node as not ready."""
     spec = new["spec"] if new.get("spec") is not None else new.setdefault("spec", {})
     taints = spec.get("taints") or []
@@ -113,10 +113,10 @@ async def taint_not_ready(attributes: Attributes, new: Document, stored: Stored)
         spec["taints"] = [*taints, wanted]
 
 
-async def set_runtime_class(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def set_runtime_class(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Give a pod the overhead, the node selector and the tolerations of its runtime class."""
     spec = new["spec"]
-    found = await _runtime_class_of(attributes, spec, stored)
+    found = await _runtime_class_of(attributes, spec, lookup)
     if found is None:
         return
     overhead, scheduling = found.get("overhead"), found.get("scheduling")
@@ -146,20 +146,20 @@ async def set_runtime_class(attributes: Attributes, new: Document, stored: Store
 _OTHER_OVERHEAD = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
 
-async def _runtime_class_of(attributes: Attributes, spec: View, stored: Stored) -> View | None:
+async def _runtime_class_of(attributes: Attributes, spec: View, lookup: ObjectLookup) -> View | None:
     name = spec.get("runtimeClassName")
     if name is None:
         return None
-    found = await stored.find(RUNTIME_CLASSES, name)
+    found = await lookup.find(RUNTIME_CLASSES, name)
     if found is None:
         raise forbidden(attributes, f'pod rejected: RuntimeClass "{name}" not found')
     return found
 
 
-async def check_overhead(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def check_overhead(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Refuse an overhead that is not that of the pod's runtime class."""
     spec = new.get("spec") or {}
-    found = await _runtime_class_of(attributes, spec, stored)
+    found = await _runtime_class_of(attributes, spec, lookup)
     overhead = (found or {}).get("overhead")
     if overhead is not None:
         if not _equal(spec.get("overhead") or {}, overhead.get("podFixed") or {}):
@@ -181,22 +181,22 @@ _DEFAULT_STORAGE = ("storageclass.kubernetes.io/is-default-class", "storageclass
 _DEFAULT_INGRESS = ("ingressclass.kubernetes.io/is-default-class",)
 
 
-async def set_storage_class(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def set_storage_class(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Give a claim without a storage class the default one."""
     spec = new["spec"]
     if spec.get("storageClassName") is not None or _CLASS_ANNOTATION in (new["metadata"].get("annotations") or {}):
         return
-    if name := _newest_default(await stored.every(STORAGE_CLASSES), _DEFAULT_STORAGE):
+    if name := _newest_default(await lookup.every(STORAGE_CLASSES), _DEFAULT_STORAGE):
         spec["storageClassName"] = name
 
 
-async def set_ingress_class(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def set_ingress_class(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Give an ingress without a class the default one."""
     spec = new["spec"] if new.get("spec") is not None else new.setdefault("spec", {})
     old_style = "kubernetes.io/ingress.class" in (new["metadata"].get("annotations") or {})
     if spec.get("ingressClassName") is not None or old_style:
         return
-    if name := _newest_default(await stored.every(INGRESS_CLASSES), _DEFAULT_INGRESS):
+    if name := _newest_default(await lookup.every(INGRESS_CLASSES), _DEFAULT_INGRESS):
         spec["ingressClassName"] = name
 
 
@@ -212,14 +212,14 @@ def _newest_default(classes: list[View], annotations: tuple[str, ...]) -> str:
     return defaults[0]["name"] if defaults else ""
 
 
-async def protect(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def protect(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Add the finalizer that keeps a volume, a claim or a class while it is used."""
     metadata, finalizer = new["metadata"], _FINALIZERS[attributes.resource]
     if finalizer not in (metadata.get("finalizers") or ()):
         metadata["finalizers"] = [*(metadata.get("finalizers") or ()), finalizer]
 
 
-async def check_growth(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def check_growth(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Refuse to expand a claim that is not bound, or whose class does not allow expansion."""
     old = attributes.old or {}
     if _size(new) <= _size(old):
@@ -227,7 +227,7 @@ async def check_growth(attributes: Attributes, new: Document, stored: Stored) ->
     if (old.get("status") or {}).get("phase") != "Bound":
         raise forbidden(attributes, "Only bound persistent volume claims can be expanded")
     name = _class_of(new)
-    found = await stored.find(STORAGE_CLASSES, name) if name and name == _class_of(old) else None
+    found = await lookup.find(STORAGE_CLASSES, name) if name and name == _class_of(old) else None
     if found is None or not found.get("allowVolumeExpansion"):
         text = (
             "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support"
@@ -249,14 +249,14 @@ def _class_of(claim: View) -> str:
 # --- certificates ---
 
 
-async def check_approval(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def check_approval(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Refuse an approval by a user without the permission to approve requests of the signer."""
     signer = ((attributes.old or {}).get("spec") or {}).get("signerName") or ""
-    if not _may(attributes, stored, "approve", signer):
+    if not _may(attributes, lookup, "approve", signer):
         raise forbidden(attributes, f'user not permitted to approve requests with signerName "{signer}"')
 
 
-async def check_signing(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def check_signing(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Refuse a new certificate or condition by a user without the permission to sign for the signer."""
     old = attributes.old or {}
     signer = (old.get("spec") or {}).get("signerName") or ""
@@ -265,11 +265,11 @@ async def check_signing(attributes: Attributes, new: Document, stored: Stored) -
         now.get("conditions"), before.get("conditions")
     ):
         return
-    if not _may(attributes, stored, "sign", signer):
+    if not _may(attributes, lookup, "sign", signer):
         raise forbidden(attributes, f'user not permitted to sign requests with signerName "{signer}"')
 
 
-async def check_subject(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def check_subject(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Refuse a client certificate of the group system:masters, which no authorizer could restrict."""
     spec = new.get("spec") or {}
     if spec.get("signerName") != _CLIENT_SIGNER:
@@ -290,11 +290,11 @@ def _organizations(request: str) -> list[str | bytes]:
     return [one.value for one in subject.get_attributes_for_oid(x509.oid.NameOID.ORGANIZATION_NAME)]
 
 
-def _may(attributes: Attributes, stored: Stored, verb: str, signer: str) -> bool:
+def _may(attributes: Attributes, lookup: ObjectLookup, verb: str, signer: str) -> bool:
     from apiext.cel.library.authorization import Question  # imports CEL, which most servers do not use
 
     domain = signer.partition("/")[0]
     questions = (
         Question(verb=verb, group=REQUESTS.group, resource="signers", name=name) for name in (signer, f"{domain}/*")
     )
-    return any(stored.authorize(attributes.user, question)[0] for question in questions)
+    return any(lookup.authorize(attributes.user, question)[0] for question in questions)

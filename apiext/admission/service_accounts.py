@@ -7,7 +7,7 @@ from typing import Any
 
 from apiext.admission import limits
 from apiext.admission.attributes import Attributes
-from apiext.admission.stored import ACCOUNTS, Stored, forbidden
+from apiext.admission.object_lookup import ACCOUNTS, ObjectLookup, forbidden
 from apiext.documents.document import Document, View, clone
 from apiext.meta.generated_names import generate_name
 
@@ -32,7 +32,7 @@ _TOKEN: View = {
 }
 
 
-async def set_account(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def set_account(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Give a new pod its account, the account's token and the account's secrets for images."""
     if attributes.operation != "CREATE":
         return
@@ -40,16 +40,16 @@ async def set_account(attributes: Attributes, new: Document, stored: Stored) -> 
         spec = new["spec"]
         if not spec.get("serviceAccountName"):
             spec["serviceAccountName"] = spec["serviceAccount"] = DEFAULT
-        account = await _account(attributes, spec["serviceAccountName"], stored)
+        account = await _account(attributes, spec["serviceAccountName"], lookup)
         if _automounts(account, spec):
             _mount_token(spec)
         secrets = account.get("imagePullSecrets") or ()
         if not spec.get("imagePullSecrets") and secrets:
             spec["imagePullSecrets"] = [{"name": one["name"]} if one.get("name") else {} for one in secrets]
-    await check_account(attributes, new, stored)
+    await check_account(attributes, new, lookup)
 
 
-async def check_account(attributes: Attributes, new: Document, stored: Stored) -> None:
+async def check_account(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
     """Refuse a pod without an account, or with secrets that its account does not reference."""
     ephemeral = attributes.operation == "UPDATE" and attributes.subresource == "ephemeralcontainers"
     if attributes.operation != "CREATE" and not ephemeral:
@@ -61,7 +61,7 @@ async def check_account(attributes: Attributes, new: Document, stored: Stored) -
     if not name:
         pod = f"{attributes.namespace}/{new['metadata'].get('name') or ''}"
         raise forbidden(attributes, f"no service account specified for pod {pod}")
-    account = await _account(attributes, name, stored)
+    account = await _account(attributes, name, lookup)
     if (account["metadata"].get("annotations") or {}).get(_ENFORCE) not in _TRUE:
         return
     faults = _ephemeral_faults if ephemeral else _faults
@@ -69,13 +69,13 @@ async def check_account(attributes: Attributes, new: Document, stored: Stored) -
         raise forbidden(attributes, fault)
 
 
-async def _account(attributes: Attributes, name: str, stored: Stored) -> View:
+async def _account(attributes: Attributes, name: str, lookup: ObjectLookup) -> View:
     """Return the account of a pod. A controller may be about to create the default one, so that is looked up again."""
     namespace = attributes.namespace or ""
     tries = limits.DEFAULT_ACCOUNT_TRIES if name == DEFAULT else 1
     pause = random.uniform(_PAUSE, 2 * _PAUSE)
     for left in reversed(range(tries)):
-        if (found := await stored.find(ACCOUNTS, name, namespace, cached=True)) is not None:
+        if (found := await lookup.find(ACCOUNTS, name, namespace, cached=True)) is not None:
             return found
         if left:
             await asyncio.sleep(pause)

@@ -35,7 +35,7 @@ VALIDATING = "validating.webhook.admission.k8s.io/"
 class _Webhooks:
     """A plug-in of webhooks: those that are configured."""
 
-    __slots__ = ("_services", "_candidates", "_live")
+    __slots__ = ("_candidates", "_live", "_services")
     type: str  # in metrics
 
     def __init__(self, live: Live[Hook], services: PluginServices) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Protocol
 
-from apiext.admission.stored import ATTRIBUTES_CLASSES, CLAIMS, VOLUMES
+from apiext.admission.object_lookup import ATTRIBUTES_CLASSES, CLAIMS, VOLUMES
 from apiext.config import CLAIM_PROTECTION, CLASS_PROTECTION, VOLUME_PROTECTION
 from apiext.meta.names import GroupResource
 from apiext.storage.history import Change

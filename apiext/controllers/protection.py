@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from apiext.admission.stored import ATTRIBUTES_CLASSES, CLAIMS, PODS, VOLUMES
+from apiext.admission.object_lookup import ATTRIBUTES_CLASSES, CLAIMS, PODS, VOLUMES
 from apiext.auth.user import service_account
 from apiext.config import CLAIM_PROTECTION, CLASS_PROTECTION, VOLUME_PROTECTION
 from apiext.controllers.loop import Loop, retried_conflicts

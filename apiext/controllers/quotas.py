@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 
 from apiext.admission import quota_usage as usage
+from apiext.admission.object_lookup import CLAIMS, PODS
 from apiext.admission.quotas import QUOTAS, ResourceQuota
-from apiext.admission.stored import CLAIMS, PODS
 from apiext.catalog.stored import Unreadable
 from apiext.controllers.loop import Loop
 from apiext.documents.document import Document, View

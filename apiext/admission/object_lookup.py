@@ -21,7 +21,7 @@ INGRESSES, INGRESS_CLASSES = (GroupResource("networking.k8s.io", name) for name 
 REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")
 
 
-class Stored:
+class ObjectLookup:
     """The stored objects that plug-ins look up, and the authorizer."""
 
     __slots__ = ("_catalog", "_store", "authorize")

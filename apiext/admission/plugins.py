@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from apiext.admission.builtin_kind_plugins import BuiltinKindPlugin
 from apiext.admission.chain import Plugin
 from apiext.admission.configured import (
     BINDINGS,
@@ -25,7 +26,6 @@ from apiext.admission.params import Params
 from apiext.admission.plugin_services import PluginServices, Poster
 from apiext.admission.pod_security import PodSecurity
 from apiext.admission.quotas import ResourceQuota
-from apiext.admission.record_plugins import RecordPlugin
 from apiext.catalog.served import LiveCatalog
 from apiext.documents.document import View
 from apiext.meta.names import GroupResource
@@ -104,27 +104,27 @@ def plugins(
 
     lookup = ObjectLookup(catalog, store, services.authorize)
 
-    def record(name: str) -> Plugin:
-        return RecordPlugin(name, lookup)
+    def builtin_kind(name: str) -> Plugin:
+        return BuiltinKindPlugin(name, lookup)
 
     params = Params(catalog, store, services)
     made: Mapping[str, Callable[[str], Plugin]] = {
         NamespaceLifecycle.name: lambda _: NamespaceLifecycle(services.find_namespace),
-        "LimitRanger": record,
-        "ServiceAccount": record,
-        "TaintNodesByCondition": record,
+        "LimitRanger": builtin_kind,
+        "ServiceAccount": builtin_kind,
+        "TaintNodesByCondition": builtin_kind,
         PodSecurity.name: lambda _: PodSecurity(services.find_namespace, lookup),
-        "Priority": record,
-        "DefaultTolerationSeconds": record,
-        "DefaultStorageClass": record,
-        "StorageObjectInUseProtection": record,
+        "Priority": builtin_kind,
+        "DefaultTolerationSeconds": builtin_kind,
+        "DefaultStorageClass": builtin_kind,
+        "StorageObjectInUseProtection": builtin_kind,
         "OwnerReferencesPermissionEnforcement": owner_permissions,
-        "PersistentVolumeClaimResize": record,
-        "RuntimeClass": record,
-        "CertificateApproval": record,
-        "CertificateSigning": record,
-        "CertificateSubjectRestriction": record,
-        "DefaultIngressClass": record,
+        "PersistentVolumeClaimResize": builtin_kind,
+        "RuntimeClass": builtin_kind,
+        "CertificateApproval": builtin_kind,
+        "CertificateSigning": builtin_kind,
+        "CertificateSubjectRestriction": builtin_kind,
+        "DefaultIngressClass": builtin_kind,
         **{name: partial(configured, row=row) for name, row in _CONFIGURED.items()},
         ResourceQuota.name: lambda _: ResourceQuota(catalog, store, services.amend),
     }

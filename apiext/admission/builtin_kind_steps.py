@@ -1,6 +1,6 @@
 """Mutate and validate pods, nodes, volumes, … by other stored objects, such as their classes.
 
-The functions are those of ``record_plugins.ROWS``. Upstream: plugin/pkg/admission.
+The functions are those of ``builtin_kind_plugins.ROWS``. Upstream: plugin/pkg/admission.
 """
 
 import asyncio

@@ -35,10 +35,10 @@ class Row(NamedTuple):
     mutate: str = ""
     review: str = ""
     subresources: tuple[str, ...] = ("",)
-    module: str = "records"
+    module: str = "builtin_kind_steps"
 
 
-class RecordPlugin:
+class BuiltinKindPlugin:
     """A plug-in of a row; ``mutate`` and ``review`` do nothing where the row has no function."""
 
     __slots__ = ("_lookup", "_row", "name")

@@ -13,7 +13,7 @@ from apiext.admission import limits, reviews
 from apiext.admission import metrics as counts
 from apiext.admission.attributes import NAMESPACES, Attributes, Form
 from apiext.admission.configured import GROUP
-from apiext.admission.expressions import ConditionError, variables
+from apiext.admission.expressions import ConditionError, expression_variables
 from apiext.admission.hooks import Hook
 from apiext.admission.matching import Criteria, labels_of
 from apiext.admission.plugin_services import PluginServices
@@ -128,9 +128,11 @@ async def _form_by_conditions(
     if form is None:
         return form
     shown = await shown_as(versions, form, mutating=type == "admit")
-    known = variables(attributes, form, shown.new, shown.old, partial(services.authorize, attributes.user))
+    variables = expression_variables(
+        attributes, form, shown.new, shown.old, partial(services.authorize, attributes.user)
+    )
     try:
-        matched = await hook.conditions.match(known, type, attributes.operation, services.metrics)
+        matched = await hook.conditions.match(variables, type, attributes.operation, services.metrics)
     except ConditionError as error:
         raise status.forbidden(attributes.resource, attributes.name, str(error)) from error
     return form if matched else None

@@ -27,7 +27,7 @@ class OutOfBudget(Exception):
     """The expressions of one hook cost more than they may together."""
 
 
-def variables(
+def expression_variables(
     attributes: Attributes, form: Form, new: View | None, old: View | None, authorize: Authorize
 ) -> dict[str, Any]:
     """Return what expressions see of a write in a version; params and the namespace are the caller's to add."""
@@ -110,14 +110,14 @@ class Budget:
         self.left -= cost
 
 
-async def evaluate(program: Program, known: Mapping[str, Any], budget: Budget) -> Evaluation:
+async def evaluate(program: Program, variables: Mapping[str, Any], budget: Budget) -> Evaluation:
     """Evaluate within the budget: briefly here, in a thread when it takes longer. Raises OutOfBudget."""
-    run = program.interpret if any(type(value) is Fault for value in known.values()) else program.evaluate
+    run = program.interpret if any(type(value) is Fault for value in variables.values()) else program.evaluate
     most = min(budget.left, PER_CALL_LIMIT)
 
     def work(limit: Limit) -> Evaluation:
         try:
-            return run(known, limit)
+            return run(variables, limit)
         finally:
             touched.append(limit.touched())
 
@@ -154,7 +154,7 @@ class Conditions:
         self._ignore = ignore
         self.programs = programs
 
-    async def match(self, known: Mapping[str, Any], type: str, operation: str, metrics: Metrics) -> bool:
+    async def match(self, variables: Mapping[str, Any], type: str, operation: str, metrics: Metrics) -> bool:
         """Report whether all conditions hold; raise ConditionError if some failed and failures are not ignored.
 
         A condition that is false decides, whatever failed before. Conditions see no namespace, and the requested
@@ -162,12 +162,12 @@ class Conditions:
         """
         if not self.programs:
             return True
-        request = known["request"].raw
+        request = variables["request"].raw
         asked = DynamicMap({**request, "resource": request["requestResource"]})
-        known = {**known, "request": asked, "namespaceObject": None}
+        variables = {**variables, "request": asked, "namespaceObject": None}
         began, faults, excluded = perf_counter(), list[str](), False
         try:
-            excluded = not await self._all(known, faults)
+            excluded = not await self._all(variables, faults)
         except OutOfBudget as error:
             faults = [str(error)]
         finally:
@@ -181,14 +181,14 @@ class Conditions:
             return False
         raise ConditionError(faults[0] if len(faults) == 1 else f"[{', '.join(dict.fromkeys(faults))}]")
 
-    async def _all(self, known: Mapping[str, Any], faults: list[str]) -> bool:
+    async def _all(self, variables: Mapping[str, Any], faults: list[str]) -> bool:
         budget, loop_budget = Budget(limits.ADMISSION_CONDITIONS), LoopBudget()
         for _, text, program in self.programs:
             await loop_budget.pause()
             if isinstance(program, str):
                 faults.append(f"compilation error: {program}")
                 continue
-            found = await evaluate(program, known, budget)
+            found = await evaluate(program, variables, budget)
             if found.error is not None:
                 faults.append(fault_of(text, found))
             elif found.value is False:

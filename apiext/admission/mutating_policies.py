@@ -11,7 +11,7 @@ from apiext.admission import calls
 from apiext.admission.attributes import Attributes
 from apiext.admission.expressions import ConditionError, OutOfBudget
 from apiext.admission.mutations import Mutations, Refused, kind_of
-from apiext.admission.policies import UNUSABLE, Case, Denial, NoNamespace, Policies, Use, with_param
+from apiext.admission.policies import UNUSABLE, BoundPolicy, Denial, NoNamespace, Policies, PolicyRun, with_param
 from apiext.admission.policy import Binding
 from apiext.admission.rounds import Again, Rounds
 from apiext.admission.versions import Versions, served_in, settled
@@ -35,11 +35,11 @@ class MutatingPolicies(Policies[Mutations]):
         """Return the object that the policies mutated; raise StatusError if they deny the write."""
         if new is None:
             return None
-        case = await self.case(attributes, new)
-        if case is None:
+        policy_run = await self.start(attributes, new)
+        if policy_run is None:
             return new
         try:
-            return await _Round(case, new).run()
+            return await _Round(policy_run, new).run()
         except NoNamespace as error:
             raise error.status from error
 
@@ -47,89 +47,91 @@ class MutatingPolicies(Policies[Mutations]):
 class _Round:
     """One write on its way through the mutating policies, in one of its rounds."""
 
-    def __init__(self, case: Case[Mutations], new: Document) -> None:
-        self._case = case
+    def __init__(self, policy_run: PolicyRun[Mutations], new: Document) -> None:
+        self._policy_run = policy_run
         self._new = new
-        self._versions = Versions(case.attributes, case.services.convert, new)
+        self._versions = Versions(policy_run.attributes, policy_run.services.convert, new)
         self._patched = False  # upstream: also by a patch that changed nothing
 
     async def run(self) -> Document:
         """Return the mutated object; matching precedes all changes. Raises StatusError."""
         found = await self._invocations()
         if found:
-            await self._case.namespace()
-            rounds, again = self._case.attributes.enter(MutatingPolicies.name, self._new)
-            for use, param in found:
-                await self._case.loop_budget.pause()
-                await self._invoke(use, param, rounds, again)
+            await self._policy_run.namespace()
+            rounds, again = self._policy_run.attributes.enter(MutatingPolicies.name, self._new)
+            for bound, param in found:
+                await self._policy_run.loop_budget.pause()
+                await self._invoke(bound, param, rounds, again)
             if self._patched:
                 again.changed()
                 rounds.asked = True
-            if self._new is not self._case.new:
+            if self._new is not self._policy_run.new:
                 with _converting():
                     await self._settle()
             again.leave(self._new)
-        if self._case.denials:
-            raise self._denied(self._case.denials)
+        if self._policy_run.denials:
+            raise self._denied(self._policy_run.denials)
         return self._new
 
-    async def _invocations(self) -> list[tuple[Use[Mutations], View | None]]:
+    async def _invocations(self) -> list[tuple[BoundPolicy[Mutations], View | None]]:
         """Return the policies in use, each with each of its parameters."""
-        case, found = self._case, list[tuple[Use[Mutations], View | None]]()
-        async for use in case.uses():
+        policy_run, found = self._policy_run, list[tuple[BoundPolicy[Mutations], View | None]]()
+        async for bound in policy_run.bound_policies():
             at: Binding | None = None  # a conversion that fails is the policy's fault
             try:
-                await self._versions.shown(use.form)
-                at = use.binding
-                found += [(use, param) for param in await case.params(use)]
+                await self._versions.shown(bound.form)
+                at = bound.binding
+                found += [(bound, param) for param in await policy_run.params(bound)]
             except UNUSABLE as error:
-                case.unusable(use.policy, at, error)
+                policy_run.unusable(bound.policy, at, error)
         return found
 
-    async def _invoke(self, use: Use[Mutations], param: View | None, rounds: Rounds, again: Again) -> None:
+    async def _invoke(self, bound: BoundPolicy[Mutations], param: View | None, rounds: Rounds, again: Again) -> None:
         """Run the mutations of a policy if its conditions hold, in a second round only if it wants that."""
-        case, policy = self._case, use.policy
-        shown = await self._versions.shown(use.form)
-        known = with_param(await case.known(use.form, shown), policy, param)
+        policy_run, policy = self._policy_run, bound.policy
+        shown = await self._versions.shown(bound.form)
+        variables = with_param(await policy_run.variables(bound.form, shown), policy, param)
         try:
-            if not await policy.conditions.match(known, "validate", case.attributes.operation, case.services.metrics):
+            if not await policy.conditions.match(
+                variables, "validate", policy_run.attributes.operation, policy_run.services.metrics
+            ):
                 return
         except ConditionError as error:
-            case.deny(policy, use.binding, str(error), _INVALID)
+            policy_run.deny(policy, bound.binding, str(error), _INVALID)
             return
-        key = (policy.name, use.binding.name, _param_key(param))
+        key = (policy.name, bound.binding.name, _param_key(param))
         if rounds.second and key not in again.wanted:
             return
         assert shown.new is not None
-        found = await self._mutated(use, known, shown.new)
+        found = await self._mutated(bound, variables, shown.new)
         if found is not shown.new and not same(found, shown.new):
             again.changed()
             rounds.asked = True
             with _converting():
-                self._new = await self._versions.change(use.form, found, settled)
+                self._new = await self._versions.change(bound.form, found, settled)
         if policy.content.reinvoke:
             again.called(key)
 
-    async def _mutated(self, use: Use[Mutations], known: dict[str, Any], document: View) -> Document:
+    async def _mutated(self, bound: BoundPolicy[Mutations], variables: dict[str, Any], document: View) -> Document:
         """Return the object after each mutation that could be made; upstream goes on after one that could not."""
-        attributes, policy = self._case.attributes, use.policy
+        attributes, policy = self._policy_run.attributes, bound.policy
         assert attributes.definition is not None
-        kind = kind_of(use.form, served_in(attributes.definition, use.form), attributes.subresource)
+        kind = kind_of(bound.form, served_in(attributes.definition, bound.form), attributes.subresource)
         for mutation in policy.content.mutations:
             try:
-                value = await mutation.value(policy, {**known, "object": dynamic(document)})
+                value = await mutation.value(policy, {**variables, "object": dynamic(document)})
                 size = attributes.size + mutation.weight(value)
                 document = await calls.apart(size, mutation.made, kind, document, value)
                 attributes.size = max(attributes.size, _size(document, attributes.size))
             except (Refused, OutOfBudget) as error:
-                self._case.deny(policy, use.binding, str(error), _INVALID)
+                self._policy_run.deny(policy, bound.binding, str(error), _INVALID)
             else:
                 self._patched = True
         return cast(Document, document)
 
     async def _settle(self) -> None:
         """Prune and coerce the object in the version of the request, once a round: mutations saw the rest."""
-        case, attributes, new = self._case, self._case.attributes, self._new
+        policy_run, attributes, new = self._policy_run, self._policy_run.attributes, self._new
         own, definition = attributes.form.api_version, attributes.definition
         assert attributes.served is not None
         assert definition is not None
@@ -137,22 +139,22 @@ class _Round:
         if given != own and given.partition("/")[0] == own.partition("/")[0]:
             if given.partition("/")[2] not in (definition.all_versions or definition.versions):
                 raise status.internal(f"request to convert CR from an invalid group/version: {given}")
-            new = await case.services.convert(definition, new, own)
+            new = await policy_run.services.convert(definition, new, own)
         self._new = await calls.apart(attributes.size, settled, attributes.served, attributes.subresource, new)
 
     def _denied(self, denials: Sequence[Denial]) -> StatusError:
         """Return the 403 with the first denial's message and reason, and all of them as causes."""
         texts = [_text(denial) for denial in denials]
-        error = self._case.denied(texts)
+        error = self._policy_run.denied(texts)
         error.message = texts[0]
         error.reason = denials[0].reason or error.reason
         return error
 
 
-def _size(document: View, known: int) -> int:
+def _size(document: View, size: int) -> int:
     """Return the bytes of an object that an expression may have made large; not looked at where it is so already."""
-    if known >= server_limits.WORK_INLINE:
-        return known
+    if size >= server_limits.WORK_INLINE:
+        return size
     try:
         return len(orjson.dumps(document))
     except TypeError:  # nested deeper than orjson goes

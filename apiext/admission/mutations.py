@@ -72,11 +72,11 @@ class Mutation(Struct, frozen=True):
     program: Compiled
     patch: Patch
 
-    async def value(self, policy: Policy[Any], known: Mapping[str, Any]) -> Value:
+    async def value(self, policy: Policy[Any], variables: Mapping[str, Any]) -> Value:
         """Return the result of the expression; raise Refused and OutOfBudget."""
         if isinstance(self.program, str):
             raise Refused(self.program)
-        value, fault = await Work(policy, known).run(self.text, self.program)
+        value, fault = await Work(policy, variables).run(self.text, self.program)
         if fault:
             raise Refused(fault)
         return value

@@ -9,7 +9,7 @@ from msgspec import Struct
 from apiext.admission import calls
 from apiext.admission.attributes import NAMESPACES, Attributes, Form
 from apiext.admission.configured import Live
-from apiext.admission.expressions import variables
+from apiext.admission.expressions import expression_variables
 from apiext.admission.matching import Candidates
 from apiext.admission.params import ConfigurationError, Params, without_type_and_managers
 from apiext.admission.plugin_services import PluginServices
@@ -53,7 +53,7 @@ class Policies(Generic[C]):
         """Call ``changed`` when the first policy is configured, and after the last one was removed."""
         self._policies.follow(changed)
 
-    async def case(self, attributes: Attributes, new: View | None) -> "Case[C] | None":
+    async def start(self, attributes: Attributes, new: View | None) -> "PolicyRun[C] | None":
         """Return the write for the policies; None if none may match it, or it is exempt."""
         policies = await self._policies.current()
         if not policies or attributes.served is None or calls.exempt(attributes, calls.POLICY_KINDS):
@@ -64,7 +64,7 @@ class Policies(Generic[C]):
         if not candidates:
             return None
         found = [policy for _, policy in candidates]
-        return Case(self._services, self._params, attributes, new, found, await self._bindings_by_policy())
+        return PolicyRun(self._services, self._params, attributes, new, found, await self._bindings_by_policy())
 
     async def _bindings_by_policy(self) -> Mapping[str, Sequence[Binding]]:
         bindings = await self._bindings.current()
@@ -85,7 +85,7 @@ class NoNamespace(Exception):
         return status.not_found(NAMESPACES, str(self))
 
 
-class Use(Struct, Generic[C], frozen=True):
+class BoundPolicy(Struct, Generic[C], frozen=True):
     """A policy that matches the write, one of its bindings, and the matched version of the write."""
 
     policy: Policy[C]
@@ -102,7 +102,7 @@ class Denial(Struct, frozen=True):
     reason: str = ""
 
 
-class Case(Generic[C]):
+class PolicyRun(Generic[C]):
     """One write and the policies that may match it; ``new`` is the object after earlier plug-ins.
 
     ``bindings`` are those of each policy, by the name of the policy.
@@ -139,7 +139,7 @@ class Case(Generic[C]):
         self._bindings = bindings
         self._namespace: View | None = None
 
-    async def uses(self) -> AsyncIterator[Use[C]]:
+    async def bound_policies(self) -> AsyncIterator[BoundPolicy[C]]:
         """Yield policies with their bindings, in the order of names; an unusable one denies."""
         for policy in self._policies:
             await self.loop_budget.pause()
@@ -149,7 +149,7 @@ class Case(Generic[C]):
                 continue
             for binding in bindings:
                 if await self._applies(policy, binding):
-                    yield Use(policy, binding, form)
+                    yield BoundPolicy(policy, binding, form)
 
     async def _form(self, policy: Policy[C]) -> Form | None:
         """Return the version of the write that a policy matches, None if it matches none or is unusable."""
@@ -171,10 +171,10 @@ class Case(Generic[C]):
             self.unusable(policy, binding, error)
             return False
 
-    async def params(self, use: Use[C]) -> list[View | None]:
+    async def params(self, bound: BoundPolicy[C]) -> list[View | None]:
         """Return the parameters of a binding, one None if it has none; raise an error of UNUSABLE."""
         namespace = self.attributes.shown_namespace
-        return await self._params.find(use.policy.param_kind, use.binding.param, namespace, self.loop_budget)
+        return await self._params.find(bound.policy.param_kind, bound.binding.param, namespace, self.loop_budget)
 
     def unusable(self, policy: Policy[C], binding: Binding | None, error: Exception) -> None:
         """Deny the write for an unusable policy or binding."""
@@ -187,13 +187,15 @@ class Case(Generic[C]):
         else:
             self.denials.append(Denial(policy.name, binding.name if binding is not None else None, message, reason))
 
-    async def known(self, form: Form, shown: Shown) -> dict[str, Any]:
+    async def variables(self, form: Form, shown: Shown) -> dict[str, Any]:
         """Return the variables of expressions except parameters; raise NoNamespace."""
         attributes = self.attributes
-        known = variables(attributes, form, shown.new, shown.old, partial(self.services.authorize, attributes.user))
+        variables = expression_variables(
+            attributes, form, shown.new, shown.old, partial(self.services.authorize, attributes.user)
+        )
         namespace = await self.namespace()
-        known["namespaceObject"] = dynamic(without_type_and_managers(namespace)) if namespace is not None else None
-        return known
+        variables["namespaceObject"] = dynamic(without_type_and_managers(namespace)) if namespace is not None else None
+        return variables
 
     async def namespace(self) -> View | None:
         """Return the namespace of the object, None for a namespace; raise NoNamespace."""
@@ -212,6 +214,6 @@ class Case(Generic[C]):
         return status.forbidden(self.attributes.resource, self.attributes.name_for_denial, messages[0], causes)
 
 
-def with_param(known: Mapping[str, Any], policy: Policy[Any], param: View | None) -> dict[str, Any]:
+def with_param(variables: Mapping[str, Any], policy: Policy[Any], param: View | None) -> dict[str, Any]:
     """Return the variables of expressions with a parameter."""
-    return {**known, "params": dynamic(param)} if policy.param_kind is not None else {**known}
+    return {**variables, "params": dynamic(param)} if policy.param_kind is not None else {**variables}

@@ -112,9 +112,9 @@ def compile_binding(document: View) -> list[Binding]:
 class Work:
     """One policy at work on one write: values of variables as they are needed, and the budget."""
 
-    def __init__(self, policy: Policy[Any], known: Mapping[str, Any]) -> None:
+    def __init__(self, policy: Policy[Any], variables: Mapping[str, Any]) -> None:
         self._values: dict[str, Value] = {}
-        self._known = {**known, "variables": Composed(self._values)} if policy.variables else dict(known)
+        self._variables = {**variables, "variables": Composed(self._values)} if policy.variables else dict(variables)
         self._waiting = dict(policy.variables)
         self.budget = Budget(limits.ADMISSION_EXPRESSIONS)
         self._loop_budget = LoopBudget()
@@ -125,7 +125,7 @@ class Work:
             return None, f"compilation error: {program}"
         await self._loop_budget.pause()
         await self._need(program)
-        found = await evaluate(program, self._known, self.budget)
+        found = await evaluate(program, self._variables, self.budget)
         return (found.value, "") if found.error is None else (None, fault_of(text, found))
 
     async def _need(self, program: Program) -> None:
@@ -139,14 +139,14 @@ class Work:
             value = self._values[name] = await self._variable(name, own)
             if unescape(name) != name:
                 value = Fault(f"no such key: {name}")  # upstream looks for it by its unescaped name
-            self._known[f"variables.{name}"] = value
+            self._variables[f"variables.{name}"] = value
 
     async def _variable(self, name: str, program: Compiled) -> Value:
         """Return the value of a composed variable, or the Fault that each expression with this variable gets."""
         if isinstance(program, str):
             return Fault(f'composited variable "{name}" fails to compile: {program}')
         await self._need(program)
-        found = await evaluate(program, self._known, self.budget)
+        found = await evaluate(program, self._variables, self.budget)
         if found.error is not None:
             return Fault(f'composited variable "{name}" fails to evaluate: {found.error}')
         return found.value

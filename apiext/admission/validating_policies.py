@@ -8,7 +8,7 @@ import orjson
 from apiext.admission import limits
 from apiext.admission.attributes import Attributes
 from apiext.admission.params import ConfigurationError
-from apiext.admission.policies import UNUSABLE, Case, Denial, NoNamespace, Policies, Use, with_param
+from apiext.admission.policies import UNUSABLE, BoundPolicy, Denial, NoNamespace, Policies, PolicyRun, with_param
 from apiext.admission.policy import Binding
 from apiext.admission.validations import Decision, Validations, validate
 from apiext.admission.versions import Versions
@@ -27,10 +27,10 @@ class ValidatingPolicies(Policies[Validations]):
 
     async def review(self, attributes: Attributes) -> None:
         """Validate the write; raise StatusError for the first denial of a policy."""
-        case = await self.case(attributes, attributes.new)
-        if case is not None:
+        policy_run = await self.start(attributes, attributes.new)
+        if policy_run is not None:
             try:
-                await _Review(case).run()
+                await _Review(policy_run).run()
             except NoNamespace as error:
                 raise error.status from error
 
@@ -38,66 +38,68 @@ class ValidatingPolicies(Policies[Validations]):
 class _Review:
     """The validation of one write by all validating policies that match it."""
 
-    def __init__(self, case: Case[Validations]) -> None:
-        self._case = case
-        self._versions = Versions(case.attributes, case.services.convert, case.new)
+    def __init__(self, policy_run: PolicyRun[Validations]) -> None:
+        self._policy_run = policy_run
+        self._versions = Versions(policy_run.attributes, policy_run.services.convert, policy_run.new)
         self._failures: list[Document] = []
         self._notes: dict[str, list[str]] = {}
 
     async def run(self) -> None:
-        case, traces = self._case, self._case.attributes.traces
-        async for use in case.uses():
+        policy_run, traces = self._policy_run, self._policy_run.attributes.traces
+        async for bound in policy_run.bound_policies():
             try:
-                found = await case.params(use)
+                found = await policy_run.params(bound)
                 if found:
-                    await self._evaluate(use, found)
+                    await self._evaluate(bound, found)
             except UNUSABLE as error:
-                case.unusable(use.policy, use.binding, error)
+                policy_run.unusable(bound.policy, bound.binding, error)
         for key, values in self._notes.items():
             traces.annotations[key] = ", ".join(values)
         if self._failures:
             traces.annotations[FAILURES] = orjson.dumps(self._failures[: limits.ADMISSION_FAILURES]).decode()
-        if case.denials:
-            raise self._denied(case.denials[0])
+        if policy_run.denials:
+            raise self._denied(policy_run.denials[0])
 
-    async def _evaluate(self, use: Use[Validations], params: Sequence[View | None]) -> None:
-        case, policy = self._case, use.policy
+    async def _evaluate(self, bound: BoundPolicy[Validations], params: Sequence[View | None]) -> None:
+        policy_run, policy = self._policy_run, bound.policy
         try:
-            shown = await self._versions.shown(use.form)
+            shown = await self._versions.shown(bound.form)
         except StatusError as error:
             raise ConfigurationError(f"failed to convert object version: {error}") from error
-        known, kind = await case.known(use.form, shown), policy.param_kind
+        variables, kind = await policy_run.variables(bound.form, shown), policy.param_kind
         for param in params:
-            await case.loop_budget.pause()
+            await policy_run.loop_budget.pause()
             named = (
                 {"apiVersion": kind[0], "kind": kind[1], **param} if param is not None and kind is not None else param
             )
-            seen = with_param(known, policy, named)
-            verdict = await validate(policy, seen, case.attributes.operation, case.services.metrics)
+            variables_with_param = with_param(variables, policy, named)
+            verdict = await validate(
+                policy, variables_with_param, policy_run.attributes.operation, policy_run.services.metrics
+            )
             for decision in verdict.decisions:
-                self._act(use, decision)
+                self._act(bound, decision)
             for decision in verdict.errors:
-                case.deny(policy, use.binding, decision.message, decision.reason)
+                policy_run.deny(policy, bound.binding, decision.message, decision.reason)
             for key, value in verdict.annotations:
                 values = self._notes.setdefault(f"{policy.name}/{key}", [])
                 if value not in values:
                     values.append(value)
 
-    def _act(self, use: Use[Validations], decision: Decision) -> None:
+    def _act(self, bound: BoundPolicy[Validations], decision: Decision) -> None:
         """Apply the validationActions of the binding to a failed validation."""
-        case, policy, binding = self._case, use.policy.name, use.binding
+        policy_run, policy, binding = self._policy_run, bound.policy.name, bound.binding
         if "Deny" in binding.actions:
-            case.denials.append(Denial(policy, binding.name, decision.message, decision.reason))
+            policy_run.denials.append(Denial(policy, binding.name, decision.message, decision.reason))
         if "Warn" in binding.actions:
             by = f"ValidatingAdmissionPolicy '{policy}' with binding '{binding.name}'"
-            case.attributes.traces.warn(f"Validation failed for {by}: {decision.message}")
+            policy_run.attributes.traces.warn(f"Validation failed for {by}: {decision.message}")
         if "Audit" in binding.actions:
             self._failures.append(_failure(policy, binding, decision))
 
     def _denied(self, denial: Denial) -> StatusError:
         bound = f" with binding '{denial.binding}'" if denial.binding is not None else ""
         text = f"ValidatingAdmissionPolicy '{denial.policy}'{bound} denied request: {denial.message}"
-        error = self._case.denied([text])
+        error = self._policy_run.denied([text])
         error.reason = denial.reason or "Invalid"
         error.code = _CODES.get(error.reason, 422)
         return error

@@ -87,17 +87,19 @@ def _validation(document: Mapping[str, Any], within: Environment, telling: Envir
     )
 
 
-async def validate(policy: Policy[Validations], known: Mapping[str, Any], operation: str, metrics: Metrics) -> Verdict:
+async def validate(
+    policy: Policy[Validations], variables: Mapping[str, Any], operation: str, metrics: Metrics
+) -> Verdict:
     """Return the result of a policy for a write with evaluated variables and parameters."""
     try:
-        if not await policy.conditions.match(known, "validate", operation, metrics):
+        if not await policy.conditions.match(variables, "validate", operation, metrics):
             return Verdict()
     except ConditionError as error:
         return _failed(policy, str(error))
     verdict = Verdict()
     try:
-        verdict.decisions = await _decisions(policy, _seen(known))
-        work = Work(policy, _message_variables(known))
+        verdict.decisions = await _decisions(policy, _seen(variables))
+        work = Work(policy, _message_variables(variables))
         for key, text, program in policy.content.annotations:
             await _annotate(policy, work, verdict, key, text, program)
     except OutOfBudget as error:
@@ -112,28 +114,28 @@ def _failed(policy: Policy[Validations], text: str) -> Verdict:
     return Verdict([Decision(text)])
 
 
-def _seen(known: Mapping[str, Any]) -> Mapping[str, Any]:
+def _seen(variables: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what validations see: of the namespace only what upstream has decided to show."""
-    namespace = known.get("namespaceObject")
+    namespace = variables.get("namespaceObject")
     if namespace is None:
-        return known
+        return variables
     metadata = namespace.raw.get("metadata") or {}
     shown = {name: value for name, value in metadata.items() if name in _OF_NAMESPACE}
-    return {**known, "namespaceObject": DynamicMap({**namespace.raw, "metadata": shown})}
+    return {**variables, "namespaceObject": DynamicMap({**namespace.raw, "metadata": shown})}
 
 
-def _message_variables(known: Mapping[str, Any]) -> Mapping[str, Any]:
+def _message_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the variables of messages and annotations: without an authorizer, though annotations compile with one."""
-    return {name: value for name, value in known.items() if name not in _ASKING}
+    return {name: value for name, value in variables.items() if name not in _ASKING}
 
 
-async def _decisions(policy: Policy[Validations], known: Mapping[str, Any]) -> list[Decision]:
+async def _decisions(policy: Policy[Validations], variables: Mapping[str, Any]) -> list[Decision]:
     """Return the failures: evaluate all expressions first, then the messages."""
-    work, validations = Work(policy, known), policy.content.validations
+    work, validations = Work(policy, variables), policy.content.validations
     found = [await work.run(one.text, one.program) for one in validations]
     messages = [""] * len(found)
     try:
-        messages = await _messages(policy, _message_variables(known), found, work.budget)
+        messages = await _messages(policy, _message_variables(variables), found, work.budget)
     except OutOfBudget as error:  # upstream: then no result stands, not even one that is true
         found = [(None, fault or f"failed messageExpression: {error}") for _, fault in found]
     decisions = []
@@ -149,13 +151,13 @@ async def _decisions(policy: Policy[Validations], known: Mapping[str, Any]) -> l
 
 
 async def _messages(
-    policy: Policy[Validations], known: Mapping[str, Any], found: Sequence[tuple[Value, str]], budget: Budget
+    policy: Policy[Validations], variables: Mapping[str, Any], found: Sequence[tuple[Value, str]], budget: Budget
 ) -> list[str]:
     """Return the results of the messageExpressions, empty for unusable ones; within the remaining budget.
 
     An expression whose result is not needed counts all the same, but is evaluated only where its cost could matter.
     """
-    work = Work(policy, known)
+    work = Work(policy, variables)
     work.budget = budget
     tellers = [one.teller for one in policy.content.validations]
     most = (len(policy.variables) + sum(one is not None for one in tellers)) * PER_CALL_LIMIT

@@ -132,8 +132,9 @@ class Attributes(Struct):
 
     @property
     def name_for_denial(self) -> str:
-        """The object's name for a denial: its name, else its generateName, else ``Unknown`` as upstream."""
+        """The name of the object in a denial: its name, else its generateName, else ``Unknown``."""
         metadata = (self.new or {}).get("metadata") or {}
+        # upstream: an object without a name is called Unknown
         return self.name or metadata.get("name") or metadata.get("generateName") or "Unknown"
 
 

@@ -113,7 +113,7 @@ class Budget:
 async def evaluate(program: Program, variables: Mapping[str, Any], budget: Budget) -> Evaluation:
     """Evaluate within the budget: briefly here, in a thread when it takes longer. Raises OutOfBudget."""
     run = program.interpret if any(type(value) is Fault for value in variables.values()) else program.evaluate
-    most = min(budget.left, PER_CALL_LIMIT)
+    max_cost = min(budget.left, PER_CALL_LIMIT)
 
     def work(limit: Limit) -> Evaluation:
         try:
@@ -123,9 +123,9 @@ async def evaluate(program: Program, variables: Mapping[str, Any], budget: Budge
 
     found, touched = None, list[int]()
     if program.generated or program.nodes <= limits.ADMISSION_CODE_INLINE:
-        found = work(Limit(min(most, limits.ADMISSION_CEL_INLINE), brief=True, effort=budget.effort))
+        found = work(Limit(min(max_cost, limits.ADMISSION_CEL_INLINE), brief=True, effort=budget.effort))
     if found is None or found.cancelled:
-        limit = Limit(most, effort=budget.effort, longest=budget.longest)
+        limit = Limit(max_cost, effort=budget.effort, longest=budget.longest)
         try:
             found = await in_thread(lambda: work(limit), "expressions")
         finally:

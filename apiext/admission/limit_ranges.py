@@ -60,16 +60,17 @@ async def _limit_ranges(attributes: Attributes, lookup: ObjectLookup) -> list[li
 
 def _set_defaults(spec: Document, limits: Sequence[View]) -> Iterator[str]:
     """Set defaults in a pod; yield a note for each container and part that gets some."""
-    requests: dict[str, str] = {}
-    most: dict[str, str] = {}
+    default_requests: dict[str, str] = {}
+    default_limits: dict[str, str] = {}
     for limit in limits:
         if limit.get("type") == "Container":
-            requests.update(limit.get("defaultRequest") or {})
-            most.update(limit.get("default") or {})
+            default_requests.update(limit.get("defaultRequest") or {})
+            default_limits.update(limit.get("default") or {})
     for field, called in (("containers", "container"), ("initContainers", "init container")):
         for container in spec.get(field) or ():
             resources = dict(container.get("resources") or {})
-            added = {part: _add(resources, part, wanted) for part, wanted in (("requests", requests), ("limits", most))}
+            defaults = (("requests", default_requests), ("limits", default_limits))
+            added = {part: _add(resources, part, wanted) for part, wanted in defaults}
             if any(added.values()):
                 container["resources"] = resources
             for part, names in added.items():
@@ -108,66 +109,66 @@ def _pod_errors(spec: View, limits: Sequence[View]) -> Iterator[str]:
             yield from _errors(limit, requests_of(spec), limits_of(spec))
 
 
-def _errors(limit: View, requests: Amounts, most: Amounts) -> Iterator[str]:
-    yield from _each(limit, "min", _below, requests, most)
-    yield from _each(limit, "max", _above, requests, most)
-    yield from _each(limit, "maxLimitRequestRatio", _ratio_above, requests, most)
+def _errors(limit: View, requests: Amounts, limits: Amounts) -> Iterator[str]:
+    yield from _each(limit, "min", _below, requests, limits)
+    yield from _each(limit, "max", _above, requests, limits)
+    yield from _each(limit, "maxLimitRequestRatio", _ratio_above, requests, limits)
 
 
 Constraint = Callable[[str, str, str, str | None, str | None], str]
 """(resource, type, enforced quantity, request, limit) → the error, empty if there is none."""
 
 
-def _each(limit: View, field: str, constraint: Constraint, requests: Amounts, most: Amounts) -> Iterator[str]:
+def _each(limit: View, field: str, constraint: Constraint, requests: Amounts, limits: Amounts) -> Iterator[str]:
     kind = limit.get("type") or ""
     for name, enforced in sorted((limit.get(field) or {}).items()):
-        if error := constraint(name, kind, enforced, requests.get(name), most.get(name)):
+        if error := constraint(name, kind, enforced, requests.get(name), limits.get(name)):
             yield error
 
 
-def _below(name: str, kind: str, enforced: str, request: str | None, most: str | None) -> str:
+def _below(name: str, kind: str, enforced: str, request: str | None, limit: str | None) -> str:
     text = f"minimum {name} usage per {kind} is {canonical(enforced)}"
     if request is None:
         return f"{text}.  No request is specified"
-    asked, allowed, least = _comparable(request, most or "0", enforced)
-    if asked < least:
+    requested, limited, minimum = _comparable(request, limit or "0", enforced)
+    if requested < minimum:
         return f"{text}, but request is {canonical(request)}"
-    return f"{text}, but limit is {canonical(most)}" if most is not None and allowed < least else ""
+    return f"{text}, but limit is {canonical(limit)}" if limit is not None and limited < minimum else ""
 
 
-def _request_above(name: str, kind: str, enforced: str, request: str | None, most: str | None) -> str:
+def _request_above(name: str, kind: str, enforced: str, request: str | None, limit: str | None) -> str:
     text = f"maximum {name} usage per {kind} is {canonical(enforced)}"
     if request is None:
         return f"{text}.  No request is specified"
-    asked, _, greatest = _comparable(request, "0", enforced)
-    return f"{text}, but request is {canonical(request)}" if asked > greatest else ""
+    requested, _, maximum = _comparable(request, "0", enforced)
+    return f"{text}, but request is {canonical(request)}" if requested > maximum else ""
 
 
-def _above(name: str, kind: str, enforced: str, request: str | None, most: str | None) -> str:
+def _above(name: str, kind: str, enforced: str, request: str | None, limit: str | None) -> str:
     text = f"maximum {name} usage per {kind} is {canonical(enforced)}"
-    if most is None:
+    if limit is None:
         return f"{text}.  No limit is specified"
-    asked, allowed, greatest = _comparable(request or "0", most, enforced)
-    if allowed > greatest:
-        return f"{text}, but limit is {canonical(most)}"
-    return f"{text}, but request is {canonical(request)}" if request is not None and asked > greatest else ""
+    requested, limited, maximum = _comparable(request or "0", limit, enforced)
+    if limited > maximum:
+        return f"{text}, but limit is {canonical(limit)}"
+    return f"{text}, but request is {canonical(request)}" if request is not None and requested > maximum else ""
 
 
-def _ratio_above(name: str, kind: str, enforced: str, request: str | None, most: str | None) -> str:
+def _ratio_above(name: str, kind: str, enforced: str, request: str | None, limit: str | None) -> str:
     text = f"{name} max limit to request ratio per {kind} is {canonical(enforced)}"
-    asked, allowed, _ = _comparable(request or "0", most or "0", enforced)
-    if not asked:
+    requested, limited, _ = _comparable(request or "0", limit or "0", enforced)
+    if not requested:
         return f"{text}, but no request is specified or request is 0"
-    if not allowed:
+    if not limited:
         return f"{text}, but no limit is specified or limit is 0"
-    if allowed / asked > value_of(enforced):
-        return f"{text}, but provided ratio is {float(allowed / asked):f}"
+    if limited / requested > value_of(enforced):
+        return f"{text}, but provided ratio is {float(limited / requested):f}"
     return ""
 
 
-def _comparable(request: str, most: str, enforced: str) -> tuple[Fraction, Fraction, Fraction]:
-    """Return the values rounded up to thousandths, or all to integers if one of them is too large for thousandths."""
-    values: list[Any] = [value_of(text) for text in (request, most, enforced)]
+def _comparable(request: str, limit: str, enforced: str) -> tuple[Fraction, Fraction, Fraction]:
+    """Return request, limit and enforced quantity, rounded up to thousandths, or to integers if one is too large."""
+    values: list[Any] = [value_of(text) for text in (request, limit, enforced)]
     scale = 1000 if all(ceil(value) <= _MAX_MILLI for value in values) else 1
-    asked, allowed, limit = (Fraction(ceil(value * scale)) for value in values)
-    return asked, allowed, limit
+    first, second, third = (Fraction(ceil(value * scale)) for value in values)
+    return first, second, third

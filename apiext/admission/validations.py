@@ -160,11 +160,11 @@ async def _messages(
     work = Work(policy, variables)
     work.budget = budget
     tellers = [one.teller for one in policy.content.validations]
-    most = (len(policy.variables) + sum(one is not None for one in tellers)) * PER_CALL_LIMIT
+    highest_cost = (len(policy.variables) + sum(one is not None for one in tellers)) * PER_CALL_LIMIT
     made = [""] * len(tellers)
     for index, (teller, (value, fault)) in enumerate(zip(tellers, found, strict=True)):
         asked = not fault and value is not True
-        if teller is not None and (asked or most > budget.left):
+        if teller is not None and (asked or highest_cost > budget.left):
             text, error = await work.run("", teller)
             made[index] = _text(text, error)
             if asked and not made[index]:

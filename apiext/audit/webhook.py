@@ -121,16 +121,18 @@ class Webhook:
     def _bodies(self, events: Sequence[Event]) -> tuple[list[tuple[bytes, int]], int]:
         """Return the bodies of the calls with their numbers of events, and the number of events that are too large."""
         lines = [line for event in events if (line := truncation.fitting(event, self._delivery, Event.item))]
-        most = self._delivery.max_batch_bytes if self._delivery.truncated else 0
-        return [(_HEAD + b",".join(part) + b"]}", len(part)) for part in _parts(lines, most)], len(events) - len(lines)
+        max_bytes = self._delivery.max_batch_bytes if self._delivery.truncated else 0
+        return [(_HEAD + b",".join(part) + b"]}", len(part)) for part in _parts(lines, max_bytes)], len(events) - len(
+            lines
+        )
 
 
-def _parts(lines: Sequence[bytes], most: int) -> Iterator[list[bytes]]:
+def _parts(lines: Sequence[bytes], max_bytes: int) -> Iterator[list[bytes]]:
     """Yield lines in parts of at most ``most`` bytes; 0 means no limit."""
     found: list[bytes] = []
     size = 0
     for line in lines:
-        if most and found and size + len(line) > most:
+        if max_bytes and found and size + len(line) > max_bytes:
             yield found
             found, size = [], 0
         found.append(line)

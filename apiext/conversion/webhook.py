@@ -40,7 +40,7 @@ _BYTES_AT_ONCE = limits.REVIEW_BYTES * limits.REVIEWS_AT_ONCE
 class Poster(Protocol):
     """The client of webhooks (apiext.webhooks.client.Client)."""
 
-    async def post(self, target: Target, body: bytes, timeout: float, *, owner: str, most: int) -> bytes:
+    async def post(self, target: Target, body: bytes, timeout: float, *, owner: str, max_bytes: int) -> bytes:
         """POST JSON and return the body of the response; raises CallError."""
 
 
@@ -236,7 +236,7 @@ class Converter:
         body = review.request(version, uid, needs)
         try:
             raw = await self._poster.post(
-                hook.target, body, limits.CONVERSION_TIMEOUT, owner=hook.owner, most=limits.REVIEW_ANSWER
+                hook.target, body, limits.CONVERSION_TIMEOUT, owner=hook.owner, max_bytes=limits.REVIEW_ANSWER
             )
         except CallError as error:
             raise ConversionError(review.failure_text(needs[0].document, error), CALL) from error

@@ -81,20 +81,19 @@ class Client:
         timeout: float,
         *,
         owner: str = "",
-        most: int = limits.WEBHOOK_ANSWER,
+        max_bytes: int = limits.WEBHOOK_ANSWER,
         user: Credentials = ANONYMOUS,
         empty: bool = False,
     ) -> bytes:
         """POST JSON and return the body of a 2xx answer; raises CallError with the text of a Go client.
 
         An answer of 429 or 5xx with Retry-After is retried within the timeout. ``timeout`` is in seconds and is sent to
-        the webhook. ``owner`` is the name of the configuration or definition; its calls share a breaker. ``most`` is
-        the limit of the answer in bytes. ``user`` are the server's credentials. ``empty`` accepts an answer without a
-        body.
+        the webhook. ``owner`` is the name of the configuration or definition; its calls share a breaker. ``max_bytes``
+        limits the answer's body. ``user`` are the server's credentials. ``empty`` accepts an answer without a body.
         """
         url = f"{target.path}?timeout={math.ceil(timeout)}s"
         deadline = asyncio.get_running_loop().time() + timeout
-        call = _Call(target, url, body, most, deadline, user, empty)
+        call = _Call(target, url, body, max_bytes, deadline, user, empty)
         try:
             return await self._breakers.of(owner or target.url).run(
                 lambda: self._call(call), deadline, cut=isinstance(timeout, Cut)
@@ -148,7 +147,7 @@ class Client:
                 async with asyncio.timeout_at(call.deadline):
                     connection = await self._connect(call.target, call.user)
             try:
-                answer = await connection.exchange(head, call.body, call.most, call.deadline)
+                answer = await connection.exchange(head, call.body, call.max_bytes, call.deadline)
                 reusable = answer.reusable
                 return answer
             except Broken:
@@ -241,7 +240,7 @@ class _Call(Struct):
     target: Target
     path: str
     body: bytes
-    most: int
+    max_bytes: int
     deadline: float
     user: Credentials
     empty: bool

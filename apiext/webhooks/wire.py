@@ -71,8 +71,8 @@ class Connection(asyncio.BufferedProtocol):
         "_lacking",
         "_loop",
         "_lost",
+        "_max_bytes",
         "_more",
-        "_most",
         "_paused",
         "_searched",
         "_start",
@@ -104,7 +104,7 @@ class Connection(asyncio.BufferedProtocol):
         self._cut: Exception | None = None  # the error of a connection that was lost while paused
         self._head: _Head | None = None
         self._waiter: asyncio.Future[Answer] | None = None
-        self._most = 0
+        self._max_bytes = 0
         self._lost = False
 
     @property
@@ -117,13 +117,13 @@ class Connection(asyncio.BufferedProtocol):
         """True if the head of the answer has arrived."""
         return self._head is not None
 
-    async def exchange(self, head: bytes, body: bytes, most: int, deadline: float = math.inf) -> Answer:
-        """Send a request and return its answer of at most ``most`` bytes; raises CallError.
+    async def exchange(self, head: bytes, body: bytes, max_bytes: int, deadline: float = math.inf) -> Answer:
+        """Send a request and return its answer of at most ``max_bytes`` bytes; raises CallError.
 
         ``deadline`` is a time of the loop at which TimeoutError is raised.
         """
         assert self.transport is not None
-        self.began, self._head, self._most = False, None, most
+        self.began, self._head, self._max_bytes = False, None, max_bytes
         self._start = self._end = self._lacking = self._searched = 0
         self._chunks = self._excess = self._head_bytes = self._informational = 0
         self._trailing = False
@@ -333,8 +333,8 @@ class Connection(asyncio.BufferedProtocol):
         return None if end < 0 else head.answer(bytes(self._chunked), reusable=False)
 
     def _bound(self, size: int) -> None:
-        if size > self._most:
-            raise TooLarge(f"the answer exceeds the limit of {self._most} bytes")
+        if size > self._max_bytes:
+            raise TooLarge(f"the answer exceeds the limit of {self._max_bytes} bytes")
 
 
 @lru_cache(limits.WEBHOOK_HEADS_SEEN)

@@ -21,9 +21,9 @@ def validate_autoscaler(new: View, old: View | None) -> list[FieldError]:
     """Return the validation errors of an autoscaler."""
     spec: View = new.get("spec") or {}
     errors = Errors()
-    least, most = spec.get("minReplicas"), spec.get("maxReplicas") or 0
-    if least is not None and most < least:
-        errors.append(invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`"))
+    minimum, maximum = spec.get("minReplicas"), spec.get("maxReplicas") or 0
+    if minimum is not None and maximum < minimum:
+        errors.append(invalid("spec.maxReplicas", maximum, "must be greater than or equal to `minReplicas`"))
     before = None if old is None else (old.get("spec") or {}).get("scaleTargetRef")
     target: View = spec.get("scaleTargetRef") or {}
     errors += _reference(target, "spec.scaleTargetRef")
@@ -32,18 +32,18 @@ def validate_autoscaler(new: View, old: View | None) -> list[FieldError]:
     metrics = spec.get("metrics") or ()
     for index, metric in enumerate(metrics):
         errors += _metric(metric, item("spec.metrics", index))
-    if least == 0 and not any(one.get("type") in ("External", "Object") for one in metrics):
+    if minimum == 0 and not any(one.get("type") in ("External", "Object") for one in metrics):
         text = "must specify at least one Object or External metric to support scaling to zero replicas"
         errors.append(forbidden("spec.metrics", text))
     behavior: View = spec.get("behavior") or {}
     for name in ("scaleUp", "scaleDown"):
         if behavior.get(name) is not None:
             errors += _scaling(behavior[name], f"spec.behavior.{name}")
-    errors += at_least_zero(least, "spec.minReplicas")
-    if not most:
+    errors += at_least_zero(minimum, "spec.minReplicas")
+    if not maximum:
         errors.append(required("spec.maxReplicas"))
-    elif most < 0:
-        errors.append(invalid("spec.maxReplicas", most, "must be greater than or equal to 1"))
+    elif maximum < 0:
+        errors.append(invalid("spec.maxReplicas", maximum, "must be greater than or equal to 1"))
     return errors
 
 

@@ -404,10 +404,10 @@ def validate_api_service(new: View, old: View | None) -> list[FieldError]:
     if group:
         errors += (invalid("spec.group", group, fault) for fault in syntax.dns1123_subdomain(group))
     errors += (invalid("spec.version", version, fault) for fault in syntax.dns1035_label(version))
-    for field, most in (("groupPriorityMinimum", 20000), ("versionPriority", 1000)):
+    for field, maximum in (("groupPriorityMinimum", 20000), ("versionPriority", 1000)):
         value = spec.get(field) or 0
-        if not 0 < value <= most:
-            errors.append(invalid(f"spec.{field}", value, f"must be positive and less than {most}"))
+        if not 0 < value <= maximum:
+            errors.append(invalid(f"spec.{field}", value, f"must be positive and less than {maximum}"))
     insecure, bundle = spec.get("insecureSkipTLSVerify"), spec.get("caBundle")
     if service is None:
         if bundle:

@@ -360,9 +360,9 @@ def _bounds(name: str, given: Quantities, path: str) -> Iterator[FieldError]:
     if ratio is not None and value_of(ratio) < 1:
         yield invalid(at, Named(ratio), f"ratio {ratio} is less than 1")
     if ratio is not None and low is not None and high is not None and value_of(low):
-        most = value_of(high) / value_of(low)
-        if value_of(ratio) > most:
-            yield invalid(at, Named(ratio), f"ratio {ratio} is greater than max/min = {float(most):.6f}")
+        max_ratio = value_of(high) / value_of(low)
+        if value_of(ratio) > max_ratio:
+            yield invalid(at, Named(ratio), f"ratio {ratio} is greater than max/min = {float(max_ratio):.6f}")
     default, request = given.get("default"), given.get("defaultRequest")
     if (
         default is not None

@@ -9,10 +9,10 @@ from apiext.meta.time import parse_duration
 
 
 class Bounds(NamedTuple):
-    """The least and the greatest value of a field of a schedule, and the names of values."""
+    """The minimum and maximum of one field of a cron schedule, and the names of its values, such as ``jan``."""
 
-    least: int
-    most: int
+    minimum: int
+    maximum: int
     names: tuple[str, ...] = ()
 
 
@@ -77,7 +77,7 @@ def _check_range(text: str, bounds: Bounds) -> None:
     limits, *steps = text.split("/")
     first, *others = limits.split("-")
     if first in ("*", "?"):
-        start, end = bounds.least, bounds.most
+        start, end = bounds.minimum, bounds.maximum
     else:
         start = end = _value(first, bounds)
         if len(others) > 1:
@@ -88,11 +88,11 @@ def _check_range(text: str, bounds: Bounds) -> None:
         raise ScheduleError(f"too many slashes: {text}")
     step = _number(steps[0]) if steps else 1
     if steps and not others:
-        end = bounds.most
-    if start < bounds.least:
-        raise ScheduleError(f"beginning of range ({start}) below minimum ({bounds.least}): {text}")
-    if end > bounds.most:
-        raise ScheduleError(f"end of range ({end}) above maximum ({bounds.most}): {text}")
+        end = bounds.maximum
+    if start < bounds.minimum:
+        raise ScheduleError(f"beginning of range ({start}) below minimum ({bounds.minimum}): {text}")
+    if end > bounds.maximum:
+        raise ScheduleError(f"end of range ({end}) above maximum ({bounds.maximum}): {text}")
     if start > end:
         raise ScheduleError(f"beginning of range ({start}) beyond end of range ({end}): {text}")
     if not step:
@@ -101,7 +101,7 @@ def _check_range(text: str, bounds: Bounds) -> None:
 
 def _value(text: str, bounds: Bounds) -> int:
     name = text.lower()
-    return bounds.names.index(name) + bounds.least if name in bounds.names else _number(text)
+    return bounds.names.index(name) + bounds.minimum if name in bounds.names else _number(text)
 
 
 def _number(text: str) -> int:

@@ -521,12 +521,14 @@ def _projected_certificate(source: View, at: str, path: str, paths: set[str]) ->
     yield from signer_errors(signer, child(at, "signerName"))
     if kind not in _KEY_TYPES:
         yield not_supported(child(at, "keyType"), kind, _KEY_TYPES)
-    most = _MAX_KUBERNETES_SECONDS if signer.partition("/")[0].endswith("kubernetes.io") else _MAX_CERTIFICATE_SECONDS
+    max_seconds = (
+        _MAX_KUBERNETES_SECONDS if signer.partition("/")[0].endswith("kubernetes.io") else _MAX_CERTIFICATE_SECONDS
+    )
     if seconds is not None and seconds < _MIN_CERTIFICATE_SECONDS:
         text = f"if provided, maxExpirationSeconds must be >= {_MIN_CERTIFICATE_SECONDS}"
         yield invalid(child(at, "maxExpirationSeconds"), seconds, text)
-    elif seconds is not None and seconds > most:
-        text = f"if provided, maxExpirationSeconds must be <= {most}"
+    elif seconds is not None and seconds > max_seconds:
+        text = f"if provided, maxExpirationSeconds must be <= {max_seconds}"
         yield invalid(child(at, "maxExpirationSeconds"), seconds, text)
     given = [field for field in ("credentialBundlePath", "keyPath", "certificateChainPath") if source.get(field)]
     for field in given:

@@ -315,7 +315,7 @@ class Answering:
     def __init__(self, make: Callable[[str, list[dict[str, Any]]], bytes]) -> None:
         self._make = make
 
-    async def post(self, target: Target, body: bytes, timeout: float, *, owner: str, most: int) -> bytes:
+    async def post(self, target: Target, body: bytes, timeout: float, *, owner: str, max_bytes: int) -> bytes:
         """Answer."""
         asked = orjson.loads(body)["request"]
         return self._make(asked["uid"], asked["objects"])

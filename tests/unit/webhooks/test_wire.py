@@ -83,12 +83,12 @@ async def asking() -> AsyncIterator[tuple[Connection, _Transport, asyncio.Future
         yield connection, transport, answer
 
 
-def play(pieces: list[bytes], *, end: bool = False, most: int = 1000) -> Answer:
+def play(pieces: list[bytes], *, end: bool = False, max_bytes: int = 1000) -> Answer:
     async def run() -> Answer:
         connection, transport = Connection(), _Transport()
         connection.connection_made(transport)
         async with asyncio.TaskGroup() as group:
-            answer = group.create_task(connection.exchange(b"head", b"body", most))
+            answer = group.create_task(connection.exchange(b"head", b"body", max_bytes))
             await asyncio.sleep(0)
             for piece in pieces:
                 if not answer.done():
@@ -146,7 +146,7 @@ SEVERAL = [
     cuts=st.lists(st.integers(0, 70) | st.integers(0, 40_100) | st.integers(0, 400_100), max_size=4),
 )
 def test_one_answer_after_the_other(raws: list[bytes], cuts: list[int]) -> None:
-    expected = {raw: play([raw], most=1_000_000) for raw in raws}
+    expected = {raw: play([raw], max_bytes=1_000_000) for raw in raws}
 
     async def run() -> None:
         connection = Connection()

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct, field
 
 from apiext.admission import limits
-from apiext.admission.rounds import Again, Rounds
+from apiext.admission.rounds import Reinvocation, Rounds
 from apiext.catalog.served import ServedResource, ServedVersion
 from apiext.documents.document import View
 from apiext.meta.names import GroupKind, GroupResource
@@ -65,7 +65,7 @@ class Traces(Struct):
             self.warnings.append(text)
 
 
-class Told(Protocol):
+class RequestOptions(Protocol):
     """The options of a request."""
 
     def document(self) -> View:
@@ -75,7 +75,7 @@ class Told(Protocol):
 class Attributes(Struct):
     """One write: operation CREATE, UPDATE or DELETE on an object; ``old`` is None on create, ``new`` on delete.
 
-    ``told`` are the options of the request, ``deadline`` is loop time in seconds (0: none). ``definition``
+    ``request_options`` are the options of the request, ``deadline`` is loop time in seconds (0: none). ``definition``
     and ``served`` are the resource and the version of the request. ``rounds`` are those of the mutating plug-ins, None
     before one of them applies.
     """
@@ -91,7 +91,7 @@ class Attributes(Struct):
     dry_run: bool
     new: View | None = None
     old: View | None = None
-    told: Told | None = None
+    request_options: RequestOptions | None = None
     served: ServedVersion | None = None
     definition: ServedResource | None = None
     deadline: float = 0.0
@@ -100,7 +100,7 @@ class Attributes(Struct):
     rounds: Rounds | None = None
     _form: Form | None = None
 
-    def enter(self, plugin: str, new: View | None) -> tuple[Rounds, Again]:
+    def enter(self, plugin: str, new: View | None) -> tuple[Rounds, Reinvocation]:
         """Begin a round of a mutating plug-in; return all rounds and the kept state of this one."""
         if self.rounds is None:
             self.rounds = Rounds()
@@ -117,9 +117,9 @@ class Attributes(Struct):
     @property
     def options(self) -> View | None:
         """Return the options of the operation as an object; a patch has those of its create or update."""
-        if self.told is None:
+        if self.request_options is None:
             return None
-        found = self.told.document()
+        found = self.request_options.document()
         # upstream: patches have update options, too
         return found if self.operation == "DELETE" else {**found, "kind": f"{self.operation.capitalize()}Options"}
 

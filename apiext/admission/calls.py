@@ -62,7 +62,7 @@ def exempt(attributes: Attributes, kinds: Collection[str] = EXEMPT) -> bool:
     return attributes.resource.group == GROUP and attributes.kind.kind in kinds
 
 
-def is_question(attributes: Attributes) -> bool:
+def is_review(attributes: Attributes) -> bool:
     """Return whether no webhook or policy applies: reviews of access and tokens, lest a server locks itself out.
 
     (KEP-5793; upstream: pkg/kubeapiserver/admission/exclusion. Webhooks and policies apply to requests for tokens.)
@@ -85,7 +85,9 @@ async def _namespace_labels(services: PluginServices, attributes: Attributes, ne
     return labels_of(found)
 
 
-async def meant(services: PluginServices, criteria: Criteria, attributes: Attributes, new: View | None) -> Form | None:
+async def matched_form(
+    services: PluginServices, criteria: Criteria, attributes: Attributes, new: View | None
+) -> Form | None:
     """Return the form of a write that a webhook or policy with these criteria sees, None if they do not match.
 
     ``new`` is the object as it is by now. Raises StatusError, but not about a write that something leaves out whatever
@@ -117,14 +119,14 @@ def form_for(
     ``new`` is the object after earlier plug-ins, ``type`` is admit or validating.
     """
     if not hook.conditions.programs:
-        return meant(services, hook.criteria, attributes, new)
+        return matched_form(services, hook.criteria, attributes, new)
     return _form_by_conditions(services, hook, attributes, versions, type, new)
 
 
 async def _form_by_conditions(
     services: PluginServices, hook: Hook, attributes: Attributes, versions: Versions, type: str, new: View | None
 ) -> Form | None:
-    form = await meant(services, hook.criteria, attributes, new)
+    form = await matched_form(services, hook.criteria, attributes, new)
     if form is None:
         return form
     shown = await shown_as(versions, form, mutating=type == "admit")
@@ -151,14 +153,14 @@ def late(attributes: Attributes) -> bool:
     return bool(attributes.deadline) and asyncio.get_running_loop().time() >= attributes.deadline
 
 
-async def ask(
+async def call_webhook(
     services: PluginServices, hook: Hook, attributes: Attributes, form: Form, shown: Shown, *, mutating: bool
 ) -> Response:
     """Call a webhook and return its answer; warnings and annotations are noted.
 
     Raises Failed, Rejected, and StatusError for a dry run that it does not support (ADM-012).
     """
-    if attributes.dry_run and not hook.harmless:
+    if attributes.dry_run and not hook.supports_dry_run:
         raise status.bad_request(f'admission webhook "{hook.name}" does not support dry run')
     try:
         version = reviews.version_of(hook.versions)
@@ -204,7 +206,7 @@ async def _answer(services: PluginServices, hook: Hook, target: Target, attribut
         raise Failed(hook.name, f"failed to call webhook: {error}", error.code) from error
 
 
-async def apart(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def in_thread_if_large(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Return the result of work on an object of ``size`` bytes; run it in a thread if the object is large."""
     if size < server_limits.WORK_INLINE:
         return work(*args, **kwargs)
@@ -216,7 +218,7 @@ _DENIALS: dict[str, logs.RateLimited] = {}
 
 def _log_denial(webhook: str, operation: str, error: "Rejected") -> None:
     """Log that a webhook denied a write: a line in LOG_EVERY seconds for each webhook."""
-    if len(_DENIALS) > limits.WEBHOOKS_TOLD:
+    if len(_DENIALS) > limits.WEBHOOKS_LOGGED:
         _DENIALS.clear()
     seldom = _DENIALS.setdefault(webhook, logs.RateLimited(server_limits.LOG_EVERY))
     seldom.log(

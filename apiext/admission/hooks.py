@@ -29,7 +29,7 @@ class Hook(Struct, frozen=True, eq=False):
     target: Target | BadTarget
     timeout: float
     ignore: bool
-    harmless: bool
+    supports_dry_run: bool
     versions: tuple[str, ...]
     criteria: Criteria
     conditions: Conditions
@@ -60,7 +60,7 @@ def _hook(configuration: str, webhook: Mapping[str, Any]) -> Hook:
         target=target,
         timeout=float(webhook.get("timeoutSeconds") or 10),
         ignore=ignore,
-        harmless=webhook.get("sideEffects") in _NO_SIDE_EFFECTS,
+        supports_dry_run=webhook.get("sideEffects") in _NO_SIDE_EFFECTS,
         versions=tuple(webhook.get("admissionReviewVersions") or ()),
         criteria=Criteria(
             tuple(rule_of(rule) for rule in webhook.get("rules") or ()),

@@ -29,7 +29,7 @@ ADMISSION_TYPES = 2_000
 # Parameter objects of one binding for one write. Beyond: the write is refused.
 ADMISSION_PARAMS = 1_000
 # Webhooks whose last log line is known. Beyond: all are forgotten, and may have a line at once.
-WEBHOOKS_TOLD = 1_000
+WEBHOOKS_LOGGED = 1_000
 # Tries to find the default service account of a pod. Beyond: a 403. Upstream: the same.
 DEFAULT_ACCOUNT_TRIES = 10
 # Writes of the status of a quota that is charged, after conflicts. Beyond: a 409. Upstream: 4.

@@ -13,7 +13,7 @@ from apiext.admission.expressions import ConditionError, OutOfBudget
 from apiext.admission.mutations import Mutations, Refused, kind_of
 from apiext.admission.policies import UNUSABLE, BoundPolicy, Denial, NoNamespace, Policies, PolicyRun, with_param
 from apiext.admission.policy import Binding
-from apiext.admission.rounds import Again, Rounds
+from apiext.admission.rounds import Reinvocation, Rounds
 from apiext.admission.versions import Versions, served_in, settled
 from apiext.cel.dynamic import dynamic
 from apiext.documents.document import Document, View
@@ -58,17 +58,17 @@ class _Round:
         found = await self._invocations()
         if found:
             await self._policy_run.namespace()
-            rounds, again = self._policy_run.attributes.enter(MutatingPolicies.name, self._new)
+            rounds, reinvocation = self._policy_run.attributes.enter(MutatingPolicies.name, self._new)
             for bound, param in found:
                 await self._policy_run.loop_budget.pause()
-                await self._invoke(bound, param, rounds, again)
+                await self._invoke(bound, param, rounds, reinvocation)
             if self._patched:
-                again.changed()
-                rounds.asked = True
+                reinvocation.note_change()
+                rounds.second_needed = True
             if self._new is not self._policy_run.new:
                 with _converting():
                     await self._settle()
-            again.leave(self._new)
+            reinvocation.leave(self._new)
         if self._policy_run.denials:
             raise self._denied(self._policy_run.denials)
         return self._new
@@ -86,7 +86,9 @@ class _Round:
                 policy_run.unusable(bound.policy, at, error)
         return found
 
-    async def _invoke(self, bound: BoundPolicy[Mutations], param: View | None, rounds: Rounds, again: Again) -> None:
+    async def _invoke(
+        self, bound: BoundPolicy[Mutations], param: View | None, rounds: Rounds, reinvocation: Reinvocation
+    ) -> None:
         """Run the mutations of a policy if its conditions hold, in a second round only if it wants that."""
         policy_run, policy = self._policy_run, bound.policy
         shown = await self._versions.shown(bound.form)
@@ -100,17 +102,17 @@ class _Round:
             policy_run.deny(policy, bound.binding, str(error), _INVALID)
             return
         key = (policy.name, bound.binding.name, _param_key(param))
-        if rounds.second and key not in again.wanted:
+        if rounds.second and key not in reinvocation.hooks_to_call:
             return
         assert shown.new is not None
         found = await self._mutated(bound, variables, shown.new)
         if found is not shown.new and not same(found, shown.new):
-            again.changed()
-            rounds.asked = True
+            reinvocation.note_change()
+            rounds.second_needed = True
             with _converting():
                 self._new = await self._versions.change(bound.form, found, settled)
         if policy.content.reinvoke:
-            again.called(key)
+            reinvocation.note_call(key)
 
     async def _mutated(self, bound: BoundPolicy[Mutations], variables: dict[str, Any], document: View) -> Document:
         """Return the object after each mutation that could be made; upstream goes on after one that could not."""
@@ -121,7 +123,7 @@ class _Round:
             try:
                 value = await mutation.value(policy, {**variables, "object": dynamic(document)})
                 size = attributes.size + mutation.weight(value)
-                document = await calls.apart(size, mutation.made, kind, document, value)
+                document = await calls.in_thread_if_large(size, mutation.made, kind, document, value)
                 attributes.size = max(attributes.size, _size(document, attributes.size))
             except (Refused, OutOfBudget) as error:
                 self._policy_run.deny(policy, bound.binding, str(error), _INVALID)
@@ -140,7 +142,9 @@ class _Round:
             if given.partition("/")[2] not in (definition.all_versions or definition.versions):
                 raise status.internal(f"request to convert CR from an invalid group/version: {given}")
             new = await policy_run.services.convert(definition, new, own)
-        self._new = await calls.apart(attributes.size, settled, attributes.served, attributes.subresource, new)
+        self._new = await calls.in_thread_if_large(
+            attributes.size, settled, attributes.served, attributes.subresource, new
+        )
 
     def _denied(self, denials: Sequence[Denial]) -> StatusError:
         """Return the 403 with the first denial's message and reason, and all of them as causes."""

@@ -9,7 +9,7 @@ from msgspec import Struct
 from apiext.admission import limits
 from apiext.admission.attributes import Form
 from apiext.admission.go_data import NotFinite, printable
-from apiext.admission.policy import Compiled, Policy, Within, Work, policy_of
+from apiext.admission.policy import Compiled, EnvironmentFactory, Policy, PolicyEvaluation, policy_of
 from apiext.admission.versions import check_kind, check_type
 from apiext.catalog.admission_cel import PATCH_TYPES, compiled
 from apiext.catalog.served import ServedVersion
@@ -76,7 +76,7 @@ class Mutation(Struct, frozen=True):
         """Return the result of the expression; raise Refused and OutOfBudget."""
         if isinstance(self.program, str):
             raise Refused(self.program)
-        value, fault = await Work(policy, variables).run(self.text, self.program)
+        value, fault = await PolicyEvaluation(policy, variables).run(self.text, self.program)
         if fault:
             raise Refused(fault)
         return value
@@ -106,7 +106,7 @@ def compile_policy(document: View) -> list[Policy[Mutations]]:
     return [policy_of(document, _content)]
 
 
-def _content(spec: View, environment: Within) -> Mutations:
+def _content(spec: View, environment: EnvironmentFactory) -> Mutations:
     within, made = environment(patches=True), list[Mutation]()
     for mutation in spec.get("mutations") or ():
         kind = mutation.get("patchType", "")

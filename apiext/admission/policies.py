@@ -58,7 +58,7 @@ class Policies(Generic[C]):
         policies = await self._policies.current()
         if not policies or attributes.served is None or calls.exempt(attributes, calls.POLICY_KINDS):
             return None
-        if calls.is_question(attributes):
+        if calls.is_review(attributes):
             return None
         candidates = await self._candidates.among(policies, attributes)
         if not candidates:
@@ -154,7 +154,7 @@ class PolicyRun(Generic[C]):
     async def _form(self, policy: Policy[C]) -> Form | None:
         """Return the version of the write that a policy matches, None if it matches none or is unusable."""
         try:
-            form = await calls.meant(self.services, policy.criteria, self.attributes, self.new)
+            form = await calls.matched_form(self.services, policy.criteria, self.attributes, self.new)
             if form is not None and policy.param_kind is not None:
                 self._params.served(policy.param_kind)
         except UNUSABLE as error:
@@ -166,7 +166,7 @@ class PolicyRun(Generic[C]):
         if binding.criteria is None:
             return True
         try:
-            return await calls.meant(self.services, binding.criteria, self.attributes, self.new) is not None
+            return await calls.matched_form(self.services, binding.criteria, self.attributes, self.new) is not None
         except UNUSABLE as error:
             self.unusable(policy, binding, error)
             return False

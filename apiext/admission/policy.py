@@ -63,13 +63,13 @@ def criteria_of(match: Mapping[str, Any] | None) -> Criteria:
     )
 
 
-class Within(Protocol):
+class EnvironmentFactory(Protocol):
     """The environment in which expressions of a policy are compiled, with its parameters and variables."""
 
     def __call__(self, *, authorizer: bool = True, patches: bool = False) -> Environment: ...
 
 
-def policy_of(document: View, content: Callable[[View, Within], C]) -> Policy[C]:
+def policy_of(document: View, content: Callable[[View, EnvironmentFactory], C]) -> Policy[C]:
     """Return a stored policy compiled; ``content(spec, within)`` compiles what only policies of its sort have."""
     name, spec = document["metadata"].get("name", ""), document.get("spec") or {}
     kind = spec.get("paramKind")
@@ -109,7 +109,7 @@ def compile_binding(document: View) -> list[Binding]:
     ]
 
 
-class Work:
+class PolicyEvaluation:
     """One policy at work on one write: values of variables as they are needed, and the budget."""
 
     def __init__(self, policy: Policy[Any], variables: Mapping[str, Any]) -> None:

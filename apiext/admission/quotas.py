@@ -77,7 +77,7 @@ class ResourceQuota:
         self._collection = store.collection(QUOTAS)
         self._empty = self._collection is None
         self._followers: list[Callable[[], None]] = []
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._pending: dict[str, list[Charge]] = {}
         self.failed: Callable[[str], None] = lambda _: None
         """Called with the namespace of a write that failed after its charge."""
@@ -110,8 +110,8 @@ class ResourceQuota:
         from apiext.admission.quota_usage import evaluator_of  # only a namespace with a quota needs it
 
         if evaluator_of(attributes.resource).handles(attributes):
-            turn = self._turns.setdefault(namespace, asyncio.Lock())
-            async with turn:
+            lock = self._locks.setdefault(namespace, asyncio.Lock())
+            async with lock:
                 await self._charge(collection, attributes, namespace)
 
     async def _charge(self, collection: Collection, attributes: Attributes, namespace: str) -> None:
@@ -228,8 +228,8 @@ def usages(attributes: Attributes, quotas: Sequence[View], charged: "Mapping[str
     uses = {}
     for index in matching:
         quota = quotas[index]
-        is_known = old is not None and usage.matches(evaluator, quota.get("spec") or {}, old)
-        delta = usage.subtracted(found, evaluator.usage(old)) if is_known and old is not None else found
+        counted_before = old is not None and usage.matches(evaluator, quota.get("spec") or {}, old)
+        delta = usage.subtracted(found, evaluator.usage(old)) if counted_before and old is not None else found
         hard, used = (_status(quota).get(part) or {} for part in ("hard", "used"))
         amounts = {name: delta[name] for name in hard if name in delta and value_of(delta[name])}
         base = usage.subtracted(used, charged.get(quota["metadata"]["uid"], {}))

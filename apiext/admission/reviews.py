@@ -70,8 +70,8 @@ def review(version: str, uid: str, attributes: Attributes, form: Form, shown: Sh
 
 def response_of(raw: bytes, version: str, uid: str, *, mutating: bool) -> Response:
     """Parse the body of a webhook's response; raise NotAReview or BadReview."""
-    if _is_plain_yes(raw, version, uid):
-        return _YES
+    if _only_allows(raw, version, uid):
+        return _ALLOWED
     document = typed(decoded(raw), _REVIEWS, GROUP, version)
     given = document.get("response")
     if given is None:
@@ -92,10 +92,10 @@ def response_of(raw: bytes, version: str, uid: str, *, mutating: bool) -> Respon
     )
 
 
-_YES = Response(allowed=True)
+_ALLOWED = Response(allowed=True)
 
 
-def _is_plain_yes(raw: bytes, version: str, uid: str) -> bool:
+def _only_allows(raw: bytes, version: str, uid: str) -> bool:
     """Fast path of ``response_of``: report whether a response only allows the write, as most do."""
     if raw.count(b"{") != 2 or b"[" in raw:  # has more fields; the slow path limits the number of objects
         return False

@@ -6,32 +6,32 @@ from apiext.documents.document import View
 from apiext.documents.equality import same
 
 
-class Again:
+class Reinvocation:
     """The second round of one plug-in: hooks that want it, were called, and saw the object before a change.
 
     ``wanted`` are the hooks to call in the second round.
     """
 
-    __slots__ = ("_called", "_left", "wanted")
+    __slots__ = ("_called", "_left", "hooks_to_call")
 
     def __init__(self) -> None:
-        self.wanted: set[Hashable] = set()
+        self.hooks_to_call: set[Hashable] = set()
         self._called: set[Hashable] = set()
         self._left: View | None = None
 
-    def called(self, one: Hashable) -> None:
+    def note_call(self, one: Hashable) -> None:
         """Note one that wants to be called again if the object changes from here on."""
         self._called.add(one)
 
-    def changed(self) -> None:
+    def note_change(self) -> None:
         """Note that the object has changed."""
-        self.wanted |= self._called
+        self.hooks_to_call |= self._called
         self._called.clear()
 
     def enter(self, new: View | None) -> None:
         """Begin a second round with an object that later plug-ins may have changed."""
         if new is not self._left and not same(new, self._left):
-            self.changed()
+            self.note_change()
 
     def leave(self, new: View | None) -> None:
         """End a round with this object."""
@@ -41,23 +41,23 @@ class Again:
 class Rounds:
     """The current round, whether a second one is needed, and the state of each plug-in for it."""
 
-    __slots__ = ("_kept", "asked", "second")
+    __slots__ = ("_kept", "second", "second_needed")
 
     def __init__(self) -> None:
         self.second = False
-        self.asked = False
-        self._kept: dict[str, Again] = {}
+        self.second_needed = False
+        self._kept: dict[str, Reinvocation] = {}
 
-    def enter(self, plugin: str, new: View | None) -> Again:
+    def enter(self, plugin: str, new: View | None) -> Reinvocation:
         """Return the kept state of a plug-in; in the second round, compare this object with its last one."""
-        found = self._kept.setdefault(plugin, Again())
+        found = self._kept.setdefault(plugin, Reinvocation())
         if self.second:
             found.enter(new)
         return found
 
     def next(self) -> bool:
         """Begin the second round if it is needed; there is no third."""
-        if self.second or not self.asked:
+        if self.second or not self.second_needed:
             return False
         self.second = True
         return True

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from apiext.admission import limits
 from apiext.admission.expressions import Budget, ConditionError, OutOfBudget
 from apiext.admission.metrics import Metrics
-from apiext.admission.policy import Compiled, Policy, Within, Work, policy_of
+from apiext.admission.policy import Compiled, EnvironmentFactory, Policy, PolicyEvaluation, policy_of
 from apiext.catalog.admission_cel import BOOL, REQUEST_RESOURCE, TEXT, TEXT_OR_NULL, compiled
 from apiext.cel.dynamic import DynamicMap
 from apiext.cel.environment import Environment
@@ -19,7 +19,7 @@ from apiext.logs import note
 
 _UNUSABLE = "messageExpression should evaluate to a short text that is not empty and has no line breaks"
 _IGNORED = "policy failed and is ignored"
-_ASKING = frozenset(("authorizer", REQUEST_RESOURCE))
+_AUTHORIZER_VARIABLES = frozenset(("authorizer", REQUEST_RESOURCE))
 _OF_NAMESPACE = frozenset((
     "annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers", "generateName",
     "generation", "labels", "name", "namespace", "resourceVersion", "uid",
@@ -31,7 +31,7 @@ class Validation(Struct, frozen=True):
 
     text: str
     program: Compiled
-    teller: Compiled | None
+    message_expression: Compiled | None
     message: str
     reason: str
 
@@ -64,10 +64,10 @@ def compile_policy(document: View) -> list[Policy[Validations]]:
     return [policy_of(document, _content)]
 
 
-def _content(spec: View, environment: Within) -> Validations:
-    within, telling = environment(), environment(authorizer=False)
+def _content(spec: View, environment: EnvironmentFactory) -> Validations:
+    within, without_authorizer = environment(), environment(authorizer=False)
     return Validations(
-        [_validation(one, within, telling) for one in spec.get("validations") or ()],
+        [_validation(one, within, without_authorizer) for one in spec.get("validations") or ()],
         [
             (one.get("key", ""), text, compiled(text, within, TEXT_OR_NULL))
             for one in spec.get("auditAnnotations") or ()
@@ -76,12 +76,12 @@ def _content(spec: View, environment: Within) -> Validations:
     )
 
 
-def _validation(document: Mapping[str, Any], within: Environment, telling: Environment) -> Validation:
-    text, teller = document.get("expression") or "", document.get("messageExpression") or ""
+def _validation(document: Mapping[str, Any], within: Environment, without_authorizer: Environment) -> Validation:
+    text, message_expression = document.get("expression") or "", document.get("messageExpression") or ""
     return Validation(
         text,
         compiled(text, within, BOOL),
-        compiled(teller, telling, TEXT) if teller else None,
+        compiled(message_expression, without_authorizer, TEXT) if message_expression else None,
         (document.get("message") or "").strip(),
         document.get("reason") or "Invalid",
     )
@@ -98,8 +98,8 @@ async def validate(
         return _failed(policy, str(error))
     verdict = Verdict()
     try:
-        verdict.decisions = await _decisions(policy, _seen(variables))
-        work = Work(policy, _message_variables(variables))
+        verdict.decisions = await _decisions(policy, _with_limited_namespace(variables))
+        work = PolicyEvaluation(policy, _message_variables(variables))
         for key, text, program in policy.content.annotations:
             await _annotate(policy, work, verdict, key, text, program)
     except OutOfBudget as error:
@@ -114,7 +114,7 @@ def _failed(policy: Policy[Validations], text: str) -> Verdict:
     return Verdict([Decision(text)])
 
 
-def _seen(variables: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_limited_namespace(variables: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what validations see: of the namespace only what upstream has decided to show."""
     namespace = variables.get("namespaceObject")
     if namespace is None:
@@ -126,12 +126,12 @@ def _seen(variables: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _message_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the variables of messages and annotations: without an authorizer, though annotations compile with one."""
-    return {name: value for name, value in variables.items() if name not in _ASKING}
+    return {name: value for name, value in variables.items() if name not in _AUTHORIZER_VARIABLES}
 
 
 async def _decisions(policy: Policy[Validations], variables: Mapping[str, Any]) -> list[Decision]:
     """Return the failures: evaluate all expressions first, then the messages."""
-    work, validations = Work(policy, variables), policy.content.validations
+    work, validations = PolicyEvaluation(policy, variables), policy.content.validations
     found = [await work.run(one.text, one.program) for one in validations]
     messages = [""] * len(found)
     try:
@@ -157,20 +157,20 @@ async def _messages(
 
     An expression whose result is not needed counts all the same, but is evaluated only where its cost could matter.
     """
-    work = Work(policy, variables)
+    work = PolicyEvaluation(policy, variables)
     work.budget = budget
-    tellers = [one.teller for one in policy.content.validations]
-    highest_cost = (len(policy.variables) + sum(one is not None for one in tellers)) * PER_CALL_LIMIT
-    made = [""] * len(tellers)
-    for index, (teller, (value, fault)) in enumerate(zip(tellers, found, strict=True)):
-        asked = not fault and value is not True
-        if teller is not None and (asked or highest_cost > budget.left):
-            text, error = await work.run("", teller)
+    message_expressions = [one.message_expression for one in policy.content.validations]
+    highest_cost = (len(policy.variables) + sum(one is not None for one in message_expressions)) * PER_CALL_LIMIT
+    made = [""] * len(message_expressions)
+    for index, (message_expression, (value, fault)) in enumerate(zip(message_expressions, found, strict=True)):
+        is_needed = not fault and value is not True
+        if message_expression is not None and (is_needed or highest_cost > budget.left):
+            text, error = await work.run("", message_expression)
             made[index] = _text(text, error)
-            if asked and not made[index]:
+            if is_needed and not made[index]:
                 rule = policy.content.validations[index].text
-                told = error.removeprefix("expression '' resulted in error: ") or _UNUSABLE
-                note("messageExpression evaluation failed", policy=policy.name, rule=rule, error=told)
+                text_of_error = error.removeprefix("expression '' resulted in error: ") or _UNUSABLE
+                note("messageExpression evaluation failed", policy=policy.name, rule=rule, error=text_of_error)
     return made
 
 
@@ -181,7 +181,7 @@ def _text(value: Value, fault: str) -> str:
 
 
 async def _annotate(
-    policy: Policy[Validations], work: Work, verdict: Verdict, key: str, text: str, program: Compiled
+    policy: Policy[Validations], work: PolicyEvaluation, verdict: Verdict, key: str, text: str, program: Compiled
 ) -> None:
     """Add an audit annotation, or the error of one that cannot be made."""
     value, fault = await work.run(text, program)

@@ -84,7 +84,7 @@ def _type_of(served: ServedVersion, subresource: str) -> tuple[str, str]:
     return model.api_version, model.kind
 
 
-def elsewhere(definition: ServedResource, form: Form, document: View) -> ServedVersion | None:
+def returned_version(definition: ServedResource, form: Form, document: View) -> ServedVersion | None:
     """Return the version of a custom resource in which a webhook gave the object back, None for the one that it was in.
 
     Raises a StatusError (500) for one that the definition does not have.
@@ -194,23 +194,23 @@ _OF_KIND = slice(2, 4)  # group and version in a Form
 class Versions:
     """The objects of a write by the group and version of their kind."""
 
-    __slots__ = ("_attributes", "_convert", "_known")
+    __slots__ = ("_attributes", "_convert", "_shown")
 
     def __init__(self, attributes: Attributes, convert: Convert, new: View | None) -> None:
         self._attributes = attributes
         self._convert = convert
-        self._known = {attributes.form[_OF_KIND]: Shown(new, attributes.old)}
+        self._shown = {attributes.form[_OF_KIND]: Shown(new, attributes.old)}
 
-    def at_hand(self, form: Form) -> Shown | None:
+    def cached(self, form: Form) -> Shown | None:
         """Return the objects as a hook wants them, None if they have to be converted."""
-        return self._known.get(form[_OF_KIND])
+        return self._shown.get(form[_OF_KIND])
 
     async def shown(self, form: Form) -> Shown:
         """Return the objects as a hook wants them; raises StatusError when they cannot be converted."""
-        found = self.at_hand(form)
+        found = self.cached(form)
         if found is None:
-            whole = next(iter(self._known.values()))
-            found = self._known[form[_OF_KIND]] = Shown(
+            whole = next(iter(self._shown.values()))
+            found = self._shown[form[_OF_KIND]] = Shown(
                 await self._converted(whole.new, form), await self._converted(whole.old, form)
             )
         return found
@@ -219,14 +219,14 @@ class Versions:
         """Return the object of a hook in the version of the request, pruned and defaulted there."""
         own = self._attributes.form
         if form[_OF_KIND] == own[_OF_KIND]:
-            self._known = {own[_OF_KIND]: self._known[own[_OF_KIND]].with_new(new)}
+            self._shown = {own[_OF_KIND]: self._shown[own[_OF_KIND]].with_new(new)}
             return new
         definition = self._attributes.definition
         assert definition is not None, "only a known resource has other versions"
         back = await self._convert(definition, new, own.api_version)
         back = settle(served_in(definition, own), self._attributes.subresource, back)
-        before, there = self._known[own[_OF_KIND]], self._known[form[_OF_KIND]]
-        self._known = {own[_OF_KIND]: before.with_new(back), form[_OF_KIND]: there.with_new(new)}
+        before, there = self._shown[own[_OF_KIND]], self._shown[form[_OF_KIND]]
+        self._shown = {own[_OF_KIND]: before.with_new(back), form[_OF_KIND]: there.with_new(new)}
         return back
 
     async def _converted(self, document: View | None, form: Form) -> View | None:

@@ -15,7 +15,7 @@ from apiext.admission.hooks import Hook
 from apiext.admission.matching import Candidates
 from apiext.admission.plugin_services import PluginServices
 from apiext.admission.reviews import Response
-from apiext.admission.versions import Shown, Versions, elsewhere, normalized, served_in
+from apiext.admission.versions import Shown, Versions, normalized, returned_version, served_in
 from apiext.documents import json_patch
 from apiext.documents.document import Document
 from apiext.documents.encoding import decode_json, json_kind
@@ -55,7 +55,7 @@ class _Webhooks:
     async def _hooks(self, attributes: Attributes) -> Sequence[tuple[int, Hook]]:
         """Return the webhooks that may match a write, each with its index among all of them."""
         hooks = await self._live.current()
-        if attributes.served is None or calls.exempt(attributes) or calls.is_question(attributes):
+        if attributes.served is None or calls.exempt(attributes) or calls.is_review(attributes):
             return ()
         return await self._candidates.among(hooks, attributes)
 
@@ -84,22 +84,22 @@ class _Mutation:
         self._hooks = hooks
         self._new = new
         self._versions = Versions(attributes, services.convert, new)
-        self._rounds, self._again = attributes.enter(MutatingWebhooks.name, new)
+        self._rounds, self._reinvocation = attributes.enter(MutatingWebhooks.name, new)
 
     async def run(self) -> Document | None:
         loop_budget = LoopBudget()
         for index, hook in self._hooks:
             if loop_budget.exhausted:
                 await loop_budget.pause()
-            await self._loop_budget(index, hook)
-        self._again.leave(self._new)
+            await self._run_hook(index, hook)
+        self._reinvocation.leave(self._new)
         return self._new
 
-    async def _loop_budget(self, index: int, hook: Hook) -> None:
+    async def _run_hook(self, index: int, hook: Hook) -> None:
         form = await calls.form_for(self._services, hook, self._attributes, self._versions, "admit", self._new)
-        if form is None or (self._rounds.second and hook.owner not in self._again.wanted):
+        if form is None or (self._rounds.second and hook.owner not in self._reinvocation.hooks_to_call):
             return
-        shown = self._versions.at_hand(form) or await calls.shown_as(self._versions, form, mutating=True)
+        shown = self._versions.cached(form) or await calls.shown_as(self._versions, form, mutating=True)
         place = f"round_{int(self._rounds.second)}_index_{index}"
         observed = Observed(self._services, hook, self._attributes.operation, "admit")
         changed = False
@@ -119,10 +119,10 @@ class _Mutation:
         finally:
             self._note(hook, place, changed)
         if changed:
-            self._rounds.asked = True
-            self._again.changed()
+            self._rounds.second_needed = True
+            self._reinvocation.note_change()
         if hook.reinvoke:
-            self._again.called(hook.owner)
+            self._reinvocation.note_call(hook.owner)
 
     def _note(self, hook: Hook, place: str, changed: bool) -> None:
         told = {"configuration": hook.configuration, "webhook": hook.name, "mutated": changed}
@@ -137,10 +137,10 @@ class _Mutation:
 
     async def _call(self, hook: Hook, form: Form, shown: Shown, place: str) -> bool:
         """Call a webhook and take its patch; return whether that changed anything."""
-        response = await calls.ask(self._services, hook, self._attributes, form, shown, mutating=True)
+        response = await calls.call_webhook(self._services, hook, self._attributes, form, shown, mutating=True)
         if not response.patch:
             return False
-        operations = await calls.apart(len(response.patch), _operations, hook, response)
+        operations = await calls.in_thread_if_large(len(response.patch), _operations, hook, response)
         if not operations:
             return False
         if shown.new is None:
@@ -149,7 +149,7 @@ class _Mutation:
         if response.patch_type != "JSONPatch":
             raise Failed(hook.name, f"unsupported patch type {go_quote(response.patch_type)}")
         size = server_limits.WORK_INLINE if json_patch.copies(operations) else len(response.patch) + shown.size
-        changed, found = await calls.apart(size, _patched, self._attributes, form, shown, operations)
+        changed, found = await calls.in_thread_if_large(size, _patched, self._attributes, form, shown, operations)
         self._attributes.size = max(self._attributes.size, size)
         found = await self._back(form, found)
         self._new = await self._versions.change(form, found)
@@ -159,7 +159,7 @@ class _Mutation:
             "patch": operations,
             "patchType": "JSONPatch",
         }
-        text = await calls.apart(len(response.patch), _text, told)
+        text = await calls.in_thread_if_large(len(response.patch), _text, told)
         self._attributes.traces.annotations[f"{PATCH}{place}"] = text
         return changed
 
@@ -167,12 +167,12 @@ class _Mutation:
         """Return a webhook's result in the version of its request; upstream: the next webhook sees it as it is."""
         attributes, definition = self._attributes, self._attributes.definition
         assert definition is not None
-        there = elsewhere(definition, form, found)
+        there = returned_version(definition, form, found)
         if there is None:
             return found
-        found = await calls.apart(attributes.size, normalized, there, attributes.subresource, found)
+        found = await calls.in_thread_if_large(attributes.size, normalized, there, attributes.subresource, found)
         found = await self._services.convert(definition, found, form.api_version)
-        return await calls.apart(
+        return await calls.in_thread_if_large(
             attributes.size, normalized, served_in(definition, form), attributes.subresource, found
         )
 
@@ -205,7 +205,7 @@ def _patched(attributes: Attributes, form: Form, shown: Shown, operations: list[
     except json_patch.PatchInvalid as error:
         raise status.internal(str(error)) from error
     changed = not same(found, shown.new)
-    if elsewhere(attributes.definition, form, found) is not None:
+    if returned_version(attributes.definition, form, found) is not None:
         return changed, found
     return changed, normalized(served_in(attributes.definition, form), attributes.subresource, found)
 
@@ -220,24 +220,26 @@ class ValidatingWebhooks(_Webhooks):
     async def review(self, attributes: Attributes) -> None:
         """Call the webhooks that apply; raise the first denial in their order as StatusError."""
         versions = Versions(attributes, self._services.convert, attributes.new)
-        meant: list[tuple[Hook, Form, Shown]] = []
+        matched_form: list[tuple[Hook, Form, Shown]] = []
         loop_budget = LoopBudget()
         for _, hook in await self._hooks(attributes):
             if loop_budget.exhausted:
                 await loop_budget.pause()
             form = await calls.form_for(self._services, hook, attributes, versions, "validating", attributes.new)
             if form is not None:
-                shown = versions.at_hand(form) or await calls.shown_as(versions, form, mutating=False)
-                meant.append((hook, form, shown))
-        if not meant:
+                shown = versions.cached(form) or await calls.shown_as(versions, form, mutating=False)
+                matched_form.append((hook, form, shown))
+        if not matched_form:
             return
         if calls.late(attributes):
             raise status.timeout(calls.TOO_LATE)
-        if len(meant) == 1:
-            errors = [await self._denial(attributes, 0, *meant[0])]
+        if len(matched_form) == 1:
+            errors = [await self._denial(attributes, 0, *matched_form[0])]
         else:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._denial(attributes, index, *one)) for index, one in enumerate(meant)]
+                tasks = [
+                    group.create_task(self._denial(attributes, index, *one)) for index, one in enumerate(matched_form)
+                ]
             errors = [task.result() for task in tasks]
         for error in errors:
             if error is not None:
@@ -249,7 +251,7 @@ class ValidatingWebhooks(_Webhooks):
         """Return the denial of a webhook."""
         observed = Observed(self._services, hook, attributes.operation, "validating")
         try:
-            await calls.ask(self._services, hook, attributes, form, shown, mutating=False)
+            await calls.call_webhook(self._services, hook, attributes, form, shown, mutating=False)
         except Failed as error:
             observed.failed(error)
             if not hook.ignore:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from apiext.admission.metrics import Metrics
-from apiext.admission.policy import Compiled, Work
+from apiext.admission.policy import Compiled, PolicyEvaluation
 from apiext.admission.validations import compile_policy, validate
 from apiext.cel.dynamic import dynamic
 
@@ -79,11 +79,13 @@ async def test_messages_have_what_validations_leave(
 async def test_messages_that_nobody_reads_are_not_made_where_there_is_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    async def run(self: Work, text: str, program: Compiled) -> tuple[Any, str]:
+    async def run(self: PolicyEvaluation, text: str, program: Compiled) -> tuple[Any, str]:
         made.append(text)
-        return await Work.run(self, text, program)
+        return await PolicyEvaluation.run(self, text, program)
 
-    monkeypatch.setattr("apiext.admission.validations.Work", type("Noted", (Work,), {"run": run}))
+    monkeypatch.setattr(
+        "apiext.admission.validations.PolicyEvaluation", type("Noted", (PolicyEvaluation,), {"run": run})
+    )
     spec = [
         {"expression": "object.x == 1", "messageExpression": "'a'"},
         {"expression": "object.x == 2", "messageExpression": "'b'"},

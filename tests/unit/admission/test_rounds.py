@@ -35,13 +35,13 @@ class Writes:
         return True
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        rounds, again = attributes.enter(self.name, new)
-        self._seen.append((self.name, rounds.second, self.name in again.wanted))
-        again.called(self.name)
+        rounds, reinvocation = attributes.enter(self.name, new)
+        self._seen.append((self.name, rounds.second, self.name in reinvocation.hooks_to_call))
+        reinvocation.note_call(self.name)
         if self._member and self._member not in (new or {}):
             new = {**(new or {}), self._member: 1}
-            rounds.asked = True
-        again.leave(new)
+            rounds.second_needed = True
+        reinvocation.leave(new)
         return new
 
 
@@ -77,17 +77,17 @@ async def test_a_second_round(members: tuple[str, str], seen: list[tuple[str, bo
 
 def test_what_changes_later_is_for_those_called_before() -> None:
     rounds = Rounds()
-    again = rounds.enter("p", {})
-    again.called("early")
-    again.changed()
-    again.called("late")
-    assert again.wanted == {"early"}
+    reinvocation = rounds.enter("p", {})
+    reinvocation.note_call("early")
+    reinvocation.note_change()
+    reinvocation.note_call("late")
+    assert reinvocation.hooks_to_call == {"early"}
     assert (rounds.next(), rounds.second) == (False, False)
-    rounds.asked = True
-    again.leave({"a": 1})
+    rounds.second_needed = True
+    reinvocation.leave({"a": 1})
     assert (rounds.next(), rounds.next(), rounds.second) == (True, False, True)
-    assert rounds.enter("p", {"a": 1}).wanted == {"early"}
-    assert rounds.enter("p", {"a": True}).wanted == {"early", "late"}  # 1 is not true
+    assert rounds.enter("p", {"a": 1}).hooks_to_call == {"early"}
+    assert rounds.enter("p", {"a": True}).hooks_to_call == {"early", "late"}  # 1 is not true
 
 
 class Sometimes(Writes):

@@ -62,3 +62,29 @@ def test_paths_of_connections(api: Client, case: Case) -> None:
         assert v3[method]["responses"]["200"] == {"description": "OK", "content": text}
         assert v2[method]["responses"]["200"] == {"description": "OK", "schema": {"type": "string"}}
         assert sorted(v2[method]["produces"]) == media_types
+
+
+RETURNED = {
+    "api/v1": {
+        "persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates", "resourcequotas", "serviceaccounts",
+        "services",
+    },
+    "apis/storage.k8s.io/v1": {
+        "csidrivers", "csinodes", "storageclasses", "volumeattachments", "volumeattributesclasses",
+    },
+    "apis/resource.k8s.io/v1": {"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"},
+    "apis/apps/v1": set(),
+}  # fmt: skip
+"""Document → resources whose DELETE answers the deleted object."""
+
+
+@pytest.mark.parametrize("document", RETURNED)
+@pytest.mark.needs("/api/v1")
+def test_a_deletion_declares_the_object_or_a_status(api: Client, document: str) -> None:
+    found = set()
+    for path, operations in api.get(f"/openapi/v3/{document}").expect(200)["paths"].items():
+        if path.endswith("/{name}") and "delete" in operations:
+            schema = operations["delete"]["responses"]["200"]["content"]["application/json"]["schema"]
+            if not schema["$ref"].endswith(".Status"):
+                found.add(path.split("/")[-2])
+    assert found == RETURNED[document]

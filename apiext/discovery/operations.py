@@ -296,7 +296,7 @@ def _answer(served: ServedVersion, action: Action, model: str) -> str:
     if action.verb == "watch":
         return types.WATCH_EVENT
     whole = (  # the operation of a namespace declares a Status
-        served.traits.returns_deleted and served.names.namespaced and action.verb == "delete"
+        served.traits.returns_deleted and served.names.resource != "namespaces" and action.verb == "delete"
     )
     return types.STATUS if action.method == "delete" and not whole else model
 

@@ -24,7 +24,7 @@ DEFAULT = "/api/v1/namespaces/default"
 FLAGS = (
     "--port=0", "--authorization-mode=RBAC", "--anonymous-auth", "--api-audiences=vault,apiext",
     "--max-requests-inflight=1", "--max-mutating-requests-inflight=1",
-    "--enable-admission-plugins=NamespaceLifecycle,ServiceAccount,OwnerReferencesPermissionEnforcement",
+    "--enable-admission-plugins=NamespaceLifecycle,NodeRestriction,OwnerReferencesPermissionEnforcement",
     "--min-request-timeout=1", "--tls-min-version=VersionTLS13", "--service-account-max-token-expiration=1h",
     "--enable-garbage-collector=false",
 )  # fmt: skip
@@ -118,7 +118,7 @@ def test_a_plug_in_that_is_turned_on_is_on_and_one_that_is_none_is_told(flagged:
     made = connect().post("/api/v1/namespaces/gone/configmaps", {"metadata": {"name": "a"}})
     assert (made.status, made.json["message"]) == (404, 'namespaces "gone" not found')
     assert flagged.log is not None
-    assert flagged.log.read_text().count("--enable-admission-plugins: apiext does not have ServiceAccount") == 1
+    assert flagged.log.read_text().count("--enable-admission-plugins: apiext does not have NodeRestriction") == 1
 
 
 @pytest.mark.rows("AUT-001")

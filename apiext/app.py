@@ -407,6 +407,7 @@ class Application:
             first, endpoint = partial(addresses.first, NAME), edge.endpoint(config.listening.bind_address)
             made = FirstObjects(store, now, config.apis.status_manager, first, port, endpoint)
             created.add(group.create_task(made.create()))
+            control.start_first_objects(group, made)
         await control.wait_synced()
         if created:
             await asyncio.wait(created, timeout=FIRST_OBJECTS_WAIT)

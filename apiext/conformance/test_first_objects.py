@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from apiext.conformance.support.http_client import Client
+from apiext.conformance.support.waiting import pause
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
@@ -45,3 +47,15 @@ def test_the_service_of_the_server_exists(api: Client) -> None:
         shown = api.get(slices).expect(200)
         assert shown["endpoints"][0]["conditions"] == {"ready": True}
         assert shown["metadata"]["labels"] == {"kubernetes.io/service-name": "kubernetes"}
+
+
+def test_the_service_of_the_server_is_created_again(api: Client) -> None:
+    path = "/api/v1/namespaces/default/services/kubernetes"
+    before = api.get(path).expect(200)
+    api.delete(path).expect(200)
+    deadline = time.monotonic() + 15  # upstream: every 10 seconds
+    while (found := api.get(path)).status == 404 and time.monotonic() < deadline:
+        pause(0.1)
+    again = found.expect(200)
+    assert again["metadata"]["uid"] != before["metadata"]["uid"]
+    assert again["spec"] == before["spec"]

@@ -12,10 +12,12 @@ from uuid import uuid4
 
 import orjson
 
+from apiext.controllers.loop import Loop
 from apiext.documents.document import Document
 from apiext.documents.encoding import encode
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
+from apiext.storage.history import Change
 from apiext.storage.store import KeyExists, RevisionChanged, StoreError
 from apiext.verbs.commit import Put, attempt
 
@@ -34,11 +36,14 @@ _CLASSES = {
     ),
 }
 
+# Seconds until the service and its endpoints are created again after their deletion (upstream: at most 10).
+RECREATE_AFTER = 1.0
+
 log = logging.getLogger(__name__)
 
 
 class FirstObjects:
-    """Creates the missing objects. ``clock()`` returns the time in the format of metadata.
+    """Creates the missing objects, also after a deletion. ``clock()`` returns the time in the format of metadata.
 
     ``address()`` returns a free service address, preferably the first of the range. ``port`` is the port of the server;
     ``endpoint`` is its address for other machines, or empty.
@@ -54,18 +59,38 @@ class FirstObjects:
         self._address = address
         self._port = port
         self._endpoint = endpoint
+        self._loop = Loop("kubernetes-service", self._reconcile)
 
     async def create(self) -> None:
         """Create the missing objects. Log an error of the store; the next start retries."""
         try:
-            await asyncio.gather(
-                *(self._create_class(name) for name in _CLASSES),
-                self._put(SERVICES, "default", self._service, self._moved),
-                self._put(ENDPOINTS, "default", self._endpoints, _renewed(self._endpoints, "subsets")),
-                self._put(SLICES, "default", self._slice, _renewed(self._slice, "endpoints", "ports")),
-            )
+            await asyncio.gather(*(self._create_class(name) for name in _CLASSES), self._reconcile(NAME))
         except StoreError as error:
             log.warning("the service default/kubernetes or a system priority class could not be created: %s", error)
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """Create the service and its endpoints again after their deletion, until ``stop``."""
+        self._loop.start(group)
+        for resource in (SERVICES, ENDPOINTS, SLICES):
+            collection = self._store.collection(resource)
+            if collection is not None:
+                collection.following.subscribe(self._changed)
+
+    async def stop(self) -> None:
+        """Stop; the next start creates the missing objects."""
+        await self._loop.stop()
+
+    def _changed(self, change: Change) -> None:
+        if change.kind == "DELETED" and (change.entry.namespace, change.entry.name) == ("default", NAME):
+            self._loop.add_after(NAME, RECREATE_AFTER)
+
+    async def _reconcile(self, _: str) -> None:
+        """Create or change the service and its endpoints."""
+        await asyncio.gather(
+            self._put(SERVICES, "default", self._service, self._moved),
+            self._put(ENDPOINTS, "default", self._endpoints, _renewed(self._endpoints, "subsets")),
+            self._put(SLICES, "default", self._slice, _renewed(self._slice, "endpoints", "ports")),
+        )
 
     async def _create_class(self, name: str) -> None:
         value, description = _CLASSES[name]

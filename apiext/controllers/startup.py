@@ -17,6 +17,7 @@ from apiext.controllers.default_accounts import DefaultAccounts
 from apiext.controllers.default_roles import DefaultRoles
 from apiext.controllers.definition_loops import DefinitionLoops
 from apiext.controllers.definitions import DEFINITIONS, Definitions
+from apiext.controllers.first_objects import FirstObjects
 from apiext.controllers.garbage import Garbage
 from apiext.controllers.guards import GUARDS, Guards
 from apiext.controllers.late import PROTECTIONS, Late
@@ -187,6 +188,10 @@ class Controllers:
         self._clients.append(roles)
         if self._apis.runs(AGGREGATION):
             self._start(Aggregation(verbs, roles.wait_done), group)
+
+    def start_first_objects(self, group: asyncio.TaskGroup, objects: FirstObjects) -> None:
+        """Start to create the server's own service again after its deletion."""
+        self._start(objects, group)
 
     def has_roles(self) -> bool:
         """Report whether the default cluster roles exist, or are not needed."""

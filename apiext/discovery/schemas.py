@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
-from apiext.catalog.builtin.rows import rows
 from apiext.catalog.served import ServedVersion
 from apiext.discovery import types
 from apiext.documents.document import Document, View
+from apiext.go_types.rows import rows
 from apiext.go_types.sources import KIND
 from apiext.go_types.tables import model, model_files, types_of
 from apiext.schema.options import has_invalid_types

@@ -6,11 +6,11 @@ from typing import Any
 
 import orjson
 
-from apiext.catalog.builtin.rows import rows
 from apiext.documents import limits as documents_limits
 from apiext.documents.document import Document, View
 from apiext.documents.errors import DecodeError, UndecodableMessage
 from apiext.documents.json_errors import check_depth
+from apiext.go_types.rows import rows
 from apiext.http import protobuf_errors
 from apiext.http.messages import descriptor, document, encode_message, message_class, parse, varint
 from apiext.storage.values import json_object

@@ -5,8 +5,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from apiext.catalog.builtin.functions import slow_until_imported
 from apiext.catalog.builtin.open_api import definition_schema
-from apiext.catalog.builtin.rows import slow_until_imported
 from apiext.catalog.columns import CREATED_AT, NAME
 from apiext.catalog.endpoints import SUBRESOURCE_VERBS, shown_as_stored, taken_whole
 from apiext.catalog.merge_types import go_merge_type

@@ -6,15 +6,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from apiext.catalog import endpoints
-from apiext.catalog.builtin.rows import (
+from apiext.catalog.builtin.functions import (
     REVIEW_VERBS,
-    STORED_VERBS,
-    Row,
     columns_of,
     function,
     labels_of,
     never_slow,
-    rows,
     slow_until_imported,
 )
 from apiext.catalog.builtin.rules import Validate, compile_rules
@@ -39,6 +36,7 @@ from apiext.catalog.served import (
 from apiext.catalog.typed import typed_codec
 from apiext.documents.document import Document, View
 from apiext.go_types import typed
+from apiext.go_types.rows import STORED_VERBS, Row, rows
 from apiext.go_types.tables import Types, types_of
 from apiext.go_types.typed import Struct
 from apiext.managedfields.fieldset import EMPTY
@@ -110,8 +108,8 @@ class _Kind:
     def complete(self, document: Document) -> Document:
         """Set defaults in place."""
         self.types.default(self.row.kind, document)
-        if self.row.defaults:
-            function(self.row.defaults)(document)
+        if self.row.writes.defaults:
+            function(self.row.writes.defaults)(document)
         return document
 
     def recognized(self, document: View) -> Document:
@@ -140,7 +138,7 @@ def kinds(
     found = [
         resource(row, event_ttl=event_ttl, allocate=allocate, served=served)
         for row in rows()
-        if (served := [one for one in row.all_versions() if enabled(one.api_version, not one.on_request)])
+        if (served := [one for one in row.all_versions() if enabled(one.api_version, not one.published.on_request)])
     ]
     return _with_equivalents(found)
 
@@ -183,16 +181,17 @@ def resource(
         all_versions=every,
         stored_as=every[row.version].names.stored_as,
         review=bool(row.review),
-        cached=not row.uncached,
-        ttl=event_ttl if row.expires else 0,
+        cached=not row.storage.uncached,
+        ttl=event_ttl if row.storage.expires else 0,
     )
 
 
 def _version(kind: _Kind) -> ServedVersion:
     row = kind.row
-    verbs = REVIEW_VERBS if row.review else tuple(row.verbs)
+    published, writes, same_as = row.published, row.writes, row.storage.same_as
+    verbs = REVIEW_VERBS if row.review else published.verbs
     labels = {} if row.review else selectable_fields((), namespaced=row.namespaced)
-    stored_as = GroupResource(row.stored_as["group"], row.stored_as["resource"]) if row.stored_as else None
+    stored_as = GroupResource(same_as.group, same_as.resource) if same_as else None
     model = _model(kind, columns_of(row))
     return ServedVersion(
         Names(row.group, row.version, row.resource, row.kind, f"{row.kind}List", row.namespaced, stored_as),
@@ -201,25 +200,25 @@ def _version(kind: _Kind) -> ServedVersion:
         _endpoints(kind, model, verbs),
         Shaping(
             complete=lambda document: kind.normalize(document)[0],
-            **({"named": function(row.named)} if row.named else {}),
+            **({"named": function(writes.named)} if writes.named else {}),
         ),
         _validation(row),
         Published(
             singular=row.kind.lower(),
-            short_names=tuple(row.short),
-            categories=tuple(row.category),
+            short_names=published.short,
+            categories=published.category,
             verbs=verbs,
-            deprecation_warning=row.deprecation,
+            deprecation_warning=published.deprecation,
             storage_version_hash=_storage_hash(row),
             selectable={**labels, **labels_of(row)},
         ),
         Traits(
-            unconditional=row.unconditional,
-            upserts=row.upserts,
-            returns_deleted=row.returns_deleted,
-            uncollected=row.expires or row.stored_as is not None,
+            unconditional=writes.unconditional,
+            upserts=writes.upserts,
+            returns_deleted=writes.returns_deleted,
+            uncollected=row.storage.expires or same_as is not None,
         ),
-        Work(slow=slow_until_imported(row.validate) if row.validate else never_slow),
+        Work(slow=slow_until_imported(row.validation.validate) if row.validation.validate else never_slow),
     )
 
 
@@ -238,47 +237,50 @@ def _model(kind: _Kind, columns: tuple[Column, ...] = ()) -> Model:
 
 
 def _storage_hash(row: Row) -> str:
-    if row.review or STORED_VERBS[0] not in row.verbs:
+    if row.review or STORED_VERBS[0] not in row.published.verbs:
         return ""
-    if row.stored_as:
-        return storage_version_hash(row.stored_as["group"], row.stored_as["version"], row.kind)
-    return storage_version_hash(row.group, row.stored_version or row.version, row.kind)
+    same_as = row.storage.same_as
+    if same_as:
+        return storage_version_hash(same_as.group, same_as.version, row.kind)
+    return storage_version_hash(row.group, row.storage.version or row.version, row.kind)
 
 
 def _validation(row: Row) -> Validation:
+    main, status = row.validation, row.status
     hooks: dict[str, Any] = {
-        "validate": _validate(row),
-        "validate_status": row.validate_status and function(row.validate_status),
-        "warnings": row.warnings and function(row.warnings),
-        "warnings_status": row.warnings_status and function(row.warnings_status),
-        "metadata": row.validates_finalizers and function("core.finalizer_errors"),
+        "validate": _validate(main.rules, main.validate),
+        "validate_status": status.validate and function(status.validate),
+        "warnings": main.warnings and function(main.warnings),
+        "warnings_status": status.warnings and function(status.warnings),
+        "metadata": main.finalizers and function("core.finalizer_errors"),
     }
-    return Validation(names=getattr(syntax, row.names), **{name: hook for name, hook in hooks.items() if hook})
+    return Validation(names=getattr(syntax, main.names), **{name: hook for name, hook in hooks.items() if hook})
 
 
-def _validate(row: Row) -> Validate | None:
+def _validate(rules: Sequence[Mapping[str, Any]], validate: str) -> Validate | None:
     """Return the validation of a kind: its rules, then its function; None if it has neither."""
-    own: Validate | None = function(row.validate) if row.validate else None
-    if not row.rules:
+    own: Validate | None = function(validate) if validate else None
+    if not rules:
         return own
-    by_rules = compile_rules(row.rules)
+    by_rules = compile_rules(rules)
     return by_rules if own is None else lambda new, old: by_rules(new, old) + own(new, old)
 
 
 def _codec(row: Row, kind: _Kind) -> Codec:
-    if row.shown:
-        show = function(row.shown)
+    storage = row.storage
+    if storage.shown:
+        show = function(storage.shown)
         return typed_codec(
             row.api_version,
             row.kind,
             read=lambda stored: kind.recognized(show(stored)),
             own=show,
-            write=function(row.restored),
+            write=function(storage.restored),
             same=False,
         )
-    if row.stored_as is None:
-        write = function(row.stored) if row.stored else dict
-        same = row.stored_version in ("", row.version)
+    if storage.same_as is None:
+        write = function(storage.form) if storage.form else dict
+        same = storage.version in ("", row.version)
         return typed_codec(
             row.api_version,
             row.kind,
@@ -287,8 +289,8 @@ def _codec(row: Row, kind: _Kind) -> Codec:
             write=write if same else _renaming(row),
             same=same,
         )
-    renamed: Mapping[str, str] = row.stored_as["renamed"]
-    there = {"apiVersion": row.stored_as["version"], "kind": row.kind}
+    renamed = storage.same_as.renamed
+    there = {"apiVersion": storage.same_as.version, "kind": row.kind}
     back = {stored: own for own, stored in renamed.items()}
     return typed_codec(
         row.api_version,
@@ -302,7 +304,7 @@ def _codec(row: Row, kind: _Kind) -> Codec:
 
 def _renaming(row: Row) -> Callable[[View], Document]:
     """Return the function that stores an object in another version, which has the same fields."""
-    stored = f"{row.group}/{row.stored_version}"
+    stored = f"{row.group}/{row.storage.version}"
     return lambda document: {**document, "apiVersion": stored}
 
 
@@ -310,27 +312,31 @@ def _renaming(row: Row) -> Callable[[View], Document]:
 
 
 def _endpoints(kind: _Kind, model: Model, verbs: tuple[str, ...]) -> Mapping[str, Endpoint]:
-    row = kind.row
-    main = endpoints.main(model, row.status, verbs)
-    if row.resets:
-        main = replace(main, reset={**main.reset, **{f"f:{part}": EMPTY for part in row.resets}})
+    row, writes = kind.row, kind.row.writes
+    main = endpoints.main(model, row.status.served, verbs)
+    if writes.resets:
+        main = replace(main, reset={**main.reset, **{f"f:{part}": EMPTY for part in writes.resets}})
     prepare = _main(kind, main.prepare)
-    preview = _main(kind, main.prepare, dry_run=True) if row.addressed else None
-    sign = function(row.signed) if row.signed else None
-    metadata_checks = tuple(row.metadata_checks)
+    preview = _main(kind, main.prepare, dry_run=True) if writes.addressed else None
+    sign = function(writes.signed) if writes.signed else None
     found = {
         "": replace(
-            main, prepare=prepare, preview=preview, review=row.review, metadata_checks=metadata_checks, sign=sign
+            main,
+            prepare=prepare,
+            preview=preview,
+            review=row.review,
+            metadata_checks=row.validation.metadata_checks,
+            sign=sign,
         )
     }
-    if row.status:
+    if row.status.served:
         status = endpoints.status(model)
         found["status"] = replace(
             status,
             prepare=_status(row, status.prepare),
-            reset={"f:spec": EMPTY} if row.status_metadata else status.reset,
-            metadata_checks=tuple(row.metadata_checks_status),
-            stamp=function(row.stamp_status) if row.stamp_status else None,
+            reset={"f:spec": EMPTY} if row.status.metadata else status.reset,
+            metadata_checks=row.status.metadata_checks,
+            stamp=function(row.status.stamp) if row.status.stamp else None,
         )
     if row.scale:
         found["scale"] = builtin_scale(row.scale, prepare)
@@ -368,11 +374,11 @@ def _part(row: Row, model: Model, subresource: Mapping[str, Any]) -> Endpoint:
 
     def prepare(new: Document, old: View | None) -> Document:
         assert old is not None, "the endpoint has no create"
-        if row.drops:
-            _drop(row.drops, new, old)
+        if row.writes.drops:
+            _drop(row.writes.drops, new, old)
         found: Document = change(new, old)
         kept = old["metadata"].get("generation")
-        if row.generation:
+        if row.writes.generation:
             kept = (kept or 0) + (not endpoints.same_content(found, old))
         _set_generation(found["metadata"], kept)
         return found
@@ -382,35 +388,32 @@ def _part(row: Row, model: Model, subresource: Mapping[str, Any]) -> Endpoint:
         name=subresource["name"],
         prepare=prepare,
         reset={f"f:{part}": EMPTY for part in subresource.get("resets", ())},
-        metadata_checks=tuple(row.metadata_checks),
+        metadata_checks=row.validation.metadata_checks,
         validate=function(subresource["validate"]),
         stamp=function(subresource["stamp"]) if "stamp" in subresource else None,
     )
 
 
 def _main(kind: _Kind, inner: Prepare, *, dry_run: bool = False) -> Prepare:
-    row = kind.row
+    row, writes = kind.row, kind.row.writes
 
     def prepare(new: Document, old: View | None) -> Document:
         given, status = (new.get("metadata") or {}).get("generation"), new.get("status")
-        if row.drops:
-            _drop(row.drops, new, old)
+        if writes.drops:
+            _drop(writes.drops, new, old)
         new = inner(new, old)
-        if row.keeps_status and old is None and status is not None:
+        if writes.keeps_status and old is None and status is not None:
             new["status"] = status
-        if (
-            not row.generation
-            or (row.generation == FIRST and old is not None)
-            or (row.generation == LATER and old is None)
-        ):
+        counted = writes.generation
+        if not counted or (counted == FIRST and old is not None) or (counted == LATER and old is None):
             _set_generation(new["metadata"], given)
-        elif old is not None and _counts(row.counts, new["metadata"], old["metadata"]):
+        elif old is not None and _counts(writes.counts, new["metadata"], old["metadata"]):
             new["metadata"]["generation"] = (old["metadata"].get("generation") or 0) + 1
-        if row.prepare:
-            new = function(row.prepare)(new, old)
-        if row.addressed:
+        if writes.prepare:
+            new = function(writes.prepare)(new, old)
+        if writes.addressed:
             new = kind.allocate(new, old, dry_run)
-        if row.status:
+        if row.status.served:
             new.setdefault("status", kind.empty()["status"])  # Go always prints it
         return new
 
@@ -418,12 +421,14 @@ def _main(kind: _Kind, inner: Prepare, *, dry_run: bool = False) -> Prepare:
 
 
 def _status(row: Row, inner: Prepare) -> Prepare:
+    status, drops = row.status, row.writes.drops
+
     def prepare(new: Document, old: View | None) -> Document:
-        if row.drops:
-            _drop(row.drops, new, old)
+        if drops:
+            _drop(drops, new, old)
         found = inner(new, old)
-        found["metadata"] = new["metadata"] if row.status_metadata else _reset(new["metadata"], found["metadata"])
-        return function(row.prepare_status)(found, old) if row.prepare_status else found
+        found["metadata"] = new["metadata"] if status.metadata else _reset(new["metadata"], found["metadata"])
+        return function(status.prepare)(found, old) if status.prepare else found
 
     return prepare
 

@@ -6,8 +6,8 @@ from apiext.catalog.builtin import kinds as kinds_module
 from apiext.catalog.builtin.definitions import definitions_resource
 from apiext.catalog.builtin.kinds import Allocate, kinds
 from apiext.catalog.builtin.namespaces import namespaces_resource
-from apiext.catalog.builtin.rows import rows
 from apiext.catalog.served import ServedResource
+from apiext.go_types.rows import rows
 
 
 def builtin_resources(

@@ -11,18 +11,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiext.catalog.builtin import rows as rows_module
+from apiext.catalog.builtin import functions
+from apiext.catalog.builtin.functions import function
 from apiext.catalog.builtin.kinds import kinds, resource
-from apiext.catalog.builtin.rows import Row, function, rows
 from apiext.catalog.builtin.rules import compile_rules
 from apiext.catalog.served import ServedVersion
 from apiext.catalog.stored import Unreadable
 from apiext.documents.errors import DecodeError
+from apiext.go_types.compiling import row_of
+from apiext.go_types.rows import Published, Row, Status, Writes, rows
 from apiext.go_types.scalars import IntOrText, Quantity
 from apiext.go_types.tables import SCALARS, Types, split, types_of
 from apiext.go_types.typed import Decoding
@@ -49,11 +52,12 @@ def version_of(row: Row) -> ServedVersion:
 @EACH
 @pytest.mark.rows("DIS-102")
 def test_functions_named_in_rows_exist(row: Row) -> None:
-    hooks = (row.prepare, row.prepare_status, row.stamp_status, row.validate, row.validate_status, row.signed)
-    for name in (row.defaults, *hooks, row.warnings, row.warnings_status):
+    main, status, checks = row.writes, row.status, row.validation
+    hooks = (main.prepare, main.signed, main.defaults, main.named, status.prepare, status.stamp)
+    for name in (*hooks, checks.validate, checks.warnings, status.validate, status.warnings):
         if name:
             module, _, attribute = name.partition(".")
-            found = __import__(f"{rows_module.__package__}.{module}", fromlist=[attribute])
+            found = __import__(f"{functions.__package__}.{module}", fromlist=[attribute])
             assert callable(getattr(found, attribute))
     assert not row.review or row.review in {**REVIEWS, **ACTIONS}
     version = version_of(row)
@@ -173,7 +177,7 @@ def test_an_object_survives_normalising_protobuf_and_the_store(made: tuple[Row, 
     raw = version.codec.encode(document)
     shown = version.codec.decode(raw, 7)
     assert shown["metadata"].pop("resourceVersion") == "7"
-    assert shown == (function(row.stored)(document) if row.stored else document)
+    assert shown == (function(row.storage.form)(document) if row.storage.form else document)
     other = resource(row).versions[row.version]
     assert version.codec.view(raw, 7) == other.codec.view(raw, 7), "who wrote it and who did not show the same bytes"
 
@@ -357,6 +361,36 @@ def test_a_further_kind_is_one_file(tmp_path: Path) -> None:
     assert found["wrong"].endswith("cannot unmarshal string into Go struct field RankClass.value of type int32")
     assert [one["shortNames"] for one in found["published"]] == [["pc"]]
     assert (found["required"], found["owned"]) == (["value"], True)
+
+
+FLAT = {"version": "v2", "resource": "as", "kind": "A", "types": "core", "namespaced": True}
+
+
+@pytest.mark.rows("DIS-102")
+def test_words_of_a_row_are_compiled_into_its_parts() -> None:
+    words = {**FLAT, "status": True, "prepare_status": "a.b", "upserts": True, "short": ["x"]}
+    found = msgspec.convert(row_of({**words, "other_versions": [{"version": "v1", "on_request": True}]}), Row)
+    (other,) = found.others
+    assert found.status == other.status == Status(served=True, prepare="a.b")
+    assert (found.writes, found.published) == (Writes(upserts=True), Published(short=("x",)))
+    assert [one.version for one in found.all_versions()] == ["v2", "v1"]
+    assert (found.storage.version, other.storage.version) == ("", "v2"), "v1 is stored as v2"
+    assert other.published == Published(short=("x",), on_request=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"upsert": True}, "contains unknown field `upsert`"),
+        ({"upserts": 1}, r"Expected `bool`, got `int` - at `\$.writes.upserts`"),
+        ({"other_versions": [{"version": "v1", "renames": {}}]}, "contains unknown field `renames`"),
+        ({"stored_as": {"group": "g"}}, "missing required field `version`"),
+    ],
+)
+@pytest.mark.rows("DIS-102")
+def test_rows_with_unknown_words_do_not_compile(words: dict[str, Any], message: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=message):
+        row_of({**FLAT, **words})
 
 
 def test_a_function_is_loaded_when_it_is_called() -> None:

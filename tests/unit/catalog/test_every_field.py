@@ -9,9 +9,9 @@ import pytest
 
 from apiext.catalog.builtin import namespaces
 from apiext.catalog.builtin.resources import builtin_resources
-from apiext.catalog.builtin.rows import rows
 from apiext.catalog.served import ServedResource, ServedVersion
 from apiext.crd import types as definition_types
+from apiext.go_types.rows import rows
 from apiext.go_types.tables import types_of
 from apiext.go_types.typed import GoType, List, Map, Special, Struct
 from apiext.http import protobuf

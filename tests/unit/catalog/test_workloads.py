@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from apiext.catalog.builtin.disabled_fields import TABLES, drop
-from apiext.catalog.builtin.rows import Row, rows
 from apiext.catalog.builtin.workloads import name_job, prepare_job
+from apiext.go_types.rows import Row, rows
 from apiext.go_types.tables import types_of
 from apiext.go_types.typed import List, Map, Struct
 
@@ -80,12 +80,12 @@ def test_a_field_stays_if_the_stored_object_uses_its_feature(old: Any, kept: Any
 
 @pytest.mark.parametrize("table", TABLES)
 def test_the_rows_of_kinds_name_each_table(table: str) -> None:
-    assert any(table in row.drops.values() for row in rows())
+    assert any(table in row.writes.drops.values() for row in rows())
 
 
-@pytest.mark.parametrize("row", [row for row in rows() if row.drops], ids=lambda row: row.resource)
+@pytest.mark.parametrize("row", [row for row in rows() if row.writes.drops], ids=lambda row: row.resource)
 def test_the_tables_name_fields_of_the_kind(row: Row) -> None:
-    for path, table in row.drops.items():
+    for path, table in row.writes.drops.items():
         for paths in TABLES[table].values():
             for field in paths:
                 assert has_field(types_of(row.types).root(row.kind), f"{path}.{field}".split(".")), f"{path}.{field}"

@@ -1,97 +1,19 @@
-"""Load the rows of built-in kinds, and the functions that they name."""
+"""Load the functions that the rows of built-in kinds name, and build columns and field labels from rows."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from apiext.catalog.columns import BUILTIN_AGE, CREATED_AT, NAME
 from apiext.catalog.served import Column
 from apiext.documents.document import View
-from apiext.go_types.sources import ROWS, load
-from apiext.meta.objectmeta import CHANGE
+from apiext.go_types.rows import Row
 
-STORED_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 REVIEW_VERBS = ("create",)
-
-
-class Row(Struct, frozen=True):
-    """The row of a kind; go_types/types/README.md describes each key. ``types`` is the name of its data file."""
-
-    version: str
-    resource: str
-    kind: str
-    types: str
-    namespaced: bool
-    group: str = ""
-    short: Sequence[str] = ()
-    category: Sequence[str] = ()
-    verbs: Sequence[str] = STORED_VERBS
-    review: str = ""
-    generation: bool | str = False
-    counts: Sequence[str] = ()
-    unconditional: bool = False
-    metadata_checks: Sequence[str] = (CHANGE,)
-    metadata_checks_status: Sequence[str] = (CHANGE,)
-    validates_finalizers: bool = False
-    upserts: bool = False
-    returns_deleted: bool = False
-    status: bool = False
-    status_metadata: bool = False
-    validate_status: str = ""
-    columns: Sequence[Any] = ("name", "age")
-    select: Sequence[Any] = ()
-    names: str = "dns1123_subdomain"
-    defaults: str = ""
-    drops: Mapping[str, str] = {}
-    prepare: str = ""
-    named: str = ""
-    prepare_status: str = ""
-    stamp_status: str = ""
-    keeps_status: bool = False
-    resets: Sequence[str] = ()
-    signed: str = ""
-    stored: str = ""
-    addressed: bool = False
-    rules: Sequence[Mapping[str, Any]] = ()
-    validate: str = ""
-    warnings: str = ""
-    warnings_status: str = ""
-    stored_version: str = ""
-    other_versions: Sequence[Mapping[str, Any]] = ()
-    shown: str = ""
-    restored: str = ""
-    deprecation: str = ""
-    stored_as: Mapping[str, Any] | None = None
-    message: str = ""
-    on_request: bool = False
-    uncached: bool = False
-    expires: bool = False
-    subresources: Sequence[Mapping[str, Any]] = ()
-    scale: str = ""
-
-    def all_versions(self) -> list["Row"]:
-        """Return the rows of all versions, this one first."""
-        stored = self.stored_version or self.version
-        return [
-            self,
-            *(replace(self, **other, stored_version=stored, other_versions=()) for other in self.other_versions),
-        ]
-
-    @property
-    def api_version(self) -> str:
-        """The apiVersion of its objects, which is also the name in --runtime-config."""
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-
-@cache
-def rows() -> tuple[Row, ...]:
-    """Return all rows."""
-    return tuple(Row(**row) for row in load(ROWS))
 
 
 @cache
@@ -126,10 +48,10 @@ _KNOWN = {"name": NAME, "plain name": replace(NAME, format=""), "age": BUILTIN_A
 
 def columns_of(row: Row) -> tuple[Column, ...]:
     """Return the columns of a kind's Table. If a version has fields of its own, cells read the stored version."""
-    columns = tuple(_KNOWN[one] if isinstance(one, str) else _column(one) for one in row.columns)
-    if not row.restored:
+    columns = tuple(_KNOWN[one] if isinstance(one, str) else _column(one) for one in row.published.columns)
+    if not row.storage.restored:
         return columns
-    restore = function(row.restored)
+    restore = function(row.storage.restored)
     return tuple(replace(one, cell=_restoring(restore, one.cell)) for one in columns)
 
 
@@ -159,7 +81,7 @@ def _cell(given: Mapping[str, Any]) -> Callable[[View], Any]:
 def labels_of(row: Row) -> dict[str, Callable[[View], str]]:
     """Return the field labels of ``select``. The first alternative with a value is used; ``=false`` is literal."""
     found: dict[str, Callable[[View], str]] = {}
-    for one in row.select:
+    for one in row.published.select:
         for label, path in ({one: one} if isinstance(one, str) else one).items():
             found[label] = _text_at(path)
     return found

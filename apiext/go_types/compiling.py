@@ -1,0 +1,109 @@
+"""Compile the YAML files of built-in kinds (``scripts/gen-proto``)."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import fields
+
+from apiext.go_types.rows import Row
+from apiext.go_types.sources import KIND, MODEL_FILES, MODELS, ROWS, RULES, TYPE_RULES, Table, read_yaml
+
+OTHER_VERSIONS = "other_versions"
+"""Word of a row: what differs in other versions of the same objects."""
+
+_TYPES = Path(__file__).with_name("types")
+_PARTS = {
+    one.name: {word.encode_name for word in fields(one.type)}
+    for one in fields(Row)
+    if isinstance(one.type, type) and issubclass(one.type, msgspec.Struct)
+}
+"""Part of a row → its words in YAML."""
+
+
+def type_files() -> list[str]:
+    """Return the names of the files below types/, sorted."""
+    return sorted(file.stem for file in _TYPES.glob("*.yaml"))
+
+
+def compiled() -> dict[str, bytes]:
+    """Compile types/*.yaml; return name of the compiled file → its bytes."""
+    tables = {file: read_yaml(_TYPES / f"{file}.yaml") for file in type_files()}
+    rows = [row for file, table in tables.items() for row in rows_of(file, table)]
+    found = {ROWS: _lines("[", [_text(row_of(_with_columns(row, rows))) for row in rows], "]")}
+    rules = [f"{_text(name)}: {_text(found)}" for table in tables.values() for name, found in _rules(table)]
+    found[TYPE_RULES] = _lines("{", rules, "}")
+    found[MODEL_FILES] = _lines("{", [f"{_text(model)}: {_text(file)}" for model, file in _models(tables)], "}")
+    for file, table in tables.items():
+        types = types_in(table)
+        found[file] = _lines("{", [f"{_text(name)}: {_text(entry)}" for name, entry in types.items()], "}")
+    return found
+
+
+def rows_of(file: str, table: Table) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the kinds in a file, each with its kind, file and protobuf message."""
+    for name, entry in table.items():
+        if isinstance(entry, dict) and entry.get(KIND):
+            message = {"message": entry["message"]} if "message" in entry else {}
+            yield {"kind": name, "types": file, **entry[KIND], **message}
+
+
+def row_of(words: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row in the form of ``rows.json``: its words in the parts of ``Row``, and its other versions complete.
+
+    Raises msgspec.ValidationError for an unknown word, or a value of another type.
+    """
+    words = dict(words)
+    others = words.pop(OTHER_VERSIONS, ())
+    row: dict[str, Any] = {}
+    for word, value in words.items():
+        part = next((part for part, known in _PARTS.items() if word in known), None)
+        (row if part is None else row.setdefault(part, {}))[word] = value
+    if others:
+        stored = {"stored_version": words.get("stored_version") or words["version"]}
+        row["others"] = [row_of({**words, **other, **stored}) for other in others]
+    msgspec.convert(row, Row)
+    return row
+
+
+def _models(tables: Mapping[str, Table]) -> Iterator[tuple[str, str]]:
+    """Yield (published OpenAPI model, file of its type)."""
+    for file, table in tables.items():
+        for name, entry in table.items():
+            if MODELS in table and isinstance(entry, dict):
+                yield f"{table[MODELS]}.{name}", file
+
+
+def _rules(table: Table) -> Iterator[tuple[str, Any]]:
+    """Yield the types of a file that have validation rules."""
+    yield from ((name, entry[RULES]) for name, entry in table.items() if isinstance(entry, dict) and RULES in entry)
+
+
+def types_in(table: Table) -> dict[str, Any]:
+    """Return the types of a file; the row of a kind is replaced by True, and rules are left out."""
+    return {
+        name: {word: True if word == KIND else value for word, value in entry.items() if word != RULES}
+        if isinstance(entry, dict)
+        else entry
+        for name, entry in table.items()
+    }
+
+
+def _with_columns(row: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a row with the columns of the kind in ``stored_as``, if it has no columns of its own."""
+    if "stored_as" not in row or "columns" in row:
+        return row
+    stored = row["stored_as"]
+    own = next(one for one in rows if (one.get("group", ""), one["resource"]) == (stored["group"], stored["resource"]))
+    return {**row, "columns": own["columns"]}
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _lines(begin: str, parts: list[str], end: str) -> bytes:
+    """Return JSON with one line for each part, so that diffs are readable."""
+    return "".join([begin, "\n", ",\n".join(parts), "\n", end, "\n"]).encode()

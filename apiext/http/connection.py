@@ -6,7 +6,7 @@ import socket
 import ssl
 from collections.abc import Iterable, Iterator, Sequence
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp import web
 from aiohttp.http import HttpVersion11, RawRequestMessage
@@ -17,18 +17,16 @@ from apiext.auth.authentication import REFUSED_HOLDER, Holder, user_of_certifica
 from apiext.auth.user import ANONYMOUS
 from apiext.documents import limits as documents_limits
 from apiext.http import limits, refusals, responses
-from apiext.http.connection_limits import Unauthenticated
-from apiext.http.exchange import Exchange, Handler, Head, Reply, Sender, StreamReply
+from apiext.http.exchange import Exchange, Head, Reply, Sender, StreamReply
 from apiext.http.filters import audit_id
 from apiext.http.incoming import Incoming
-from apiext.http.memory import Memory
 from apiext.http.protocol import Request, take_received
+from apiext.http.service import Service
 from apiext.http.sinks import GzipSink, UnchunkedSink, WatchSink
 from apiext.http.websocket import WebSocketSink
 from apiext.meta import status
 from apiext.meta.status import StatusError
 from apiext.scheduling.loop_budget import LoopBudget
-from apiext.scheduling.slices import Slices
 from apiext.storage.heap import HEAP
 from apiext.system.sockets import set_option, shown
 
@@ -42,23 +40,6 @@ log = logging.getLogger(__name__)
 
 _JOIN_BELOW = 64 * 1024  # bytes of a body that is sent in one piece with its head
 _SLOW_BODY = "Timeout: the body of the request did not arrive in time"
-
-
-class Service(Protocol):
-    """The parts that connections share."""
-
-    answer: Handler
-    clock: responses.SecondClock
-    compressor: responses.Compressor
-    proxies: "Proxies | None"
-    lost_connections: Slices
-    large_heads: Slices
-    memory: Memory
-    unauthenticated: Unauthenticated
-    active: int
-
-    def all_done(self) -> None:
-        """Note that the last request which counted in ``active`` has its answer."""
 
 
 class _Certificate:
@@ -160,7 +141,7 @@ class ApiHandler(Incoming):
         if self._certificate is not None:
             self.holder = self._certificate.holder()
         exchange = Exchange(self._read_head(message), self, self.loop.time())
-        service.active += 1
+        service.in_flight.begin()
         own = 0  # bytes of the answer that no other answer shares
         try:
             reply = await service.answer(exchange)
@@ -190,9 +171,7 @@ class ApiHandler(Incoming):
                 service.memory.hold(exchange, 0)
             if own and self.transport is None:  # the client has not read it: it is freed with the frames that hold it
                 self.loop.call_soon(HEAP.freed, own)
-            service.active -= 1
-            if not service.active:
-                service.all_done()
+            service.in_flight.end()
         return await self._follow(reply, request)
 
     def _weighed(self, exchange: Exchange, reply: Reply, size: int) -> Reply:

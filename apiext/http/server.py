@@ -17,8 +17,7 @@ from apiext.http import browsers, limits, responses
 from apiext.http.access_log import AccessLog, logging_to
 from apiext.http.connection import ApiHandler
 from apiext.http.connection_limits import Descriptors, Refusal, Unauthenticated, raise_limit
-from apiext.http.exchange import Handler
-from apiext.http.filters import Gate, compose, filters
+from apiext.http.filters import Filter, Gate, Step, compose, filters
 from apiext.http.health import Health, version_document
 from apiext.http.memory import Memory
 from apiext.http.metrics_expiry import MetricsExpiry
@@ -27,10 +26,9 @@ from apiext.http.operations import Operations
 from apiext.http.protocol import Listener, has_fast_parser
 from apiext.http.resources import Resources
 from apiext.http.routes import Routes
+from apiext.http.service import Service
 from apiext.http.tls import CertificateReload
 from apiext.meta import limits as meta_limits
-from apiext.scheduling.slices import Slices
-from apiext.storage import limits as storage_limits
 from apiext.system.sockets import everywhere, is_unspecified
 from apiext.telemetry import Telemetry
 
@@ -55,6 +53,17 @@ class Settings(Struct, frozen=True):
     issuer: Issuer | None = None
 
 
+def _chain(settings: Settings, *, audited: bool, authorizes: bool) -> list[Filter | Step]:
+    """Return the filters of all requests, the outermost first."""
+    chain = filters(audited=audited, authorizes=authorizes)
+    if settings.access_log is not None:
+        chain.insert(1, logging_to(settings.access_log))
+    add_headers = browsers.header_filter(settings.listening.headers, tls=settings.tls is not None)
+    if add_headers is not None:
+        chain.insert(1, add_headers)  # outside of filters that refuse, so that pages can read refusals
+    return chain
+
+
 class HttpServer:
     """Serves the API over HTTP/1.1.
 
@@ -75,17 +84,8 @@ class HttpServer:
         self.settings = settings
         self.health = health
         self.telemetry = telemetry
-        self.clock = responses.SecondClock()
-        self.compressor = responses.Compressor()
-        self.lost_connections = Slices(storage_limits.PUMP_SLICE)
-        self.large_heads = Slices(1)
-        self.memory = Memory(workers=settings.workers)
-        self.descriptors = Descriptors(raise_limit(), telemetry.refused_connections.slot())
-        self.unauthenticated = Unauthenticated(self.memory.given)
-        self.active = 0
         self.port = 0
-        headers = settings.listening.headers
-        gate = Gate(
+        self._gate = Gate(
             authenticator,
             authorizer,
             telemetry,
@@ -97,27 +97,25 @@ class HttpServer:
             if authenticator.uses_credentials
             else browsers.cross_origin_check(settings.listening.headers.cors_origins),
         )
-        resources = Resources(
-            operations, telemetry, self.clock, self.compressor, settings.requests.min_watch_timeout, self.memory
-        )
+        clock, compressor, memory = responses.SecondClock(), responses.Compressor(), Memory(workers=settings.workers)
+        resources = Resources(operations, telemetry, clock, compressor, settings.requests.min_watch_timeout, memory)
         routes = Routes(resources, health, telemetry, version_document(settings.version), settings.issuer)
-        chain = filters(audited=auditor is not None, authorizes=authorizer is not always_allow)
-        self._access = settings.access_log
-        if self._access is not None:
-            chain.insert(1, logging_to(self._access))
-        add_headers = browsers.header_filter(headers, tls=settings.tls is not None)
-        if add_headers is not None:
-            chain.insert(1, add_headers)  # outside of filters that refuse, so that pages can read refusals
-        self.answer: Handler = compose(gate, chain, routes.answer)
-        self.proxies = settings.proxies
-        self._gate = gate
+        chain = _chain(settings, audited=auditor is not None, authorizes=authorizer is not always_allow)
+        self.service = Service(
+            compose(self._gate, chain, routes.answer),
+            memory,
+            Unauthenticated(memory.given),
+            clock,
+            compressor,
+            settings.proxies,
+        )
+        self._descriptors = Descriptors(raise_limit(), telemetry.refused_connections.slot())
         self._publisher = routes.publisher
-        self._expiry = MetricsExpiry(operations.catalog, (gate.drop_deleted, routes.publisher.drop_deleted))
+        self._expiry = MetricsExpiry(operations.catalog, (self._gate.drop_deleted, routes.publisher.drop_deleted))
         self._operations = operations
         self._listener: Listener | None = None
         self._server: asyncio.Server | None = None
         self._reload: CertificateReload | None = None
-        self._idle = asyncio.Event()
         telemetry.on_scrape.append(self._gauges)
 
     @property
@@ -137,7 +135,7 @@ class HttpServer:
         self, listener: web.Server, loop: asyncio.AbstractEventLoop, settings: dict[str, Any]
     ) -> asyncio.BaseProtocol:
         """Return the protocol of a new connection."""
-        return ApiHandler(listener, self, loop=loop, **settings) if self.descriptors.take() else Refusal()
+        return ApiHandler(listener, self.service, loop=loop, **settings) if self._descriptors.take() else Refusal()
 
     async def start(self) -> None:
         """Listen; raise OSError if the address is in use."""
@@ -173,10 +171,6 @@ class HttpServer:
             self._reload = CertificateReload(settings.tls, settings.certificate)
             self._reload.start()
         self._expiry.start()
-
-    def all_done(self) -> None:
-        """Record that no request is running."""
-        self._idle.set()
 
     def begin_shutdown(self) -> None:
         """Fail /readyz; requests are still served."""
@@ -215,29 +209,20 @@ class HttpServer:
                 await server.wait_closed()
         except TimeoutError:
             log.warning("some clients did not read their whole answers")
-        if self._access is not None:
-            await self._access.stop()
-        self.compressor.close()
+        if self.settings.access_log is not None:
+            await self.settings.access_log.stop()
+        self.service.compressor.close()
         self._publisher.builder.close()
         self._server = self._listener = None
 
     async def _drained(self, seconds: float) -> None:
         """Wait for requests, and for clients to read their answers; cancel the remaining ones (504)."""
-        if await self._idle_within(seconds):
+        in_flight = self.service.in_flight
+        if await in_flight.ended(seconds):
             return
-        log.warning("%d requests were still running at the end of the shutdown time", self.active)
+        log.warning("%d requests were still running at the end of the shutdown time", in_flight.count)
         self._gate.deadlines.end()
-        await self._idle_within(limits.SHUTDOWN_CANCELLED)
-
-    async def _idle_within(self, seconds: float) -> bool:
-        try:
-            async with asyncio.timeout(seconds):
-                while self.active:
-                    self._idle.clear()
-                    await self._idle.wait()
-        except TimeoutError:
-            return False
-        return True
+        await in_flight.ended(limits.SHUTDOWN_CANCELLED)
 
     def _gauges(self, telemetry: Telemetry) -> None:
         telemetry.inflight.slot("readOnly").value = self._gate.running[False]

@@ -243,9 +243,9 @@ async def test_writing_waits_for_room() -> None:
     async with serving(shelf) as server, connected(server) as client:
         client.send("GET", COLLECTION)
         await until(lambda: bool(server.connections) and server.connections[0]._paused)
-        assert server.active == 1  # it waits in drained()
+        assert server.service.in_flight.count == 1  # it waits in drained()
         assert len((await client.receive()).json["items"]) == 60
-        await until(lambda: server.active == 0)
+        await until(lambda: server.service.in_flight.count == 0)
 
 
 @on_uvloop
@@ -269,7 +269,7 @@ async def test_one_task_answers_all_requests_of_a_connection() -> None:
         for _ in range(2):
             shelf.gate.clear()
             client.send("GET", f"{COLLECTION}/a")
-            await until(lambda: server.active == 1)
+            await until(lambda: server.service.in_flight.count == 1)
             assert asyncio.all_tasks() == tasks
             assert server.connections[0]._task_handler in tasks
             shelf.gate.set()

@@ -259,11 +259,11 @@ async def test_a_head_begun_behind_whole_requests_counts(before: str, split: int
         client.writer.write(sent[at:])
         for _ in range(BEFORE[before].count(" HTTP/1.1")):
             await client.receive()
-        await until(lambda: server.unauthenticated._total >= len(begun))
-        assert server.unauthenticated._total < 5 * len(sent)
+        await until(lambda: server.service.unauthenticated._total >= len(begun))
+        assert server.service.unauthenticated._total < 5 * len(sent)
         client.writer.write(b"\r\n")
         assert (await client.receive()).code == 200
-        assert (server.unauthenticated._total, server.unauthenticated._heads) == (0, {})
+        assert (server.service.unauthenticated._total, server.service.unauthenticated._heads) == (0, {})
 
 
 @on_uvloop

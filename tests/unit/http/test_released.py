@@ -58,17 +58,14 @@ async def test_nothing_is_held_after_any_requests(memory: int, monkeypatch: pyte
     shelf.put("big", x="x" * 1_000_000)
     async with serving(shelf) as server:
         if memory:
-            server.memory.total, server.memory.share = memory, memory // 4 * 3
+            server.service.memory.total, server.service.memory.share = memory, memory // 4 * 3
         for _ in range(15):
             await asyncio.gather(*(leave_somewhere(server, choice) for _ in range(10)))
-        await until(lambda: not server.active and not server.connections)
+        await until(lambda: not server.service.in_flight.count and not server.connections)
         gate = server._gate
-        assert (server.memory.promised, server.memory._users) == (0, {})
+        assert (server.service.memory.promised, server.service.memory._users) == (0, {})
         assert not kept[0].watches
         assert not shelf.watches
         assert gate.running == {False: 0, True: 0}
-        assert (server.unauthenticated._total, server.unauthenticated._heads, server.unauthenticated._pending) == (
-            0,
-            {},
-            {},
-        )
+        pending = server.service.unauthenticated
+        assert (pending._total, pending._heads, pending._pending) == (0, {}, {})

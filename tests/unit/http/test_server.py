@@ -468,5 +468,5 @@ async def test_clients_that_leave_are_no_news(caplog: pytest.LogCaptureFixture) 
             client.writer.write(b"half")
         assert shelf.gate is not None
         shelf.gate.set()
-        await until(lambda: not server.active)
+        await until(lambda: not server.service.in_flight.count)
     assert caplog.text == ""

@@ -94,7 +94,7 @@ async def test_shutdown_waits_for_no_watch_and_no_reader(
         await until(lambda: bool(shelf.calls))
         assert shelf.gate is not None
         shelf.gate.set()
-        await until(lambda: server.active == 1)
+        await until(lambda: server.service.in_flight.count == 1)
         shelf.gate.clear()
         watcher.send("GET", f"{COLLECTION}?watch=true")
         await until(lambda: len(shelf.calls) == 2)

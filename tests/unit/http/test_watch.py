@@ -132,7 +132,7 @@ async def test_a_client_that_goes_before_its_watch_is_open_leaves_nothing() -> N
         assert shelf.gate is not None
         shelf.gate.set()
         await shelf.opening.wait()
-        await until(lambda: not server.active)
+        await until(lambda: not server.service.in_flight.count)
         assert not shelf.watches
 
 

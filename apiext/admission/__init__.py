@@ -1,1 +1,1 @@
-"""Plug-ins that see a write before it is stored."""
+"""Admission plug-ins, which mutate, validate or deny a write before it is stored."""

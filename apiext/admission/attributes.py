@@ -1,4 +1,4 @@
-"""The view of a write that admission plug-ins get, and the results that they add."""
+"""A write as admission plug-ins get it, and the results that they add to it."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -13,7 +13,7 @@ from apiext.meta.names import GroupKind, GroupResource
 
 
 class Requester(Protocol):
-    """An authenticated user, as far as plug-ins need it."""
+    """The fields of an authenticated user that plug-ins read."""
 
     @property
     def name(self) -> str:
@@ -33,7 +33,7 @@ class Requester(Protocol):
 
 
 class Form(NamedTuple):
-    """Group and version of the resource in which a write is shown, and the kind that objects have there."""
+    """The group and version in which a plug-in gets a write, and the group, version and kind of its objects."""
 
     group: str
     version: str
@@ -48,10 +48,10 @@ class Form(NamedTuple):
 
 
 class Traces(Struct):
-    """Results of plug-ins besides allow and deny: warnings for the client, annotations for the audit (ADM-013).
+    """Results of plug-ins besides allow and deny: warnings for the client, annotations for the audit log (ADM-013).
 
-    ``premises`` are the revisions that namespaces must still have when the write commits. ``settled`` are called when
-    the write has ended, with false if it failed.
+    ``premises`` maps a namespace to the revision that it must still have when the write commits. The functions in
+    ``settled`` are called at the end of the write, with false if it failed.
     """
 
     warnings: list[str] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Traces(Struct):
     settled: list[Callable[[bool], None]] = field(default_factory=list)
 
     def warn(self, text: str) -> None:
-        """Add a warning once, as long as a client can be expected to read them."""
+        """Add a warning once, up to limits.MAX_WARNINGS_ADDED warnings."""
         if len(self.warnings) < limits.MAX_WARNINGS_ADDED and text not in self.warnings:
             self.warnings.append(text)
 
@@ -69,15 +69,15 @@ class RequestOptions(Protocol):
     """The options of a request."""
 
     def document(self) -> View:
-        """Return them as an object."""
+        """Return the options as an object."""
 
 
 class Attributes(Struct):
-    """One write: operation CREATE, UPDATE or DELETE on an object; ``old`` is None on create, ``new`` on delete.
+    """One write or connection: the operation is CREATE, UPDATE, DELETE or CONNECT.
 
-    ``request_options`` are the options of the request, ``deadline`` is loop time in seconds (0: none). ``definition``
-    and ``served`` are the resource and the version of the request. ``rounds`` are those of the mutating plug-ins, None
-    before one of them applies.
+    ``old`` is None on CREATE and CONNECT, ``new`` is None on DELETE. ``deadline`` is a time of the event loop, in
+    seconds (0: no deadline). ``definition`` and ``served`` are the resource and the version of the request. ``rounds``
+    is None until a mutating plug-in calls ``enter``.
     """
 
     operation: str
@@ -101,7 +101,7 @@ class Attributes(Struct):
     _form: Form | None = None
 
     def enter(self, plugin: str, new: View | None) -> tuple[Rounds, Reinvocation]:
-        """Begin a round of a mutating plug-in; return all rounds and the kept state of this one."""
+        """Begin a round of a mutating plug-in; return the rounds of the write, and the plug-in's own state."""
         if self.rounds is None:
             self.rounds = Rounds()
         return self.rounds, self.rounds.enter(plugin, new)
@@ -116,7 +116,7 @@ class Attributes(Struct):
 
     @property
     def options(self) -> View | None:
-        """Return the options of the operation as an object; a patch has those of its create or update."""
+        """The options of the operation as an object; those of a patch are CreateOptions or UpdateOptions."""
         if self.request_options is None:
             return None
         found = self.request_options.document()
@@ -125,7 +125,7 @@ class Attributes(Struct):
 
     @property
     def shown_namespace(self) -> str:
-        """The namespace that plug-ins see: a namespace is in itself, as upstream has it."""
+        """The namespace that plug-ins get: for a Namespace its own name, as upstream."""
         if self.resource.resource == NAMESPACES.resource and self.resource == NAMESPACES:
             return self.name
         return self.namespace or ""
@@ -142,7 +142,7 @@ NAMESPACES = GroupResource("", "namespaces")
 
 
 def form_of(served: ServedVersion, subresource: str) -> Form | None:
-    """Return version and kind of an endpoint, None when the version has no such endpoint."""
+    """Return the Form of an endpoint of a version, None if the version has no such endpoint."""
     endpoint = served.endpoints.get(subresource)
     if endpoint is None:
         return None

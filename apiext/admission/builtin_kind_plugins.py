@@ -1,7 +1,8 @@
-"""Plug-ins that complete or refuse objects of built-in kinds, as a table.
+"""Plug-ins that mutate or deny objects of built-in kinds, as a table.
 
-A row of ``ROWS`` is a plug-in. Upstream: plugin/pkg/admission. The functions see objects in the form of their only
-version, and change a new object in place. Their modules are imported at the first write that they apply to.
+A row of ``ROWS`` is a plug-in (upstream: plugin/pkg/admission). Its functions get objects in the only version of their
+kind; a mutating function changes the new object in place. Their module is imported at the first write to which the
+plug-in applies.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -39,7 +40,7 @@ class Row(NamedTuple):
 
 
 class BuiltinKindPlugin:
-    """A plug-in of a row; ``mutate`` and ``review`` do nothing where the row has no function."""
+    """The plug-in of a row; ``mutate`` and ``review`` do nothing if the row has no function for them."""
 
     __slots__ = ("_lookup", "_row", "name")
 
@@ -49,21 +50,21 @@ class BuiltinKindPlugin:
         self._lookup = lookup
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether a write is one of the row."""
+        """Report whether the row has the operation and the resource."""
         return operation in self._row.operations and resource in self._row.resources
 
     def follow(self, changed: Callable[[], None]) -> None:
         """Do nothing: ``applies`` never changes; metrics observe the plug-in only where it applies."""
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        """Complete the new object."""
+        """Call the mutating function of the row on the new object."""
         row = self._row
         if row.mutate and new is not None and attributes.subresource in row.subresources:
             await self._step(row.mutate)(attributes, new, self._lookup)
         return new
 
     async def review(self, attributes: Attributes) -> None:
-        """Validate the new object."""
+        """Call the validating function of the row on a copy of the new object."""
         row, new = self._row, attributes.new
         if row.review and new is not None and attributes.subresource in row.subresources:
             await self._step(row.review)(attributes, dict(new), self._lookup)

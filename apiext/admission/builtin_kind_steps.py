@@ -1,6 +1,6 @@
-"""Mutate and validate pods, nodes, volumes, … by other stored objects, such as their classes.
+"""Functions of plug-ins that mutate and validate pods, nodes, volumes and other built-in kinds.
 
-The functions are those of ``builtin_kind_plugins.ROWS``. Upstream: plugin/pkg/admission.
+The table ``builtin_kind_plugins.ROWS`` names them. Upstream: plugin/pkg/admission.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ async def _default_priority(lookup: ObjectLookup) -> View:
 
 
 async def check_one_default(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Refuse a second default priority class."""
+    """Deny a second default priority class."""
     if attributes.resource != PRIORITY_CLASSES or not new.get("globalDefault"):
         return
     for one in await lookup.every(PRIORITY_CLASSES):
@@ -91,7 +91,7 @@ async def check_one_default(attributes: Attributes, new: Document, lookup: Objec
 
 
 async def set_tolerations(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Let a pod stay for _TOLERATED_SECONDS on a node that is not ready or unreachable."""
+    """Add tolerations: a pod stays on a node that is not ready or unreachable for _TOLERATED_SECONDS."""
     tolerations = new["spec"].get("tolerations") or []
     missing = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATED_SECONDS}
@@ -114,7 +114,7 @@ async def taint_not_ready(attributes: Attributes, new: Document, lookup: ObjectL
 
 
 async def set_runtime_class(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Give a pod the overhead, the node selector and the tolerations of its runtime class."""
+    """Set the overhead, the node selector and the tolerations of a pod from its runtime class."""
     spec = new["spec"]
     found = await _runtime_class_of(attributes, spec, lookup)
     if found is None:
@@ -157,7 +157,7 @@ async def _runtime_class_of(attributes: Attributes, spec: View, lookup: ObjectLo
 
 
 async def check_overhead(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Refuse an overhead that is not that of the pod's runtime class."""
+    """Deny a pod whose overhead is not that of its runtime class."""
     spec = new.get("spec") or {}
     found = await _runtime_class_of(attributes, spec, lookup)
     overhead = (found or {}).get("overhead")
@@ -182,7 +182,7 @@ _DEFAULT_INGRESS = ("ingressclass.kubernetes.io/is-default-class",)
 
 
 async def set_storage_class(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Give a claim without a storage class the default one."""
+    """Set the default storage class in a claim without a class."""
     spec = new["spec"]
     if spec.get("storageClassName") is not None or _CLASS_ANNOTATION in (new["metadata"].get("annotations") or {}):
         return
@@ -191,7 +191,7 @@ async def set_storage_class(attributes: Attributes, new: Document, lookup: Objec
 
 
 async def set_ingress_class(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Give an ingress without a class the default one."""
+    """Set the default ingress class in an ingress without a class."""
     spec = new["spec"] if new.get("spec") is not None else new.setdefault("spec", {})
     old_style = "kubernetes.io/ingress.class" in (new["metadata"].get("annotations") or {})
     if spec.get("ingressClassName") is not None or old_style:
@@ -220,7 +220,7 @@ async def protect(attributes: Attributes, new: Document, lookup: ObjectLookup) -
 
 
 async def check_growth(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Refuse to expand a claim that is not bound, or whose class does not allow expansion."""
+    """Deny the expansion of a claim that is not bound, or whose class does not allow expansion."""
     old = attributes.old or {}
     if _size(new) <= _size(old):
         return
@@ -250,14 +250,14 @@ def _class_of(claim: View) -> str:
 
 
 async def check_approval(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Refuse an approval by a user without the permission to approve requests of the signer."""
+    """Deny an approval by a user without the permission to approve requests of the signer."""
     signer = ((attributes.old or {}).get("spec") or {}).get("signerName") or ""
     if not _may(attributes, lookup, "approve", signer):
         raise forbidden(attributes, f'user not permitted to approve requests with signerName "{signer}"')
 
 
 async def check_signing(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Refuse a new certificate or condition by a user without the permission to sign for the signer."""
+    """Deny a new certificate or condition by a user without the permission to sign for the signer."""
     old = attributes.old or {}
     signer = (old.get("spec") or {}).get("signerName") or ""
     now, before = new.get("status") or {}, old.get("status") or {}
@@ -270,7 +270,7 @@ async def check_signing(attributes: Attributes, new: Document, lookup: ObjectLoo
 
 
 async def check_subject(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Refuse a client certificate of the group system:masters, which no authorizer could restrict."""
+    """Deny a client certificate of the group system:masters, which no authorizer could restrict."""
     spec = new.get("spec") or {}
     if spec.get("signerName") != _CLIENT_SIGNER:
         return
@@ -284,14 +284,14 @@ async def check_subject(attributes: Attributes, new: Document, lookup: ObjectLoo
 
 def _organizations(request: str) -> list[str | bytes]:
     """Return the organizations of a certificate request, which are the groups of its user; raises ValueError."""
-    from cryptography import x509  # takes 40 ms at the first request of this signer
+    from cryptography import x509  # the import takes 40 ms, and only this signer needs it
 
     subject = x509.load_pem_x509_csr(base64.b64decode(request)).subject
     return [one.value for one in subject.get_attributes_for_oid(x509.oid.NameOID.ORGANIZATION_NAME)]
 
 
 def _may(attributes: Attributes, lookup: ObjectLookup, verb: str, signer: str) -> bool:
-    from apiext.cel.library.authorization import Question  # imports CEL, which most servers do not use
+    from apiext.cel.library.authorization import Question  # the import loads CEL, which most servers do not use
 
     domain = signer.partition("/")[0]
     questions = (

@@ -1,4 +1,4 @@
-"""One call of one webhook: whether it applies, its request, and the meaning of its answer or failure (ADM-005…012)."""
+"""One call of one webhook: matching, request, and handling of the response or failure (ADM-005…012)."""
 
 import asyncio
 import logging
@@ -42,7 +42,7 @@ TOO_LATE = "request did not complete within requested timeout"
 
 
 class Failed(Exception):
-    """A webhook could not be called or gave no usable answer; ``code`` is the metric's label."""
+    """The call of a webhook failed, or its response is invalid; ``code`` is a label of the metric."""
 
     def __init__(self, name: str, reason: str, code: int = 503) -> None:
         super().__init__(f'failed calling webhook "{name}": {reason}')
@@ -50,7 +50,7 @@ class Failed(Exception):
 
 
 class Rejected(Exception):
-    """A webhook that refused the write."""
+    """A webhook denied the write."""
 
     def __init__(self, status: StatusError) -> None:
         super().__init__(status.message)
@@ -58,14 +58,15 @@ class Rejected(Exception):
 
 
 def exempt(attributes: Attributes, kinds: Collection[str] = EXEMPT) -> bool:
-    """Report whether the write is exempt from webhooks and policies: their own configurations (ADM-002)."""
+    """Report whether webhooks and policies skip the write because it changes their own configuration (ADM-002)."""
     return attributes.resource.group == GROUP and attributes.kind.kind in kinds
 
 
 def is_review(attributes: Attributes) -> bool:
-    """Return whether no webhook or policy applies: reviews of access and tokens, lest a server locks itself out.
+    """Report whether webhooks and policies skip the write because it is a review of access or of a token.
 
-    (KEP-5793; upstream: pkg/kubeapiserver/admission/exclusion. Webhooks and policies apply to requests for tokens.)
+    A webhook that denies reviews could lock out all clients (KEP-5793; upstream:
+    pkg/kubeapiserver/admission/exclusion). Webhooks and policies do apply to a TokenRequest.
     """
     served = attributes.served
     return served is not None and bool(served.endpoints[""].review)
@@ -88,10 +89,10 @@ async def _namespace_labels(services: PluginServices, attributes: Attributes, ne
 async def matched_form(
     services: PluginServices, criteria: Criteria, attributes: Attributes, new: View | None
 ) -> Form | None:
-    """Return the form of a write that a webhook or policy with these criteria sees, None if they do not match.
+    """Return the Form in which these criteria match a write, None if they do not match.
 
-    ``new`` is the object as it is by now. Raises StatusError, but not about a write that something leaves out whatever
-    is wrong with the rest (plugin/webhook/generic, plugin/policy/matching).
+    ``new`` is the object after earlier plug-ins. Raises StatusError for an invalid selector or a missing namespace, but
+    not if another criterion excludes the write (plugin/webhook/generic, plugin/policy/matching).
     """
     form = criteria.form(attributes)
     if form is None:
@@ -114,7 +115,7 @@ async def matched_form(
 def form_for(
     services: PluginServices, hook: Hook, attributes: Attributes, versions: Versions, type: str, new: View | None
 ) -> Coroutine[Any, Any, Form | None]:
-    """Return the write in the version that a webhook wants, None if the webhook does not apply; raise StatusError.
+    """Return the Form in which a webhook gets the write, None if the webhook does not apply; raise StatusError.
 
     ``new`` is the object after earlier plug-ins, ``type`` is admit or validating.
     """
@@ -141,7 +142,7 @@ async def _form_by_conditions(
 
 
 async def shown_as(versions: Versions, form: Form, *, mutating: bool) -> Shown:
-    """Return the objects of a write as a webhook wants them; 500 when they cannot be converted."""
+    """Return the objects of a write in the Form of a webhook; raise 500 if they cannot be converted."""
     try:
         return await versions.shown(form)
     except StatusError as error:  # upstream: reported twice if objects may change
@@ -156,9 +157,10 @@ def late(attributes: Attributes) -> bool:
 async def call_webhook(
     services: PluginServices, hook: Hook, attributes: Attributes, form: Form, shown: Shown, *, mutating: bool
 ) -> Response:
-    """Call a webhook and return its answer; warnings and annotations are noted.
+    """Call a webhook and return its response; add its warnings and audit annotations to the write.
 
-    Raises Failed, Rejected, and StatusError for a dry run that it does not support (ADM-012).
+    Raises Failed, Rejected, and StatusError: for a dry run that the webhook does not support (ADM-012), and for a
+    request that has exceeded its deadline.
     """
     if attributes.dry_run and not hook.supports_dry_run:
         raise status.bad_request(f'admission webhook "{hook.name}" does not support dry run')
@@ -169,7 +171,7 @@ async def call_webhook(
     if not isinstance(hook.target, Target):
         raise Failed(hook.name, f"could not get REST client: {hook.target}", 500) from hook.target
     uid = reviews.new_uid()
-    # as apart does it, without its coroutine: most reviews are small
+    # as in_thread_if_large, but without a coroutine: most reviews are small
     if attributes.size < server_limits.WORK_INLINE:
         body = reviews.review(version, uid, attributes, form, shown)
     else:
@@ -201,7 +203,9 @@ async def _answer(services: PluginServices, hook: Hook, target: Target, attribut
         timeout = Cut(left) if left < hook.timeout else hook.timeout
         return await services.poster.post(target, body, timeout, owner=hook.owner)
     except CallError as error:
-        if isinstance(error, TimedOut) and left < hook.timeout:  # the request's time was shorter than the webhook's
+        if (
+            isinstance(error, TimedOut) and left < hook.timeout
+        ):  # the request's deadline came before the webhook's timeout
             raise status.timeout(TOO_LATE) from error
         raise Failed(hook.name, f"failed to call webhook: {error}", error.code) from error
 
@@ -217,7 +221,7 @@ _DENIALS: dict[str, logs.RateLimited] = {}
 
 
 def _log_denial(webhook: str, operation: str, error: "Rejected") -> None:
-    """Log that a webhook denied a write: a line in LOG_EVERY seconds for each webhook."""
+    """Log that a webhook denied a write, at most one line in LOG_EVERY seconds for each webhook."""
     if len(_DENIALS) > limits.WEBHOOKS_LOGGED:
         _DENIALS.clear()
     seldom = _DENIALS.setdefault(webhook, logs.RateLimited(server_limits.LOG_EVERY))
@@ -233,7 +237,7 @@ def _log_denial(webhook: str, operation: str, error: "Rejected") -> None:
 
 
 class Observed:
-    """Measures one call, as a context manager; ``failed`` sets its outcome."""
+    """Measures one call of a webhook from its creation to ``passed`` or ``failed``."""
 
     __slots__ = ("_began", "_hook", "_operation", "_services", "_type")
 
@@ -245,17 +249,17 @@ class Observed:
         self._began = perf_counter()
 
     def passed(self) -> None:
-        """Count an answer that let the write pass."""
+        """Count a response that allowed the write."""
         took = perf_counter() - self._began
         self._services.metrics.webhook(self._hook.name, self._type, self._operation, 200, False, took)
 
     def failed(self, error: Exception) -> None:
-        """Count a failure, a refusal or an error of our own."""
+        """Count a failed call, a denial or an internal error; log the first two."""
         metrics, name = self._services.metrics, self._hook.name
         if isinstance(error, Failed):
             rejected = not self._hook.ignore
             log.warning(
-                "%s; %s", error, "the write is refused" if rejected else "the write goes on: failurePolicy is Ignore"
+                "%s; %s", error, "the write is denied" if rejected else "the write continues: failurePolicy is Ignore"
             )
             if rejected:
                 metrics.rejection(name, self._type, self._operation, counts.CALLING_ERROR, error.code)

@@ -1,4 +1,4 @@
-"""The admission plug-ins in their order: mutating first, validating just before the write (ADM-001)."""
+"""The chain of admission plug-ins: the mutating phase, then the validating phase just before the write (ADM-001)."""
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
@@ -64,7 +64,7 @@ class Phase(NamedTuple, Generic[P]):
 
 
 class Chain:
-    """Plug-ins in the order in which they see a write."""
+    """The plug-ins of a server, in the order in which they run."""
 
     __slots__ = ("_mutating_phases", "_mutators", "_validating_phases", "_validators", "metrics", "plugins")
 
@@ -92,22 +92,22 @@ class Chain:
         if not phase.plugins:
             return new
         clock = _Clock(self.metrics, "admit", attributes.operation)
-        found: Document | None = new
+        result: Document | None = new
         try:
             while True:
                 for plugin in phase.plugins:
                     clock.name = plugin.name
-                    found = await plugin.mutate(attributes, found)
+                    result = await plugin.mutate(attributes, result)
                     clock.leave()
                 if attributes.rounds is None or not attributes.rounds.next():
                     break
                 _observe(phase)
         finally:
             clock.stop()
-        return cast(D, found)  # a plug-in returns None only for None
+        return cast(D, result)  # a plug-in returns None only for None
 
     async def review(self, attributes: Attributes) -> None:
-        """Run the validating phase of each plug-in."""
+        """Run the validating phase: call each validating plug-in that applies."""
         phase = self._validating_phase(attributes.operation, attributes.resource)
         _observe(phase)
         if not phase.plugins:
@@ -122,17 +122,17 @@ class Chain:
             clock.stop()
 
     async def review_delete(self, attributes: Attributes) -> None:
-        """Run both phases on an object about to be deleted, which no plug-in can change (ADM-014)."""
+        """Run both phases for a deletion; no plug-in can change the object (ADM-014)."""
         await self.mutate(attributes, None)
         await self.review(attributes)
 
     def _mutating_phase(self, operation: str, resource: GroupResource) -> Phase[Mutator]:
-        found = self._mutating_phases.get((operation, resource))
-        return found or self._compile(self._mutating_phases, self._mutators, "admit", operation, resource)
+        phase = self._mutating_phases.get((operation, resource))
+        return phase or self._compile(self._mutating_phases, self._mutators, "admit", operation, resource)
 
     def _validating_phase(self, operation: str, resource: GroupResource) -> Phase[Validator]:
-        found = self._validating_phases.get((operation, resource))
-        return found or self._compile(self._validating_phases, self._validators, "validate", operation, resource)
+        phase = self._validating_phases.get((operation, resource))
+        return phase or self._compile(self._validating_phases, self._validators, "validate", operation, resource)
 
     def _compile(
         self,
@@ -143,12 +143,12 @@ class Chain:
         resource: GroupResource,
     ) -> Phase[P]:
         applying = tuple(plugin for plugin in plugins if plugin.applies(operation, resource))
-        spared = [plugin for plugin in plugins if plugin not in applying and not isinstance(plugin, Configurable)]
-        passed = self.metrics.passed([plugin.name for plugin in spared], type, operation, whole=not applying)
+        not_applying = [plugin for plugin in plugins if plugin not in applying and not isinstance(plugin, Configurable)]
+        passed = self.metrics.passed([plugin.name for plugin in not_applying], type, operation, whole=not applying)
         if len(compiled) >= catalog_limits.NAMES_SEEN:
             compiled.clear()
-        found = compiled[operation, resource] = Phase(applying, tuple(passed))
-        return found
+        phase = compiled[operation, resource] = Phase(applying, tuple(passed))
+        return phase
 
     def _clear(self) -> None:
         self._mutating_phases.clear()

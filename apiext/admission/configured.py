@@ -25,11 +25,20 @@ T = TypeVar("T")
 class Live(Generic[T]):
     """Compiled values of the objects of a collection, sorted by the names of the objects.
 
-    ``empty`` is false if the collection has values, or may have.
+    ``empty`` is true only if the collection certainly has no values.
     """
 
     __slots__ = (
-        "_collection", "_compile", "_decode", "_followers", "_items", "_known", "_rebuilding", "_seen", "_turn", "empty"
+        "_change",
+        "_collection",
+        "_compile",
+        "_compiled_by_name",
+        "_compiled_change",
+        "_decode",
+        "_followers",
+        "_items",
+        "_rebuilding",
+        "empty"
     )  # fmt: skip
 
     def __init__(
@@ -41,10 +50,10 @@ class Live(Generic[T]):
         self._collection = collection
         self._decode = decode
         self._compile = compile
-        self._known: dict[str, tuple[Entry, Sequence[T]]] = {}
+        self._compiled_by_name: dict[str, tuple[Entry, Sequence[T]]] = {}
         self._items: tuple[T, ...] = ()
-        self._turn = 1 if collection is not None else 0  # increases with each change
-        self._seen = 0  # the turn of which all objects are compiled
+        self._change = 1 if collection is not None else 0  # the number of the last change
+        self._compiled_change = 0  # the number of the change up to which all objects are compiled
         self._rebuilding = asyncio.Lock()
         self._followers: list[Callable[[], None]] = []
         self.empty = collection is None
@@ -53,7 +62,7 @@ class Live(Generic[T]):
 
     @property
     def compiled(self) -> tuple[T, ...]:
-        """The values as the last call of ``current`` returned them."""
+        """The values that the last call of ``current`` returned."""
         return self._items
 
     def follow(self, changed: Callable[[], None]) -> None:
@@ -61,7 +70,7 @@ class Live(Generic[T]):
         self._followers.append(changed)
 
     def _changed(self, _: Change) -> None:
-        self._turn += 1
+        self._change += 1
         self._set_empty(False)
 
     def _set_empty(self, empty: bool) -> None:
@@ -71,37 +80,37 @@ class Live(Generic[T]):
                 changed()
 
     async def configured(self) -> bool:
-        """Report whether there is an object, once the cache is filled. Compiles none."""
+        """Wait until the cache is filled; report whether it has an object. Compiles nothing."""
         collection = self._collection
-        if self._turn != self._seen and collection is not None:
+        if self._change != self._compiled_change and collection is not None:
             await collection.wait_ready()
             if not collection.state.count():
                 await self.current()  # sets ``empty``
         return not self.empty
 
     async def current(self) -> tuple[T, ...]:
-        """Return the values of all objects, once the cache is filled and changed objects are compiled.
+        """Wait until the cache is filled, compile changed objects, and return the values of all objects.
 
-        Raises Malformed if an object cannot be read: no write passes without it (RV-020).
+        Raises Malformed if an object cannot be decoded: no write may skip its webhooks or policies (RV-020).
         """
-        while self._turn != self._seen:
+        while self._change != self._compiled_change:
             async with self._rebuilding:
-                if self._turn != self._seen and self._collection is not None:
+                if self._change != self._compiled_change and self._collection is not None:
                     await self._collection.wait_ready()
                     await self._rebuild(self._collection)
         return self._items
 
     async def _rebuild(self, collection: Collection) -> None:
-        turn = self._turn
+        change = self._change
         known: dict[str, tuple[Entry, Sequence[T]]] = {}
         for entry in sorted(collection.state.entries(), key=lambda entry: entry.name):
-            found = self._known.get(entry.name)
+            found = self._compiled_by_name.get(entry.name)
             if found is None or found[0] is not entry:  # after a restore, another object may have its revision
                 found = (entry, await self._compiled(entry))
             known[entry.name] = found
-        self._known, self._seen = known, turn
+        self._compiled_by_name, self._compiled_change = known, change
         self._items = tuple(item for _, items in known.values() for item in items)
-        self._set_empty(not self._items and self._turn == turn)
+        self._set_empty(not self._items and self._change == change)
 
     async def _compiled(self, entry: Entry) -> Sequence[T]:
         """Return the values of an object, compiled in a thread if it is large or has expressions."""

@@ -1,4 +1,4 @@
-"""Expressions about a write at work: their variables, their budget, and where they are evaluated (ADM-006)."""
+"""Evaluation of expressions for a write: their variables, their budget, and match conditions (ADM-006)."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -24,13 +24,13 @@ OVER_BUDGET = "validation failed due to running out of cost budget, no further v
 
 
 class OutOfBudget(Exception):
-    """The expressions of one hook cost more than they may together."""
+    """The expressions of one hook exceed their common budget."""
 
 
 def expression_variables(
     attributes: Attributes, form: Form, new: View | None, old: View | None, authorize: Authorize
 ) -> dict[str, Any]:
-    """Return what expressions see of a write in a version; params and the namespace are the caller's to add."""
+    """Return the variables of expressions for a write in a version; the caller adds params and the namespace."""
     asked = Question(
         group=attributes.resource.group,
         resource=attributes.resource.resource,
@@ -49,12 +49,12 @@ def expression_variables(
 
 
 def _request(attributes: Attributes, form: Form) -> dict[str, Any]:
-    """Return the ``request`` of expressions; fields that only a later AdmissionReview has are empty."""
+    """Return the variable ``request`` of expressions; fields that only an AdmissionReview has are empty."""
     return {"uid": "", **request(attributes, form), "object": None, "oldObject": None}
 
 
 def request(attributes: Attributes, form: Form) -> dict[str, Any]:
-    """Return the request of an AdmissionReview without uid and objects, empty fields left out (ADM-007)."""
+    """Return the request of an AdmissionReview without uid, objects and empty optional fields (ADM-007)."""
     found: dict[str, Any] = {**_kinds_and_resources(attributes.resource.resource, form, attributes.form)}
     if attributes.subresource:
         found["subResource"] = found["requestSubResource"] = attributes.subresource
@@ -104,14 +104,14 @@ class Budget:
         self.longest = cel_limits.MOST_TIME
 
     def spend(self, cost: int) -> None:
-        """Take the cost of an expression; raises OutOfBudget."""
+        """Subtract the cost of an expression; raise OutOfBudget if it exceeds the remaining budget."""
         if cost > self.left:
             raise OutOfBudget(OVER_BUDGET)
         self.left -= cost
 
 
 async def evaluate(program: Program, variables: Mapping[str, Any], budget: Budget) -> Evaluation:
-    """Evaluate within the budget: briefly here, in a thread when it takes longer. Raises OutOfBudget."""
+    """Evaluate on the event loop within a small budget, beyond it again in a thread. Raises OutOfBudget."""
     run = program.interpret if any(type(value) is Fault for value in variables.values()) else program.evaluate
     max_cost = min(budget.left, PER_CALL_LIMIT)
 
@@ -129,7 +129,7 @@ async def evaluate(program: Program, variables: Mapping[str, Any], budget: Budge
         try:
             found = await in_thread(lambda: work(limit), "expressions")
         finally:
-            limit.cancel()  # no request waits for a thread beyond its deadline
+            limit.cancel()  # ends the evaluation if the request was cancelled at its deadline
         budget.longest -= limit.time
     budget.effort -= touched[-1]
     budget.spend(found.cost)
@@ -155,10 +155,11 @@ class Conditions:
         self.programs = programs
 
     async def match(self, variables: Mapping[str, Any], type: str, operation: str, metrics: Metrics) -> bool:
-        """Report whether all conditions hold; raise ConditionError if some failed and failures are not ignored.
+        """Report whether all conditions hold; raise ConditionError if one raised an error that is not ignored.
 
-        A condition that is false decides, whatever failed before. Conditions see no namespace, and the requested
-        resource, though objects and kind are the hook's (plugin/webhook/matchconditions).
+        A false condition excludes the write even if an earlier condition raised an error. Conditions get no
+        namespaceObject. Their ``request.resource`` is that of the request, though objects and ``request.kind`` are in
+        the version that the hook matches (plugin/webhook/matchconditions).
         """
         if not self.programs:
             return True
@@ -197,4 +198,4 @@ class Conditions:
 
 
 class ConditionError(Exception):
-    """Match conditions that could not be decided."""
+    """Match conditions that raised errors."""

@@ -1,4 +1,4 @@
-"""Values of expressions that no JSON has, among the fields of apply configurations, as messages print them."""
+"""Values in apply configurations that JSON cannot represent, as Go prints them in messages."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,11 +12,11 @@ from apiext.cel.values import SECOND, Duration, Fault, Map, Timestamp, Uint, Val
 
 
 class NotFinite(Exception):
-    """A number that is none in JSON."""
+    """A number that JSON cannot represent: infinite or NaN."""
 
 
 class GoData:
-    """A value that fits no field: what Go prints of it (%v), and of its type and syntax (%T, %#v)."""
+    """A value that JSON cannot represent, with its texts in Go: the value (%v), type (%T) and syntax (%#v)."""
 
     __slots__ = ("_value", "go_name")
 
@@ -68,7 +68,7 @@ _SYNTAX: dict[type, Callable[[Value], str]] = {
 
 
 def printable(raw: Any) -> Any:
-    """Return decoded data, values without a JSON form as GoData; raise NotFinite for such numbers. NO_SLICE stays."""
+    """Return the data with each Native value as GoData; keep NO_SLICE. Raise NotFinite for infinite and NaN."""
     if type(raw) is dict:
         return {name: printable(value) for name, value in raw.items()}
     if type(raw) is list:

@@ -1,4 +1,4 @@
-"""Webhooks as they are configured: compiled once per revision of a configuration, and live from the cache (ADM-002)."""
+"""Configured webhooks, compiled once for each revision of a configuration (ADM-002)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -42,7 +42,7 @@ class Hook(Struct, frozen=True, eq=False):
 
 
 def compile_hooks(configuration: View) -> list[Hook]:
-    """Return the webhooks of a stored configuration in their order."""
+    """Compile the webhooks of a stored configuration, in their order."""
     name = configuration["metadata"].get("name", "")
     return [_hook(name, webhook) for webhook in configuration.get("webhooks") or ()]
 
@@ -76,7 +76,7 @@ def _hook(configuration: str, webhook: Mapping[str, Any]) -> Hook:
 def conditions_of(
     name: str, kind: str, conditions: Sequence[Mapping[str, Any]] | None, *, ignore: bool, params: bool = False
 ) -> Conditions:
-    """Return match conditions compiled, for a hook of the name; ``kind`` is webhook or policy, as metrics call it."""
+    """Compile the match conditions of a hook; ``kind`` is webhook or policy, a label of metrics."""
     within = environment(params=params)
     found = [
         (condition.get("name", ""), text, compiled(text, within, BOOL))

@@ -1,4 +1,4 @@
-"""Plug-ins whose modules are imported when something is configured for them (decision 36)."""
+"""Plug-ins whose modules are imported when their first webhook or policy is configured (decision 36)."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,17 +14,17 @@ P = TypeVar("P", bound=Plugin)
 
 
 class _Late(Generic[P]):
-    """A plug-in whose modules are imported at the first write to which it applies; the write waits for it."""
+    """A plug-in whose modules are imported at the first write to which it applies; the write waits for the import."""
 
     def __init__(self, name: str, live: Live[object], load: Callable[[], Callable[[], P]]) -> None:
-        """``load`` is called in a thread, again if it raised; it returns the function that creates the plug-in."""
+        """``load`` imports the modules, in a thread; it returns the function that creates the plug-in."""
         self.name = name
         self._live = live
         self._load = load
         self._plugin: P | None = None
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether anything is configured."""
+        """Report whether a webhook or policy may be configured."""
         return not self._live.empty
 
     def follow(self, changed: Callable[[], None]) -> None:
@@ -32,7 +32,7 @@ class _Late(Generic[P]):
         self._live.follow(changed)
 
     async def plugin(self) -> P | None:
-        """Return the plug-in, the same for all writes: it is created on the event loop. None until it is needed."""
+        """Return the plug-in, created once on the event loop; None while no webhook or policy is configured."""
         if self._plugin is None and await self._live.configured():
             create = await asyncio.to_thread(self._load)
             self._plugin = self._plugin or create()
@@ -43,7 +43,7 @@ class LateMutator(_Late[Mutator]):
     """A plug-in of the mutating phase."""
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        """Return the object to go on with, None on delete; raises StatusError to deny."""
+        """Return the mutated object, None on delete; raises StatusError to deny."""
         plugin = await self.plugin()
         return new if plugin is None else await plugin.mutate(attributes, new)
 

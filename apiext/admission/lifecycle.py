@@ -1,4 +1,4 @@
-"""NamespaceLifecycle: nothing is created in a namespace that is missing or going away (NSP-003, NSP-004)."""
+"""NamespaceLifecycle: deny creates in a namespace that is missing or terminating (NSP-003, NSP-004)."""
 
 from apiext.admission.attributes import NAMESPACES, Attributes
 from apiext.admission.plugin_services import FindNamespace
@@ -11,7 +11,7 @@ IMMORTAL = frozenset(("default", "kube-system", "kube-public"))
 
 
 class NamespaceLifecycle:
-    """The plug-in."""
+    """The plug-in NamespaceLifecycle."""
 
     __slots__ = ("_find",)
     name = "NamespaceLifecycle"
@@ -20,14 +20,15 @@ class NamespaceLifecycle:
         self._find = find
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether a write creates something, or deletes a namespace."""
+        """Report whether a write is a create, or deletes a namespace."""
         # upstream: access reviews are answered in any namespace, so that they do not reveal its existence
         return resource != ACCESS_REVIEWS if operation == "CREATE" else resource == NAMESPACES and operation == "DELETE"
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        """Refuse creates in missing or terminating namespaces, and the deletion of system namespaces.
+        """Deny creates in missing or terminating namespaces, and the deletion of system namespaces.
 
-        upstream: before other plug-ins mutate, and never again. The namespace's revision is a premise of the write.
+        As upstream, this runs once, before other plug-ins mutate. The namespace's revision becomes a premise of the
+        write.
         """
         if attributes.operation == "CREATE":
             if attributes.namespace:
@@ -44,7 +45,7 @@ class NamespaceLifecycle:
         if (namespace.get("status") or {}).get("phase") != "Terminating":
             attributes.traces.premises[name] = int(namespace["metadata"]["resourceVersion"])
             return
-        if not newest:  # another server may have made it again
+        if not newest:  # another server may have created the namespace again
             await self._must_be_open(attributes, newest=True)
             return
         text = f"unable to create new content in namespace {name} because it is being terminated"

@@ -17,7 +17,7 @@ _NONE: Amounts = {}
 
 
 async def set_defaults(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Give the containers of a new pod the default requests and limits of its namespace."""
+    """Set the default requests and limits of the namespace in the containers of a new pod."""
     if attributes.resource != PODS or not _is_limited(attributes):
         return
     for found in await _limit_ranges(attributes, lookup):
@@ -29,7 +29,7 @@ async def set_defaults(attributes: Attributes, new: Document, lookup: ObjectLook
 
 
 async def check_limits(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Refuse a pod or a claim that exceeds a limit of its namespace."""
+    """Deny a pod or a claim that exceeds a limit of its namespace."""
     if not _is_limited(attributes):
         return
     check = _claim_errors if attributes.resource == CLAIMS else _pod_errors
@@ -59,7 +59,7 @@ async def _limit_ranges(attributes: Attributes, lookup: ObjectLookup) -> list[li
 
 
 def _set_defaults(spec: Document, limits: Sequence[View]) -> Iterator[str]:
-    """Set defaults in a pod; yield a note for each container and part that gets some."""
+    """Set defaults in a pod; yield a note for the requests, and one for the limits, of each changed container."""
     default_requests: dict[str, str] = {}
     default_limits: dict[str, str] = {}
     for limit in limits:

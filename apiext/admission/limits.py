@@ -1,26 +1,27 @@
 """Limits of admission plug-ins."""
 
-# Bytes of JSON that mutating policies add to an object, or that it has after them. Beyond: the write is refused.
+# Bytes of JSON of a mutation by a policy, and of the mutated object. Beyond: the mutation fails.
 MAX_MUTATED = 6 * 1024 * 1024
 # Warnings that admission adds to a write. Beyond: the rest is left out.
 MAX_WARNINGS_ADDED = 64
-# Operations and resources whose candidates among webhooks or policies are cached. Beyond: the cache is emptied.
+# Pairs of operation and resource whose webhooks or policies are cached. Beyond: the cache is cleared.
 WRITES_MATCHED = 4_096
-# Kinds and resources of admission reviews in a cache. Beyond: the oldest is evicted.
+# Pairs of kind and resource in AdmissionReviews that are cached. Beyond: the least recently used is evicted.
 FORMS_SEEN = 256
-# CEL cost units of an expression on the event loop. Beyond: a thread.
+# CEL cost units of an expression on the event loop. Beyond: it is evaluated in a thread.
 ADMISSION_CEL_INLINE = 5_000
-# Nodes of an expression whose code is generated on the event loop, 5 milliseconds. Beyond: a thread.
+# Nodes of an expression whose code is generated on the event loop (5 milliseconds). Beyond: in a thread.
 ADMISSION_CODE_INLINE = 400
 # CEL cost units of the match conditions of one webhook or policy. Beyond: the evaluation fails. Upstream:
 # RuntimeCELCostBudgetMatchConditions.
 ADMISSION_CONDITIONS = 2_500_000
 # CEL cost units of the expressions of one binding. Beyond: the evaluation fails. Upstream: RuntimeCELCostBudget.
 ADMISSION_EXPRESSIONS = 10_000_000
-# Bytes of the result of a messageExpression. Beyond: it is not used. Upstream:
+# Bytes of the result of a messageExpression. Beyond: the result is not used. Upstream:
 # MaxEvaluatedMessageExpressionSizeBytes.
 ADMISSION_MESSAGE = 5 * 1024
-# Bytes of an audit annotation of a policy. Beyond: it is cut. Upstream: maxAuditAnnotationValueLength.
+# Bytes of an audit annotation of a policy. Beyond: the annotation is truncated. Upstream:
+# maxAuditAnnotationValueLength.
 ADMISSION_ANNOTATION = 10 * 1024
 # Failed validations in one audit annotation. Beyond: the rest is left out. Upstream: maxValidationFailures.
 ADMISSION_FAILURES = 50
@@ -28,14 +29,14 @@ ADMISSION_FAILURES = 50
 ADMISSION_TYPES = 2_000
 # Parameter objects of one binding for one write. Beyond: the write is refused.
 ADMISSION_PARAMS = 1_000
-# Webhooks whose last log line is known. Beyond: all are forgotten, and may have a line at once.
+# Webhooks whose log lines about denials are rate-limited. Beyond: all are reset, and each may log at once.
 WEBHOOKS_LOGGED = 1_000
 # Tries to find the default service account of a pod. Beyond: a 403. Upstream: the same.
 DEFAULT_ACCOUNT_TRIES = 10
-# Writes of the status of a quota that is charged, after conflicts. Beyond: a 409. Upstream: 4.
+# Tries to write the status of a charged quota, after conflicts. Beyond: a 409. Upstream: 4.
 QUOTA_TRIES = 10
-# Pods that a new pod security level of their namespace is checked against. Beyond: a warning says so. Upstream:
+# Pods that are checked against a new pod security level of their namespace. Beyond: a warning says so. Upstream:
 # defaultNamespaceMaxPodsToCheck.
 PODS_CHECKED = 3_000
-# Seconds that these checks take. Beyond: a warning says so. Upstream: defaultNamespacePodCheckTimeout.
+# Seconds of these checks of pods. Beyond: a warning says so. Upstream: defaultNamespacePodCheckTimeout.
 PODS_CHECKED_WAIT = 1.0

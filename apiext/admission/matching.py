@@ -38,7 +38,7 @@ class Rule(Struct, frozen=True):
         )
 
     def may_match(self, operation: str, resource: GroupResource, subresource: str) -> bool:
-        """Report whether the rule matches writes to a resource in some version, of some name."""
+        """Report whether the rule can match a write to a resource, for any version, scope and name."""
         return (
             not self.operations.isdisjoint((operation, "*"))
             and not self.groups.isdisjoint((resource.group, "*"))
@@ -46,7 +46,7 @@ class Rule(Struct, frozen=True):
         )
 
     def _has_resource(self, resource: str, subresource: str) -> bool:
-        for res, sub in self.resources:  # noqa: SIM110 (for each write, and any() takes twice as long)
+        for res, sub in self.resources:  # noqa: SIM110 (runs for each write; any() takes twice as long)
             if res in ("*", resource) and sub in ("*", subresource):
                 return True
         return False
@@ -83,7 +83,7 @@ class Criteria(Struct, frozen=True):
     any_resource: bool = False
 
     def form(self, attributes: Attributes) -> Form | None:
-        """Return the version of the write that the hook matches, None if it matches none."""
+        """Return the Form in which the hook matches the write, None if it does not match."""
         if self.excluded and _form(self.excluded, attributes, self.equivalent) is not None:
             return None
         if self.any_resource and not self.rules:
@@ -91,7 +91,7 @@ class Criteria(Struct, frozen=True):
         return _form(self.rules, attributes, self.equivalent)
 
     def may_match(self, attributes: Attributes) -> bool:
-        """Report whether some write of the same operation on the same resource may match; exclusions do not count."""
+        """Report whether writes with this operation and resource may match, before exclusions and selectors."""
         if self.any_resource and not self.rules:
             return True
         if self.equivalent and attributes.definition is not None and attributes.definition.equivalents:
@@ -132,7 +132,7 @@ class Candidates(Generic[T]):
         self._cached: dict[tuple[object, ...], Sequence[tuple[int, T]]] = {}
 
     async def among(self, hooks: tuple[T, ...], attributes: Attributes) -> Sequence[tuple[int, T]]:
-        """Return the hooks that may match the write, each with its index among all of them."""
+        """Return the hooks that may match the write, each with its index in ``hooks``."""
         if hooks is not self._hooks:
             self._hooks, self._numbered, self._cached = hooks, tuple(enumerate(hooks)), {}
         definition = attributes.definition

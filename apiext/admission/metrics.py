@@ -8,7 +8,7 @@ _STEP_SECONDS = (0.005, 0.025, 0.1, 0.5, 1.0, 2.5)
 _WEBHOOK_SECONDS = (*_STEP_SECONDS, 10.0, 25.0)
 _CONDITION_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.1, 0.2, 0.25)
 _PREFIX = "apiserver_admission_"
-_MOST_CODE = 600  # codes above are counted as this one
+_MAX_CODE = 600  # higher codes are counted as this code
 
 CALLING_ERROR, INTERNAL_ERROR, NO_ERROR = "calling_webhook_error", "apiserver_internal_error", "no_error"
 
@@ -72,8 +72,8 @@ class Metrics:
         self._configured[type] = names
 
     def _lasting(self) -> Callable[[Sequence[str]], bool]:
-        there = {(name, type) for type, names in self._configured.items() for name in names()}
-        return lambda labels: (labels[0], labels[1]) in there or labels[1] not in self._configured
+        configured = {(name, type) for type, names in self._configured.items() for name in names()}
+        return lambda labels: (labels[0], labels[1]) in configured or labels[1] not in self._configured
 
     @property
     def families(self) -> list[Family | HistogramFamily]:
@@ -97,14 +97,14 @@ class Metrics:
         return steps + [self._plugins.slot(name, type, operation, _TRUTH[False]) for name in names]
 
     def webhook(self, name: str, type: str, operation: str, code: int, rejected: bool, seconds: float) -> None:
-        """Count one call of a webhook; ``code`` is 200, or that of its failure."""
+        """Count one call of a webhook; ``code`` is 200, or the code of its denial or failure."""
         truth = _TRUTH[rejected]
-        self._requests.slot(name, type, operation, str(min(code, _MOST_CODE)), truth).value += 1
+        self._requests.slot(name, type, operation, str(min(code, _MAX_CODE)), truth).value += 1
         self._webhooks.observe(seconds, name, type, operation, truth)
 
     def rejection(self, name: str, type: str, operation: str, error: str, code: int) -> None:
-        """Count one write that a webhook rejected, by its answer or its failure."""
-        self._rejections.slot(name, type, operation, error, str(min(code, _MOST_CODE))).add(1)
+        """Count one write that was rejected by the response or the failed call of a webhook."""
+        self._rejections.slot(name, type, operation, error, str(min(code, _MAX_CODE))).add(1)
 
     def failed_open(self, name: str, type: str) -> None:
         """Count one failed call that the webhook's failurePolicy ignored."""

@@ -26,7 +26,7 @@ _INVALID = "Invalid"
 
 
 class MutatingPolicies(Policies[Mutations]):
-    """Mutates the object by the bound policies, one after the other."""
+    """Mutates the object with the policies that have a binding, one after the other."""
 
     __slots__ = ()
     name = "MutatingAdmissionPolicy"
@@ -45,7 +45,7 @@ class MutatingPolicies(Policies[Mutations]):
 
 
 class _Round:
-    """One write on its way through the mutating policies, in one of its rounds."""
+    """Applies the mutating policies to one write, in its first or second round."""
 
     def __init__(self, policy_run: PolicyRun[Mutations], new: Document) -> None:
         self._policy_run = policy_run
@@ -54,7 +54,7 @@ class _Round:
         self._patched = False  # upstream: also by a patch that changed nothing
 
     async def run(self) -> Document:
-        """Return the mutated object; matching precedes all changes. Raises StatusError."""
+        """Match all policies, then apply them; return the mutated object. Raises StatusError."""
         found = await self._invocations()
         if found:
             await self._policy_run.namespace()
@@ -74,10 +74,10 @@ class _Round:
         return self._new
 
     async def _invocations(self) -> list[tuple[BoundPolicy[Mutations], View | None]]:
-        """Return the policies in use, each with each of its parameters."""
+        """Return each policy and binding that match the write, with each of their parameters."""
         policy_run, found = self._policy_run, list[tuple[BoundPolicy[Mutations], View | None]]()
         async for bound in policy_run.bound_policies():
-            at: Binding | None = None  # a conversion that fails is the policy's fault
+            at: Binding | None = None  # the denial for a failed conversion names no binding
             try:
                 await self._versions.shown(bound.form)
                 at = bound.binding
@@ -89,7 +89,7 @@ class _Round:
     async def _invoke(
         self, bound: BoundPolicy[Mutations], param: View | None, rounds: Rounds, reinvocation: Reinvocation
     ) -> None:
-        """Run the mutations of a policy if its conditions hold, in a second round only if it wants that."""
+        """Apply a policy if its conditions hold, in the second round only if the policy must be reinvoked."""
         policy_run, policy = self._policy_run, bound.policy
         shown = await self._versions.shown(bound.form)
         variables = with_param(await policy_run.variables(bound.form, shown), policy, param)
@@ -115,7 +115,7 @@ class _Round:
             reinvocation.note_call(key)
 
     async def _mutated(self, bound: BoundPolicy[Mutations], variables: dict[str, Any], document: View) -> Document:
-        """Return the object after each mutation that could be made; upstream goes on after one that could not."""
+        """Return the object after all mutations; as upstream, continue after one that failed."""
         attributes, policy = self._policy_run.attributes, bound.policy
         assert attributes.definition is not None
         kind = kind_of(bound.form, served_in(attributes.definition, bound.form), attributes.subresource)
@@ -132,7 +132,7 @@ class _Round:
         return cast(Document, document)
 
     async def _settle(self) -> None:
-        """Prune and coerce the object in the version of the request, once a round: mutations saw the rest."""
+        """Prune and coerce the object in the version of the request, only after all mutations of the round."""
         policy_run, attributes, new = self._policy_run, self._policy_run.attributes, self._new
         own, definition = attributes.form.api_version, attributes.definition
         assert attributes.served is not None
@@ -147,7 +147,7 @@ class _Round:
         )
 
     def _denied(self, denials: Sequence[Denial]) -> StatusError:
-        """Return the 403 with the first denial's message and reason, and all of them as causes."""
+        """Return the 403 with the message and reason of the first denial, and with all denials as causes."""
         texts = [_text(denial) for denial in denials]
         error = self._policy_run.denied(texts)
         error.message = texts[0]
@@ -156,18 +156,18 @@ class _Round:
 
 
 def _size(document: View, size: int) -> int:
-    """Return the bytes of an object that an expression may have made large; not looked at where it is so already."""
+    """Return the bytes of an object that a mutation may have enlarged, or ``size`` if that is large already."""
     if size >= server_limits.WORK_INLINE:
         return size
     try:
         return len(orjson.dumps(document))
-    except TypeError:  # nested deeper than orjson goes
+    except TypeError:  # nested too deeply for orjson
         return server_limits.WORK_INLINE
 
 
 @contextmanager
 def _converting() -> Iterator[None]:
-    """Report failed conversions to the version of the request with upstream's text."""
+    """Raise the error of a failed conversion to the version of the request with upstream's text."""
     try:
         yield
     except StatusError as error:

@@ -49,7 +49,7 @@ class Kind(Struct, frozen=True):
 
 
 def kind_of(form: Form, served: ServedVersion, subresource: str) -> Kind:
-    """Return the kind that an endpoint of a version shows."""
+    """Return the kind of the objects of an endpoint in a version."""
     model = served.endpoints[subresource].model
     of_type = model.merge_type()
     if model.typed:
@@ -66,7 +66,7 @@ Patch = Callable[[Kind, View, Value], Document]
 
 
 class Mutation(Struct, frozen=True):
-    """One expression, and the way in which its result changes the object."""
+    """One expression, and the function that applies its result to the object."""
 
     text: str
     program: Compiled
@@ -95,7 +95,7 @@ class Mutation(Struct, frozen=True):
 
 
 class Mutations(Struct, frozen=True):
-    """The mutations of a policy, in order, and whether they are repeated when the object changes afterwards."""
+    """The mutations of a policy, in order; ``reinvoke`` is true for the reinvocationPolicy IfNeeded."""
 
     mutations: Sequence[Mutation]
     reinvoke: bool
@@ -161,7 +161,7 @@ def _cloned(raw: Any) -> Any:
 
 
 def _weigh(document: Any) -> None:
-    """Refuse a document that is larger as JSON than limits.MAX_MUTATED.
+    """Raise Refused for a document that is larger as JSON than limits.MAX_MUTATED.
 
     A string that an expression uses many times is in memory once, but in JSON many times.
     """
@@ -192,14 +192,14 @@ def _check(kind: Kind, document: View, what: str, *, duplicates: bool) -> None:
 
 
 def _check_names(value: Value) -> None:
-    """Refuse objects whose type is not that of their field."""
+    """Raise Refused for objects whose type is not that of their field."""
     faults = mismatches(value) if isinstance(value, Constructed) else []
     if faults:
         raise Refused("type mismatch: " + "\n".join(faults))
 
 
 def atomics(of: Type, value: Any, path: str = "") -> Iterator[str]:
-    """Yield the paths of atomic lists and maps in a configuration: an apply replaces them as a whole."""
+    """Yield the paths of atomic lists and maps in a configuration: an apply would replace them as a whole."""
     if isinstance(value, dict) and of.map is not None:
         if not of.map.granular:
             yield path

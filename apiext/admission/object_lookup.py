@@ -1,4 +1,4 @@
-"""Stored objects that plug-ins for built-in kinds look up, and the error with which they deny."""
+"""Lookup of stored objects by plug-ins for built-in kinds, and the error with which they deny a write."""
 
 from apiext.admission.attributes import Attributes
 from apiext.admission.plugin_services import Authorizer
@@ -22,7 +22,7 @@ REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")
 
 
 class ObjectLookup:
-    """The stored objects that plug-ins look up, and the authorizer."""
+    """Finds stored objects for plug-ins; ``authorize`` checks permissions for them."""
 
     __slots__ = ("_catalog", "_store", "authorize")
 

@@ -20,7 +20,7 @@ _CANNOT_BLOCK = "cannot set blockOwnerDeletion if an ownerReference refers to a 
 
 
 class OwnerPermissions:
-    """The plug-in."""
+    """The plug-in OwnerReferencesPermissionEnforcement."""
 
     __slots__ = ("_authorize", "_catalog")
     name = "OwnerReferencesPermissionEnforcement"
@@ -61,7 +61,7 @@ class OwnerPermissions:
             raise _forbidden(attributes, f"{text}: {reason}, <nil>")
 
     def _finalizers_of(self, owner: View, attributes: Attributes) -> Iterator[Question]:
-        """Yield the permission that a user needs for each resource of the kind: to update its finalizers."""
+        """Yield the needed permission for each resource of the owner's kind: to update the finalizers of the owner."""
         api_version, kind = owner.get("apiVersion") or "", owner.get("kind") or ""
         group, _, version = api_version.rpartition("/")
         known = self._catalog.current.compute_once("resources of kinds", _resources_of_kinds)
@@ -84,7 +84,7 @@ class OwnerPermissions:
 
 
 def _resources_of_kinds(catalog: Catalog) -> Mapping[tuple[str, str, str], Sequence[ServedVersion]]:
-    """Return group, version and kind of owners → the resources that they may mean."""
+    """Return (group, version, kind) → the served resources of the kind."""
     found: dict[tuple[str, str, str], list[ServedVersion]] = {}
     for resource in catalog.resources.values():
         for served in resource.versions.values():

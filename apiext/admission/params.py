@@ -101,7 +101,7 @@ class Params:
 
 
 _NO_CLIENT = frozenset(("apiextensions.k8s.io", "apiregistration.k8s.io"))
-"""Groups without Go types in upstream's own client, which reads their objects as untyped data."""
+"""Groups without Go types in upstream's client: upstream decodes their objects as untyped data."""
 
 
 def without_type_and_managers(document: View) -> Document:

@@ -36,16 +36,16 @@ class Poster(Protocol):
 
 
 def allow_all(_: Requester, __: "Question") -> tuple[bool, str]:
-    """Allow everything: the authorizer of expressions if there is no authorization."""
+    """Allow everything: the default of ``PluginServices.authorize``."""
     return True, ""
 
 
 Amend = Callable[[GroupResource, Entry, Callable[[Document], Document]], Awaitable[Entry | None]]
-"""Store the amended status of an object at this revision; None after a conflict."""
+"""(resource, entry, change) → the entry with the changed status; None if the entry is stale (a conflict)."""
 
 
 async def amend_nothing(_: GroupResource, __: Entry, ___: Callable[[Document], Document]) -> Entry | None:
-    """Store nothing: for plug-ins without a store."""
+    """Store nothing: the default of ``PluginServices.amend``."""
     return None
 
 

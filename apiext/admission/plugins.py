@@ -85,7 +85,7 @@ def plugins(
             return compiled
 
         served = catalog.current.lookup(resource.group, "v1", resource.resource)
-        if served is None:  # turned off by --runtime-config: nothing is configured, so nothing is called
+        if served is None:  # --runtime-config disables the resource, so it has no objects
             return Live(None, lambda raw, revision: {}, compile)
         return Live(store.collection(resource), served.codec.decode, compile)
 

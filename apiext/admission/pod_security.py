@@ -1,7 +1,7 @@
 """PodSecurity: evaluate pods at the levels that the labels of their namespace name.
 
-Upstream: k8s.io/pod-security-admission. A pod that violates the level of ``enforce`` is refused. Violations of
-``audit`` are audit annotations, and those of ``warn`` are warnings, which templates of pods also get.
+Upstream: k8s.io/pod-security-admission. A pod that violates the level of ``enforce`` is denied. Violations of
+``audit`` are audit annotations, and violations of ``warn`` are warnings; both modes also evaluate templates of pods.
 """
 
 import re
@@ -66,7 +66,7 @@ class Policy(NamedTuple):
 
 
 class PodSecurity:
-    """The plug-in."""
+    """The plug-in PodSecurity."""
 
     __slots__ = ("_find", "_lookup")
     name = "PodSecurity"
@@ -76,7 +76,7 @@ class PodSecurity:
         self._lookup = lookup
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether a write is one of a namespace, a pod or a template of pods."""
+        """Report whether a write creates or updates a namespace, a pod, or an object with a template of pods."""
         return operation in ("CREATE", "UPDATE") and resource in _APPLIES
 
     async def review(self, attributes: Attributes) -> None:
@@ -88,7 +88,7 @@ class PodSecurity:
             await self._review_pod(attributes)
 
     async def _review_namespace(self, attributes: Attributes) -> None:
-        """Raise 422 for invalid labels, on an update only if the errors changed; warn of pods at a stricter level."""
+        """Raise 422 for invalid labels, on updates only if the errors changed; warn of pods at a stricter level."""
         new = policy_of(attributes.new)
         before = None if attributes.old is None else policy_of(attributes.old)
         if new.errors and (before is None or new.errors != before.errors):
@@ -145,7 +145,7 @@ class PodSecurity:
 
 
 def policy_of(namespace: View | None) -> Policy:
-    """Return the levels that the labels of a namespace name; an invalid one is restricted, or without effect."""
+    """Return the levels in a namespace's labels; an invalid level is restricted for enforce, else privileged."""
     labels: Mapping[str, Any] = ((namespace or {}).get("metadata") or {}).get("labels") or {}
     errors = list(_label_errors(labels))
     levels = {}
@@ -183,7 +183,7 @@ def _is_relaxed(before: Level, now: Level) -> bool:
 
 
 def _evaluate(attributes: Attributes, policy: Policy, pod: View, *, enforces: bool) -> None:
-    """Raise 403 for a pod that violates the enforced level; note violations of ``audit`` and ``warn``."""
+    """Raise 403 for a pod that violates the enforced level; report violations of ``audit`` and ``warn``."""
     from apiext.admission.pod_security_checks import Violation, describe, violations  # as above
 
     known: dict[Level, list[Violation]] = {}
@@ -236,7 +236,7 @@ def _is_significant(new: View, old: View) -> bool:
 
 
 def _most_different(pods: Sequence[View]) -> list[View]:
-    """Return the pods, the first one of each controller before its further ones."""
+    """Return first one pod of each controller and all pods without a controller, then the other pods."""
     first, more, seen = list[View](), list[View](), set[str]()
     for pod in pods:
         owners = pod["metadata"].get("ownerReferences") or ()

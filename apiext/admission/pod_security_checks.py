@@ -1,6 +1,6 @@
 """The checks of Pod Security Standards, as a table of versions.
 
-Upstream: k8s.io/pod-security-admission/policy. ``violations`` evaluates the pod of a level and version.
+Upstream: k8s.io/pod-security-admission/policy. ``violations`` evaluates a pod at a level and version.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -26,11 +26,11 @@ from apiext.scheduling.loop_budget import LoopBudget
 C = TypeVar("C")
 
 UNUSABLE = (ConfigurationError, StatusError)
-"""Errors that make a policy or a binding unusable; its failure policy decides."""
+"""Errors that make a policy or a binding unusable; the failurePolicy decides whether the write is denied."""
 
 
 class Policies(Generic[C]):
-    """A plug-in of policies: those that are configured, with their bindings and parameters."""
+    """Base of the two policy plug-ins: finds the policies of a write, with their bindings and parameters."""
 
     __slots__ = ("_bindings", "_bound", "_bound_of", "_candidates", "_params", "_policies", "_services")
 
@@ -54,7 +54,7 @@ class Policies(Generic[C]):
         self._policies.follow(changed)
 
     async def start(self, attributes: Attributes, new: View | None) -> "PolicyRun[C] | None":
-        """Return the write for the policies; None if none may match it, or it is exempt."""
+        """Begin to apply the policies to a write; return None if no policy may match it, or it is exempt."""
         policies = await self._policies.current()
         if not policies or attributes.served is None or calls.exempt(attributes, calls.POLICY_KINDS):
             return None
@@ -77,11 +77,11 @@ class Policies(Generic[C]):
 
 
 class NoNamespace(Exception):
-    """The namespace of the write is deleted; upstream denies the write for it whatever the policies say."""
+    """The namespace of the write does not exist; as upstream, the write fails whatever the failurePolicy is."""
 
     @property
     def status(self) -> StatusError:
-        """The 404 about it."""
+        """The 404 that names the namespace."""
         return status.not_found(NAMESPACES, str(self))
 
 
@@ -94,7 +94,7 @@ class BoundPolicy(Struct, Generic[C], frozen=True):
 
 
 class Denial(Struct, frozen=True):
-    """The policy that denies the write, and the reason; no binding if the policy itself is unusable."""
+    """One denial, with the names of policy and binding; ``binding`` is None if the policy itself is unusable."""
 
     policy: str
     binding: str | None
@@ -103,9 +103,9 @@ class Denial(Struct, frozen=True):
 
 
 class PolicyRun(Generic[C]):
-    """One write and the policies that may match it; ``new`` is the object after earlier plug-ins.
+    """The policies that may match one write, and their denials; ``new`` is the object after earlier plug-ins.
 
-    ``bindings`` are those of each policy, by the name of the policy.
+    ``bindings`` maps the name of a policy to its bindings.
     """
 
     __slots__ = (
@@ -140,7 +140,7 @@ class PolicyRun(Generic[C]):
         self._namespace: View | None = None
 
     async def bound_policies(self) -> AsyncIterator[BoundPolicy[C]]:
-        """Yield policies with their bindings, in the order of names; an unusable one denies."""
+        """Yield each matching policy with each matching binding, by name; add a denial for an unusable one."""
         for policy in self._policies:
             await self.loop_budget.pause()
             bindings = self._bindings.get(policy.name, ())
@@ -188,7 +188,7 @@ class PolicyRun(Generic[C]):
             self.denials.append(Denial(policy.name, binding.name if binding is not None else None, message, reason))
 
     async def variables(self, form: Form, shown: Shown) -> dict[str, Any]:
-        """Return the variables of expressions except parameters; raise NoNamespace."""
+        """Return the variables of expressions except ``params``; raise NoNamespace."""
         attributes = self.attributes
         variables = expression_variables(
             attributes, form, shown.new, shown.old, partial(self.services.authorize, attributes.user)
@@ -198,7 +198,7 @@ class PolicyRun(Generic[C]):
         return variables
 
     async def namespace(self) -> View | None:
-        """Return the namespace of the object, None for a namespace; raise NoNamespace."""
+        """Return the Namespace of the object, None for cluster-scoped objects; raise NoNamespace."""
         attributes = self.attributes
         if not attributes.namespace or attributes.resource == NAMESPACES:
             return None
@@ -209,11 +209,11 @@ class PolicyRun(Generic[C]):
         return self._namespace
 
     def denied(self, messages: Sequence[str]) -> StatusError:
-        """Return a denial with these causes; the plug-in sets its message, code and reason."""
+        """Return a 403 with these causes; the plug-in then sets another message, code or reason."""
         causes = [{"message": message} for message in messages]
         return status.forbidden(self.attributes.resource, self.attributes.name_for_denial, messages[0], causes)
 
 
 def with_param(variables: Mapping[str, Any], policy: Policy[Any], param: View | None) -> dict[str, Any]:
-    """Return the variables of expressions with a parameter."""
+    """Return the variables of expressions, with ``params`` if the policy has a paramKind."""
     return {**variables, "params": dynamic(param)} if policy.param_kind is not None else {**variables}

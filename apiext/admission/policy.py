@@ -1,4 +1,4 @@
-"""An admission policy and its binding compiled, and the expressions of a policy at work on one write."""
+"""Compiled admission policies and bindings, and the evaluation of a policy's expressions for one write."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -26,9 +26,9 @@ C = TypeVar("C")
 
 
 class Policy(Struct, Generic[C], frozen=True, eq=False):
-    """A policy. ``param_kind`` are apiVersion and kind of its parameters, None when it has none.
+    """A compiled policy. ``param_kind`` is the (apiVersion, kind) of its parameters, None without parameters.
 
-    ``content`` is what only policies of its sort have.
+    ``content`` holds Validations or Mutations.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Policy(Struct, Generic[C], frozen=True, eq=False):
 
 
 class Binding(Struct, frozen=True, eq=False):
-    """A bound policy: the writes it matches, its parameters, and its failure policy (if it validates)."""
+    """A compiled binding: its policy, the writes that it matches, its paramRef and its validationActions."""
 
     name: str
     policy: str
@@ -64,13 +64,13 @@ def criteria_of(match: Mapping[str, Any] | None) -> Criteria:
 
 
 class EnvironmentFactory(Protocol):
-    """The environment in which expressions of a policy are compiled, with its parameters and variables."""
+    """Returns the environment in which expressions of a policy are compiled, with its params and variables."""
 
     def __call__(self, *, authorizer: bool = True, patches: bool = False) -> Environment: ...
 
 
 def policy_of(document: View, content: Callable[[View, EnvironmentFactory], C]) -> Policy[C]:
-    """Return a stored policy compiled; ``content(spec, within)`` compiles what only policies of its sort have."""
+    """Compile a stored policy; ``content(spec, environment)`` compiles its validations or mutations."""
     name, spec = document["metadata"].get("name", ""), document.get("spec") or {}
     kind = spec.get("paramKind")
     params = kind is not None
@@ -95,7 +95,7 @@ def policy_of(document: View, content: Callable[[View, EnvironmentFactory], C]) 
 
 
 def compile_binding(document: View) -> list[Binding]:
-    """Return a stored binding compiled."""
+    """Compile a stored binding."""
     spec = document.get("spec") or {}
     match = spec.get("matchResources")
     return [
@@ -110,7 +110,7 @@ def compile_binding(document: View) -> list[Binding]:
 
 
 class PolicyEvaluation:
-    """One policy at work on one write: values of variables as they are needed, and the budget."""
+    """Evaluates the expressions of one policy for one write: variables at their first use, within one budget."""
 
     def __init__(self, policy: Policy[Any], variables: Mapping[str, Any]) -> None:
         self._values: dict[str, Value] = {}
@@ -120,7 +120,7 @@ class PolicyEvaluation:
         self._loop_budget = LoopBudget()
 
     async def run(self, text: str, program: Compiled) -> tuple[Value, str]:
-        """Return the value of an expression, or the text of what went wrong."""
+        """Return the value of an expression and an empty text, or None and the text of the error."""
         if isinstance(program, str):
             return None, f"compilation error: {program}"
         await self._loop_budget.pause()
@@ -129,7 +129,7 @@ class PolicyEvaluation:
         return (found.value, "") if found.error is None else (None, fault_of(text, found))
 
     async def _need(self, program: Program) -> None:
-        """Evaluate the variables that an expression names, each once and in order; has() names all of them."""
+        """Evaluate the variables that an expression uses, each once and in order; has() uses all of them."""
         whole = program.environment.variables if program.mentions("variables") else ()
         wanted = [name for name in self._waiting if program.mentions(one := f"variables.{name}") or one in whole]
         for name in wanted:
@@ -138,7 +138,7 @@ class PolicyEvaluation:
             _, own = self._waiting.pop(name)
             value = self._values[name] = await self._variable(name, own)
             if unescape(name) != name:
-                value = Fault(f"no such key: {name}")  # upstream looks for it by its unescaped name
+                value = Fault(f"no such key: {name}")  # upstream looks the variable up by its unescaped name
             self._variables[f"variables.{name}"] = value
 
     async def _variable(self, name: str, program: Compiled) -> Value:

@@ -1,4 +1,4 @@
-"""Usage of quotas: a row for each resource whose objects use more than a count.
+"""Usage of quotas: an evaluator for each resource of which a quota limits more than the number of objects.
 
 Upstream: pkg/quota/v1/evaluator/core and apiserver/pkg/quota/v1. All other resources are counted as
 ``count/<resource>.<group>``.
@@ -37,7 +37,7 @@ class Requirement(NamedTuple):
 
 
 class Evaluator(NamedTuple):
-    """How objects of a resource use a quota.
+    """Measures how objects of a resource use a quota.
 
     ``handles`` reports whether a write may change the usage. ``tracks`` reports whether a name in ``hard`` is measured.
     ``usage`` returns the amounts of an object. ``in_scope`` reports whether an object has a scope. ``missing`` returns
@@ -323,4 +323,4 @@ _EVALUATORS: Mapping[GroupResource, Evaluator] = {
     SERVICES: Evaluator(lambda one: not one.subresource, _OF_SERVICES.__contains__, _usage_of_service),
     CLAIMS: Evaluator(_handles_claim, _tracks_of_claims, _usage_of_claim, _claim_in_scope),
 }
-"""Resource → its evaluator; resources that are not here are only counted."""
+"""Resource → its evaluator; objects of other resources are only counted."""

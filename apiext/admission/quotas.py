@@ -1,8 +1,8 @@
 """ResourceQuota: charge a write to the quotas of its namespace, before the object is stored.
 
 Upstream: apiserver/pkg/admission/plugin/resourcequota. A charge is a write of a quota's status at the revision that was
-read, so two writers never get the same rest of a quota. Writers of one server take turns by namespace. The charge of a
-write that fails afterwards is corrected by the controller ``resourcequota-controller``.
+read, so two writers never use the same remaining amount. A lock for each namespace serialises the writers of one
+server. If a charged write fails afterwards, the controller ``resourcequota-controller`` corrects the usage.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ _IGNORED = frozenset(
 
 
 class Charge:
-    """The amounts that a write in progress has charged, by uid of the quota; called when the write has ended."""
+    """The amounts that a write in progress has charged, by uid of the quota; call it at the end of the write."""
 
     __slots__ = ("_ended", "amounts", "busy", "is_stored", "namespace")
 
     def __init__(self, namespace: str, is_stored: Callable[[], bool], ended: Callable[["Charge", bool], None]) -> None:
         self.namespace = namespace
-        self.busy = False  # a write of a status is under way
+        self.busy = False  # the status of a quota is being written
         self.is_stored = is_stored
         self.amounts: dict[str, Amounts] = {}
         self._ended = ended
@@ -57,7 +57,7 @@ class Charge:
 
 
 class _Change(NamedTuple):
-    """A quota to be charged: its entry, uid, the new usage, and the part of this write."""
+    """A quota to charge: its entry, its uid, its new usage, and the amounts of this write in it."""
 
     entry: Entry
     uid: str
@@ -85,11 +85,11 @@ class ResourceQuota:
             self._collection.following.subscribe(self._changed)
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
-        """Report whether a write may use a quota."""
+        """Report whether a write may change the usage of a quota."""
         return not self._empty and operation in ("CREATE", "UPDATE") and resource not in _IGNORED
 
     def follow(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` when the first quota comes, or the last one goes."""
+        """Call ``changed`` when the first quota is created, and after the last one was deleted."""
         self._followers.append(changed)
 
     def pending(self, namespace: str) -> list[Charge]:
@@ -97,7 +97,7 @@ class ResourceQuota:
         return [charge for charge in self._pending.get(namespace, ()) if not charge.is_stored()]
 
     async def review(self, attributes: Attributes) -> None:
-        """Charge a write to the quotas of its namespace; raises 403 if one does not suffice."""
+        """Charge a write to the quotas of its namespace; raise 403 if the write exceeds one."""
         collection, namespace = self._collection, attributes.namespace
         if collection is None:
             return
@@ -142,7 +142,7 @@ class ResourceQuota:
     def _changes(
         self, collection: Collection, attributes: Attributes, namespace: str, charged: "Mapping[str, Amounts]"
     ) -> Iterator[_Change]:
-        """Yield the quotas to charge; raises 403 if one does not suffice."""
+        """Yield the quotas to charge; raise 403 if the write exceeds one."""
         served = self._catalog.current.lookup("", "v1", QUOTAS.resource)
         if served is None:
             return
@@ -154,7 +154,7 @@ class ResourceQuota:
                 yield _Change(entries[index], uid, use.used, use.amounts)
 
     def _charge_of(self, attributes: Attributes, namespace: str) -> Charge:
-        """Return the charge of an earlier decision of the same write, or a new one."""
+        """Return the charge of an earlier try of the same write, or a new charge."""
         for known in attributes.traces.settled:
             if isinstance(known, Charge):
                 return known
@@ -189,21 +189,21 @@ class ResourceQuota:
 
 
 def with_used(quota: Document, used: "Amounts") -> Document:
-    """Return a quota with another usage."""
+    """Return a quota with this usage in its status."""
     return {**quota, "status": {**(quota.get("status") or {}), "used": dict(used)}}
 
 
 class _Use(NamedTuple):
-    """The new usage of a quota, and the part of one write in it."""
+    """The new usage of a quota, and the amounts of one write in it."""
 
     used: "Amounts"
     amounts: "Amounts"
 
 
 def usages(attributes: Attributes, quotas: Sequence[View], charged: "Mapping[str, Amounts]") -> dict[int, _Use]:
-    """Return the usage of each quota that a write changes, by its index; raises 403 if a quota does not suffice.
+    """Return the usage of each quota that a write changes, by its index; raise 403 if the write exceeds a quota.
 
-    ``charged`` are the amounts that the quotas already have of this write.
+    ``charged`` maps the uid of a quota to the amounts of this write that its usage already includes.
     """
     from apiext.admission import quota_usage as usage  # as above
     from apiext.go_types.quantities import value_of

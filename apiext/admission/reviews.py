@@ -39,7 +39,7 @@ class BadReview(ValueError):
 
 
 class Response(Struct, frozen=True):
-    """The answer of a webhook. ``patch`` is JSON of operations, empty if there is none."""
+    """The response of a webhook. ``patch`` is the JSON of a patch, empty without a patch."""
 
     allowed: bool
     result: Mapping[str, Any] = field(default_factory=dict)
@@ -62,7 +62,7 @@ new_uid = Uids().next
 
 
 def review(version: str, uid: str, attributes: Attributes, form: Form, shown: Shown) -> bytes:
-    """Return a review as JSON."""
+    """Return an AdmissionReview with a request, as JSON."""
     new, old = shown.fragments
     asked = {"uid": uid, **request(attributes, form), "object": new, "oldObject": old}
     return orjson.dumps({"kind": KIND, "apiVersion": f"{GROUP}/{version}", "request": asked})
@@ -140,7 +140,7 @@ def _check_validating(patch: bytes, patch_type: str | None) -> None:
 
 
 def denial(name: str, result: Mapping[str, Any]) -> StatusError:
-    """Return the error of a write that a webhook refused (ADM-010)."""
+    """Return the error of a write that a webhook denied (ADM-010)."""
     code = int(result.get("code") or 0)
     reason, message = result.get("reason") or "", result.get("message") or ""
     by = f"admission webhook {go_quote(name)} denied the request"

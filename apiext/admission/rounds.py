@@ -1,4 +1,4 @@
-"""Rounds of the mutating plug-ins on one write: a second one when an object has changed after some saw it (ADM-015)."""
+"""Rounds of the mutating plug-ins on one write: a change of the object causes a second round (ADM-015)."""
 
 from collections.abc import Hashable
 
@@ -7,9 +7,9 @@ from apiext.documents.equality import same
 
 
 class Reinvocation:
-    """The second round of one plug-in: hooks that want it, were called, and saw the object before a change.
+    """The hooks of one plug-in that must be called again, since the object changed after their call.
 
-    ``wanted`` are the hooks to call in the second round.
+    ``hooks_to_call`` are these hooks, for the second round.
     """
 
     __slots__ = ("_called", "_left", "hooks_to_call")
@@ -19,9 +19,9 @@ class Reinvocation:
         self._called: set[Hashable] = set()
         self._left: View | None = None
 
-    def note_call(self, one: Hashable) -> None:
-        """Note one that wants to be called again if the object changes from here on."""
-        self._called.add(one)
+    def note_call(self, hook: Hashable) -> None:
+        """Note the call of a hook that must be called again if the object changes after this call."""
+        self._called.add(hook)
 
     def note_change(self) -> None:
         """Note that the object has changed."""
@@ -39,7 +39,7 @@ class Reinvocation:
 
 
 class Rounds:
-    """The current round, whether a second one is needed, and the state of each plug-in for it."""
+    """The current round, a flag for plug-ins that need a second round, and the state of each plug-in."""
 
     __slots__ = ("_kept", "second", "second_needed")
 
@@ -49,14 +49,14 @@ class Rounds:
         self._kept: dict[str, Reinvocation] = {}
 
     def enter(self, plugin: str, new: View | None) -> Reinvocation:
-        """Return the kept state of a plug-in; in the second round, compare this object with its last one."""
+        """Return the state of a plug-in; in the second round, compare the object with the plug-in's last result."""
         found = self._kept.setdefault(plugin, Reinvocation())
         if self.second:
             found.enter(new)
         return found
 
     def next(self) -> bool:
-        """Begin the second round if it is needed; there is no third."""
+        """Begin the second round if it is needed, and return true; there is no third round."""
         if self.second or not self.second_needed:
             return False
         self.second = True

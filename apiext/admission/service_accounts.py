@@ -16,7 +16,9 @@ _MIRROR = "kubernetes.io/config.mirror"
 _ENFORCE = "kubernetes.io/enforce-mountable-secrets"
 _MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 _VOLUME = "kube-api-access-"
-_PAUSE = 0.1  # seconds between tries to find the default account, and up to twice as long
+_PAUSE = (
+    0.1  # minimum of the random pause in seconds between tries to find the default account; the maximum is twice that
+)
 _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _TOKEN: View = {
     "defaultMode": 420,
@@ -33,7 +35,7 @@ _TOKEN: View = {
 
 
 async def set_account(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Give a new pod its account, the account's token and the account's secrets for images."""
+    """Set the account of a new pod, mount its token, and add its imagePullSecrets."""
     if attributes.operation != "CREATE":
         return
     if not _is_mirror(new):
@@ -50,7 +52,7 @@ async def set_account(attributes: Attributes, new: Document, lookup: ObjectLooku
 
 
 async def check_account(attributes: Attributes, new: Document, lookup: ObjectLookup) -> None:
-    """Refuse a pod without an account, or with secrets that its account does not reference."""
+    """Deny a pod without an account, or with secrets that its account does not reference."""
     ephemeral = attributes.operation == "UPDATE" and attributes.subresource == "ephemeralcontainers"
     if attributes.operation != "CREATE" and not ephemeral:
         return
@@ -70,7 +72,7 @@ async def check_account(attributes: Attributes, new: Document, lookup: ObjectLoo
 
 
 async def _account(attributes: Attributes, name: str, lookup: ObjectLookup) -> View:
-    """Return the account of a pod. A controller may be about to create the default one, so that is looked up again."""
+    """Return the account of a pod; retry for the default account, which a controller may be about to create."""
     namespace = attributes.namespace or ""
     tries = limits.DEFAULT_ACCOUNT_TRIES if name == DEFAULT else 1
     pause = random.uniform(_PAUSE, 2 * _PAUSE)
@@ -84,7 +86,7 @@ async def _account(attributes: Attributes, name: str, lookup: ObjectLookup) -> V
 
 
 def _is_mirror(pod: View) -> bool:
-    """Report whether a kubelet created the pod for one of its own."""
+    """Report whether a kubelet created the pod as a mirror of a static pod."""
     return _MIRROR in (pod["metadata"].get("annotations") or {})
 
 
@@ -126,7 +128,7 @@ def _has_secrets(spec: View) -> bool:
 
 
 def _environment(container: View) -> Iterator[tuple[str, str]]:
-    """Yield the secrets of a container's environment: its part as texts call it, and the secret's name."""
+    """Yield each secret of a container's environment: the field as messages name it, and the secret's name."""
     for variable in container.get("env") or ():
         reference = (variable.get("valueFrom") or {}).get("secretKeyRef")
         if reference is not None:
@@ -137,7 +139,7 @@ def _environment(container: View) -> Iterator[tuple[str, str]]:
 
 
 def _faults(spec: View, account: View) -> Iterator[str]:
-    """Yield what references a secret that the account does not reference."""
+    """Yield an error for each reference to a secret that the account does not reference."""
     name, allowed = account["metadata"]["name"], _names(account.get("secrets"))
     for volume in spec.get("volumes") or ():
         secret = volume.get("secret")
@@ -181,7 +183,7 @@ def _names(references: Sequence[View] | None) -> set[str]:
 
 
 def _automounts(account: View, spec: View) -> bool:
-    """Report whether a pod gets the token: as the pod says, else as the account says, else yes."""
+    """Report whether to mount the token: the pod's automountServiceAccountToken, else the account's, else true."""
     for holder in (spec, account):
         said = holder.get("automountServiceAccountToken")
         if said is not None:
@@ -190,7 +192,7 @@ def _automounts(account: View, spec: View) -> bool:
 
 
 def _mount_token(spec: Document) -> None:
-    """Mount the token of the account in each container, unless something else is mounted there."""
+    """Mount the token of the account in each container that has no other volume at its mount path."""
     volumes: list[Any] = spec.get("volumes") or []
     mounted = next((one["name"] for one in volumes if (one.get("name") or "").startswith(_VOLUME)), "")
     name, needed = mounted or generate_name(_VOLUME), False

@@ -1,6 +1,6 @@
 """Type errors in the expressions of a policy, for its matched types (plugin/policy/validating/typechecking).
 
-They have no effect on writes: the status of a policy reports them to its author.
+Type errors have no effect on writes: the status of a policy reports them to its author.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,9 +33,9 @@ class Kind(NamedTuple):
 
 
 KindsOf = Callable[[str, str, str], Sequence[Kind]]
-"""The kinds of a resource by group, version and name; empty if it is not served."""
+"""(group, version, resource) → its kinds; empty if the resource is not served."""
 SchemaOf = Callable[[Kind], View | None]
-"""The whole schema of a kind without references; None when there is none."""
+"""Kind → its schema with all references resolved; None without a schema."""
 
 
 def warnings_of(policy: View, named: KindsOf, schema_of: SchemaOf) -> list[Document]:
@@ -53,7 +53,7 @@ def warnings_of(policy: View, named: KindsOf, schema_of: SchemaOf) -> list[Docum
 
 
 def _environments(spec: View, named: KindsOf, schema_of: SchemaOf) -> Iterator[tuple[Kind, Environment]]:
-    """Yield each kind that the policy is about with what its expressions see; kinds without a schema are left out."""
+    """Yield each kind that the policy matches with the environment of its expressions; skip kinds without schema."""
     param_kind = spec.get("paramKind")
     params: Declared | Type | None = None
     if param_kind is not None:
@@ -67,7 +67,7 @@ def _environments(spec: View, named: KindsOf, schema_of: SchemaOf) -> Iterator[t
 
 
 def kinds_of(spec: View, named: KindsOf) -> list[Kind]:
-    """Return the kinds that the rules of a policy name, sorted: of no wildcards, and of at most ten of a rule."""
+    """Return the kinds that the rules of a policy name, sorted; skip wildcards, stop at ten kinds of a rule."""
     found: set[Kind] = set()
     left = limits.ADMISSION_TYPES
     for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():
@@ -85,12 +85,12 @@ def kinds_of(spec: View, named: KindsOf) -> list[Kind]:
 
 
 def _plain(names: Sequence[str] | None) -> list[str]:
-    """Return names sorted; none if there is a wildcard among them."""
+    """Return the names sorted, or an empty list if one has a wildcard."""
     return [] if any("*" in name for name in names or ()) else sorted(names or ())
 
 
 def _declared(name: str, schema: View | None) -> Declared | Type:
-    """Return the type of objects with a schema, dyn without; upstream makes names unique by the time."""
+    """Return the type of objects with a schema, or dyn. Upstream adds the time to the name, to make it unique."""
     declared = Types().declare(parse(schema), name, root=True) if schema is not None else None
     return declared if declared is not None else types.DYN
 
@@ -106,7 +106,7 @@ def _with_variables(spec: View, shown: Declared | Type, params: Declared | Type 
 
 
 def _known(type: Type) -> Type:
-    """Return the type of a variable as far as it is known; that of objects is not."""
+    """Return the type of a variable with dyn in place of object types."""
     if type.kind in ("list", "map"):
         return types.make(type.kind, type.name, *map(_known, type.params))
     return types.DYN if type.kind in ("object", "opaque", "type") else type
@@ -148,7 +148,7 @@ def _resolved(schema: View, schemas: Mapping[str, View], above: tuple[str, ...])
 
 
 def _reference(schema: View) -> str:
-    """Return the name of the schema that a schema is nothing but a reference to, perhaps with a description."""
+    """Return the name of the schema to which ``$ref`` or ``allOf`` refers, empty without a reference."""
     for part in (schema, *(schema.get("allOf") or ())):
         if "$ref" in part:
             return str(part["$ref"]).removeprefix(_PREFIX)

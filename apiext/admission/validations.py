@@ -52,7 +52,7 @@ class Decision(Struct, frozen=True):
 
 
 class Verdict(Struct):
-    """The result of a policy: decisions for the binding's actions, errors that always deny, annotations."""
+    """The result of a policy: failures for the binding's actions, errors for the failurePolicy, annotations."""
 
     decisions: list[Decision] = field(default_factory=list)
     errors: list[Decision] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Verdict(Struct):
 
 
 def compile_policy(document: View) -> list[Policy[Validations]]:
-    """Return a stored ValidatingAdmissionPolicy compiled."""
+    """Compile a stored ValidatingAdmissionPolicy."""
     return [policy_of(document, _content)]
 
 
@@ -90,7 +90,7 @@ def _validation(document: Mapping[str, Any], within: Environment, without_author
 async def validate(
     policy: Policy[Validations], variables: Mapping[str, Any], operation: str, metrics: Metrics
 ) -> Verdict:
-    """Return the result of a policy for a write with evaluated variables and parameters."""
+    """Evaluate a policy for a write; ``variables`` are those of its expressions, with ``params``."""
     try:
         if not await policy.conditions.match(variables, "validate", operation, metrics):
             return Verdict()
@@ -115,7 +115,7 @@ def _failed(policy: Policy[Validations], text: str) -> Verdict:
 
 
 def _with_limited_namespace(variables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what validations see: of the namespace only what upstream has decided to show."""
+    """Return the variables of validations: their namespaceObject has only the metadata that upstream shows."""
     namespace = variables.get("namespaceObject")
     if namespace is None:
         return variables
@@ -130,7 +130,7 @@ def _message_variables(variables: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 async def _decisions(policy: Policy[Validations], variables: Mapping[str, Any]) -> list[Decision]:
-    """Return the failures: evaluate all expressions first, then the messages."""
+    """Return the failed validations; evaluate all expressions first, then the messages."""
     work, validations = PolicyEvaluation(policy, variables), policy.content.validations
     found = [await work.run(one.text, one.program) for one in validations]
     messages = [""] * len(found)
@@ -153,9 +153,10 @@ async def _decisions(policy: Policy[Validations], variables: Mapping[str, Any]) 
 async def _messages(
     policy: Policy[Validations], variables: Mapping[str, Any], found: Sequence[tuple[Value, str]], budget: Budget
 ) -> list[str]:
-    """Return the results of the messageExpressions, empty for unusable ones; within the remaining budget.
+    """Return the results of the messageExpressions within the remaining budget, empty for unusable results.
 
-    An expression whose result is not needed counts all the same, but is evaluated only where its cost could matter.
+    Upstream evaluates also the messageExpressions of validations that hold. Here they are evaluated only if their cost
+    could exhaust the budget.
     """
     work = PolicyEvaluation(policy, variables)
     work.budget = budget
@@ -175,7 +176,7 @@ async def _messages(
 
 
 def _text(value: Value, fault: str) -> str:
-    """Return a message as it was made, empty when it is of no use."""
+    """Return the result of a messageExpression without surrounding spaces, empty if it is unusable."""
     text = "" if fault or not isinstance(value, str) else value.strip()
     return "" if len(text.encode()) > limits.ADMISSION_MESSAGE or "\n" in text else text
 
@@ -183,7 +184,7 @@ def _text(value: Value, fault: str) -> str:
 async def _annotate(
     policy: Policy[Validations], work: PolicyEvaluation, verdict: Verdict, key: str, text: str, program: Compiled
 ) -> None:
-    """Add an audit annotation, or the error of one that cannot be made."""
+    """Evaluate an audit annotation; add it, or its error, to the verdict."""
     value, fault = await work.run(text, program)
     if fault and policy.ignore:
         note(_IGNORED, policy=policy.name, error=fault)

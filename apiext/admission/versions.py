@@ -1,4 +1,4 @@
-"""The objects of one write in the versions that hooks want, converted once each (ADM-005)."""
+"""The objects of one write in the versions that hooks match, each converted once (ADM-005)."""
 
 from collections.abc import Awaitable, Callable
 
@@ -18,7 +18,7 @@ Convert = Callable[[ServedResource, View, str], Awaitable[Document]]
 
 
 async def plain_conversion(definition: ServedResource, document: View, api_version: str) -> Document:
-    """Return an object in another version when no webhook is needed for it (VER-003)."""
+    """Convert an object to another version without a conversion webhook (VER-003)."""
     target = _served_in(definition, api_version)
     if not target.model.typed:
         return {**document, "apiVersion": api_version}
@@ -32,7 +32,7 @@ async def plain_conversion(definition: ServedResource, document: View, api_versi
 
 
 def served_in(definition: ServedResource, form: Form) -> ServedVersion:
-    """Return the version in which a write is shown, served or not."""
+    """Return the version of a Form, even if the version is not served."""
     return _version(definition, form.group, form.version)
 
 
@@ -72,7 +72,7 @@ def normalized(served: ServedVersion, subresource: str, document: Document) -> D
 
 def _unconverted(served: ServedVersion, subresource: str, error: Exception) -> str:
     """Return the error for an object that cannot become the kind of a subresource."""
-    if not isinstance(error, DecodeError):  # it is of another kind
+    if not isinstance(error, DecodeError):  # the object is of another kind
         return str(error)
     api_version, kind = _type_of(served, subresource)
     return f"unable to convert unstructured object to {api_version}, Kind={kind}: {error.restored or error}"
@@ -85,14 +85,14 @@ def _type_of(served: ServedVersion, subresource: str) -> tuple[str, str]:
 
 
 def returned_version(definition: ServedResource, form: Form, document: View) -> ServedVersion | None:
-    """Return the version of a custom resource in which a webhook gave the object back, None for the one that it was in.
+    """Return the version of a custom object in the response of a webhook, None if it is that of the request.
 
-    Raises a StatusError (500) for one that the definition does not have.
+    Raises StatusError (500) for a version that the definition does not have.
     """
     given = document.get("apiVersion")
     group, slash, version = given.partition("/") if isinstance(given, str) else ("", "", "")
     own = served_in(definition, form)
-    if own.model.typed or form.api_version != own.names.api_version:  # the latter is a Scale
+    if own.model.typed or form.api_version != own.names.api_version:  # a built-in kind, or a Scale
         return None
     if not slash or group != own.names.group or version == own.names.version or "/" in version:
         return None
@@ -103,9 +103,9 @@ def returned_version(definition: ServedResource, form: Form, document: View) -> 
 
 
 def settled(served: ServedVersion, subresource: str, document: Document) -> Document:
-    """Return what policies made, pruned and coerced; 500 when it is of another group."""
+    """Prune and coerce an object that policies mutated; raise 500 if it is of another group."""
     _check_group(served, subresource, document)
-    if served.endpoints[subresource].partial:  # it is complete
+    if served.endpoints[subresource].partial:  # such as a Scale, which is complete already
         return document
     document.setdefault("metadata", {})
     return served.shaping.settle(document)
@@ -163,18 +163,18 @@ class Shown:
 
     @property
     def fragments(self) -> tuple[orjson.Fragment, orjson.Fragment]:
-        """New and old object as JSON, encoded once however many hooks are called."""
+        """New and old object as JSON, encoded once for all hooks."""
         self._new = self._new or _encoded(self.new)
         self._old = self._old or _encoded(self.old)
         return orjson.Fragment(self._new), orjson.Fragment(self._old)
 
     @property
     def size(self) -> int:
-        """About how many bytes the new object has, 0 before it was encoded."""
+        """The size of the new object as JSON in bytes, 0 before it is encoded."""
         return len(self._new)
 
     def with_new(self, new: View) -> "Shown":
-        """Return the same with another new object."""
+        """Return a copy with another new object."""
         found = Shown(new, self.old)
         found._old = self._old
         return found
@@ -185,7 +185,7 @@ def _encoded(document: View | None) -> bytes:
 
 
 Settle = Callable[[ServedVersion, str, Document], Document]
-"""(version, subresource, object) → the object as the version has it; raises StatusError."""
+"""(version, subresource, object) → the object pruned and coerced for the version; raises StatusError."""
 
 
 _OF_KIND = slice(2, 4)  # group and version in a Form
@@ -202,11 +202,11 @@ class Versions:
         self._shown = {attributes.form[_OF_KIND]: Shown(new, attributes.old)}
 
     def cached(self, form: Form) -> Shown | None:
-        """Return the objects as a hook wants them, None if they have to be converted."""
+        """Return the objects in a Form, None if they must be converted first."""
         return self._shown.get(form[_OF_KIND])
 
     async def shown(self, form: Form) -> Shown:
-        """Return the objects as a hook wants them; raises StatusError when they cannot be converted."""
+        """Return the objects in a Form; raise StatusError if they cannot be converted."""
         found = self.cached(form)
         if found is None:
             whole = next(iter(self._shown.values()))
@@ -216,7 +216,7 @@ class Versions:
         return found
 
     async def change(self, form: Form, new: Document, settle: Settle = normalized) -> Document:
-        """Return the object of a hook in the version of the request, pruned and defaulted there."""
+        """Replace the new object by a hook's result; return it in the version of the request, pruned and defaulted."""
         own = self._attributes.form
         if form[_OF_KIND] == own[_OF_KIND]:
             self._shown = {own[_OF_KIND]: self._shown[own[_OF_KIND]].with_new(new)}

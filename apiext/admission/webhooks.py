@@ -33,7 +33,7 @@ VALIDATING = "validating.webhook.admission.k8s.io/"
 
 
 class _Webhooks:
-    """A plug-in of webhooks: those that are configured."""
+    """Base of the two webhook plug-ins: finds the configured webhooks of a write."""
 
     __slots__ = ("_candidates", "_live", "_services")
     type: str  # in metrics
@@ -53,7 +53,7 @@ class _Webhooks:
         self._live.follow(changed)
 
     async def _hooks(self, attributes: Attributes) -> Sequence[tuple[int, Hook]]:
-        """Return the webhooks that may match a write, each with its index among all of them."""
+        """Return the webhooks that may match a write, each with its index among all webhooks."""
         hooks = await self._live.current()
         if attributes.served is None or calls.exempt(attributes) or calls.is_review(attributes):
             return ()
@@ -61,20 +61,20 @@ class _Webhooks:
 
 
 class MutatingWebhooks(_Webhooks):
-    """Calls mutating webhooks one by one, each with the object of the one before (ADM-004)."""
+    """Calls mutating webhooks one after the other, each with the result of the previous one (ADM-004)."""
 
     __slots__ = ()
     name = "MutatingAdmissionWebhook"
     type = "admit"
 
     async def mutate(self, attributes: Attributes, new: Document | None) -> Document | None:
-        """Return the object as the webhooks leave it; raises StatusError."""
+        """Return the object with the patches of all webhooks; raise StatusError to deny."""
         hooks = await self._hooks(attributes)
         return await _Mutation(self._services, attributes, hooks, new).run() if hooks else new
 
 
 class _Mutation:
-    """One write on its way through the mutating webhooks, in one of its rounds."""
+    """Applies the mutating webhooks to one write, in its first or second round."""
 
     def __init__(
         self, services: PluginServices, attributes: Attributes, hooks: Sequence[tuple[int, Hook]], new: Document | None
@@ -136,7 +136,7 @@ class _Mutation:
             raise status.timeout(calls.TOO_LATE) from error
 
     async def _call(self, hook: Hook, form: Form, shown: Shown, place: str) -> bool:
-        """Call a webhook and take its patch; return whether that changed anything."""
+        """Call a webhook and apply its patch; report whether the patch changed the object."""
         response = await calls.call_webhook(self._services, hook, self._attributes, form, shown, mutating=True)
         if not response.patch:
             return False
@@ -164,7 +164,7 @@ class _Mutation:
         return changed
 
     async def _back(self, form: Form, found: Document) -> Document:
-        """Return a webhook's result in the version of its request; upstream: the next webhook sees it as it is."""
+        """Return a webhook's result in the version of its request. Upstream leaves it as it is for the next webhook."""
         attributes, definition = self._attributes, self._attributes.definition
         assert definition is not None
         there = returned_version(definition, form, found)
@@ -197,7 +197,7 @@ def _operations(hook: Hook, response: Response) -> list[Any]:
 
 
 def _patched(attributes: Attributes, form: Form, shown: Shown, operations: list[Any]) -> tuple[bool, Document]:
-    """Return whether a patch changes the object, and the object patched, pruned and defaulted again (ADM-014)."""
+    """Apply a patch, prune and default again (ADM-014); return whether the object changed, and the object."""
     assert shown.new is not None
     assert attributes.definition is not None
     try:
@@ -211,7 +211,7 @@ def _patched(attributes: Attributes, form: Form, shown: Shown, operations: list[
 
 
 class ValidatingWebhooks(_Webhooks):
-    """Calls validating webhooks side by side on the final object (ADM-004)."""
+    """Calls validating webhooks in parallel, with the final object (ADM-004)."""
 
     __slots__ = ()
     name = "ValidatingAdmissionWebhook"

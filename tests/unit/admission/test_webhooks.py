@@ -190,7 +190,7 @@ async def test_annotations(configured: Configured, hook: hooks.Webhook, caplog: 
     assert len(caplog.messages) == 2
     for line in caplog.messages:
         assert line.startswith('failed calling webhook "fail.example.com": failed to call webhook: ')
-        assert line.endswith("; the write goes on: failurePolicy is Ignore")
+        assert line.endswith("; the write continues: failurePolicy is Ignore")
 
 
 @pytest.mark.rows("ADM-007")

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from apiext.auth import certificates
 from apiext.conformance.support import tls
 from apiext.etcd.transport import TLS
-from apiext.http.tls import ask_clients, tls_context
+from apiext.http.tls import request_client_certificates, tls_context
 from apiext.tools import access
 from apiext.webhooks.errors import Untrusted
 from apiext.webhooks.trust import context_of
@@ -26,7 +26,7 @@ def listening(directory: Path) -> ssl.SSLContext:
     authority = certificates.load_authority(directory)
     certificates.load_serving(directory, authority, certificates.serving_names("127.0.0.1", ()))
     context = tls_context(str(directory / "serving.crt"), str(directory / "serving.key"))
-    ask_clients(context, str(directory / "ca.crt"))
+    request_client_certificates(context, str(directory / "ca.crt"))
     return context
 
 

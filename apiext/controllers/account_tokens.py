@@ -1,7 +1,7 @@
-"""Fill in the tokens of service account token secrets, and delete the secrets of deleted accounts.
+"""Fill in the data of service account token secrets, and delete the secrets of deleted accounts.
 
-Upstream: tokens_controller.go, which also deletes a secret whose account never existed; here such a secret waits for
-its account.
+Upstream: tokens_controller.go, which also deletes a secret whose account does not exist. Here a secret without the uid
+of an account waits until the account is created.
 """
 
 import asyncio
@@ -128,13 +128,11 @@ class AccountTokens:
 
     async def _fill(self, entry: Entry, account: Account) -> None:
         document: Document = orjson.loads(entry.raw)
-        data_before = document.get("data") or {}
-        data = {
-            "ca.crt": data_before.get("ca.crt")
-            or _base64(self._authority().decode())
-            or None,  # keep the CA bundle of another server
-            "namespace": data_before.get("namespace") or _base64(account.namespace),
-            "token": data_before.get("token") or _base64(self._tokens.secret_token(account, entry.name)),
+        stored = document.get("data") or {}
+        data = {  # stored values stay: another server may have written its own CA bundle
+            "ca.crt": stored.get("ca.crt") or _base64(self._authority().decode()) or None,
+            "namespace": stored.get("namespace") or _base64(account.namespace),
+            "token": stored.get("token") or _base64(self._tokens.secret_token(account, entry.name)),
         }
         wanted = {
             "metadata": {

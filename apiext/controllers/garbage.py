@@ -333,9 +333,8 @@ class Garbage:
 
     async def _delete(self, found: _Object, policy: str) -> None:
         version = _version_of(found)
-        options = DeleteOptions(
-            uid=found.uid, resource_version=str(found.entry.revision), propagation_policy=policy
-        )  # only in the state that was checked
+        # Delete the object only in the state that was checked.
+        options = DeleteOptions(uid=found.uid, resource_version=str(found.entry.revision), propagation_policy=policy)
         namespace, name = found.entry.namespace, found.entry.name
         call = Call("delete", version, found.served, version.endpoints[""], namespace or None, name, {}, USER, NAME)
         with retried_conflicts(404, 409):  # the object or its definition has changed: retry

@@ -15,7 +15,7 @@ from apiext.controllers import limits
 from apiext.meta.status import StatusError
 from apiext.storage.store import StoreError, Unavailable
 
-# Seconds before a controller repeats a failed run (upstream: ItemExponentialFailureRateLimiter).
+# Seconds before the first retry of a failed run (upstream: ItemExponentialFailureRateLimiter).
 RETRY_FIRST = 0.005
 # Seconds between full reconciliations (upstream: informers' resync).
 RESYNC_EVERY = 300.0

@@ -4,8 +4,7 @@ apiext.crd.migration has the rules, which ``apiext migrate`` uses, too. All stat
 server continues, and several servers share the work. The state is:
 
 - the condition Running of the migration;
-- the checkpoint, status.resourceVersion: since this revision every server writes the storage version, so objects with
-  a higher revision need no rewrite;
+- the checkpoint, status.resourceVersion: since this revision, every request stores objects in the storage version;
 - the condition StorageMigrating of the definition, with its generation at the start.
 
 Each write compares the revision that was read, so an object is rewritten by one server only.
@@ -111,8 +110,8 @@ class _Pass(Struct):
     def due(self, entry: Entry) -> bool:
         """Report whether an object may need a rewrite: another version, or an old encryption key.
 
-        Newer objects are checked, too: the collector and deletions edit metadata, and leave the version unchanged.
-        Bytes that begin in another way, in the right version, cause a needless rewrite.
+        An object that is newer than the checkpoint may have an old version, since the collector and deletions edit only
+        its metadata. An object whose bytes do not begin with its apiVersion is rewritten needlessly.
         """
         return entry.revision <= int(self.migration.checkpoint) or not entry.raw.startswith(self.prefix)
 
@@ -243,7 +242,7 @@ class Migrations:
         elif work.temporary:
             raise Unavailable(f"objects could not be written: {'; '.join(work.temporary)}")
         elif self._find(migration) is None:
-            self._run_again(migration)  # the definition was replaced meanwhile
+            self._run_again(migration)  # the resource is not served now, but may be served again
         elif self._is_current(migration):
             await self._set_condition(migration, condition("Succeeded", "True", "StorageVersionMigrationSucceeded", ""))
 

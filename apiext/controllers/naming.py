@@ -25,7 +25,7 @@ class _Run:
 
     def __init__(self) -> None:
         self._processed: set[str] = set()
-        self._processed_up_to = [0, 0]  # by Due[0]: the highest processed revision
+        self._processed_up_to = [0, 0]  # by the first value of Due: the highest processed revision
         self.later: list[Due] = []
 
     def has_passed(self, due: Due) -> bool:
@@ -96,9 +96,8 @@ class Naming:
 
     async def reconcile(self, group: str) -> None:
         """Decide the undecided definitions of a group. A freed name is a change, which queues another run."""
-        for name in list(
-            self._definitions.collection.state.broken
-        ):  # no event reports that an object became unreadable
+        # No event reports that a definition has become unreadable.
+        for name in list(self._definitions.collection.state.broken):
             self._put(name, None)
         run = self._runs[group] = _Run()
         try:

@@ -1,4 +1,4 @@
-"""Consistency of the workers behind one port: a response about configuration waits until all workers use it.
+"""Consistency of the workers behind one port: the response to a write of configuration waits for all workers.
 
 Objects do not need this: each read gets the head revision from etcd, and each write compares revisions. But a
 definition that a client saw as Established, or a role that it wrote, must apply to its next request, which another

@@ -93,9 +93,7 @@ class _Kinds:
 
     def check(self, policy: View) -> list[Document]:
         """Return the type errors of the expressions of a policy. This may be slow: call it in a thread."""
-        from apiext.admission.type_checks import (
-            warnings_of,  # imports CEL, so it is imported late, in this thread (decision 36)
-        )
+        from apiext.admission.type_checks import warnings_of  # imported late, in this thread: it imports CEL
 
         return warnings_of(policy, self._named, self._schema)
 

@@ -79,7 +79,7 @@ class Protection:
                 self._loop.add(key)
 
     async def _reconcile(self, key: str) -> None:
-        with suppress(AttributeError, KeyError, TypeError, ValueError):  # invalid, by another program
+        with suppress(AttributeError, KeyError, TypeError, ValueError):  # an invalid object of another program
             await self._update(key)
 
     async def _update(self, key: str) -> None:
@@ -115,7 +115,7 @@ class Protection:
             await self._verbs.store.fresh(collection)
             loop_budget = LoopBudget()
             for entry in collection.state.readable(namespace or None):
-                with suppress(AttributeError, KeyError, TypeError):  # invalid, by another program
+                with suppress(AttributeError, KeyError, TypeError):  # an invalid object of another program
                     if uses(_parsed(entry), protected):
                         return True
                 await loop_budget.pause()
@@ -157,7 +157,7 @@ def _key(entry: Entry) -> str:
 def _parsed(entry: Entry) -> dict[str, Any]:
     try:
         found = orjson.loads(entry.raw)
-    except ValueError:  # invalid, by another program: readers get the error
+    except ValueError:  # an invalid object of another program: reads report the error
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -34,7 +34,7 @@ class Statuses:
         self._manager = manager
 
     def decode(self, entry: Entry) -> Document:
-        """Return the object in the version of the constructor."""
+        """Return the object in the version that was passed to the constructor."""
         resource = self._resource
         found = self._live.current.resource(resource.group, resource.resource)
         assert found is not None

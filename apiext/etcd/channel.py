@@ -79,7 +79,7 @@ class Channel:
             if transport is not None:
                 since = loop.time()
                 self._publish(transport)
-                # by asyncio.wait: the cancellation of this task must not cancel the future
+                # asyncio.wait: a direct await would cancel the future together with this task
                 await asyncio.wait([transport.lost])
                 self.live = None
                 self._next = (self._next + 1) % len(self.endpoints)

@@ -280,7 +280,7 @@ class Etcd:
 
     # -- writes --------------------------------------------------------------------------------------------------
 
-    # These return the coroutine of ``_write``: an own coroutine would cost time at each write.
+    # These methods return the coroutine of ``_write``: an ``async def`` for each would slow down every write.
     def create(self, key: bytes, value: bytes, *, guards: Guards = (), lease: int = 0) -> Outcome:
         """Put a key that must not exist.
 

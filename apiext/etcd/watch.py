@@ -57,7 +57,7 @@ class WatchHandle(Protocol):
         """End the watch; no callback is called afterwards."""
 
     def request_progress(self) -> bool:
-        """Request a progress message; return False without a connection, or with a version that orders them wrongly."""
+        """Request progress; return False without a connection, or if etcd may send it before earlier events."""
 
     def skip_to(self, revision: int, key: bytes, value: bytes | None) -> None:
         """Deliver nothing up to a revision: the user has these changes, the last one from the response to its write.
@@ -123,7 +123,7 @@ class Watch:
             self.spec.on_end(error)
 
     def request_progress(self) -> bool:
-        """Request a progress message, if the version of etcd orders it correctly."""
+        """Request a progress message, unless this version of etcd may send it before earlier events."""
         if not (self.connected and self._stream is not None and self._owner.progress_requests_ok):
             return False
         request = messages.WatchRequest()

@@ -26,9 +26,9 @@ class Connection:
         self._open: deque[tuple[float, ref[asyncio.Future[bytes]]]] = deque()  # weak references: an answer may be large
         self._sweeping = False
         self.live = True
-        self.heard = self.answered = inf  # a store in this process is never silent
+        self.last_byte_at = self.last_response_at = inf  # a store in this process is never silent
         self.lost: asyncio.Future[None] = self._loop.create_future()
-        self.gone: asyncio.Future[None] = self._loop.create_future()
+        self.closed: asyncio.Future[None] = self._loop.create_future()
 
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:
         """Return the future of the answer, which fails after ``timeout`` or limits.HUNG seconds, whichever is longer.
@@ -83,7 +83,7 @@ class Connection:
         self.live = False
         for stream in list(self._streams):
             stream.end(faults.closed())
-        for future in (self.lost, self.gone):
+        for future in (self.lost, self.closed):
             if not future.done():
                 future.set_result(None)
 

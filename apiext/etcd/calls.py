@@ -96,10 +96,10 @@ class Caller:
         """Retire the connection if its member does not respond, or has lost the other members."""
         has_others = len(self.channel.endpoints) > 1
         # A member without its peers still sends frames, and responds only after 7 seconds.
-        last_sign = transport.answered if has_others else transport.heard
+        last_sign = transport.last_response_at if has_others else transport.last_byte_at
         if error.code == DEADLINE_EXCEEDED and error.sent and last_sign <= began:
             self.channel.retire(transport, "no answer within a call's deadline")
-        elif has_others and (is_isolated(error) or (is_proxy_error(error) and transport.answered <= began)):
+        elif has_others and (is_isolated(error) or (is_proxy_error(error) and transport.last_response_at <= began)):
             self.channel.retire(transport, error.message)
 
 

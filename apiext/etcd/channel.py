@@ -66,9 +66,9 @@ class Channel:
         for transport in transports:
             transport.drain()
         if transports:
-            await asyncio.wait([transport.gone for transport in transports], timeout=seconds)
+            await asyncio.wait([transport.closed for transport in transports], timeout=seconds)
         for transport in transports:
-            if not transport.gone.done():
+            if not transport.closed.done():
                 transport.abort()
 
     async def _keep(self) -> None:
@@ -110,7 +110,7 @@ class Channel:
     async def _try(self, endpoint: Endpoint) -> Transport:
         transport = await self._dial(endpoint, self._tls, self._scope.spawn)
         self._all.add(transport)
-        transport.gone.add_done_callback(lambda _: self._all.discard(transport))
+        transport.closed.add_done_callback(lambda _: self._all.discard(transport))
         try:
             await self._set_up(transport)
         except BaseException:

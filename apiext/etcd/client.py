@@ -163,12 +163,12 @@ class Etcd:
         while True:
             await asyncio.sleep(limits.PROBE_EVERY)
             transport, began = self._streams.live, self._loop.time()
-            if transport is None or transport.heard > began - limits.PROBE_EVERY:
+            if transport is None or transport.last_byte_at > began - limits.PROBE_EVERY:
                 continue
             try:
                 await transport.unary(messages.RANGE, request, limits.TRY)
             except EtcdError as error:
-                if error.code == DEADLINE_EXCEEDED and transport.heard <= began:
+                if error.code == DEADLINE_EXCEEDED and transport.last_byte_at <= began:
                     self._streams.retire(transport, "no byte on the connection for watches")
 
     async def _set_up_calls(self, transport: Transport) -> None:

@@ -53,9 +53,9 @@ class Connection(asyncio.Protocol):
         self.loop = loop
         self._largest = largest
         self.live = True
-        self.heard = self.answered = loop.time()
+        self.last_byte_at = self.last_response_at = loop.time()
         self.lost: asyncio.Future[None] = loop.create_future()
-        self.gone: asyncio.Future[None] = loop.create_future()
+        self.closed: asyncio.Future[None] = loop.create_future()
         self.ready: asyncio.Future[None] = loop.create_future()
         self._authority, self._scheme, self._token = authority, scheme, ""
         self._blocks: dict[str, bytes] = {}
@@ -223,7 +223,7 @@ class Connection(asyncio.Protocol):
         """Process received bytes; a frame may arrive in several pieces."""
         if self._rest:
             data = self._rest + data
-        self.heard = self.loop.time()
+        self.last_byte_at = self.loop.time()
         at, size, handlers, read = 0, len(data), self._handlers, FRAME_HEAD.unpack_from
         try:
             while size - at >= 9:
@@ -384,7 +384,7 @@ class Connection(asyncio.Protocol):
                 call.on_end(error or EtcdError(UNAVAILABLE, "the server ended the stream"))
         elif not answer.done():
             if error is None:
-                self.answered = self.heard
+                self.last_response_at = self.last_byte_at
                 call.settle(answer)
             else:
                 answer.set_exception(error)
@@ -439,8 +439,8 @@ class Connection(asyncio.Protocol):
         if self._sweeper is not None:
             self._sweeper.cancel()
         self._fail_all(f"connection lost: {exc or 'closed by the server'}")
-        if not self.gone.done():
-            self.gone.set_result(None)
+        if not self.closed.done():
+            self.closed.set_result(None)
 
     def _fail_all(self, text: str) -> None:
         self.live = False
@@ -489,8 +489,8 @@ class Connection(asyncio.Protocol):
         self._queued = kept
 
     def _keep_alive(self, now: float) -> None:
-        if self.heard < self._pinged < now - limits.PING_WAIT:
+        if self.last_byte_at < self._pinged < now - limits.PING_WAIT:
             self.abort()
-        elif now - max(self.heard, self._pinged) > limits.PING_EVERY:
+        elif now - max(self.last_byte_at, self._pinged) > limits.PING_EVERY:
             self._pinged = now
             self._put(frame(frames.PING, 0, 0, bytes(8)))

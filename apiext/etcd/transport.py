@@ -27,15 +27,15 @@ class Transport(Protocol):
 
     live: bool
     """True if the connection accepts new calls."""
-    heard: float
+    last_byte_at: float
     """Time of the event loop at which the last byte was received."""
     lost: asyncio.Future[None]
     """Done as soon as the connection accepts no new calls."""
-    gone: asyncio.Future[None]
+    closed: asyncio.Future[None]
     """Done when the connection is closed."""
 
     @property
-    def answered(self) -> float:
+    def last_response_at(self) -> float:
         """Time of the event loop at which the last response to a unary call was complete."""
 
     def unary(self, path: str, message: bytes, timeout: float) -> asyncio.Future[bytes]:

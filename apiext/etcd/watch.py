@@ -236,7 +236,7 @@ class Watch:
     def _may_work_elsewhere(self, transport: Transport, error: EtcdError, began: float) -> bool:
         """Report whether the watch may succeed on another endpoint."""
         refused = self._created is not None and not self._created.done()
-        is_proxy_failure = refused and is_proxy_error(error) and transport.answered <= began
+        is_proxy_failure = refused and is_proxy_error(error) and transport.last_response_at <= began
         return len(self._channel.endpoints) > 1 and (is_proxy_failure or is_isolated(error))
 
     def _request(self) -> bytes:

@@ -57,9 +57,9 @@ class GrpcTransport:
     def __init__(self, channel: grpc.aio.Channel, spawn: Spawn) -> None:
         loop = asyncio.get_running_loop()
         self.live = True
-        self.heard = self.answered = loop.time()
+        self.last_byte_at = self.last_response_at = loop.time()
         self.lost: asyncio.Future[None] = loop.create_future()
-        self.gone: asyncio.Future[None] = loop.create_future()
+        self.closed: asyncio.Future[None] = loop.create_future()
         self._loop = loop
         self._channel = channel
         self._spawn = spawn
@@ -84,14 +84,16 @@ class GrpcTransport:
         try:
             body = await call
         except grpc.aio.AioRpcError as fault:
-            self.heard = self._loop.time() if fault.code() is not grpc.StatusCode.DEADLINE_EXCEEDED else self.heard
+            self.last_byte_at = (
+                self._loop.time() if fault.code() is not grpc.StatusCode.DEADLINE_EXCEEDED else self.last_byte_at
+            )
             if not answer.done():
                 answer.set_exception(_error(fault))
         except asyncio.CancelledError:
             if not answer.done():
                 answer.set_exception(EtcdError(CANCELLED, "the etcd client is closed"))
         else:
-            self.heard = self.answered = self._loop.time()
+            self.last_byte_at = self.last_response_at = self._loop.time()
             if not answer.done():
                 answer.set_result(body)
 
@@ -112,7 +114,7 @@ class GrpcTransport:
         call = self._channel.stream_stream(path)(stream.messages(), metadata=(*self._metadata(), ("hasleader", "true")))
         try:
             async for message in call:
-                self.heard = self._loop.time()
+                self.last_byte_at = self._loop.time()
                 on_message(message)
         except grpc.aio.AioRpcError as fault:
             error = _error(fault)
@@ -151,8 +153,8 @@ class GrpcTransport:
 
     def _settle(self, finished: int = 1) -> None:
         self._open -= finished
-        if not self.live and self._open <= 0 and not self.gone.done():
-            self.gone.set_result(None)
+        if not self.live and self._open <= 0 and not self.closed.done():
+            self.closed.set_result(None)
 
     async def notice_loss(self) -> None:
         """Drain when the connection goes: which endpoint comes next is our choice, not grpc's."""
@@ -165,7 +167,7 @@ class GrpcTransport:
     async def close_at_end(self, notice: object) -> None:
         """Close the channel when the last call is done, or when the client is closed."""
         try:
-            await asyncio.wait([self.gone])
+            await asyncio.wait([self.closed])
         finally:
             if isinstance(notice, asyncio.Task):
                 notice.cancel()

@@ -37,7 +37,7 @@ def test_memory_answers_as_etcd(member: processes.Etcd, sequence: list[Any]) -> 
             theirs = await store_laws.Player(connection, b"%d/" % number, number * 100).play(sequence)
         finally:
             connection.drain()
-            await connection.gone
+            await connection.closed
         assert ours == theirs
 
     asyncio.run(play())

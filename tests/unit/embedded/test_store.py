@@ -373,7 +373,7 @@ async def test_the_end_of_a_connection_is_not_that_of_the_store(store: Store) ->
     connection.stream(messages.WATCH, lambda raw: None, ends.append)
     writing = connection.unary(messages.TXN, requests.put(b"a", b"1", 0, (), 0), 1)
     connection.drain()
-    await connection.gone
+    await connection.closed
     assert len(ends) == 1
     assert messages.TxnResponse.FromString(await writing).succeeded
     with pytest.raises(EtcdError) as closed:

@@ -199,9 +199,9 @@ class Link:
         self.loop = asyncio.get_running_loop()
         self.live = True
         self.frozen = False  # whether the member says nothing more here
-        self.heard = self.answered = self.loop.time()
+        self.last_byte_at = self.last_response_at = self.loop.time()
         self.lost: asyncio.Future[None] = self.loop.create_future()
-        self.gone: asyncio.Future[None] = self.loop.create_future()
+        self.closed: asyncio.Future[None] = self.loop.create_future()
         self.token = ""
         self.open: set[asyncio.Future[bytes]] = set()
         self.streams: set[MiniStream] = set()
@@ -237,7 +237,7 @@ class Link:
     def _answer(self, answer: asyncio.Future[bytes], path: str, message: bytes) -> None:
         if answer.done():
             return
-        self.heard = self.answered = self.loop.time()
+        self.last_byte_at = self.last_response_at = self.loop.time()
         try:
             if self.mini.password and self.token != self.mini.token and not path.endswith(("Authenticate", "Status")):
                 raise EtcdError(UNAUTHENTICATED, "etcdserver: invalid auth token")
@@ -268,8 +268,8 @@ class Link:
             self.lost.set_result(None)
         for stream in list(self.streams):
             stream.finish(LOST)
-        if not self.gone.done():
-            self.gone.set_result(None)
+        if not self.closed.done():
+            self.closed.set_result(None)
         if self in self.mini.links:
             self.mini.links.remove(self)
 

@@ -388,7 +388,7 @@ async def test_calls_leave_a_member_that_talks_and_never_answers() -> None:
     async with client(mini, A, B) as etcd:
         revision = (await etcd.create(b"/a", b"v")).revision
         for link in mini.links:
-            link.frozen, link.heard = (
+            link.frozen, link.last_byte_at = (
                 True,
                 float("inf"),
             )  # the member cannot hear the other members, but still answers us

@@ -74,7 +74,7 @@ async def test_a_connection_that_lives_is_kept(error: EtcdError, answered: float
     async with client(mini, A, B) as etcd:
         await asyncio.sleep(0.1)
         mini.faults.append(
-            Fault(messages.RANGE, error, then=lambda: answered and setattr(mini.links[0], "answered", answered))
+            Fault(messages.RANGE, error, then=lambda: answered and setattr(mini.links[0], "last_response_at", answered))
         )
         await etcd.get(b"/k")
         assert {endpoint for endpoint, _ in mini.calls} == {A}

@@ -174,7 +174,7 @@ async def test_protocol_faults_end_the_connection(name: str) -> None:
     assert kinds(heard)[-1] == frames.GOAWAY
     assert peer.closed
     assert peer.connection.lost.done()
-    assert peer.connection.gone.done()
+    assert peer.connection.closed.done()
 
 
 async def test_not_http2_at_all() -> None:

@@ -160,7 +160,7 @@ async def test_goaway_with_a_low_last_id() -> None:
     assert await low == b"still"
     await turn()
     assert peer.closed
-    assert peer.connection.gone.done()
+    assert peer.connection.closed.done()
 
 
 async def test_goaway_ends_streams_so_that_the_server_can_stop() -> None:

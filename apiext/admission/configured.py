@@ -58,7 +58,7 @@ class Live(Generic[T]):
         self._followers: list[Callable[[], None]] = []
         self.empty = collection is None
         if collection is not None:
-            collection.following.subscribe(self._changed)
+            collection.feed.subscribe(self._changed)
 
     @property
     def compiled(self) -> tuple[T, ...]:

@@ -82,7 +82,7 @@ class ResourceQuota:
         self.failed: Callable[[str], None] = lambda _: None
         """Called with the namespace of a write that failed after its charge."""
         if self._collection is not None:
-            self._collection.following.subscribe(self._changed)
+            self._collection.feed.subscribe(self._changed)
 
     def applies(self, operation: str, resource: GroupResource) -> bool:
         """Report whether a write may change the usage of a quota."""

@@ -72,7 +72,7 @@ def test_a_scale_of_another_namespace_is_one_of_this(api: Client, hook: Webhook)
     hook.answer = patch(ELSEWHERE)
     with configured(api, MUTATING, webhook("m", hook.client_config(), rule(widgets, "widgets/scale"))):
         api.patch(widgets.path("a/scale"), {"spec": {"replicas": 3}}).expect(200)
-    # upstream: rest.BeforeUpdate, which does not see the Scale
+    # upstream: rest.BeforeUpdate gets the object, not the Scale
     assert api.get(widgets.path("a")).expect(200)["spec"]["size"] == 3
 
 

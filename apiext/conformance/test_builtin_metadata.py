@@ -71,7 +71,7 @@ def test_fields_kept_by_a_write_of_the_status(api: Client) -> None:
     assert after["generateName"] == "k-"
 
 
-# upstream: they are validated for all resources if the kind finds no errors
+# upstream: metadata is validated for all resources, after a validation of the kind without errors
 @pytest.mark.rows("WRI-003", "SRV-012")
 @pytest.mark.parametrize(
     ("about", "fields"), [("elsewhere", ["involvedObject.namespace"]), ("default", ["metadata.annotations"])]

@@ -120,7 +120,7 @@ def test_a_limit_says_nothing_about_a_list_of_one_object_by_its_name(api: Client
     old = widgets.create("a", color="red")["metadata"]["resourceVersion"]
     new = api.patch(widgets.path("a"), {"spec": {"color": "blue"}}).expect(200)
     widgets.create("b")
-    # upstream: only lists of several objects have pages, and a limit that makes a revision exact
+    # upstream: only lists of several objects have pages, and only their limit makes a revision exact
     listed = api.get(widgets.path(), fieldSelector="metadata.name=a", resourceVersion=old, limit=1).expect(200)
     assert (listed["items"], listed["metadata"]["continue"]) == ([new], "")
     match = {"resourceVersion": old, "resourceVersionMatch": "Exact"}
@@ -148,7 +148,7 @@ def test_a_selector_of_one_namespace_narrows_a_list_of_all(api: Client) -> None:
     whole = {"fieldSelector": "metadata.namespace=default"}
     first = api.get(widgets.path(namespace=None), limit=2, **whole).expect(200)
     assert [item["metadata"]["name"] for item in first["items"]] == ["a", "b"]
-    assert first["metadata"]["continue"] == ""  # upstream: such a list is a list of that namespace
+    assert first["metadata"]["continue"] == ""  # upstream: this is a list of that namespace
     assert walk(api, widgets, 2, **whole) == ["a", "b"]
 
 

@@ -28,7 +28,7 @@ def test_no_definition_has_a_generate_name(api: Client) -> None:
 
 @pytest.mark.rows("SSA-014")
 def test_an_apply_in_another_version_does_not_prune_first(api: Client) -> None:
-    # upstream: not pruned, so it may not fit its type
+    # upstream: not pruned, so it may not conform to its type
     group = fresh_group()
     wanted = definition(group)
     second = {**wanted["spec"]["versions"][0], "name": "v2", "storage": False}
@@ -113,7 +113,7 @@ def ruled(request: pytest.FixtureRequest) -> Resource:
     ],
 )
 def test_of_another_kind_only_values_are_not_judged(ruled: Resource, spec: object, more: list[str]) -> None:
-    # upstream: of an object of another kind, neither metadata nor values are validated, but all else is
+    # upstream: metadata and values of an object of another kind are not validated
     body = {**ruled.make("b"), "kind": "Gadget", "spec": spec}
     operations = [{"op": "replace", "path": f"/{name}", "value": body[name]} for name in ("kind", "spec")]
     sent = [("POST", "", body, "application/json"), ("PATCH", "a", operations, JSON_PATCH)]
@@ -141,7 +141,7 @@ IN_VAIN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.rows("SSA-011", "UPD-005", "NUL-005", "PRU-001")
 @pytest.mark.parametrize("case", list(IN_VAIN))
 def test_what_an_apply_writes_in_vain_counts(api: Client, case: str) -> None:
-    # upstream: an untyped map accepts fields that no read shows; they were validated and counted
+    # upstream: an untyped map accepts fields that no read returns; they were validated and counted
     part, given, shown = IN_VAIN[case]
     spec = {"type": "object", "properties": {"part": part}}
     widgets = serve(api, schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})
@@ -224,7 +224,7 @@ def test_an_optional_old_value_is_read_by_its_schema(api: Client, case: str) -> 
 
 @pytest.mark.rows("SRV-009", "NUL-002")
 def test_what_a_scale_makes_is_judged_without_its_defaults(api: Client) -> None:
-    # upstream: a part changed through a scale has no defaults filled in
+    # upstream: validated before defaults are set after a change by a scale
     note = {"type": "string", "default": "n"}
     spec = {"type": "object", "required": ["note"], "properties": {"replicas": {"type": "integer"}, "note": note}}
     scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}

@@ -137,7 +137,7 @@ def test_who_is_told_of_the_owners_of_a_scale(widgets: Resource, hook: Webhook) 
             (request,) = hook.requests("/w")
             return [request[name]["metadata"].get("managedFields") for name in ("oldObject", "object")]
 
-    # upstream: only a writer of the Scale sees its owners
+    # upstream: without managedFields, which only the writer of the Scale gets
     (before,), (after,) = told(MUTATING)
     assert [(it["manager"], it["apiVersion"]) for it in (before, after)] == [
         ("maker", "autoscaling/v1"),

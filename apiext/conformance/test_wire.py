@@ -61,7 +61,7 @@ def test_a_collection_is_deleted_page_by_page(api: Client) -> None:
     first = widgets.create("a")["metadata"]["resourceVersion"]
     for name in ("b", "c"):
         widgets.create(name)
-    # upstream: without a limit a delete uses a large one, which decides if a revision is read from the cache
+    # upstream: a delete without a limit uses a large one, which determines if a revision is read from the cache
     gone = api.request("DELETE", widgets.path() + f"?dryRun=All&resourceVersion={first}").expect(200)
     assert [item["metadata"]["name"] for item in gone["items"]] == ["a"]
     gone = api.request("DELETE", widgets.path() + "?limit=2").expect(200)
@@ -149,7 +149,7 @@ def test_a_collection_is_deleted_as_it_was_listed(api: Client) -> None:
     then = api.get(widgets.path()).expect(200)["metadata"]["resourceVersion"]
     api.delete(widgets.path("a")).expect(200)
     widgets.create("c")
-    # upstream: an object that was deleted since is listed, too
+    # upstream: the list may have an object that was deleted meanwhile
     late = api.get(widgets.path(), resourceVersion=then, resourceVersionMatch="Exact", limit=1).expect(200)
     api.delete(widgets.path("b")).expect(200)
     rest = api.delete(widgets.path(), **{"continue": late["metadata"]["continue"]}).expect(200)

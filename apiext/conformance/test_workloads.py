@@ -106,7 +106,7 @@ def test_a_pod_without_a_node_is_deleted_at_once(api: Client) -> None:
 def test_watchers_see_that_a_pod_is_marked_before_it_is_gone(
     api: Client, spec: dict[str, Any], query: str, marks: list[int]
 ) -> None:
-    # upstream: watchers see the mark before the end, and admission is called for both
+    # upstream: watchers get the mark before the deletion, and admission is called for both
     with one(api, PODS, {"spec": {"containers": CONTAINERS, **spec}}) as made:
         name, revision = made["metadata"]["name"], made["metadata"]["resourceVersion"]
         deleted = api.delete(f"{at(PODS, made)}{query}").expect(200)

@@ -56,8 +56,8 @@ class AccountTokens:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Follow secrets and accounts."""
-        self._secrets.following.subscribe(self._secret_changed)
-        self._accounts.following.subscribe(self._account_changed)
+        self._secrets.feed.subscribe(self._secret_changed)
+        self._accounts.feed.subscribe(self._account_changed)
         self._loop.start(group, self._keys)
         self._loop.add(_ALL)
 

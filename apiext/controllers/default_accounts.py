@@ -36,8 +36,8 @@ class DefaultAccounts:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Follow namespaces and accounts."""
-        self._namespaces.following.subscribe(self._namespace_changed)
-        self._accounts.following.subscribe(self._account_changed)
+        self._namespaces.feed.subscribe(self._namespace_changed)
+        self._accounts.feed.subscribe(self._account_changed)
         self._loop.start(group, self._names)
         self._loop.add(_ALL)
 

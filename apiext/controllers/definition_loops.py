@@ -50,7 +50,7 @@ class DefinitionLoops:
         """Reconcile each definition that changes from now on."""
         self.finalizing.wake = self.loops["finalizing"].add
         self.finalizing.wake_after = self.loops["finalizing"].add_after
-        self._definitions.collection.following.subscribe(lambda change: self._changed(change.entry.name))
+        self._definitions.collection.feed.subscribe(lambda change: self._changed(change.entry.name))
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start the loops, and reconcile all stored definitions."""

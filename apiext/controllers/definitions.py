@@ -123,7 +123,7 @@ class Definitions:
         """Follow the collection. Call this when it is filled, before other controllers subscribe to it."""
         for entry in self.collection.state.readable():
             self._groups.setdefault(group_of(entry.name), {})[entry.name] = None
-        self.collection.following.subscribe(self._changed)
+        self.collection.feed.subscribe(self._changed)
 
     def entry(self, name: str) -> Entry | None:
         """Return a stored definition; None if there is none, or if it is unreadable."""

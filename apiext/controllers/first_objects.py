@@ -74,7 +74,7 @@ class FirstObjects:
         for resource in (SERVICES, ENDPOINTS, SLICES):
             collection = self._store.collection(resource)
             if collection is not None:
-                collection.following.subscribe(self._changed)
+                collection.feed.subscribe(self._changed)
 
     async def stop(self) -> None:
         """Stop; the next start creates the missing objects."""

@@ -142,7 +142,7 @@ class Garbage:
         collection = self._verbs.store.collection(resource)
         if served is None or collection is None:
             return None
-        entry = collection.state.known(f"{namespace}/{name}" if namespace else name)
+        entry = collection.state.by_key(f"{namespace}/{name}" if namespace else name)
         return _Object(key, served, collection, entry, metadata_of(entry)) if entry is not None else None
 
     async def _collect(self, found: _Object) -> None:
@@ -188,7 +188,7 @@ class Garbage:
                 states[one] = Owner.UNKNOWN
             else:
                 collection = self._verbs.store.add(served.stored_resource, served.namespaced)
-                cached = collection.state.known(relative(namespace if served.namespaced else "", one.name))
+                cached = collection.state.by_key(relative(namespace if served.namespaced else "", one.name))
                 if cached is not None and _state(cached, one.uid) is Owner.PRESENT:
                     states[one] = Owner.PRESENT
                 elif not one.name or "/" in one.name:
@@ -246,7 +246,7 @@ class Garbage:
         if collection is None or self.dependents.was_deleted(reference, found.entry.namespace):
             return False
         places = (entry.name for entry in namespaces.state.readable() if entry.name != found.entry.namespace)
-        entries = (collection.state.known(f"{position}/{reference.name}") for position in places)
+        entries = (collection.state.by_key(f"{position}/{reference.name}") for position in places)
         return any(entry is not None and metadata_of(entry).get("uid") == reference.uid for entry in entries)
 
     def _record_event(self, found: _Object, reference: Reference) -> None:

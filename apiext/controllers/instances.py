@@ -56,7 +56,7 @@ class Sweep:
         # queued keys in order: a plain dict is slow at removing its first key
         self._queue: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._listed = False
-        self._unsubscribe = collection.following.subscribe(self._changed)
+        self._unsubscribe = collection.feed.subscribe(self._changed)
 
     def close(self) -> None:
         """Stop following changes."""

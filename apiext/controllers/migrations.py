@@ -291,7 +291,7 @@ class Migrations:
             if work.is_stopped or not self._is_current(work.migration):
                 return
             key = f"{found.namespace}/{found.name}" if found.namespace else found.name
-            entry = work.collection.state.known(key)
+            entry = work.collection.state.by_key(key)
             if entry is None or not work.due(entry):
                 continue  # another server has rewritten or deleted it
             await asyncio.sleep(self._turns.take(self._verbs.loop_time()))

@@ -66,7 +66,7 @@ class Peers:
         for resource in CONFIGURATION:
             collection = self._store.collection(resource)
             if collection is not None:
-                collection.following.subscribe(self._changed)
+                collection.feed.subscribe(self._changed)
                 self._latest = max((self._latest, *(entry.revision for entry in collection.state.readable())))
 
     def add_settled(self, settled: Callable[[], Awaitable[None]]) -> None:

@@ -38,7 +38,7 @@ class Policies:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Check stored policies, and each changed policy from now on."""
-        self._collection.following.subscribe(self._changed)
+        self._collection.feed.subscribe(self._changed)
         self._loop.start(group, self._names)
         self._loop.add(_ALL)
 

@@ -142,7 +142,7 @@ class Protection:
         for resource in self._row.users:
             collection = self._verbs.store.collection(resource)
             if collection is not None:
-                self._unsubscribes.append(collection.following.subscribe(self._user_changed))
+                self._unsubscribes.append(collection.feed.subscribe(self._user_changed))
 
     def _unfollow_users(self) -> None:
         for unsubscribe in self._unsubscribes:

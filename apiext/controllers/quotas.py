@@ -78,9 +78,7 @@ class Quotas:
             return
         collection = self._objects(resource)
         if collection is not None and collection is not self._collection:
-            self._followed[resource] = collection.following.subscribe(
-                lambda change: self._object_changed(resource, change)
-            )
+            self._followed[resource] = collection.feed.subscribe(lambda change: self._object_changed(resource, change))
 
     def _object_changed(self, resource: GroupResource, change: Change) -> None:
         """Count the quotas of a namespace again if an object may use less than before."""

@@ -138,8 +138,8 @@ class Serving:
         """Follow definitions and guards, and serve all stored definitions. Both collections must be up to date."""
         self._recent.start()
         self._pending = set(self._definitions.names())
-        self._definitions.collection.following.subscribe(self._changed)
-        self._guards.collection.following.subscribe(self._changed)
+        self._definitions.collection.feed.subscribe(self._changed)
+        self._guards.collection.feed.subscribe(self._changed)
         self._loop.start(group, self._everything)
         for name in self._everything():
             self._loop.add(name)
@@ -348,7 +348,7 @@ class Serving:
                 facts.name,
             )
         if before is None or had is None or not _is_same_for_discovery(before, after):
-            self._store.add(after.group_resource, after.namespaced, custom_object).following.on_replaced = [after.evict]
+            self._store.add(after.group_resource, after.namespaced, custom_object).feed.on_replaced = [after.evict]
             self._live.current = self._live.current.with_resource(after)
         elif (had.guard_revision, had.generation) != (has.guard_revision, has.generation):
             self._live.current = self._live.current.with_state(after)  # no effect on discovery
@@ -378,7 +378,7 @@ class Serving:
         collection = self._store.collection(resource)
         served = self._remove_from_catalog(name)
         if served is not None and collection is not None:
-            await collection.following.watches_served(limits.LAST_EVENTS)  # with the DELETED events of the last objects
+            await collection.feed.watches_served(limits.LAST_EVENTS)  # with the DELETED events of the last objects
             self._end_watches(served, None)  # a new definition may be served by now, from the same collection
         if self._resource(resource) is None:
             self._store.drop(resource)
@@ -407,7 +407,7 @@ class Serving:
         ended = {name for name, version in before.versions.items() if remaining.get(name) != version.identity}
         collection = self._store.collection(before.group_resource)
         if ended and collection is not None:
-            collection.following.end_watches(versions=ended)
+            collection.feed.end_watches(versions=ended)
 
     def _changed(self, change: Change) -> None:
         """Update the catalog after a change of a definition or guard: now if nothing has to wait, else by the loop."""

@@ -118,7 +118,7 @@ class Controllers:
         """Start the loop that empties namespaces which are being deleted."""
         self._namespaces.wake = self._emptying.add
         self._namespaces.wake_after = self._emptying.add_after
-        self._namespaces.collection.following.subscribe(self._namespace_changed)
+        self._namespaces.collection.feed.subscribe(self._namespace_changed)
         for name in self._namespaces.terminating():
             self._emptying.add(name)
         self._emptying.start(group, self._namespaces.terminating)
@@ -249,7 +249,7 @@ def add_collections(store: CachedStore, builtin: Sequence[ServedResource], decod
             continue
         collection = store.add(served.stored_resource, served.namespaced, decoder)
         collection.ttl = collection.ttl or served.ttl
-        collection.following.on_replaced.append(served.evict)
+        collection.feed.on_replaced.append(served.evict)
 
 
 async def follow_services(store: CachedStore, addresses: Addresses) -> None:

@@ -22,7 +22,7 @@ from apiext.conversion.metrics import Metrics
 from apiext.conversion.review import CALL, INVALID_OBJECT, ConversionError
 from apiext.documents.document import View
 from apiext.scheduling.loop_budget import LoopBudget
-from apiext.storage.store import Entry, Made, Ready, Viewer, held, stored
+from apiext.storage.store import EncodedView, Entry, Viewer, ViewSource, stored, with_views
 from apiext.webhooks import limits as webhooks_limits
 from apiext.webhooks.errors import CallError
 from apiext.webhooks.target import Target, target_of
@@ -95,14 +95,14 @@ class Converter:
 
     async def made(
         self, resource: ServedResource, viewer: Viewer, entries: Sequence[Entry], *, request: bool = True
-    ) -> list[Made]:
+    ) -> list[ViewSource]:
         """Return the views of entries; call the webhook for objects that are not cached.
 
         ``request``: a client's request waits, so the call counts for limits.CONVERSIONS_WAITING. Raises
         ConversionError, and the errors of the viewer.
         """
-        found: list[Made] = []
-        part: list[Made | NeedsConversion] = []
+        found: list[ViewSource] = []
+        part: list[ViewSource | NeedsConversion] = []
         needs: list[NeedsConversion] = []
         start, size, loop_budget = 0, 0, LoopBudget()
         lookup: Lookup = no_lookup  # replaced by that of the first need
@@ -116,7 +116,7 @@ class Converter:
                     part.append(answer)
                     continue
                 try:
-                    part.append(Ready(entry.shown(viewer), entry.revision))
+                    part.append(EncodedView(entry.uncached_view(viewer), entry.revision))
                 except NeedsConversion as need:
                     part.append(need.with_traceback(None))  # a traceback would keep frames alive
                     lookup = need.lookup
@@ -140,7 +140,7 @@ class Converter:
         async def work() -> None:
             try:
                 made = await self.made(resource, viewer, entries, request=False)
-                found: Sequence[Entry] | Exception = held(entries, viewer, made)
+                found: Sequence[Entry] | Exception = with_views(entries, viewer, made)
             except Exception as error:  # the caller handles it
                 found = error
             try:
@@ -343,11 +343,11 @@ async def object_of(given: review.ConvertedObjects, index: int) -> Any:
     return answer
 
 
-def _filled(part: Sequence[Made | NeedsConversion], answers: Sequence[Converted | None]) -> Sequence[Made]:
+def _filled(part: Sequence[ViewSource | NeedsConversion], answers: Sequence[Converted | None]) -> Sequence[ViewSource]:
     """Replace each need by its converted object; the needs of a viewer always have one."""
     if len(answers) == len(part):
-        return cast(Sequence[Made], answers)
-    following = iter(cast(Sequence[Made], answers))
+        return cast(Sequence[ViewSource], answers)
+    following = iter(cast(Sequence[ViewSource], answers))
     return [next(following) if isinstance(one, NeedsConversion) else one for one in part]
 
 

@@ -81,7 +81,7 @@ async def _formed(subject: Subject, page: Page, segments: Segments, make_frame: 
     """Return a list in another representation, whose encoded segments are cached."""
     wanted = subject.wanted
     form = (subject.served.codec.view, wanted.kind, wanted.version, subject.include)
-    pieces = await segments.formed(form, lambda ages: maker(subject, ages), subject.clock()) if segments.count else ()
+    pieces = await segments.in_form(form, lambda ages: maker(subject, ages), subject.clock()) if segments.count else ()
     return _framed(subject, make_frame(subject, page), pieces)
 
 
@@ -144,7 +144,7 @@ def brackets(served: ServedVersion, page: Page) -> tuple[bytes, bytes]:
 async def _documents(subject: Subject, entries: Sequence[Entry]) -> AsyncIterator[Document]:
     loop_budget = LoopBudget()
     for entry in entries:
-        yield orjson.loads(entry.shown(subject.served.codec.view))
+        yield orjson.loads(entry.uncached_view(subject.served.codec.view))
         await loop_budget.pause()
 
 
@@ -159,11 +159,11 @@ def _plain_frame(subject: Subject, page: Page) -> Frame:
 def _plain_item(subject: Subject, ages: Ages) -> MakeItem:
     served, viewer = subject.served, subject.served.codec.view
     if not served.model.typed:
-        return methodcaller("shown", viewer)
+        return methodcaller("uncached_view", viewer)
     prefix = b'{"apiVersion":%b,"kind":%b,' % tuple(map(orjson.dumps, (served.model.api_version, served.model.kind)))
 
     def make(entry: Entry) -> bytes:
-        view = entry.shown(viewer)
+        view = entry.uncached_view(viewer)
         if view.startswith(prefix):  # keys of a view are sorted
             return b"{" + view[len(prefix) :]  # recorded: items of typed lists have no kind of their own
         document: Document = orjson.loads(view)
@@ -217,7 +217,7 @@ def _table_item(subject: Subject, ages: Ages) -> MakeItem:
     viewer, make_row, long = subject.served.codec.view, _row_maker(subject, ages), _long_from(subject)
 
     def make(entry: Entry) -> bytes | Awaitable[bytes]:
-        view = entry.shown(viewer)
+        view = entry.uncached_view(viewer)
         if len(view) >= long:
             return asyncio.to_thread(make_row, view, entry.revision)
         return make_row(view, entry.revision)
@@ -281,7 +281,7 @@ def _partial_item(subject: Subject, ages: Ages) -> MakeItem:
     head = _partial_head(subject)
 
     def make(entry: Entry) -> bytes:
-        view = entry.shown(viewer)
+        view = entry.uncached_view(viewer)
         found = cut(view, entry.revision)
         if found is None:
             return encode_in_order(partial(version, orjson.loads(view)))

@@ -26,7 +26,7 @@ from apiext.http.negotiation import PROTOBUF, YAML
 from apiext.meta import status
 from apiext.meta.status import StatusError
 from apiext.scheduling.loop_budget import LoopBudget
-from apiext.storage.room import Room
+from apiext.storage.free_memory import FreeMemory
 from apiext.verbs.call import Page
 
 APPLY, STRATEGIC = "application/apply-patch+yaml", "application/strategic-merge-patch+json"
@@ -120,31 +120,31 @@ def memory_of_machine(path: Path = _MACHINE) -> int:
 class Memory:
     """Reserved bytes of all requests, and of each user.
 
-    ``room`` is the free memory of a control group, by default that of this process. ``total`` is the budget of all
+    ``free_memory`` is that of a control group, by default that of this process. ``total`` is the budget of all
     requests: by default half of the control group's limit, at most a quarter of the machine's memory. ``workers``
     processes share both. ``given`` is the memory of this process.
     """
 
-    __slots__ = ("_room", "_users", "_workers", "given", "promised", "share", "total")
+    __slots__ = ("_memory", "_users", "_workers", "given", "promised", "share", "total")
 
-    def __init__(self, room: Room | None = None, total: int = 0, workers: int = 1) -> None:
-        self._room = room or Room()
+    def __init__(self, free_memory: FreeMemory | None = None, total: int = 0, workers: int = 1) -> None:
+        self._memory = free_memory or FreeMemory()
         self._workers = workers
-        self.total = total or min(self._room.limit() // 2, memory_of_machine() // 4) // workers
-        self.given = min(self._room.limit(), memory_of_machine()) // workers
+        self.total = total or min(self._memory.limit() // 2, memory_of_machine() // 4) // workers
+        self.given = min(self._memory.limit(), memory_of_machine()) // workers
         self.share = self.total // 4 * 3
         self.promised = 0
         self._users: dict[str, int] = {}
 
     @property
-    def is_bounded(self) -> bool:
+    def is_limited(self) -> bool:
         """Report whether a control group limits the memory of this process."""
-        return self._room.is_bounded
+        return self._memory.is_limited
 
     def fits(self, more: int) -> bool:
         """Report whether ``more`` bytes can be reserved in addition."""
         promised = self.promised + more
-        return promised <= self.total and self._room.fits(promised * self._workers)
+        return promised <= self.total and self._memory.fits(promised * self._workers)
 
     def hold(self, request: Holder, size: int) -> None:
         """Change the reservation of a request to ``size`` bytes; 0 releases it.
@@ -184,7 +184,7 @@ class ListBudget:
 
     def held(self, page: Page) -> AbstractContextManager[None]:
         """Reserve memory for the list of a page while it is made; raise a 429 if there is not enough."""
-        return self._holding(_COPIES * page.size()) if self._memory.is_bounded else _UNBOUNDED
+        return self._holding(_COPIES * page.size()) if self._memory.is_limited else _UNBOUNDED
 
     @contextmanager
     def _holding(self, size: int) -> Iterator[None]:

@@ -39,7 +39,7 @@ class EncodedAhead:
         encoded = self._encoded.pop(entry, None)
         return encoded if encoded is not None else self._inline(entry)
 
-    def concerns(self, entry: Entry) -> bool:
+    def may_select(self, entry: Entry) -> bool:
         """Return True: any object may be selected."""
         return True
 
@@ -64,7 +64,7 @@ class EncodedAhead:
 
         asyncio.get_running_loop().run_in_executor(None, self._all, large).add_done_callback(done)
 
-    def rest(self) -> None:
+    def on_idle(self) -> None:
         """Drop all cached objects: a row of a Table shows the age of the moment at which it was encoded."""
         self._encoded.clear()
 
@@ -121,7 +121,7 @@ class Frames(Struct):
 def frames(subject: Subject, events: Slot, sizes: Distribution, form: Form | None = None) -> Frames:
     """Return the frames of a representation; ``events`` and ``sizes`` count each frame."""
     ahead = (
-        EncodedAhead(_object(subject, Entry.view), _object(subject, Entry.shown))
+        EncodedAhead(_object(subject, Entry.view), _object(subject, Entry.uncached_view))
         if subject.served.model.typed
         else None
     )

@@ -1,4 +1,4 @@
-"""The store: writes go to etcd, reads come from collections that one watch on the whole prefix keeps up to date."""
+"""The store: writes go to etcd, and reads use cached collections, which a watch of the whole prefix updates."""
 
 import asyncio
 import logging
@@ -11,11 +11,12 @@ from apiext.meta.names import GroupResource
 from apiext.storage import collection as collection_module
 from apiext.storage.backfill import Backfills
 from apiext.storage.collection import Collection, Decoder
+from apiext.storage.decryption_buffer import DecryptionBuffer
+from apiext.storage.dispatcher import Dispatcher
 from apiext.storage.encryption import Encryptions, NoEncryption
 from apiext.storage.etcd_store import EtcdStore, key_outcome, refusal
 from apiext.storage.fanout import Watcher
 from apiext.storage.fills import Fills
-from apiext.storage.inlet import Inlet
 from apiext.storage.keys import Keys, bounds, relative
 from apiext.storage.progress import Progress
 from apiext.storage.progress_requests import ProgressRequests
@@ -23,15 +24,14 @@ from apiext.storage.pump import Pump
 from apiext.storage.root_watch import RootWatch
 from apiext.storage.snapshot import Slice
 from apiext.storage.store import (
+    DetachedEntry,
     Entry,
     FutureRevision,
     Guard,
-    Passing,
     StoreError,
     Unavailable,
 )
 from apiext.storage.tasks import Tasks
-from apiext.storage.waiting import Waiting
 from apiext.storage.watching import Sink, WatchGroup
 from apiext.telemetry import HistogramFamily
 
@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 class CachedStore:
     """Objects of many resources below one prefix of one etcd.
 
-    A read of a ready collection returns the state at ``revision``. Everything runs on one loop; a read and its
-    revision belong together as long as nothing is awaited in between.
+    A read of a ready collection returns the state at ``revision``. All code runs in one event loop. A caller that reads
+    objects and ``revision`` without an await between them gets the revision of the objects.
     """
 
     def __init__(
@@ -51,24 +51,24 @@ class CachedStore:
         """``seconds`` measures calls of etcd, by operation and resource; ``encryptions`` encrypt stored values."""
         self.etcd = etcd
         self.keys = keys
-        self.behind: set[Waiting] = set()
-        """The buffers, of all collections, with changes that wait for a data key."""
+        self.lagging: set[DecryptionBuffer] = set()
+        """The buffers of all collections with changes that wait for a data key."""
         self._encryptions = encryptions or NoEncryption()
         self._store = EtcdStore(etcd, seconds=seconds)
         self._collections: dict[str, Collection] = {}
         self._pump = Pump()
         self._tasks = Tasks()
-        self._progress = Progress(lambda revision, times: requests.nudge(revision, times))  # noqa: PLW0108 - made below
-        self._inlet = Inlet(keys.root, self._collections, self._progress, self.spawn)
-        self._watch = RootWatch(etcd, keys.root, self._inlet, lambda: self.spawn(self.fills.refill()))
-        self.fills = Fills(self._store, self._collections, self._progress, self._inlet, self._watch)
+        self._progress = Progress(lambda revision, times: requests.request(revision, times))  # noqa: PLW0108 - made below
+        self._dispatcher = Dispatcher(keys.root, self._collections, self._progress, self.spawn)
+        self._watch = RootWatch(etcd, keys.root, self._dispatcher, lambda: self.spawn(self.fills.fill_all()))
+        self.fills = Fills(self._store, self._collections, self._progress, self._dispatcher, self._watch)
         requests = ProgressRequests(self._store, keys.progress, self._progress, self._watch, self.spawn)
         self._backfills = Backfills(etcd, keys.root, requests.touch)
 
-    # -- life
+    # -- start and stop
 
     async def start(self, group: asyncio.TaskGroup) -> None:
-        """Open the root watch and begin to fill the collections added so far; raises Unavailable."""
+        """Open the root watch, and begin to fill the existing collections; raise Unavailable."""
         self._tasks.start(group)
         head = await self._store.head()
         self._progress.restart(head)
@@ -78,7 +78,7 @@ class CachedStore:
         self._tasks.repeat(collection_module.BOOKMARK_EVERY, self._tick)
 
     async def stop(self) -> None:
-        """End watches and tasks; the etcd client stays open."""
+        """End watches and tasks. The etcd client stays open."""
         self._watch.close()
         for col in list(self._collections.values()):
             col.unload()
@@ -88,18 +88,18 @@ class CachedStore:
 
     @property
     def revision(self) -> int:
-        """The revision that all ready collections are at."""
+        """The revision of all ready collections."""
         return self._progress.revision
 
     @property
     def connected(self) -> bool:
-        """True while the root watch is open and etcd answers."""
+        """True while the root watch is open and etcd responds."""
         return self._watch.connected
 
     # -- collections
 
     def add(self, resource: GroupResource, namespaced: bool, decoder: Decoder | None = None) -> Collection:
-        """Return the collection of a resource, made and filled in the background if it is new."""
+        """Return the collection of a resource. Create it if it is new, and fill it in the background."""
         path = self.keys.path(resource)
         col = self._collections.get(path)
         if col is not None and col.namespaced is namespaced:
@@ -109,81 +109,81 @@ class CachedStore:
         prefix = self.keys.collection(resource)
         col = Collection(resource, namespaced, prefix, decoder, self._progress, self._pump)
         col.set_encryption(self._encryptions.of(resource), self, self._progress)
-        self._inlet.decrypts |= col.values.encryption is not None
+        self._dispatcher.decrypts |= col.values.encryption is not None
         self._collections[path] = col
         if self._tasks.started:
             self.spawn(self.fills.fill(col))
         return col
 
     def collection(self, resource: GroupResource) -> Collection | None:
-        """Return the collection of a resource that was added."""
+        """Return the collection of a resource, None if it was not added."""
         return self._collections.get(self.keys.path(resource))
 
     def drop(self, resource: GroupResource) -> None:
-        """End the resource's watches and forget its objects."""
+        """Remove the collection of a resource, and end its watches."""
         col = self._collections.pop(self.keys.path(resource), None)
         if col is not None:
             col.unload()
 
     def switch_encryption(self, encryptions: Encryptions) -> None:
-        """Use a new encryption configuration; fill each collection again of which it can read other values (RV-019)."""
+        """Use a new encryption configuration. Refill each collection of which it may decrypt other values (RV-019)."""
         self._encryptions = encryptions
         for col in self._collections.values():
             encryption = encryptions.of(col.resource)
             changed = col.switch_encryption(encryption, self, self._progress)
-            self._inlet.decrypts |= col.values.encryption is not None
+            self._dispatcher.decrypts |= col.values.encryption is not None
             if changed:
                 col.unready()
                 self.spawn(self.fills.fill(col))
 
     # -- reading
 
-    async def fresh(self, reading: Collection | None = None) -> int:
-        """Wait until the cache has all writes before this call; return its revision then.
+    async def fresh(self, col: Collection | None = None) -> int:
+        """Wait until the cache has all writes before this call, and return its revision.
 
-        ``reading`` is the collection that this is about, None: all. Raises Unavailable when etcd does not answer, or
-        the cache does not follow within limits.FRESH_WAIT.
+        ``col`` is the collection that the caller reads, None: all. Raises Unavailable if etcd does not respond, or if
+        the cache does not get the writes within limits.FRESH_WAIT.
         """
         while True:
-            epoch = await self._watch.whole()
+            epoch = await self._watch.wait_complete()
             head = await self._store.head()
             if epoch != self._watch.epoch:
                 continue
             if self._progress.revision < head and not await self._progress.reach(head):
                 raise Unavailable(f"the cache is at revision {self.revision} and the store at {head}")
             if epoch == self._watch.epoch:
-                if self.behind or (reading is not None and not reading.state.ready):
-                    await self._caught_up(reading)
+                if self.lagging or (col is not None and not col.state.ready):
+                    await self._caught_up(col)
                 return self._progress.revision
 
-    async def _caught_up(self, reading: Collection | None) -> None:
-        """Wait until no change of a collection (None: of all) waits for its data key; raises NotReady."""
-        if reading is not None:
-            await reading.caught_up()
+    async def _caught_up(self, col: Collection | None) -> None:
+        """Wait until no change of a collection (None: of all) waits for its data key; raise NotReady."""
+        if col is not None:
+            await col.caught_up()
             return
-        for waiting in [*self.behind]:
-            await waiting.done()
+        for buffer in [*self.lagging]:
+            await buffer.done()
 
-    async def reaches(self, revision: int, patience: float) -> bool:
-        """Wait until the cache has reached a revision; return False after ``patience`` seconds."""
-        return await self._progress.reach(revision, patience)
+    async def reaches(self, revision: int, timeout: float) -> bool:
+        """Wait until the cache has reached a revision; return False after ``timeout`` seconds."""
+        return await self._progress.reach(revision, timeout)
 
-    async def at_least(self, revision: int, reading: Collection | None = None) -> None:
-        """Wait until the cache has reached a revision; FutureRevision after limits.FRESH_WAIT (RV-002)."""
-        await self._watch.whole()
+    async def at_least(self, revision: int, col: Collection | None = None) -> None:
+        """Wait until the cache has reached a revision; raise FutureRevision after limits.FRESH_WAIT (RV-002)."""
+        await self._watch.wait_complete()
         if not await self._progress.reach(revision):
             raise FutureRevision(revision, self.revision)
-        if self.behind or (reading is not None and not reading.state.ready):
-            await self._caught_up(reading)
+        if self.lagging or (col is not None and not col.state.ready):
+            await self._caught_up(col)
 
     async def current(self, col: Collection, namespace: str, name: str) -> Entry | None:
-        """Read one object from etcd, linearizably; Malformed, Unavailable."""
+        """Read one object from etcd, linearizably; raise Malformed, Unavailable."""
         key = relative(namespace, name)
         began = perf_counter()
         try:
             kv = await self._store.get(col.prefix + key)
         finally:
-            self._store.took("get", col.resource, began)
+            self._store.record_duration("get", col.resource, began)
         if kv is None:
             return None
         try:
@@ -192,18 +192,19 @@ class CachedStore:
             raise col.state.fault(key, col.values.broken(kv.mod_revision, kv.value, error)) from error
 
     async def unchanged(self, col: Collection, revision: int) -> bool:
-        """Report whether the cache has the state of a revision that etcd still has; waits and raises as at_revision."""
+        """Report whether the cache has the state of a revision. Waits and raises as ``at_revision``."""
         await self.at_least(revision, col)
         if col.unchanged_since(revision):
-            await self._store.get(self.keys.absent, revision)  # raises Compacted, which the cache does not know
+            # raises Compacted if etcd has compacted the revision, which the cache does not record
+            await self._store.get(self.keys.absent, revision)
         return col.unchanged_since(revision)
 
     async def at_revision(
         self, col: Collection, namespace: str | None, revision: int, *, after: str = "", limit: int = 0
     ) -> Slice:
-        """Return objects exactly as they were at a revision, from the key ``after`` on, as tokens carry it.
+        """Return the objects at exactly a revision, from ``after`` on, the key of a continue token.
 
-        Raises Compacted, FutureRevision (after waiting as at_least), Malformed, Unavailable.
+        Raises Compacted, FutureRevision (after a wait as in at_least), Malformed, Unavailable.
         """
         if await self.unchanged(col, revision):
             return col.state.page(namespace, after, limit)._replace(revision=revision)
@@ -212,28 +213,28 @@ class CachedStore:
         try:
             state = await self._store.read(col, prefix, revision, start=after, limit=limit)
         finally:
-            self._store.took("list", col.resource, began)
+            self._store.record_duration("list", col.resource, began)
         if state.broken:
             raise col.state.faults(state.broken)
-        return Slice(state.entries, revision, state.remaining, state.following)
+        return Slice(state.entries, revision, state.remaining, state.next)
 
     async def watch(
         self, col: Collection, group: WatchGroup, start: int, sink: Sink, *, bookmarks: bool = False
     ) -> Watcher:
-        """Open a watch after any revision that etcd retains, as Collection.watch does; Compacted, Unavailable."""
+        """Open a watch, as Collection.watch, from any revision that etcd has; raise Compacted, Unavailable."""
         await self.history(col, start)
         return col.watch(group, start, sink, bookmarks=bookmarks)
 
     async def history(self, col: Collection, start: int) -> None:
-        """Make the changes after a revision known to the collection, reading etcd's history if need be."""
-        if self.behind:
+        """Load the changes after a revision into the history of a collection, from etcd if necessary."""
+        if self.lagging:
             await col.caught_up()
-        if start < col.following.history.floor:
+        if start < col.feed.history.floor:
             await self._backfills.fill(col, start)
 
     # -- writing
 
-    # neither is a coroutine of its own: each write would make one more, and pass through it twice
+    # not coroutines themselves, since a second coroutine for each write costs time
     def create(
         self,
         col: Collection,
@@ -243,7 +244,7 @@ class CachedStore:
         guard: Guard | None = None,
         also: Guard | None = None,
     ) -> Coroutine[None, None, Entry]:
-        """Write an object that must not exist, if both guards hold.
+        """Create an object if it does not exist and both guards hold.
 
         Raises KeyExists, GuardChanged, TooLarge, OutOfSpace, Unavailable (nothing written), UnknownOutcome.
         """
@@ -252,27 +253,27 @@ class CachedStore:
     def update(
         self, col: Collection, namespace: str, name: str, raw: bytes, expected: int, guard: Guard | None = None
     ) -> Coroutine[None, None, Entry]:
-        """Write an object that must have the revision expected; RevisionChanged, and as create."""
+        """Write an object if it has the expected revision. Raises RevisionChanged, and the errors of create."""
         return self._put(col, (namespace, name), raw, expected, guard)
 
     async def delete(
         self, col: Collection, namespace: str, name: str, expected: int, guard: Guard | None = None
     ) -> Entry:
-        """Delete an object that must have the revision expected; returns its last state under the deletion's.
+        """Delete an object if it has the expected revision. Return its last state with the revision of the deletion.
 
         Raises RevisionChanged, GuardChanged, Unavailable (nothing written), UnknownOutcome.
         """
         key = relative(namespace, name)
-        last = col.state.known(key)
+        last = col.state.by_key(key)
         revision = await self._delete(col, key, expected, guard)
         if last is None or last.revision != expected:
-            last = await self._before(col, key, revision)
+            last = await self._last_state(col, key, revision)
         return last.with_revision(revision)
 
     async def delete_unread(self, col: Collection, namespace: str, name: str, expected: int) -> None:
-        """Delete an object, which may be one that cannot be read, at the revision expected.
+        """Delete an object, readable or not, if it has the expected revision.
 
-        Raises as ``delete``, and Malformed if another value that cannot be read is there now.
+        Raises the errors of ``delete``, and Malformed if the object now has another value that cannot be read.
         """
         await self._delete(col, relative(namespace, name), expected, None)
 
@@ -281,15 +282,15 @@ class CachedStore:
         try:
             result = await self._store.delete(col.prefix + key, expected, guard)
         finally:
-            self._store.took("delete", col.resource, began)
+            self._store.record_duration("delete", col.resource, began)
         if not result.ok:
             raise await refusal(col, key, result, expected, guard)
-        if not self._shows(col, key, result.revision, None):
+        if not self._apply_own_write(col, key, result.revision, None):
             await self._progress.reach(result.revision)
         return result.revision
 
-    async def _before(self, col: Collection, key: str, revision: int) -> Entry:
-        """Return the deleted object; an empty one if it cannot be read any more, since the deletion did happen."""
+    async def _last_state(self, col: Collection, key: str, revision: int) -> Entry:
+        """Return the deleted object, or an empty one if it cannot be read: the deletion itself has succeeded."""
         try:
             kv = await self._store.get(col.prefix + key, revision - 1)
             if kv is not None:
@@ -300,22 +301,28 @@ class CachedStore:
         return Entry(namespace, name, revision, b"{}")
 
     async def read_again(self, col: Collection) -> None:
-        """Fill a collection anew, which ends its watches, unless that is under way: a second fill forgets changes."""
+        """Fill a collection again, and end its watches. Without effect during a fill, whose buffer would be lost."""
         if col.state.ready:
             col.unready()
             await self.fills.fill(col)
 
     async def get_key(self, key: str) -> tuple[bytes, int] | None:
-        """Return the value and revision of a key outside of collections, such as a guard."""
+        """Return the value and revision of a key outside of collections, such as a guard; None if it does not exist."""
         kv = await self._store.get(key)
         return None if kv is None else (kv.value, kv.mod_revision)
 
     async def put_key(self, key: str, value: bytes, expected: int) -> int:
-        """Write such a key if it has the revision expected (0: is absent); returns its new one, or RevisionChanged."""
+        """Write such a key if it has the expected revision (0: does not exist), else raise RevisionChanged.
+
+        Return its new revision.
+        """
         return key_outcome(key, await self._store.put(key, value, expected, None))
 
     async def delete_key(self, key: str, expected: int) -> int:
-        """Delete such a key if it has the revision expected; returns the deletion's revision, or RevisionChanged."""
+        """Delete such a key if it has the expected revision, else raise RevisionChanged.
+
+        Return the revision of the deletion.
+        """
         return key_outcome(key, await self._store.delete(key, expected, None))
 
     async def _put(
@@ -335,8 +342,8 @@ class CachedStore:
             try:
                 result = await self._store.put(col.prefix + key, stored, expected, guard, col.ttl, also)
             finally:
-                self._store.took("update" if expected else "create", col.resource, began)
-            if result.ok and not self._shows(col, key, result.revision, stored):
+                self._store.record_duration("update" if expected else "create", col.resource, began)
+            if result.ok and not self._apply_own_write(col, key, result.revision, stored):
                 await self._progress.reach(result.revision)
         finally:
             if col.values.pending.get(key) is raw:
@@ -345,21 +352,20 @@ class CachedStore:
                     col.values.encrypted.pop(key, None)
         if not result.ok:
             raise await refusal(col, key, result, expected, guard, also)
-        entry = col.state.known(key)
+        entry = col.state.by_key(key)
         if entry is not None and entry.revision == result.revision:
             return entry
-        return Passing(*name, result.revision, raw)
+        return DetachedEntry(*name, result.revision, raw)
 
-    def _shows(self, col: Collection, key: str, revision: int, value: bytes | None) -> bool:
-        """Apply a write of this server to the cache at once, if it is the next change; report whether the cache has it.
+    def _apply_own_write(self, col: Collection, key: str, revision: int, value: bytes | None) -> bool:
+        """Apply a write of this server to the cache if it is the next change, and report whether the cache has it.
 
-        Otherwise the watch brings it. A cache that does not follow must not turn a write that happened into a
-        failure.
+        Otherwise the root watch delivers it. A cache that lags behind must not turn a successful write into an error.
         """
         progress, watch = self._progress, self._watch.usable
         if progress.revision == revision - 1 and watch is not None:
             if col.dropped:
-                self._inlet.take(col.prefix + key, revision, value)
+                self._dispatcher.dispatch(col.prefix + key, revision, value)
             else:
                 col.apply(key, revision, value)
             progress.advance(revision)

@@ -47,11 +47,11 @@ SECONDS = HistogramFamily(
 
 
 class MaskedError(ValueError):
-    """A rule without effect, since an earlier one has its resources."""
+    """A rule without effect, since an earlier rule applies to its resources."""
 
 
 class Provider(Struct, frozen=True):
-    """A kind of encryption and its keys; identity has no keys, and ``service`` has those of ``kms``."""
+    """A kind of encryption and its keys. ``identity`` has no keys; the keys of ``kms`` are in ``service``."""
 
     kind: str
     keys: tuple[Secret, ...] = ()
@@ -200,7 +200,7 @@ class _Choice:
         raise EncryptionError(fields.aggregate(faults) if faults else self._none)
 
     def _count(self, what: str, prefix: str, began: float, status: str = EncryptionError.status) -> None:
-        """Count an operation by its begin; 0 for a failed one."""
+        """Count an operation that began at ``began`` (perf_counter), 0 for a failed one."""
         OPERATIONS.slot(self._resource, what, prefix, "OK" if began else status).value += 1
         if began:
             SECONDS.observe(perf_counter() - began, what, prefix)

@@ -1,4 +1,4 @@
-"""One cached resource: its objects, its changes and watches, and its stored values."""
+"""A cached resource: its objects, its changes and watches, and its stored values."""
 
 import asyncio
 import logging
@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from apiext.meta.names import GroupResource
 from apiext.storage import limits
+from apiext.storage.change_feed import ChangeFeed
+from apiext.storage.decryption_buffer import Arrivals, DecryptionBuffer, OwnerStore
 from apiext.storage.encryption import PLAIN, Encryption, MissingKey
 from apiext.storage.fanout import Watcher
-from apiext.storage.following import Following
 from apiext.storage.history import Change
 from apiext.storage.keys import bounds, relative, split_relative
 from apiext.storage.progress import Reached
@@ -24,7 +25,6 @@ from apiext.storage.state import CachedState
 from apiext.storage.store import Entry, FutureRevision, NotReady
 from apiext.storage.stored_values import Decoder, StoredValues
 from apiext.storage.values import Broken, differences, secret_of
-from apiext.storage.waiting import Arrivals, Home, Waiting
 from apiext.storage.watching import Sink, WatchGroup
 
 __all__ = ["Collection", "Decoder"]
@@ -35,17 +35,18 @@ BOOKMARK_EVERY = 60.0
 log = logging.getLogger(__name__)
 
 
-class Filler(Home, Protocol):
+class Filler(OwnerStore, Protocol):
     """The store that fills a collection."""
 
     async def read_again(self, col: "Collection") -> None:
-        """Fill a collection anew."""
+        """Fill a collection again."""
 
 
 class Collection:
-    """One resource of a store: ``state`` has its objects, ``following`` its changes and watches, ``values`` its values.
+    """One resource of a store: ``state`` has its objects, ``feed`` its changes and watches.
 
-    ``ttl`` are the seconds that an object lives after its last write, 0 without a limit.
+    ``values`` decodes and encrypts its stored values. An object expires ``ttl`` seconds after its last write, with 0
+    never.
     """
 
     def __init__(
@@ -61,22 +62,22 @@ class Collection:
         self.namespaced = namespaced
         self.prefix = prefix
         self.state = CachedState(resource, prefix, progress)
-        self.following = Following(resource, progress, pump)
+        self.feed = ChangeFeed(resource, progress, pump)
         self.values = StoredValues(prefix, decoder)
         self.arrivals = Arrivals()
-        self.waiting: Waiting | None = None
+        self.decryption_buffer: DecryptionBuffer | None = None
         self.ttl = 0
         self.dropped = False
         self._filled = asyncio.Event()
 
-    # -- reading and following
+    # -- reads and watches
 
     async def wait_ready(self) -> None:
-        """Wait until the collection is filled; returns also when it was dropped meanwhile."""
+        """Wait until the collection is filled or dropped."""
         await self._filled.wait()
 
     async def filled(self) -> None:
-        """Wait for limits.FRESH_WAIT at most until the collection is filled; raises NotReady (RV-019)."""
+        """Wait until the collection is filled; raise NotReady after limits.FRESH_WAIT (RV-019)."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limits.FRESH_WAIT):
                 await self.wait_ready()
@@ -84,32 +85,32 @@ class Collection:
             raise NotReady(f"{self.resource} is not in the cache")
 
     async def caught_up(self) -> None:
-        """Wait until the collection is filled and no change waits for its data key, or it is dropped; raises NotReady.
+        """Wait until the collection is filled and no change waits for its data key; raise NotReady.
 
-        A fill is of the moment at which it began: later changes may have to wait when it is there.
+        A fill has the state of its begin, so later changes may wait for their data keys after it.
         """
         while not self.dropped:
             if not self.state.ready:
                 await self.filled()
-            elif self.waiting is not None and self.waiting.held:
-                await self.waiting.done()
+            elif self.decryption_buffer is not None and self.decryption_buffer.held_revision:
+                await self.decryption_buffer.done()
             else:
                 return
 
     def unchanged_since(self, revision: int) -> bool:
-        """Report whether the state is also that of the earlier revision."""
+        """Report whether the state at an earlier revision was the same."""
         state = self.state
-        return state.ready and revision <= state.revision and self.following.unchanged_since(revision)
+        return state.ready and revision <= state.revision and self.feed.unchanged_since(revision)
 
     def follow(self, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Subscribe, after one ADDED for each object that is cached already; unreadable objects are left out.
+        """Call the listener with ADDED for each cached, readable object, then subscribe it.
 
-        As with any change, a fault of the listener is logged and ends nothing.
+        An exception of the listener is logged.
         """
         if self.state.ready:
             for entry in self.state.readable():
-                self.following.call(listener, Change("ADDED", entry, None, entry.revision))
-        return self.following.subscribe(listener)
+                self.feed.call(listener, Change("ADDED", entry, None, entry.revision))
+        return self.feed.subscribe(listener)
 
     def watch(
         self,
@@ -122,15 +123,16 @@ class Collection:
         announce: bool | None = None,
         selected: Slice | None = None,
     ) -> Watcher:
-        """Open a watch; its first bytes are written in a later turn of the loop.
+        """Open a watch. Its first bytes are written in a later turn of the loop.
 
-        ``start``: events after that revision, Compacted if they are not in memory (see CachedStore.watch), and
-        FutureRevision if it has not come yet; None: from now. ``initial``: the current objects as ADDED first,
-        ``start`` is ignored. ``announce``: a bookmark that marks the end of those, as ``bookmarks`` when None
-        (RV-009, RV-012, RV-013). ``selected``: the initial ones if ``select`` found them already; Compacted, too.
+        ``start``: the revision after which events are sent; None: from now. Raises Compacted if the changes are not
+        in memory (see CachedStore.watch), and FutureRevision if the revision is newer than the collection.
+        ``initial``: send the current objects as ADDED first, and ignore ``start``. ``announce``: send a bookmark after
+        these; None: if ``bookmarks`` is true (RV-009, RV-012, RV-013). ``selected``: the result of ``select`` to send
+        as initial events; raises Compacted if changes after it are not in memory.
         """
-        state, history = self.state, self.following.history
-        # a watcher that begins with the state must see all of it
+        state, history = self.state, self.feed.history
+        # a watch with initial events must send all objects
         state.require_readable(*bounds(group.namespace) if initial and selected is None else ("\0", "\0"))
         if start is not None and not initial and start > state.revision:
             raise FutureRevision(start, state.revision)
@@ -138,80 +140,82 @@ class Collection:
             cursor = history.position(selected.revision)
         else:
             cursor = history.end if initial or start is None else history.position(start)
-        its_group, watcher = self.following.fanout.attach(group, sink, bookmarks, cursor)
+        its_group, watcher = self.feed.fanout.attach(group, sink, bookmarks, cursor)
         if initial:
             marked = bookmarks if announce is None else announce
             if selected is None:
-                watcher.begin(state.snapshot.pieces(*bounds(group.namespace)), state.revision if marked else 0)
+                watcher.send_initial(state.snapshot.pieces(*bounds(group.namespace)), state.revision if marked else 0)
             else:
-                watcher.begin(pieces_of(selected.entries), selected.revision if marked else 0, chosen=True)
-        its_group.enter(watcher)
+                watcher.send_initial(
+                    pieces_of(selected.entries), selected.revision if marked else 0, selected_only=True
+                )
+        its_group.add(watcher)
         return watcher
 
     # -- stored values
 
-    def set_encryption(self, encryption: Encryption | None, home: Filler, progress: Reached) -> None:
-        """Encrypt by a configuration. With one whose keys plug-ins have, the collection may lag behind the store."""
+    def set_encryption(self, encryption: Encryption | None, store: Filler, progress: Reached) -> None:
+        """Use an encryption configuration. If plug-ins have its keys, the collection may lag behind the store."""
         self.values.switch(encryption)
         if encryption is not None and encryption.waits:
-            self.waiting = self.waiting or self.new_waiting(home)
-        elif self.waiting is not None:
-            self.waiting.close()
-            self.waiting = None
-        self.state.progress = self.following.fanout.progress = self.waiting or progress
+            self.decryption_buffer = self.decryption_buffer or self.new_decryption_buffer(store)
+        elif self.decryption_buffer is not None:
+            self.decryption_buffer.close()
+            self.decryption_buffer = None
+        self.state.progress = self.feed.fanout.progress = self.decryption_buffer or progress
 
-    def new_waiting(self, home: Filler) -> Waiting:
+    def new_decryption_buffer(self, store: Filler) -> DecryptionBuffer:
         """Return a buffer of changes whose data keys are not decrypted yet."""
-        fill_again = partial(home.read_again, self)
-        return Waiting(home, self.arrivals, self.state, self.values, self.take_waited, fill_again)
+        fill_again = partial(store.read_again, self)
+        return DecryptionBuffer(store, self.arrivals, self.state, self.values, self.apply_decrypted, fill_again)
 
-    def switch_encryption(self, encryption: Encryption | None, home: Filler, progress: Reached) -> bool:
-        """Encrypt by another configuration. Return whether the caller must fill the collection again.
+    def switch_encryption(self, encryption: Encryption | None, store: Filler, progress: Reached) -> bool:
+        """Use another encryption configuration. Return whether the caller must fill the collection again.
 
-        It must if values that could not be decrypted may be readable now, or the other way round.
+        It must if the new configuration may decrypt other values than the old one.
         """
-        before, held = self.values.encryption, self.state.ready and not self.arrivals.open
-        self.set_encryption(encryption, home, progress)
+        before, was_buffering = self.values.encryption, self.state.ready and not self.arrivals.open
+        self.set_encryption(encryption, store, progress)
         if not self.state.ready or (before is None and encryption is None):
             return False
         known = encryption.secrets if encryption is not None else frozenset((PLAIN,))
         entries = self.state.snapshot.index.values()
-        return held or bool(self.state.broken) or any(secret_of(entry) not in known for entry in entries)
+        return was_buffering or bool(self.state.broken) or any(secret_of(entry) not in known for entry in entries)
 
     def entry_of(self, key: str, revision: int, value: bytes) -> Entry:
-        """Return the entry of a stored value; the cached one if it is the same. Raises ValueError."""
+        """Return the entry of a stored value: the cached entry if it is equal. Raises ValueError."""
         return self.values.entry_of(key, revision, value, self.state.snapshot.index.get(key))
 
     async def entry_prepared(self, key: str, revision: int, value: bytes) -> Entry:
-        """Return the entry of a stored value, which may be large, or lack its data key. Raises ValueError."""
+        """Return the entry of a stored value, as ``entry_of``, after its decryption in a thread if it is large."""
         await self.values.prepare([(key, value)])
         return self.entry_of(key, revision, value)
 
     # -- changes from the root watch and from writes
 
     def apply(self, key: str, revision: int, value: bytes | None) -> None:
-        """Apply a change or buffer it; value None is a deletion."""
+        """Apply a change or buffer it. The value of a deletion is None."""
         if not self.arrivals.open:
             self.arrivals.early.append((key, revision, value))
-        elif revision > self.following.floor and (place := split_relative(key, self.namespaced)):
-            self._apply(key, place, revision, value, waited=False)
+        elif revision > self.feed.floor and (names := split_relative(key, self.namespaced)):
+            self._apply(key, names, revision, value, waited=False)
         else:
             self.values.drop_ahead(value)
 
-    def take_waited(self, key: str, revision: int, value: bytes | None) -> None:
+    def apply_decrypted(self, key: str, revision: int, value: bytes | None) -> None:
         """Apply a change that has waited for its data key."""
-        if revision > self.following.floor and (place := split_relative(key, self.namespaced)):
-            self._apply(key, place, revision, value, waited=True)
+        if revision > self.feed.floor and (names := split_relative(key, self.namespaced)):
+            self._apply(key, names, revision, value, waited=True)
         else:
             self.values.drop_ahead(value)
 
     def drop_early(self) -> None:
-        """Drop the buffered changes: a fill begins, which brings them, or the collection is dropped."""
+        """Drop the buffered changes, since a fill that contains them begins, or the collection is dropped."""
         for _, _, value in self.arrivals.take_all():
             self.values.drop_ahead(value)
 
-    def _apply(self, key: str, place: tuple[str, str], revision: int, value: bytes | None, *, waited: bool) -> None:
-        state, following, values = self.state, self.following, self.values
+    def _apply(self, key: str, names: tuple[str, str], revision: int, value: bytes | None, *, waited: bool) -> None:
+        state, feed, values = self.state, self.feed, self.values
         snapshot, broken = state.snapshot, state.broken.get(key)
         previous = broken.last if broken else snapshot.index.get(key)
         state.indexes.mark(key)
@@ -220,89 +224,89 @@ class Collection:
                 state.count_unreadable()
             snapshot.remove(key)
             if previous is not None:
-                following.publish(Change("DELETED", previous.with_revision(revision), previous, revision))
+                feed.publish(Change("DELETED", previous.with_revision(revision), previous, revision))
             else:
-                following.undelivered = revision
+                feed.undelivered = revision
             return
-        ours = values.pending.get(key)
+        own_value = values.pending.get(key)
         try:
             if values.encryption is None:
-                raw = ours if ours is not None and ours == value else values.decode(value)
-                entry = Entry(intern(place[0]), place[1], revision, raw)
+                raw = own_value if own_value is not None and own_value == value else values.decode(value)
+                entry = Entry(intern(names[0]), names[1], revision, raw)
             else:
                 entry = values.decrypted(values.encryption, key, revision, value, snapshot.index.get(key))
         except ValueError as error:
-            if isinstance(error, MissingKey) and not error.tried and not waited and self.waiting is not None:
-                self.waiting.hold((key, revision, value))
+            if isinstance(error, MissingKey) and not error.tried and not waited and self.decryption_buffer is not None:
+                self.decryption_buffer.buffer((key, revision, value))
             else:
-                following.undelivered = revision
-                self._break(key, values.broken(revision, value, error, previous))
+                feed.undelivered = revision
+                self._set_broken(key, values.broken(revision, value, error, previous))
             return
         if broken is not None:
             del state.broken[key]
             state.count_unreadable()
         snapshot.put(key, entry)
-        following.publish(Change("ADDED" if previous is None else "MODIFIED", entry, previous, revision))
+        feed.publish(Change("ADDED" if previous is None else "MODIFIED", entry, previous, revision))
 
-    def _break(self, key: str, broken: Broken) -> None:
+    def _set_broken(self, key: str, broken: Broken) -> None:
         self.state.set_broken(key, broken)
-        if broken.lacking and self.waiting is not None:
-            self.waiting.lack(key, broken.reason)
+        if broken.lacking and self.decryption_buffer is not None:
+            self.decryption_buffer.retry_later(key, broken.reason)
         else:
             log.warning("%s at revision %d cannot be read: %s", self.prefix + key, broken.revision, broken.reason)
 
     # -- filled by the store
 
     def load(self, entries: Snapshot | list[Entry], broken: dict[str, Broken], revision: int) -> list[Change]:
-        """Become exactly this state at the revision, ending watches with 410; ``announce`` the changes returned."""
-        state, listeners = self.state, self.following.listeners
+        """Replace the state, end watches with 410, and return the changes for ``announce``."""
+        state, listeners = self.state, self.feed.listeners
         before = state.last_states() if listeners or state.broken else {}
-        self.following.restart(revision)
-        if self.waiting is not None:
-            self.waiting.release()
+        self.feed.restart(revision)
+        if self.decryption_buffer is not None:
+            self.decryption_buffer.release()
         if not isinstance(entries, Snapshot):
             entries = Snapshot((relative(entry.namespace, entry.name), entry) for entry in entries)
         state.load(entries)
-        for key, bad in broken.items():
-            self._break(key, replace(bad, last=before.get(key)))
+        for key, value in broken.items():
+            self._set_broken(key, replace(value, last=before.get(key)))
         state.ready = self.arrivals.open = True
         return differences(before, entries.index, state.broken, revision) if listeners else []
 
     def announce(self, changes: list[Change]) -> None:
         """Call listeners with the changes of a load, then apply the events of the root watch since then."""
         for change in changes:
-            self.following.notify(change)
+            self.feed.notify(change)
         for key, revision, value in self.arrivals.take_all():
             self.apply(key, revision, value)
         self._filled.set()
 
     def unready(self) -> None:
-        """Buffer changes from here on: the collection is about to be filled again.
+        """Buffer all later changes, since the collection is about to be filled again.
 
-        Reads wait for that, and watches end: a bookmark must not pass a buffered change.
+        Reads wait for the fill. Watches end, since a bookmark must not be sent before a buffered change.
         """
         if self.state.ready:
             self._filled.clear()
-            self.following.fanout.end(None, self.state.revision)
+            self.feed.fanout.end(None, self.state.revision)
         self.state.ready = self.arrivals.open = False
-        if self.waiting is not None:
-            self.waiting.release()
+        if self.decryption_buffer is not None:
+            self.decryption_buffer.release()
 
     def unload(self) -> None:
-        """Drop the collection: end its watches, wake all tasks that wait for it."""
+        """Drop the collection: end its watches, and wake all tasks that wait for it."""
         self.dropped = True
         self.state.indexes.clear()
         self.state.clear_broken()
-        self.following.end_watches()
+        self.feed.end_watches()
         self.unready()
-        if self.waiting is not None:
-            self.waiting.close()
+        if self.decryption_buffer is not None:
+            self.decryption_buffer.close()
         self.drop_early()
-        history = self.following.history
+        history = self.feed.history
         history.reset(history.floor)
         self._filled.set()
 
     def tick(self) -> None:
-        """Write bookmarks and drop memory that no client asked for lately; called once per BOOKMARK_EVERY."""
-        self.following.fanout.bookmarks()
+        """Write bookmarks and evict unused caches; called every BOOKMARK_EVERY."""
+        self.feed.fanout.bookmarks()
         self.state.tick()

@@ -1,4 +1,4 @@
-"""Forgetting old revisions, by turns with every other server on the same etcd (OPS-002), and what if etcd is full."""
+"""Compact etcd, in turns with all other servers on it (OPS-002), and recover a store that is out of space."""
 
 import asyncio
 import logging
@@ -7,42 +7,42 @@ from apiext.etcd import errors
 from apiext.etcd.client import Etcd
 from apiext.storage import limits
 
-# Seconds between compactions, unless --etcd-compaction-interval says otherwise (upstream: the same).
+# Seconds between compactions, the default of --etcd-compaction-interval (upstream: the same).
 COMPACT_EVERY = 300.0
 
 log = logging.getLogger(__name__)
 
-_REMEDY = ": delete something; after the next compaction `etcdctl defrag` and `etcdctl alarm disarm` end that"
+_REMEDY = ": delete objects; after the next compaction, run `etcdctl defrag` and `etcdctl alarm disarm`"
 KEY = b"compact_rev_key"  # upstream: compactRevKey, outside any prefix
 
 
 class Compactor:
-    """Each turn compacts to where the store was one turn ago, unless another server took the turn."""
+    """Each turn compacts to the revision of the turn before, unless another server has done it."""
 
     def __init__(self, etcd: Etcd, quota: int = 0) -> None:
-        """``quota``: bytes that the store of this process may have; 0 for an etcd, which its owner looks after."""
+        """``quota``: the maximum bytes of the store in this process; 0 for an etcd, whose operator defragments it."""
         self._etcd = etcd
         self._quota = quota
         self._marked = 0
         self._head = 0
 
     async def run(self, every: float = COMPACT_EVERY) -> None:
-        """Take a turn every so many seconds, until cancelled."""
+        """Take a turn each ``every`` seconds, until cancelled."""
         while True:
             await asyncio.sleep(every)
             await self.turn()
 
     async def turn(self) -> int:
-        """Take one turn; returns the revision compacted to, 0 for none. Trouble is logged and left for the next."""
+        """Take one turn. Return the compacted revision, 0 for none. Errors are logged, and the next turn retries."""
         try:
             compacted = await self._turn()
             if self._quota:
-                await self._foresee()
+                await self._warn_if_nearly_full()
             return compacted
         except errors.OutOfSpace:
-            return await self._full()
+            return await self._recover_space()
         except errors.FutureRevision:
-            self._head = 0  # the store went back in time
+            self._head = 0  # an older state of the store was restored
         except errors.AuthError as error:
             log.warning(
                 "etcd was not compacted (%s): allow its user to write %s, or let another program compact it",
@@ -72,24 +72,24 @@ class Compactor:
             return 0
         return target
 
-    async def _full(self) -> int:
-        """Compact a store that takes no mark; let the one of this process take writes again, if there is room now."""
-        log.error("the store is out of space and takes deletions only%s", "" if self._quota else _REMEDY)
+    async def _recover_space(self) -> int:
+        """Compact a store that is out of space. If it is in this process and has space then, allow writes again."""
+        log.error("the store is out of space and allows only deletions%s", "" if self._quota else _REMEDY)
         try:
             target, self._head = self._head, await self._etcd.head_revision()
             compacted = await self._compact(target)
             if self._quota and (await self._etcd.status()).db_size_in_use < limits.ETCD_NEARLY_FULL * self._quota:
                 await self._etcd.defragment()
                 for alarm in await self._etcd.alarms():
-                    if alarm.kind == "NOSPACE":  # room cures no other
+                    if alarm.kind == "NOSPACE":  # space does not resolve other alarms
                         await self._etcd.disarm(alarm)
-                log.warning("the store was out of space; it was defragmented and takes writes again")
+                log.warning("the store was out of space; it was defragmented and allows writes again")
             return compacted
         except errors.EtcdError as error:
-            log.warning("nothing could be done about it: %s", error)
+            log.warning("the store could not be compacted or defragmented: %s", error)
         return 0
 
-    async def _foresee(self) -> None:
+    async def _warn_if_nearly_full(self) -> None:
         size = (await self._etcd.status()).db_size
         if size > limits.ETCD_NEARLY_FULL * self._quota:
-            log.warning("the store has %d of %d bytes, beyond which it takes no writes", size, self._quota)
+            log.warning("the store has %d bytes; it allows no writes over %d bytes", size, self._quota)

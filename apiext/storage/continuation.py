@@ -1,4 +1,4 @@
-"""Tokens that say where the next page of a list begins and at which revision (RV-005…007)."""
+"""Continue tokens of lists: the first key and the revision of the next page (RV-005…007)."""
 
 import base64
 import json
@@ -11,28 +11,29 @@ import orjson
 from apiext.documents.encoding import decode_json, json_kind
 
 _VERSION = "meta.k8s.io/v1"
-_ALPHABET = frozenset(
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_\r\n"
-)  # Go skips the ends of lines
+_ALPHABET = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_\r\n")  # Go ignores line ends
 _INTEGER = re.compile(r"-?[0-9]{1,20}\Z").match
 
 
 class BadToken(ValueError):
-    """The text is upstream's, to be answered with 400 (RV-006)."""
+    """An invalid token: a 400 with the text of upstream (RV-006)."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"invalid continue token: {reason}")
 
 
 class Continuation(NamedTuple):
-    """``start`` is the first key of the page relative to the prefix listed, normally the last key given plus NUL."""
+    """A decoded token.
+
+    ``start`` is the first key of the page relative to the listed prefix: the last key of the page before, and NUL.
+    """
 
     start: str
     revision: int
 
 
 def encode(start: str, revision: int, *, cached: bool = True) -> str:
-    """Return the token of a page (RV-005); upstream's cache and upstream's store begin keys in two ways."""
+    """Return the token of a page (RV-005). Upstream's cache begins keys with a slash, upstream's store does not."""
     text = orjson.dumps({"v": _VERSION, "rv": revision, "start": f"/{start}" if cached else start})
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
 
@@ -53,17 +54,17 @@ def decode(token: str) -> Continuation:
 
 
 class _Number(str):
-    """A number as it was written."""
+    """The text of a JSON number."""
 
     __slots__ = ()
 
 
-class _Members(list[tuple[str, Any]]):
-    """The members of an object, in their order."""
+class _Fields(list[tuple[str, Any]]):
+    """The fields of a JSON object, in their order."""
 
 
 def _fields(token: str) -> tuple[str, int, str]:
-    """Return v, rv and start; absent or null ones are empty, names have no case."""
+    """Return v, rv and start, empty if absent or null. Names of fields are case-insensitive, as in Go."""
     data = token.encode("utf-8", "surrogateescape")
     for position, char in enumerate(data):
         if char not in _ALPHABET:
@@ -77,31 +78,31 @@ def _fields(token: str) -> tuple[str, int, str]:
     except ValueError as error:
         raise BadToken(f"continue key is not valid: {error}") from error
     text = raw.decode("utf-8", "replace")
-    document = json.loads(text, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Members)
+    document = json.loads(text, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Fields)
     if document is None:
-        document = _Members()
-    if not isinstance(document, _Members):
-        raise _unlike(document, "value of type storage.continueToken")
+        document = _Fields()
+    if not isinstance(document, _Fields):
+        raise _type_error(document, "value of type storage.continueToken")
     found: dict[str, Any] = {"v": "", "rv": 0, "start": ""}
-    for given, value in document:
-        name = given.lower()
+    for field, value in document:
+        name = field.lower()
         if name not in found or value is None:
             continue
         if name == "rv":
             if not isinstance(value, _Number) or not _INTEGER(value) or not -(2**63) <= int(value) < 2**63:
-                raise _unlike(value, "struct field continueToken.rv of type int64", literal=True)
+                raise _type_error(value, "struct field continueToken.rv of type int64", literal=True)
             found[name] = int(value)
         elif not isinstance(value, str) or isinstance(value, _Number):
-            raise _unlike(value, f"struct field continueToken.{name} of type string")
+            raise _type_error(value, f"struct field continueToken.{name} of type string")
         else:
             found[name] = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return found["v"], found["rv"], found["start"]
 
 
-def _unlike(value: Any, wanted: str, *, literal: bool = False) -> BadToken:
-    """Return the error of a value of another type than Go's."""
+def _type_error(value: Any, wanted: str, *, literal: bool = False) -> BadToken:
+    """Return the error of a value whose type is not that of the Go field."""
     kind = "number" if isinstance(value, _Number) else json_kind(value)
-    if kind == "array" and isinstance(value, _Members):
+    if kind == "array" and isinstance(value, _Fields):
         kind = "object"
     if kind == "number" and literal:
         kind = f"number {value}"
@@ -109,5 +110,5 @@ def _unlike(value: Any, wanted: str, *, literal: bool = False) -> BadToken:
 
 
 def _clean(key: str) -> str:
-    # two leading slashes mean something to posixpath that they do not mean to Go
+    # posixpath, unlike Go, keeps two leading slashes
     return posixpath.normpath("/" + key.lstrip("/")) if key.startswith("//") else posixpath.normpath(key)

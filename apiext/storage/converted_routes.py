@@ -1,4 +1,4 @@
-"""Routes of watch groups by labels or fields of converted objects: each change is converted once for all groups."""
+"""Route changes to watch groups by labels or fields of converted objects, with one conversion for all groups."""
 
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -14,7 +14,7 @@ from apiext.storage.staging import Stage, Staging
 
 
 class ConvertedRoute(NamedTuple):
-    """The condition by which a group is found, of objects as one version shows them.
+    """The condition of a watch group on objects in one version.
 
     ``version`` is equal for groups of the same version; ``stage`` converts objects to it.
     """
@@ -25,26 +25,26 @@ class ConvertedRoute(NamedTuple):
 
 
 Condition = tuple[str | None, Hashable]
-"""Equal for groups that need the same stored changes: namespace (None: all), and dimension and values of a term."""
+"""A condition on stored changes: namespace (None: all), and dimension and values of a term (None: all changes)."""
 
 
 class _Needed:
-    """A condition on stored changes that ``groups`` groups share. Changes that meet it go to ``concern``.
+    """A condition on stored changes that ``groups`` groups share. Changes that meet it are passed to ``add_change``.
 
-    Each condition is routed on its own, so that the end of one takes no change from another that overlaps.
+    Each condition has its own route, so that the removal of one does not affect another that overlaps.
     """
 
-    __slots__ = ("concern", "groups")
+    __slots__ = ("add_change", "groups")
 
-    def __init__(self, concern: Callable[[int], None]) -> None:
-        self.concern = concern
+    def __init__(self, add_change: Callable[[int], None]) -> None:
+        self.add_change = add_change
         self.groups = 0
 
 
 class ConvertedRoutes:
-    """Find the groups of one version that a change concerns, once the webhook has converted both of its states.
+    """Finds the groups of one version that a change concerns, after the webhook has converted both of its states.
 
-    ``stored`` delivers positions of changes; they wait here, in order, until they are converted. ``end`` is the
+    ``stored`` delivers positions of changes, which are queued in order until they are converted. ``end`` is the
     position up to which all changes were delivered to the groups.
     """
 
@@ -66,16 +66,16 @@ class ConvertedRoutes:
         return self._pending[0] if self._pending else self._history.end
 
     def add(self, group: Routed, namespace: str | None, stored: Term | None, converted: Term) -> None:
-        """Deliver changes of a namespace (None: of all) to a group if they meet both terms.
+        """Deliver changes of a namespace (None: of all) to a group if both terms hold.
 
-        ``stored`` (None: every change does) is tested on stored objects, ``converted`` on converted ones.
+        ``stored`` (None: holds always) is tested on stored objects, ``converted`` on converted ones.
         """
         self._groups[group] = None
         self._routes.add(group, namespace, converted)
         key = _condition(namespace, stored)
         needed = self._needed.get(key)
         if needed is None:
-            needed = self._needed[key] = _Needed(self.concern)
+            needed = self._needed[key] = _Needed(self.add_change)
             self._stored.add(needed, namespace, stored)
         needed.groups += 1
 
@@ -91,14 +91,14 @@ class ConvertedRoutes:
             self._stored.remove(needed, namespace, stored)
         return not self._groups
 
-    def concern(self, position: int) -> None:
-        """Route the change at a position in a step to come."""
+    def add_change(self, position: int) -> None:
+        """Route the change at a position in a later step."""
         if not self._pending or self._pending[-1] != position:
             self._pending.append(position)
             self._pump.add(self)
 
-    def when_further(self, then: Callable[[], None]) -> None:
-        """Call back when ``end`` has moved."""
+    def when_advanced(self, then: Callable[[], None]) -> None:
+        """Call ``then`` when ``end`` has advanced."""
         self._waiting.append(then)
 
     # -- called by the pump
@@ -109,14 +109,14 @@ class ConvertedRoutes:
         return bool(self._pending) and not self._staging.waiting
 
     def step(self, budget: int) -> int:
-        """Route one change, or have the next ones converted."""
+        """Route one change, or begin the conversion of the next ones."""
         if not self.busy:
             return 1
         position = self._pending[0]
         if not self._groups:
             self._pending.clear()
         elif position < self._history.first:
-            self._deliver_to_all()  # the change is lost: each group ends its watches with 410
+            self._deliver_to_all()  # the history dropped the change: each group ends its watches with 410
         else:
             following = (self._history.at(at) for at in islice(self._pending, limits.SEGMENT))
             change = self._staging.change(self._history.at(position), True, following)
@@ -129,9 +129,9 @@ class ConvertedRoutes:
             self._wake()
         return 1
 
-    def rest(self) -> None:
+    def on_idle(self) -> None:
         """Drop converted objects."""
-        self._staging.rest()
+        self._staging.on_idle()
 
     def fail(self, error: Exception) -> bool:
         """Deliver a change that cannot be converted to all groups: each ends its watches with its own ERROR."""
@@ -146,7 +146,7 @@ class ConvertedRoutes:
         if self._pending:
             position = self._pending.popleft()
             for group in self._groups:
-                group.concern(position)
+                group.add_change(position)
         self._wake()
 
     def _wake(self) -> None:
@@ -157,5 +157,5 @@ class ConvertedRoutes:
 
 def _condition(namespace: str | None, term: Term | None) -> Condition:
     if term is None or term.values is None:
-        return namespace, None  # such a term routes nothing: all changes of the namespace come
+        return namespace, None  # without listed values, all changes of the namespace are delivered
     return namespace, (term.dimension, frozenset(term.values))

@@ -1,7 +1,7 @@
 """Encryption at rest: values are decrypted before they are cached, and encrypted before they are stored.
 
-Entries in memory hold plain bytes. An entry of an encrypted resource also has the key of its stored value: if that is
-not the current key any more, a write that changes nothing else encrypts the value again.
+Entries in memory have plain bytes. An entry of an encrypted resource also has the key of its stored value. If that is
+not the current key, a write that changes nothing else encrypts the value again.
 """
 
 from collections.abc import Callable, Container, Iterable, Sequence
@@ -17,14 +17,14 @@ NOT_ENCRYPTED = "identity transformer tried to read encrypted data"
 
 
 class EncryptionError(ValueError):
-    """A stored value that no key decrypts, or a value that no key encrypts; the message is upstream's."""
+    """A stored value that no key decrypts, or a value that no key encrypts, with the message of upstream."""
 
     status = "unknown-non-grpc"
     """The ``status`` label in metrics."""
 
 
 class MissingKey(EncryptionError):
-    """A stored value whose key only a plug-in can decrypt; ``tried``: a recent call of the plug-in failed."""
+    """A stored value whose data key a plug-in has not decrypted. ``tried``: a recent call of the plug-in failed."""
 
     def __init__(self, text: str, status: str, tried: bool) -> None:
         super().__init__(text)

@@ -76,7 +76,7 @@ _NAMES = {str: "string", bool: "bool", int: "number", float: "number", dict: "ob
 
 
 class ConfigurationError(ValueError):
-    """An invalid configuration; the message says why."""
+    """An invalid configuration, with the reason as message."""
 
 
 class Loaded(Struct, frozen=True):
@@ -152,7 +152,7 @@ def _document(raw: bytes) -> Mapping[str, Any]:
             what = f"json: cannot unmarshal {_NAMES[type(value)]} into Go struct field .{member} of type string"
             raise DecodeError(f"couldn't get version/kind; json parse error: {what}")
     for member, shown in (("kind", "Kind"), ("apiVersion", "apiVersion")):
-        if not found.get(member):  # upstream: the file is shown, keys and all
+        if not found.get(member):  # upstream: the error contains the file, with its keys
             raise DecodeError(f"Object '{shown}' is missing")
     version, kind = found["apiVersion"], found["kind"]
     if (version, kind) not in _KINDS:
@@ -256,7 +256,7 @@ def _overlaps(names: Sequence[str], path: str) -> Iterator[FieldError]:
     pairs = [(one, other) for i, one in enumerate(found) for j, other in enumerate(found) if i != j]
     if len(set(found)) < len(found):
         yield fields.invalid(path, list(names), "the same resource cannot be specified multiple times")
-    # upstream: the first pair of equals only counts as the same twice
+    # upstream: the first pair of equal names is no overlap
     same = next((at for at, (one, other) in enumerate(pairs) if one == other), len(pairs))
     if any(_masks(one, other) for at, (one, other) in enumerate(pairs) if at != same):
         yield fields.invalid(
@@ -307,7 +307,7 @@ def _provider_errors(provider: Mapping[str, Any], path: str, names: list[str]) -
 
 
 def _provider_error(provider: Mapping[str, Any], path: str, why: str) -> FieldError:
-    """Return the error of a provider with the provider in the order of Go's struct, without its secrets."""
+    """Return the error of a provider. It contains the fields in the order of Go's struct, without secrets."""
     shown = orjson.dumps({name: _shown(provider.get(kind), kind) for kind, name in _SHOWN.items()}).decode()
     return FieldError(fields.INVALID, path, f"Invalid value: {shown}: {why}")
 

@@ -1,4 +1,4 @@
-"""Values with a KMS plug-in's keys: encrypted with the current key, decrypted once the key is known (OPS-003).
+"""Encrypt values with the current key of a KMS plug-in, and decrypt values whose key is decrypted (OPS-003).
 
 Each value has its own key, derived from the provider's seed and 32 random bytes that precede the ciphertext. So a nonce
 is never used twice with a key.
@@ -37,7 +37,7 @@ class OfProvider:
 
 
 class Enveloped:
-    """The content of a value after the prefix of its provider."""
+    """The cipher of a KMS provider, for values without the prefix of the provider."""
 
     def __init__(self, provider: Provider) -> None:
         self.provider = provider

@@ -1,4 +1,4 @@
-"""etcd's calls in the store's words: keys and errors of etcd never go further up than this."""
+"""Read and write objects in etcd: translates keys, guards and errors of etcd to those of the store."""
 
 import asyncio
 from functools import lru_cache
@@ -12,9 +12,9 @@ from apiext.etcd.values import KeyValue, RangeResult, WriteResult
 from apiext.meta.names import GroupResource
 from apiext.storage import limits, metrics
 from apiext.storage.collection import Collection
+from apiext.storage.free_memory import FreeMemory
 from apiext.storage.keys import split_relative
 from apiext.storage.leases import Leases
-from apiext.storage.room import Room
 from apiext.storage.snapshot import Snapshot
 from apiext.storage.store import (
     Compacted,
@@ -35,9 +35,9 @@ from apiext.storage.store import (
 from apiext.storage.values import Broken
 from apiext.telemetry import HistogramFamily
 
-_NO_LEASE = "requested lease not found"  # etcd's words
-_OVERHEAD = 430  # bytes that an object takes in a cache besides its value
-_NO_ROOM = "the server has too little memory left"
+_NO_LEASE = "requested lease not found"  # the error text of etcd
+_OVERHEAD = 430  # bytes of a cached object besides its value
+_NO_MEMORY = "the server has too little memory left"
 
 _KINDS: tuple[tuple[type[errors.EtcdError], type[StoreError]], ...] = (
     (errors.TooLarge, TooLarge),
@@ -48,59 +48,59 @@ _KINDS: tuple[tuple[type[errors.EtcdError], type[StoreError]], ...] = (
 )
 
 
-def translated(error: errors.EtcdError, asked: int = 0, current: int = 0) -> StoreError:
-    """Return the store's word for an error of etcd; whatever has no word of its own is Unavailable."""
+def store_error(error: errors.EtcdError, requested: int = 0, current: int = 0) -> StoreError:
+    """Return the StoreError for an error of etcd; Unavailable for all other errors."""
     if isinstance(error, errors.Compacted):
-        return Compacted(asked, error.oldest)
+        return Compacted(requested, error.oldest)
     if isinstance(error, errors.FutureRevision):
-        return FutureRevision(asked, current)
+        return FutureRevision(requested, current)
     for of, kind in _KINDS:
         if isinstance(error, of):
             return kind(error.message)
     return Unavailable(str(error))
 
 
-class State:
+class StoredState:
     """The content of a collection at one revision: entries in key order, and the values that cannot be read."""
 
-    __slots__ = ("broken", "entries", "following", "remaining", "revision")
+    __slots__ = ("broken", "entries", "next", "remaining", "revision")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.broken: dict[str, Broken] = {}
         self.revision = 0
         self.remaining = 0
-        self.following = ""
+        self.next = ""
 
 
 class EtcdStore:
     """Objects read from and written to etcd, without a cache."""
 
-    def __init__(self, etcd: Etcd, room: Room | None = None, seconds: HistogramFamily | None = None) -> None:
-        """``room`` is the free memory for reads and writes; by default that of this process.
+    def __init__(self, etcd: Etcd, memory: FreeMemory | None = None, seconds: HistogramFamily | None = None) -> None:
+        """``memory`` is the free memory for reads and writes, by default that of this process.
 
         ``seconds`` measures calls, by operation and resource.
         """
         self.etcd = etcd
-        self._room = room or Room()
+        self._memory = memory or FreeMemory()
         self._leases = Leases(etcd)
         self._seconds = seconds
 
-    def took(self, operation: str, resource: GroupResource, began: float) -> None:
-        """Measure a call since ``began`` (perf_counter)."""
+    def record_duration(self, operation: str, resource: GroupResource, began: float) -> None:
+        """Record the duration of a call since ``began`` (perf_counter)."""
         if self._seconds is not None:
             self._seconds.observe(perf_counter() - began, resource.group, operation, resource.resource)
 
     async def put(
         self, key: str, raw: bytes, expected: int, guard: Guard | None, ttl: int = 0, also: Guard | None = None
     ) -> WriteResult:
-        """Write a value if the key has the revision expected (0: is absent) and both guards hold.
+        """Write a value if the key has the expected revision (0: does not exist) and both guards hold.
 
-        ``ttl`` is its shortest life in seconds, 0 for no end. Raises Overloaded if a new or large value does not fit
-        into memory.
+        ``ttl`` is the number of seconds before which the key does not expire, 0 for never. Raises Overloaded if a new
+        or large value does not fit into memory.
         """
-        if (not expected or len(raw) > server_limits.WORK_INLINE) and not self._room.fits(len(raw)):
-            raise Overloaded(_NO_ROOM)
+        if (not expected or len(raw) > server_limits.WORK_INLINE) and not self._memory.fits(len(raw)):
+            raise Overloaded(_NO_MEMORY)
         guards = _guards(guard, also)
         try:
             if not ttl:
@@ -111,65 +111,67 @@ class EtcdStore:
             except errors.EtcdError as error:
                 if _NO_LEASE not in error.message or isinstance(error, errors.UnknownOutcome):
                     raise
-            self._leases.forget(lease)  # another client revoked it
+            self._leases.remove(lease)  # another client revoked it
             lease = await self._leases.lease(ttl)
             return await self.etcd.update(key.encode(), raw, expected, guards=guards, lease=lease)
         except errors.EtcdError as error:
-            raise translated(error) from error
+            raise store_error(error) from error
 
     async def delete(self, key: str, expected: int, guard: Guard | None) -> WriteResult:
-        """Delete a key if it has the revision expected and the guard holds."""
+        """Delete a key if it has the expected revision and the guard holds."""
         try:
             return await self.etcd.delete(key.encode(), expected, guards=_guards(guard))
         except errors.EtcdError as error:
-            raise translated(error) from error
+            raise store_error(error) from error
 
     async def get(self, key: str, revision: int = 0) -> KeyValue | None:
         """Return one key, now or at a revision; Compacted, FutureRevision, Unavailable."""
         try:
             return await self.etcd.get(key.encode(), revision=revision)
         except errors.EtcdError as error:
-            raise translated(error, revision) from error
+            raise store_error(error, revision) from error
 
     async def head(self) -> int:
-        """Return a revision not older than this call."""
+        """Return a revision that is not older than this call."""
         try:
             return await self.etcd.head_revision()
         except errors.EtcdError as error:
-            raise translated(error) from error
+            raise store_error(error) from error
 
-    async def read(self, col: Collection, prefix: str, revision: int, *, start: str = "", limit: int = 0) -> State:
-        """Read the keys below a prefix, a collection's or a namespace's, in pages at one revision (0: now).
+    async def read(
+        self, col: Collection, prefix: str, revision: int, *, start: str = "", limit: int = 0
+    ) -> StoredState:
+        """Read the keys below the prefix of a collection or namespace, in pages at one revision (0: now).
 
-        ``start`` is relative to the prefix; ``limit`` 0 reads all. Raises Compacted, FutureRevision, Unavailable, which
-        Overloaded is: the remaining pages would not fit into memory.
+        ``start`` is relative to the prefix; ``limit`` 0 reads all. Raises Compacted, FutureRevision, Unavailable, and
+        Overloaded if the remaining pages do not fit into memory.
         """
-        state, began = State(), perf_counter()
+        state, began = StoredState(), perf_counter()
         state.revision = revision
         low, end = (prefix + start).encode(), prefix_end(prefix.encode())
         size = min(limit or limits.ETCD_FIRST_PAGE, limits.ETCD_PAGE)
         while True:
             page = await self._page(low, end, size, state.revision)
             state.revision = state.revision or page.revision
-            await _take(col, page, state)
-            seen = len(page.kvs)
+            await _add_page(col, page, state)
+            read = len(page.kvs)
             left = limit - len(state.entries) - len(state.broken) if limit else limits.ETCD_PAGE
             if not page.more or left <= 0:
                 break
             low = page.kvs[-1].key + b"\0"
-            average = sum(len(kv.value) for kv in page.kvs) // seen + 1
-            coming = page.count - seen if not limit else min(left, page.count - seen)
-            if not self._room.fits(coming * (average + _OVERHEAD)):
-                raise Overloaded(f"{_NO_ROOM} for {coming:,} objects of {average:,} bytes")
+            average = sum(len(kv.value) for kv in page.kvs) // read + 1
+            remaining = page.count - read if not limit else min(left, page.count - read)
+            if not self._memory.fits(remaining * (average + _OVERHEAD)):
+                raise Overloaded(f"{_NO_MEMORY} for {remaining:,} objects of {average:,} bytes")
             size = max(1, min(limits.ETCD_PAGE, left, 4 * size, limits.PART_BYTES // average))
         if page.more:
-            state.remaining = page.count - seen
-            state.following = page.kvs[-1].key.decode()[len(prefix) :] + "\0"
+            state.remaining = page.count - read
+            state.next = page.kvs[-1].key.decode()[len(prefix) :] + "\0"
         metrics.listed(col.resource, began, len(state.entries), len(state.broken))
         return state
 
-    async def whole(self, col: Collection, revision: int) -> tuple[Snapshot, dict[str, Broken], int]:
-        """Read a collection at a revision (0: now): its state, what of it cannot be read, and the revision."""
+    async def read_collection(self, col: Collection, revision: int) -> tuple[Snapshot, dict[str, Broken], int]:
+        """Read a collection at a revision (0: now). Return its state, its unreadable values, and the revision."""
         found = await self.read(col, col.prefix, revision)
         return await Snapshot.made(found.entries), found.broken, found.revision
 
@@ -177,29 +179,29 @@ class EtcdStore:
         try:
             return await self.etcd.range(low, end, limit=size, revision=revision)
         except errors.EtcdError as error:
-            raise translated(error, revision) from error
+            raise store_error(error, revision) from error
 
 
 @lru_cache(etcd_limits.GUARDS_KEPT)
 def _guards(*held: Guard | None) -> tuple[tuple[bytes, int], ...]:
-    """Return guards in etcd's words; all writes of a kind have the same for a long time."""
+    """Encode guards for etcd. Cached, since all writes of a resource have the same guards."""
     return tuple((guard.key.encode(), guard.revision) for guard in held if guard is not None)
 
 
-async def _take(col: Collection, page: RangeResult, state: State) -> None:
+async def _add_page(col: Collection, page: RangeResult, state: StoredState) -> None:
     if col.values.encryption is not None:
         cut = len(col.prefix)
         await col.values.prepare([(kv.key[cut:].decode("utf-8", "replace"), kv.value) for kv in page.kvs])
     try:
-        await _take_opened(col, page, state)
+        await _decode_page(col, page, state)
     finally:
-        if col.values.ahead:  # the request may be cancelled, and not every key is that of an object
+        if col.values.ahead:  # not consumed if the request is cancelled, or if a key is not that of an object
             for kv in page.kvs:
                 col.values.drop_ahead(kv.value)
 
 
-async def _take_opened(col: Collection, page: RangeResult, state: State) -> None:
-    cut, taken = len(col.prefix), 0
+async def _decode_page(col: Collection, page: RangeResult, state: StoredState) -> None:
+    cut, checked = len(col.prefix), 0
     for kv in page.kvs:
         key = kv.key[cut:].decode("utf-8", "replace")
         if not split_relative(key, col.namespaced):
@@ -208,9 +210,9 @@ async def _take_opened(col: Collection, page: RangeResult, state: State) -> None
             state.entries.append(col.entry_of(key, kv.mod_revision, kv.value))
         except ValueError as error:
             state.broken[key] = col.values.broken(kv.mod_revision, kv.value, error)
-        taken += len(kv.value)
-        if taken > limits.CHECKED_BYTES:
-            taken = 0
+        checked += len(kv.value)
+        if checked > limits.CHECKED_BYTES:
+            checked = 0
             await asyncio.sleep(0)
 
 

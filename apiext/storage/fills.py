@@ -1,4 +1,4 @@
-"""How collections of the cache are filled from etcd."""
+"""Fill the cached collections from etcd."""
 
 import asyncio
 import logging
@@ -7,41 +7,41 @@ from time import perf_counter
 
 from apiext.storage import limits, metrics
 from apiext.storage.collection import Collection
+from apiext.storage.dispatcher import Dispatcher
 from apiext.storage.etcd_store import EtcdStore
-from apiext.storage.inlet import Inlet
 from apiext.storage.progress import Progress
 from apiext.storage.root_watch import RootWatch
 from apiext.storage.store import StoreError
 
 log = logging.getLogger(__name__)
 
-_FIRST_PAUSE, _LAST_PAUSE = 0.05, 2.0  # seconds between tries of a fill
+_FIRST_PAUSE, _LAST_PAUSE = 0.05, 2.0  # seconds between two tries of a fill
 
 
 class Fills:
-    """Reads collections into the cache: each one by itself at first, all of them after the root watch has ended."""
+    """Reads collections into the cache: a new collection alone, all collections after the end of the root watch."""
 
     def __init__(
         self,
         store: EtcdStore,
         collections: Mapping[str, Collection],
         progress: Progress,
-        inlet: Inlet,
+        dispatcher: Dispatcher,
         watch: RootWatch,
     ) -> None:
         self._store = store
         self._collections = collections
         self._progress = progress
-        self._inlet = inlet
+        self._dispatcher = dispatcher
         self._watch = watch
         self._parallel = asyncio.Semaphore(limits.FILL_PARALLEL)
         self.complete = False
         """True when ``wait`` has returned."""
         self.lost = 0
-        """The highest revision that was seen before the store went back."""
+        """The highest revision before a restore of an older state of the store, 0 without a restore."""
 
     async def wait(self, seconds: float) -> None:
-        """Wait until the collections that were added so far are filled, but no longer than ``seconds``."""
+        """Wait until all collections are filled, at most ``seconds``. Collections that are added later do not count."""
         waited = [col for col in self._collections.values() if not col.state.ready]
         try:
             async with asyncio.timeout(seconds):
@@ -49,26 +49,26 @@ class Fills:
                     await col.wait_ready()
         except TimeoutError:
             late = ", ".join(str(col.resource) for col in waited if not col.state.ready)
-            log.warning("ready before the objects of %s are read: lists of them are answered 429 until then", late)
+            log.warning("ready before the objects of %s are read: lists of them get 429 responses until then", late)
         self.complete = True
 
     async def fill(self, col: Collection) -> None:
-        """Read a collection at one revision, while it buffers the events of later ones."""
-        pause, asked = _FIRST_PAUSE, perf_counter()
+        """Read a collection at one revision, while it buffers later events."""
+        pause, began_waiting = _FIRST_PAUSE, perf_counter()
         labels = (col.resource.group, col.resource.resource)
         while not col.dropped:
-            epoch = await self._watch.opened()
+            epoch = await self._watch.wait_open()
             try:
                 async with self._parallel:
-                    col.unready()  # a re-fill may have made it so: changes are to be kept from here on
+                    col.unready()  # a fill of all collections may have opened it: later changes must be buffered
                     col.drop_early()
                     encryption, began = col.values.encryption, perf_counter()
-                    state, broken, revision = await self._store.whole(col, 0)
-                    self._store.took("list", col.resource, began)
+                    state, broken, revision = await self._store.read_collection(col, 0)
+                    self._store.record_duration("list", col.resource, began)
                 reached = await self._progress.reach(revision)
                 if reached and epoch == self._watch.epoch and encryption is col.values.encryption and not col.dropped:
                     col.announce(col.load(state, broken, revision))
-                    metrics.INITIALIZATION.observe(perf_counter() - asked, *labels)
+                    metrics.INITIALIZATION.observe(perf_counter() - began_waiting, *labels)
                     return
             except StoreError as error:
                 metrics.INITIALIZATION_ERRORS.slot(*labels).value += 1
@@ -76,20 +76,20 @@ class Fills:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE)
 
-    async def refill(self) -> None:
+    async def fill_all(self) -> None:
         """Read all filled collections at one revision, and open the root watch there."""
         pause = _FIRST_PAUSE
         while True:
             try:
                 head = await self._store.head()
                 filled = [col for col in self._collections.values() if col.state.ready]
-                states = [await self._store.whole(col, head) for col in filled]
+                states = [await self._store.read_collection(col, head) for col in filled]
                 break
             except StoreError as error:
                 log.warning("the store could not be read again: %s", error)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE)
-        self._inlet.forget()
+        self._dispatcher.drop_buffered()
         for col in filled:
             col.drop_early()  # a restored store may never have had the changes that wait for a data key
         changes = [

@@ -1,4 +1,4 @@
-"""AES-GCM in upstream's stored form: a nonce, then ciphertext with its tag."""
+"""AES-GCM in the stored form of kube-apiserver: a nonce, then ciphertext with its tag."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ class Gcm:
         self._cipher = AESGCM(value)
 
     def encrypt(self, plain: bytes, key: bytes) -> bytes:
-        """Encrypt a value; its etcd key is authenticated, too."""
+        """Encrypt a value, and authenticate its etcd key."""
         nonce = os.urandom(_NONCE)
         if len(plain) <= limits.ENCRYPTED_AT_ONCE:
             return nonce + self._cipher.encrypt(nonce, plain, key)

@@ -1,16 +1,16 @@
-"""Return freed pages in the middle of the heap to the system: glibc keeps them for the process otherwise."""
+"""Return freed pages in the middle of the heap to the system, which glibc does not do by itself."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
-# Bytes that must be freed before pages are returned: 0.2 milliseconds of a thread for each MiB that is free then.
+# Freed bytes after which pages are returned. This takes a thread 0.2 milliseconds for each free MiB.
 HEAP_FREED = 4 * 1024 * 1024
 
 
 class Heap:
-    """Count freed bytes, and return the free pages in a thread after each HEAP_FREED of them.
+    """Counts freed bytes, and returns the free pages in a thread after each HEAP_FREED bytes.
 
-    glibc keeps the heap locked meanwhile, so the event loop waits only if it needs memory from the heap: smaller
-    trims make that wait shorter.
+    glibc locks the heap meanwhile, and the event loop waits if it allocates from the heap. A smaller HEAP_FREED makes
+    that wait shorter.
     """
 
     __slots__ = ("_freed", "_thread", "_trimming")
@@ -21,7 +21,7 @@ class Heap:
         self._trimming: Future[object] | None = None
 
     def freed(self, size: int) -> None:
-        """Count bytes of small pieces that were freed."""
+        """Count freed bytes of small allocations."""
         self._freed += size
         if self._freed >= HEAP_FREED and (self._trimming is None or self._trimming.done()):
             self._freed = 0
@@ -29,8 +29,8 @@ class Heap:
 
 
 def _trim() -> None:
-    """Return free pages to the system, if the C library is glibc, which alone has ``malloc_trim``."""
-    import ctypes  # most servers never free so much (decision 36)
+    """Return free pages to the system, if the C library has ``malloc_trim``, as glibc does."""
+    import ctypes  # here, since most servers never free so many bytes (decision 36)
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -1,4 +1,4 @@
-"""The recent changes of one collection, by position and by revision; bounded by count and by bytes."""
+"""The recent changes of one collection, by position and by revision, limited in number and in bytes."""
 
 from bisect import bisect_right
 from collections import OrderedDict
@@ -17,8 +17,8 @@ _OVERHEAD = 300  # bytes of a change beside its value
 class Change(NamedTuple):
     """The change of one object by one revision.
 
-    ``kind`` is ADDED, MODIFIED or DELETED. A DELETED entry is the last state under the deletion's revision (RV-011).
-    ``previous`` is the state before, None for ADDED.
+    ``kind`` is ADDED, MODIFIED or DELETED. The entry of DELETED is the last state with the
+    revision of the deletion (RV-011). ``previous`` is the state before the change, None for ADDED.
     """
 
     kind: str
@@ -27,47 +27,47 @@ class Change(NamedTuple):
     revision: int
 
 
-class _All:
-    """The histories that have changes, the one that is longest without a new one first, and their bytes."""
+class _Histories:
+    """All histories with changes, ordered by the time of their last change, and their bytes."""
 
     def __init__(self) -> None:
         self._histories: OrderedDict[History, None] = OrderedDict()
         self.bytes = 0
 
-    def grew(self, history: "History") -> None:
-        """Drop changes of other histories while all exceed the limit, of the longest unchanged ones first."""
+    def trim_others(self, history: "History") -> None:
+        """Drop changes of other histories until all are within the limit, the longest unchanged history first."""
         self._histories[history] = None
         self._histories.move_to_end(history)
         while self.bytes > limits.HISTORIES_BYTES and len(self._histories) > 1:
-            quiet, _ = self._histories.popitem(last=False)
-            quiet.shed()
+            oldest, _ = self._histories.popitem(last=False)
+            oldest.drop_older()
 
-    def emptied(self, history: "History") -> None:
+    def remove(self, history: "History") -> None:
         self._histories.pop(history, None)
 
 
-ALL = _All()
+HISTORIES = _Histories()
 
 
 class History:
     """Changes at positions ``first`` … ``end``; positions only increase, so a reader's cursor is one integer.
 
-    Every change after revision ``floor`` is here. While ``held`` nothing is dropped.
+    The history has every change after revision ``floor``. While it is ``pinned``, no change is dropped.
     """
 
     __slots__ = (
         "_base",
         "_bytes",
         "_changes",
+        "_end_before",
         "_extra",
         "_extra_bytes",
-        "_old",
-        "_older",
-        "_young",
+        "_last_end",
+        "_prepended",
         "end",
         "first",
         "floor",
-        "held",
+        "pinned",
     )
 
     def __init__(self, floor: int) -> None:
@@ -76,13 +76,13 @@ class History:
         self._base = 0
         self._extra = 0
         self._extra_bytes = 0
-        self._old = 0
-        self._older = 0
-        self._young = False
+        self._last_end = 0
+        self._end_before = 0
+        self._prepended = False
         self.first = 0
         self.end = 0
         self.floor = floor
-        self.held = False
+        self.pinned = False
 
     def append(self, change: Change) -> None:
         """Add the newest change and drop old ones over the limits."""
@@ -91,25 +91,25 @@ class History:
         self.end += 1
         if self._over():
             self._trim()
-        ALL.grew(self)
+        HISTORIES.trim_others(self)
 
     def _count(self, size: int) -> None:
         self._bytes += size
-        ALL.bytes += size
+        HISTORIES.bytes += size
 
-    def shed(self) -> None:
-        """Drop all changes but the last, to make room for other histories."""
-        if not self.held and self.end > self.first:
+    def drop_older(self) -> None:
+        """Drop all changes but the last, so that other histories may grow."""
+        if not self.pinned and self.end > self.first:
             self._extra = self._extra_bytes = 0
             self._drop(self.end - 1)
             self._drop_dead()
 
     def prepend(self, changes: Sequence[Change], floor: int) -> None:
-        """Put older changes before the first; they make all changes after ``floor`` known until ``relax``."""
+        """Insert older changes, from the revision ``floor`` on, before the first, until ``restore_limits``."""
         self._drop_dead()
         size = sum(change.entry.size + _OVERHEAD for change in changes)
         self._changes[:0] = changes
-        self._young = True
+        self._prepended = True
         self._extra += len(changes)
         self._extra_bytes += size
         self._count(size)
@@ -117,30 +117,30 @@ class History:
         self.first = self._base
         self.floor = floor
 
-    def relax(self) -> None:
-        """Bring a history that was lengthened by ``prepend`` back to its bounds, at the second call after that."""
-        if self._young:
-            self._young = False
+    def restore_limits(self) -> None:
+        """Trim a history to its normal limits at the second call after ``prepend``."""
+        if self._prepended:
+            self._prepended = False
         elif self._extra:
             self._extra = self._extra_bytes = 0
             self._trim()
 
     def age(self, wanted: int) -> None:
-        """Drop changes of two calls ago and earlier, before a position, but not the last few.
+        """Drop changes before the position ``wanted`` that existed at the last call but one.
 
-        These are limits.EVENTS_KEPT, or as many as have limits.EVENTS_KEPT_BYTES. Clients get older
-        changes from etcd until it is compacted.
+        The last limits.EVENTS_KEPT changes are kept, up to limits.EVENTS_KEPT_BYTES. The server reads dropped changes
+        from etcd, until etcd is compacted.
         """
-        old = min(self._older, wanted, self._few())
-        self._older, self._old = self._old, self.end
-        if old > self.first and not self.held and not self._extra:
+        old = min(self._end_before, wanted, self._kept_from())
+        self._end_before, self._last_end = self._last_end, self.end
+        if old > self.first and not self.pinned and not self._extra:
             before = self._bytes
             self._drop(old)
             self._drop_dead()
             HEAP.freed(before - self._bytes)
 
-    def _few(self) -> int:
-        """Return the position from which on changes are kept however old they are."""
+    def _kept_from(self) -> int:
+        """Return the first position whose changes are kept at any age."""
         position, left = self.end, limits.EVENTS_KEPT_BYTES
         while position > max(self.first, self.end - limits.EVENTS_KEPT):
             left -= self.at(position - 1).entry.size + _OVERHEAD
@@ -150,11 +150,11 @@ class History:
         return position
 
     def reset(self, floor: int) -> None:
-        """Forget all changes: what happened before ``floor`` is not known any more."""
+        """Drop all changes, and begin again at the revision ``floor``."""
         HEAP.freed(self._bytes)
         self._drop(self.end)
         self._changes.clear()
-        ALL.emptied(self)
+        HISTORIES.remove(self)
         self._extra = self._extra_bytes = 0
         self._base = self.first = self.end
         self.floor = floor
@@ -182,25 +182,25 @@ class History:
         )
 
     def _trim(self) -> None:
-        while not self.held and self.first < self.end - 1 and self._over():
+        while not self.pinned and self.first < self.end - 1 and self._over():
             self._drop(self.first + 1)
         if self.first - self._base > max(1024, (self.end - self._base) // 2):
             self._drop_dead()
 
     def _drop(self, stop: int) -> None:
-        """Drop the changes before a position, and the views of states that are no object any more."""
+        """Drop the changes before a position, and the cached views of replaced and deleted objects."""
         changes, base = self._changes, self._base
         for at in range(self.first - base, stop - base):
-            gone, changes[at] = changes[at], None
-            assert gone is not None
-            size = gone.entry.size + _OVERHEAD
+            dropped, changes[at] = changes[at], None
+            assert dropped is not None
+            size = dropped.entry.size + _OVERHEAD
             self._count(-size)
-            self.floor = gone.revision
-            if gone.previous is not None:
-                gone.previous.forget()
-            if gone.kind == "DELETED":
-                gone.entry.forget()
-                HEAP.freed(size)  # nothing takes its place
+            self.floor = dropped.revision
+            if dropped.previous is not None:
+                dropped.previous.evict_view()
+            if dropped.kind == "DELETED":
+                dropped.entry.evict_view()
+                HEAP.freed(size)  # no new change reuses its memory
         self.first = stop
 
     def _drop_dead(self) -> None:

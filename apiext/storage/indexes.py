@@ -1,4 +1,4 @@
-"""Which objects of a collection have which value of a label or field: made when selectors ask again and again."""
+"""Indexes of collections by the values of labels and fields, built for selectors that clients use repeatedly."""
 
 import asyncio
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Set
@@ -16,13 +16,13 @@ from apiext.storage.store import Entry
 INDEX_OBJECT = 200
 
 Reader = Callable[[Entry], str | None]
-"""Entry → its value; None when it has none (a label that is not there)."""
+"""Entry → its value; None if it has none, such as a label that the object lacks."""
 
 
 class Dimension(Struct, frozen=True, eq=False):
-    """A property of objects that selectors test: one label, or one field of one version. Equal keys mean equal readers.
+    """A property of objects that selectors test: one label, or one field of one version.
 
-    ``label`` is the label that is read, if it is one.
+    Dimensions with equal keys read the same property. ``label`` is the name of the label, "" for a field.
     """
 
     key: Hashable
@@ -37,9 +37,10 @@ class Dimension(Struct, frozen=True, eq=False):
 
 
 class Term(Struct, frozen=True):
-    """One condition of a selector. ``values`` are all that it accepts, None when they cannot be counted.
+    """One condition of a selector.
 
-    ``unwanted`` are all that it does not accept, None when those cannot be counted either.
+    ``values`` are all accepted values, None if they cannot be listed. ``unwanted`` are all other values, None if they
+    cannot be listed.
     """
 
     dimension: Dimension
@@ -48,39 +49,42 @@ class Term(Struct, frozen=True):
     unwanted: Set[str | None] | None = None
 
     def matches(self, entry: Entry) -> bool:
-        """Report whether an object meets the condition."""
+        """Report whether the condition holds for an object."""
         return self.accepts(self.dimension.read(entry))
 
 
-class Found:
-    """The result of an index: keys that meet a condition, or, if ``left`` objects meet it, those that do not."""
+class Matches:
+    """The result of an index: the keys of objects for which a condition holds.
+
+    With ``outside``, the keys are those of the other objects, and ``size`` is the number of matching objects.
+    """
 
     __slots__ = ("_parts", "outside", "size", "term")
 
-    def __init__(self, term: Term, parts: Sequence[Set[str]], left: int | None = None) -> None:
+    def __init__(self, term: Term, parts: Sequence[Set[str]], matching: int | None = None) -> None:
         self.term = term
         self._parts = parts
-        self.outside = left is not None
-        self.size = sum(map(len, parts)) if left is None else left
+        self.outside = matching is not None
+        self.size = sum(map(len, parts)) if matching is None else matching
 
     @property
     def keys(self) -> Set[str]:
-        """The keys; with ``outside`` those of the objects that do not meet the condition."""
+        """The keys; with ``outside``, those of objects for which the condition fails."""
         return self._parts[0] if len(self._parts) == 1 else set().union(*self._parts)
 
 
 class Index:
     """The keys of one collection by their value of one dimension.
 
-    A change only marks its key; the next lookup reads marked keys, so that writes cost next to nothing.
+    A change only marks its key. The next lookup reads the objects of marked keys, so that a write stays cheap.
     """
 
-    __slots__ = ("_dimension", "_keys", "_values", "idle", "size", "stale", "users")
+    __slots__ = ("_dimension", "_keys", "_values", "idle", "marked", "size", "users")
 
     def __init__(self, dimension: Dimension, keys: Collection[str]) -> None:
         self._dimension = dimension
         self.size = len(keys) * INDEX_OBJECT
-        self.stale = dict.fromkeys(keys)
+        self.marked = dict.fromkeys(keys)
         self._values: dict[str, str | None] = {}
         self._keys: dict[str | None, set[str]] = {}
         self.users = 0
@@ -88,149 +92,152 @@ class Index:
 
     def mark(self, key: str) -> None:
         """Mark the key of an object that was created, changed or deleted."""
-        self.stale[key] = None
+        self.marked[key] = None
 
-    def settle(self, entries: Mapping[str, Entry], until: float) -> bool:
-        """Read marked keys until that time; report whether none is left. Exceptions of the reader are raised."""
-        stale, read = self.stale, self._dimension.read
-        while stale:
-            key, _ = stale.popitem()
+    def read_marked(self, entries: Mapping[str, Entry], until: float) -> bool:
+        """Read the objects of marked keys until the time ``until``, and report whether all are read.
+
+        Exceptions of the reader are raised.
+        """
+        marked, read = self.marked, self._dimension.read
+        while marked:
+            key, _ = marked.popitem()
             entry = entries.get(key)
             try:
                 self._set(key, entry is not None, read(entry) if entry is not None else None)
             except BaseException:
-                stale[key] = None
+                marked[key] = None
                 raise
             if perf_counter() > until:
-                return not stale
+                return not marked
         return True
 
-    def _set(self, key: str, there: bool, value: str | None) -> None:
+    def _set(self, key: str, exists: bool, value: str | None) -> None:
         values, keys = self._values, self._keys
         if key in values:
             before = values[key]
-            if there and before == value:
+            if exists and before == value:
                 return
             del values[key]
             bucket = keys[before]
             bucket.discard(key)
             if not bucket:
                 del keys[before]
-        if there:
+        if exists:
             values[key] = value
             keys.setdefault(value, set()).add(key)
 
-    def find(self, term: Term) -> Found | None:
-        """Return the keys that meet a condition, or those that do not; None when that takes too long at a stretch.
+    def find(self, term: Term) -> Matches | None:
+        """Return the keys for which a condition holds or fails; None if that takes too long for one turn.
 
-        The sets have no key in common and change with the index.
+        The sets have no key in common, and change with the index.
         """
         keys = self._keys
         if term.values is not None:
-            return Found(term, [keys[value] for value in term.values if value in keys])
+            return Matches(term, [keys[value] for value in term.values if value in keys])
         if term.unwanted is not None:
             parts = [keys[value] for value in term.unwanted if value in keys]
-            return Found(term, parts, len(self._values) - sum(map(len, parts)))
+            return Matches(term, parts, len(self._values) - sum(map(len, parts)))
         if len(keys) > limits.INDEX_VALUES:
             return None
-        return Found(term, [found for value, found in keys.items() if term.accepts(value)])
+        return Matches(term, [found for value, found in keys.items() if term.accepts(value)])
 
 
 class Indexes:
-    """The indexes of one collection, each of a dimension that was asked for more than once.
+    """The indexes of one collection. The second selector with a dimension builds its index.
 
-    Those of all collections have at most limits.INDEXES_BYTES. One that does not fit is not made, so that indexes are
-    never made and dropped in turns: the objects are looked through instead.
+    The indexes of all collections have at most limits.INDEXES_BYTES. An index over the limit is not built, so that
+    indexes do not evict each other in turns: each object is tested instead.
     """
 
-    __slots__ = ("_asked", "_entries", "_held")
+    __slots__ = ("_candidates", "_entries", "_indexes")
 
     bytes = 0
-    """Of the indexes of all collections."""
+    """The bytes of the indexes of all collections."""
 
     def __init__(self, entries: Callable[[], Mapping[str, Entry]]) -> None:
         self._entries = entries
-        self._asked: dict[Hashable, None] = {}  # dimensions without an index, the last asked for last
-        self._held: dict[Hashable, Index] = {}  # by the dimension's key
+        self._candidates: dict[Hashable, None] = {}  # dimensions without an index that a selector had, the latest last
+        self._indexes: dict[Hashable, Index] = {}  # by the dimension's key
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._indexes)
 
     def mark(self, key: str) -> None:
         """Mark the key of an object that was created, changed or deleted."""
-        for index in self._held.values():
+        for index in self._indexes.values():
             index.mark(key)
 
     def clear(self) -> None:
-        """Forget everything: the collection was read anew."""
-        for key in list(self._held):
+        """Drop all indexes, since the collection was read again."""
+        for key in list(self._indexes):
             self._drop(key)
 
     def tick(self) -> None:
-        """Drop indexes that no selector used in the last limits.INDEX_IDLE ticks; measure the rest."""
+        """Drop indexes without use in the last limits.INDEX_IDLE ticks; update the sizes of the remaining ones."""
         size = len(self._entries()) * INDEX_OBJECT
-        for key, index in list(self._held.items()):
+        for key, index in list(self._indexes.items()):
             Indexes.bytes += size - index.size
             index.size = size
             index.idle += 1
             if index.idle > limits.INDEX_IDLE and not index.users:
                 self._drop(key)
 
-    async def narrow(self, terms: Sequence[Term]) -> Found | None:
-        """Return the keys that meet one of the conditions, the fewest of what indexes can tell; None when none can.
+    async def narrow(self, terms: Sequence[Term]) -> Matches | None:
+        """Return the keys for which one of the conditions holds, by the index with the fewest; None without an index.
 
-        The keys are those of now: use or copy them before awaiting anything.
+        The keys change with the index: use or copy them before the next await.
         """
-        asked = [(term, self._of(term.dimension)) for term in _worth_indexing(terms)]
-        held = [(term, index) for term, index in asked if index is not None]
-        if not self._settled(held) and not await self._settle(held):
+        candidates = [(term, self._index_of(term.dimension)) for term in _worth_indexing(terms)]
+        indexes = [(term, index) for term, index in candidates if index is not None]
+        if not self._try_read_marked(indexes) and not await self._read_marked(indexes):
             return None
-        found = [one for term, index in held if (one := index.find(term)) is not None]
+        found = [one for term, index in indexes if (one := index.find(term)) is not None]
         return min(found, key=lambda one: one.size, default=None)
 
-    async def _settle(self, held: Sequence[tuple[Term, Index]]) -> bool:
-        """Read all marked keys, yielding to the event loop; return whether the indexes are still in use."""
-        for _, index in held:
+    async def _read_marked(self, indexes: Sequence[tuple[Term, Index]]) -> bool:
+        """Read the objects of all marked keys; return False if the indexes were dropped meanwhile. Yields."""
+        for _, index in indexes:
             index.users += 1
         try:
             while True:
                 await asyncio.sleep(0)
-                if any(self._held.get(term.dimension.key) is not index for term, index in held):
-                    return False  # the collection was read anew meanwhile
-                if self._settled(held):
+                if any(self._indexes.get(term.dimension.key) is not index for term, index in indexes):
+                    return False  # the collection was read again meanwhile
+                if self._try_read_marked(indexes):
                     return True
         finally:
-            for _, index in held:
+            for _, index in indexes:
                 index.users -= 1
 
-    def _settled(self, held: Sequence[tuple[Term, Index]]) -> bool:
+    def _try_read_marked(self, indexes: Sequence[tuple[Term, Index]]) -> bool:
         until = perf_counter() + server_limits.LOOP_BUDGET / 2
         settled = True
-        for _, index in held:
-            settled = settled and (not index.stale or index.settle(self._entries(), until))
+        for _, index in indexes:
+            settled = settled and (not index.marked or index.read_marked(self._entries(), until))
         return settled
 
-    def _of(self, dimension: Dimension) -> Index | None:
-        """Return the index of a dimension, made if it was asked for before and fits."""
-        held, asked, key = self._held, self._asked, dimension.key
-        index = held.get(key)
+    def _index_of(self, dimension: Dimension) -> Index | None:
+        """Return the index of a dimension; build it if an earlier selector had the dimension and it fits."""
+        indexes, candidates, key = self._indexes, self._candidates, dimension.key
+        index = indexes.get(key)
         if index is None:
             entries = self._entries()
-            if key not in asked or not self._fits(len(entries) * INDEX_OBJECT):
-                asked.pop(key, None)
-                asked[key] = None
-                if len(asked) > limits.INDEX_ASKED:
-                    del asked[next(iter(asked))]
+            if key not in candidates or not self._fits(len(entries) * INDEX_OBJECT):
+                candidates.pop(key, None)
+                candidates[key] = None
+                if len(candidates) > limits.INDEX_CANDIDATES:
+                    del candidates[next(iter(candidates))]
                 return None
-            del asked[key]
-            index = held[key] = Index(dimension, entries)
+            del candidates[key]
+            index = indexes[key] = Index(dimension, entries)
             Indexes.bytes += index.size
         index.idle = 0
         return index
 
     def _fits(self, size: int) -> bool:
         """Report whether another index fits into memory, after unused ones are dropped."""
-        for key, index in list(self._held.items()):
+        for key, index in list(self._indexes.items()):
             if Indexes.bytes + size <= limits.INDEXES_BYTES:
                 break
             if index.idle and not index.users:
@@ -238,19 +245,19 @@ class Indexes:
         return Indexes.bytes + size <= limits.INDEXES_BYTES
 
     def _drop(self, key: Hashable) -> None:
-        Indexes.bytes -= self._held.pop(key).size
+        Indexes.bytes -= self._indexes.pop(key).size
 
 
 def _worth_indexing(terms: Sequence[Term]) -> Sequence[Term]:
-    """Return the conditions to look up: those that name their values, else the first."""
+    """Return the conditions to look up: those with listed values, or else the first."""
     if len(terms) == 1:
         return terms
     exact = [term for term in terms if term.values is not None]
     return exact[: limits.INDEXES_AT_ONCE] or terms[:1]
 
 
-async def chosen_of(entries: Iterable[Entry], selects: Callable[[Entry], bool]) -> list[Entry]:
-    """Return the entries that are selected; the loop gets its turns."""
+async def select_entries(entries: Iterable[Entry], selects: Callable[[Entry], bool]) -> list[Entry]:
+    """Return the selected entries. Yields to the event loop."""
     loop_budget, found = LoopBudget(), list[Entry]()
     for entry in entries:
         if selects(entry):
@@ -268,13 +275,13 @@ async def pick(
     *,
     outside: bool = False,
 ) -> list[Entry]:
-    """Return the first ``limit`` (0: all) entries whose keys are among those (None: any) and that meet all conditions.
+    """Return the first ``limit`` entries (0: all) with one of ``keys`` (None: any) for which all conditions hold.
 
-    ``outside``: whose keys are not among those. The batches, keys beside entries, must not change meanwhile: the loop
-    gets its turns. ``keys`` may change then.
+    ``outside``: with none of ``keys``. Each batch has the keys of its entries. Yields to the event loop: the batches
+    must not change meanwhile, but ``keys`` may.
     """
 
-    async def loop_budget() -> float:
+    async def pause() -> float:
         nonlocal keys
         if keys is not None and keys.__class__ is not frozenset:
             keys = frozenset(keys)
@@ -298,10 +305,10 @@ async def pick(
                     if len(found) + len(chosen) == limit:
                         break
                 if perf_counter() > until:
-                    until = await loop_budget()
+                    until = await pause()
         found += chosen
         if limit and len(found) >= limit:
             return found[:limit]
         if perf_counter() > until:
-            until = await loop_budget()
+            until = await pause()
     return found

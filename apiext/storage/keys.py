@@ -1,16 +1,16 @@
-"""Where objects lie in etcd: upstream's layout of keys, and the way back from a key (ETC-001, ETC-008)."""
+"""Keys of objects in etcd, in the layout of kube-apiserver, and the names in a key (ETC-001, ETC-008)."""
 
 from apiext.meta.names import GroupResource
 
 
 class Keys:
-    """Keys below one prefix, as text; the prefix gets a leading slash and loses trailing ones."""
+    """Keys below one prefix. The prefix gets a leading slash, and trailing slashes are removed."""
 
     def __init__(self, prefix: str) -> None:
         self.root = "/" + prefix.strip("/") + "/" if prefix.strip("/") else "/"
 
     def path(self, resource: GroupResource) -> str:
-        """Return a collection's place below the prefix: ``<group>/<plural>``, core ``<plural>``."""
+        """Return the path of a collection below the prefix: ``<group>/<plural>``, core ``<plural>``."""
         return f"{resource.group}/{resource.resource}" if resource.group else resource.resource
 
     def collection(self, resource: GroupResource) -> str:
@@ -18,7 +18,7 @@ class Keys:
         return f"{self.root}{self.path(resource)}/"
 
     def object(self, resource: GroupResource, namespace: str, name: str) -> str:
-        """Return the key of one object; names were validated before, so they hold no slash."""
+        """Return the key of one object, whose validated names contain no slash."""
         return f"{self.collection(resource)}{relative(namespace, name)}"
 
     def guard(self, definition_name: str) -> str:
@@ -27,12 +27,12 @@ class Keys:
 
     @property
     def absent(self) -> str:
-        """A key that never exists; an etcd user with access to the prefix may read it."""
+        """A key that never exists, below the prefix, so that the etcd user of the server may read it."""
         return f"{self.root}\0"
 
     @property
     def progress(self) -> str:
-        """The key that is written to make the root watch move when foreign keys moved the store."""
+        """The key to write so that the root watch gets an event, after writes of keys outside the prefix."""
         return f"{self.root}.apiext/progress"
 
 
@@ -42,7 +42,7 @@ def relative(namespace: str, name: str) -> str:
 
 
 def split_relative(key: str, namespaced: bool) -> tuple[str, str] | None:
-    """Return namespace and name of a key within its collection, None for a foreign shape (ETC-008)."""
+    """Return namespace and name of a key within its collection, None for any other key (ETC-008)."""
     namespace, slash, name = key.rpartition("/")
     if not name or "/" in namespace or bool(slash) is not namespaced or (namespaced and not namespace):
         return None
@@ -50,5 +50,5 @@ def split_relative(key: str, namespaced: bool) -> tuple[str, str] | None:
 
 
 def bounds(namespace: str | None) -> tuple[str, str]:
-    """Return the first and the end key, within the collection, of a namespace's objects; end "" is no end."""
+    """Return the first and the end key of a namespace's objects within the collection; end "" is no end."""
     return (f"{namespace}/", f"{namespace}0") if namespace else ("", "")

@@ -1,4 +1,4 @@
-"""etcd leases for objects that go by themselves after a while; one lease serves many of them."""
+"""etcd leases for objects that expire, such as events; many objects share a lease."""
 
 import asyncio
 from typing import Protocol
@@ -19,14 +19,14 @@ class Granter(Protocol):
 class _Lease(Struct):
     id: int
     until: float  # loop time until which further objects may share it
-    left: int  # how many may
+    left: int  # how many further objects may share it
 
 
 class Leases:
-    """Leases by time to live, shared by objects that are written shortly one after the other.
+    """Leases by time to live. Objects that are written shortly after each other share one.
 
-    An object lives at least its time to live, and at most LEASE_SHARE of it or LEASE_SHARED seconds longer, whichever
-    is less (upstream: leaseManager). Below 20 seconds that is no whole second, and each object has its own lease.
+    An object expires after its time to live, and at most LEASE_SHARE of it or LEASE_SHARED seconds later, whichever is
+    less (upstream: leaseManager). Below 20 seconds that share is no whole second, so each object has its own lease.
     """
 
     def __init__(self, etcd: Granter) -> None:
@@ -36,29 +36,29 @@ class Leases:
         self._failed: tuple[float, EtcdError | None] = 0.0, None  # loop time and error of the last grant that failed
 
     async def lease(self, ttl: int) -> int:
-        """Return the lease for an object that is to live ``ttl`` seconds; raises EtcdError."""
+        """Return a lease for an object that expires after ``ttl`` seconds; raise EtcdError."""
         loop = asyncio.get_running_loop()
-        asked = loop.time()
+        called = loop.time()
         async with self._granting:
             now = loop.time()
-            when, error = self._failed
-            if error is not None and when > asked:
-                raise error.with_traceback(None)  # earlier callers have waited for the response already
-            known = self._leases.get(ttl)
-            if known is None or known.until <= now or not known.left:
+            failed_at, error = self._failed
+            if error is not None and failed_at > called:
+                raise error.with_traceback(None)  # the grant failed while this caller waited for its turn
+            lease = self._leases.get(ttl)
+            if lease is None or lease.until <= now or not lease.left:
                 shared = min(int(ttl * limits.LEASE_SHARE), limits.LEASE_SHARED)
-                granted = await self._granted(ttl + shared)
-                known = self._leases[ttl] = _Lease(granted, now + shared, limits.LEASE_OBJECTS)
-            known.left -= 1
-            return known.id
+                granted = await self._grant(ttl + shared)
+                lease = self._leases[ttl] = _Lease(granted, now + shared, limits.LEASE_OBJECTS)
+            lease.left -= 1
+            return lease.id
 
-    async def _granted(self, ttl: int) -> int:
+    async def _grant(self, ttl: int) -> int:
         try:
             return await self._etcd.lease_grant(ttl)
         except EtcdError as error:
             self._failed = asyncio.get_running_loop().time(), error
             raise
 
-    def forget(self, lease: int) -> None:
-        """Never give out a lease again, since etcd does not know it."""
-        self._leases = {ttl: known for ttl, known in self._leases.items() if known.id != lease}
+    def remove(self, lease: int) -> None:
+        """Remove a lease that etcd does not have any more."""
+        self._leases = {ttl: one for ttl, one in self._leases.items() if one.id != lease}

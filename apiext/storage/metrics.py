@@ -1,4 +1,4 @@
-"""Lists read from etcd, fillings of the cache and deliveries to watches, under upstream's names (MTR-001)."""
+"""Metrics of lists from etcd, fills of the cache and deliveries to watches, with upstream's names (MTR-001)."""
 
 from time import perf_counter
 
@@ -11,7 +11,7 @@ _RESOURCE = ("group", "resource")
 _LABELS = (*_RESOURCE, "storage")
 _ETCD, _NO_INDEX = "etcd", ""
 
-# of the process, as there is one store in it
+# of the process, which has one store
 TOTAL = Family(
     "apiserver_storage_list_total", "counter", "Number of LIST requests served from storage", (*_LABELS, "index")
 )
@@ -59,7 +59,7 @@ DISPATCH = HistogramFamily(
     (*_RESOURCE, "stage"),
     (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
 )
-LEFT_BEHIND = Family(
+SLOW_ENDED = Family(
     "apiserver_terminated_watchers_total",
     "counter",
     "Counter of watchers closed due to unresponsiveness broken by resource type.",
@@ -77,9 +77,9 @@ UNREADABLE = Family(
     "Number of stored objects that cannot be decrypted or decoded, by resource.",
     _RESOURCE,
 )
-STORE_SIZE = Family("apiext_store_size_bytes", "gauge", "Bytes that the store in this process takes.")
+STORE_SIZE = Family("apiext_store_size_bytes", "gauge", "Bytes of the store in this process, used and free.")
 STORE_IN_USE = Family("apiext_store_in_use_bytes", "gauge", "Bytes of the store in this process that are in use.")
-STORE_QUOTA = Family("apiext_store_quota_bytes", "gauge", "Bytes that the store in this process may have.")
+STORE_QUOTA = Family("apiext_store_quota_bytes", "gauge", "Maximum bytes of the store in this process.")
 STORE_COMMITS = Family("apiext_store_commits_total", "counter", "Number of commits of the store in this process.")
 STORE_SYNC = HistogramFamily(
     "apiext_store_commit_duration_seconds",
@@ -89,13 +89,13 @@ STORE_SYNC = HistogramFamily(
 )
 STORE_GROUPS = HistogramFamily(
     "apiext_store_commit_transactions",
-    "Number of changes that one commit of the store in this process keeps.",
+    "Number of changes in one commit of the store in this process.",
     (),
     (1, 2, 4, 8, 16, 32, 64, 128, 256),
 )
 FAMILIES = (
     *(TOTAL, FETCHED, EVALUATED, RETURNED, DURATION, INITIALIZATION, INITIALIZATION_ERRORS, DISPATCH),
-    *(LEFT_BEHIND, DECODE_ERRORS, UNREADABLE),
+    *(SLOW_ENDED, DECODE_ERRORS, UNREADABLE),
     *(STORE_SIZE, STORE_IN_USE, STORE_QUOTA, STORE_COMMITS, STORE_SYNC, STORE_GROUPS),
 )
 

@@ -1,4 +1,4 @@
-"""The revision of the root watch, and the callers that wait for a later one (RV-002, RV-017)."""
+"""The revision of the root watch, and the callers that wait for a later revision (RV-002, RV-017)."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,32 +13,32 @@ PROGRESS_AFTER = 0.02
 
 
 class Reached(Protocol):
-    """How far something has come."""
+    """An object with a revision that increases."""
 
     @property
     def revision(self) -> int:
-        """The revision that it is at."""
+        """The current revision."""
 
 
 class Progress:
-    """The revision that everything read from the cache is at.
+    """The revision of the cache.
 
-    ``nudge(revision)`` is called when a caller has waited PROGRESS_AFTER seconds for a revision that no event
-    brought: a write of a key outside of the prefix made it, and only a progress request tells it.
+    ``request(revision, times)`` is called when a caller has waited PROGRESS_AFTER seconds for a revision without an
+    event. A write of a key outside of the prefix makes such a revision, and only a progress request reports it.
     """
 
-    __slots__ = ("_foreign", "_nudge", "_order", "_timer", "_waiters", "revision")
+    __slots__ = ("_foreign", "_order", "_request", "_timer", "_waiters", "revision")
 
-    def __init__(self, nudge: Callable[[int, int], None]) -> None:
+    def __init__(self, request: Callable[[int, int], None]) -> None:
         self.revision = 0
         self._foreign = False
-        self._nudge = nudge
+        self._request = request
         self._order = count()
         self._timer: asyncio.TimerHandle | None = None
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
 
     def advance(self, revision: int, by_event: bool = True) -> None:
-        """Everything up to the revision is applied; ``by_event``: a change of ours said so, not etcd when asked."""
+        """Record that all changes up to a revision are applied. ``by_event``: False for a progress response."""
         if revision <= self.revision:
             return
         self.revision = revision
@@ -52,12 +52,12 @@ class Progress:
             self._timer = None
 
     def restart(self, revision: int) -> None:
-        """Set the revision whatever it was: the store may have gone back in time."""
+        """Set the revision, which may be lower than before if the store was restored."""
         self.revision = revision - 1
         self.advance(revision)
 
     async def reach(self, revision: int, timeout: float = limits.FRESH_WAIT) -> bool:
-        """Wait until the revision is applied; False after ``timeout`` seconds."""
+        """Wait until the revision is applied; return False after ``timeout`` seconds."""
         if self.revision >= revision:
             return True
         loop = asyncio.get_running_loop()
@@ -65,13 +65,13 @@ class Progress:
         waiter = (revision, next(self._order), done)
         heappush(self._waiters, waiter)
         if self._timer is None:
-            # once foreign keys are known to move the store, waiting for an event first is lost time
-            self._timer = loop.call_later(0 if self._foreign else PROGRESS_AFTER, self._ask, 1)
-        late = loop.call_later(timeout, _release, done)
+            # no wait for an event first while keys outside of the prefix are being written
+            self._timer = loop.call_later(0 if self._foreign else PROGRESS_AFTER, self._request_progress, 1)
+        timer = loop.call_later(timeout, _release, done)
         try:
             await done
         finally:
-            late.cancel()
+            timer.cancel()
         return self.revision >= revision
 
     def close(self) -> None:
@@ -82,15 +82,15 @@ class Progress:
         while self._waiters:
             _release(self._waiters.pop()[2])
 
-    def _ask(self, times: int) -> None:
+    def _request_progress(self, times: int) -> None:
         self._waiters = [waiter for waiter in self._waiters if not waiter[2].done()]
         self._waiters.sort()
         if not self._waiters:
             self._timer = None
             return
-        self._nudge(self._waiters[0][0], times)
+        self._request(self._waiters[0][0], times)
         delay = min(0.5, PROGRESS_AFTER * 2**times)
-        self._timer = asyncio.get_running_loop().call_later(delay, self._ask, times + 1)
+        self._timer = asyncio.get_running_loop().call_later(delay, self._request_progress, times + 1)
 
 
 def _release(done: asyncio.Future[None]) -> None:

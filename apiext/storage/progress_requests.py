@@ -1,4 +1,4 @@
-"""Requests that make the root watch tell how far it has come."""
+"""Request the progress of the root watch from etcd."""
 
 import logging
 from collections.abc import Callable, Coroutine
@@ -14,10 +14,9 @@ log = logging.getLogger(__name__)
 
 
 class ProgressRequests:
-    """Asks for the progress of the root watch if no event brings a revision that has happened.
+    """Requests the progress of the root watch if no event reports a revision that etcd has.
 
-    A request to etcd comes first. If etcd does not answer, or its answers cannot be trusted, a write of a key below the
-    root makes an event.
+    If etcd does not respond, or its responses are unreliable, a write of a key below the root makes an event.
     """
 
     def __init__(
@@ -34,36 +33,36 @@ class ProgressRequests:
         self._progress = progress
         self._watch = watch
         self._spawn = spawn
-        self._asking = False
+        self._requesting = False
         self._touched = (0, 0)  # epoch of the watch and revision of the last write
 
-    def nudge(self, revision: int, times: int) -> None:
-        """Ask in a task whether a revision has happened; a reader waits for it for the ``times``-th time."""
-        if not self._asking and self._watch.is_whole:
-            self._asking = True
-            self._spawn(self._ask(revision, times))
+    def request(self, revision: int, times: int) -> None:
+        """Request progress up to a revision, in a task. ``times`` counts the requests for a waiting reader."""
+        if not self._requesting and self._watch.is_complete:
+            self._requesting = True
+            self._spawn(self._request(revision, times))
 
     async def touch(self) -> None:
-        """Write the key, unless the event of the last write has not come yet."""
+        """Write the key, unless the event of the last write is still missing."""
         epoch = self._watch.epoch
         if self._touched > (epoch, self._progress.revision):
             return
         try:
             kv = await self._store.get(self._key)
             result = await self._store.put(self._key, b"{}\n", kv.mod_revision if kv else 0, None)
-            if result.ok:  # after a conflict the key of another server may be too old: the next call tries again
+            if result.ok:  # not after a conflict: the write of another server may be too old
                 self._touched = (epoch, result.revision)
         except StoreError as error:
-            log.warning("no progress of the watch: %s", error)
+            log.warning("the progress of the watch could not be requested: %s", error)
 
-    async def _ask(self, revision: int, times: int) -> None:
+    async def _request(self, revision: int, times: int) -> None:
         try:
             head = await self._store.head()
             if head < revision or self._progress.revision >= revision:
                 return
-            if times > limits.PROGRESS_ASKS or not self._watch.request_progress():
+            if times > limits.PROGRESS_REQUESTS or not self._watch.request_progress():
                 await self.touch()
         except StoreError as error:
-            log.warning("no progress of the watch: %s", error)
+            log.warning("the progress of the watch could not be requested: %s", error)
         finally:
-            self._asking = False
+            self._requesting = False

@@ -1,4 +1,4 @@
-"""Writes to watchers in turns: a bounded slice of work, then it yields to the event loop."""
+"""Writes to watchers, in slices of limited size between which it yields to the event loop."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class Work(Protocol):
-    """Something that is done in steps."""
+    """Work that is done in steps."""
 
     queued: bool
 
@@ -22,17 +22,17 @@ class Work(Protocol):
         """True if there is work now."""
 
     def step(self, budget: int) -> int:
-        """Do one thing, at most ``budget`` writes; returns how many writes it was worth."""
+        """Do one step with at most ``budget`` writes; return its cost as a number of writes."""
 
-    def rest(self) -> None:
-        """Nothing is left to do for now."""
+    def on_idle(self) -> None:
+        """Free memory, since no work is left for now."""
 
     def fail(self, error: Exception) -> bool:
-        """A step raised: drop its work; return whether its watchers got an error."""
+        """Drop the work of a step that raised an exception; return whether its watchers got an error."""
 
 
 class Stream(Protocol):
-    """An object that can be ended."""
+    """An open response that can be ended."""
 
     def end(self, data: bytes) -> None:
         """Send the bytes and end the stream."""
@@ -46,7 +46,7 @@ def _end(stream: Stream, data: bytes) -> None:
 
 
 class _Endings:
-    """Streams that end soon, a few in each turn."""
+    """Streams to end, a few in each turn of the loop."""
 
     __slots__ = ("left", "queued")
 
@@ -64,7 +64,7 @@ class _Endings:
             _end(*self.left.popleft())
         return ended
 
-    def rest(self) -> None:
+    def on_idle(self) -> None:
         pass
 
     def fail(self, error: Exception) -> bool:
@@ -83,7 +83,7 @@ class Pump:
         self._endings = _Endings()
 
     def end(self, stream: Stream, data: bytes) -> None:
-        """End a stream: at once, but of many in one turn of the loop those beyond limits.PUMP_SLICE soon."""
+        """End a stream; after limits.PUMP_SLICE ended streams in one turn of the loop, end it in a later turn."""
         if not self._ended:
             asyncio.get_running_loop().call_soon(self._begin)
         self._ended += 1
@@ -97,7 +97,7 @@ class Pump:
         self._ended = 0
 
     def add(self, work: Work) -> None:
-        """Do the work soon."""
+        """Queue work for the next turns of the loop."""
         if not work.queued:
             work.queued = True
             self._queue.append(work)
@@ -116,7 +116,7 @@ class Pump:
                 queue.append(work)
             else:
                 work.queued = False
-                work.rest()
+                work.on_idle()
         self._scheduled = bool(queue)
         if queue:
             asyncio.get_running_loop().call_soon(self._turn)
@@ -124,7 +124,7 @@ class Pump:
     def _step(self, work: Work, budget: int) -> int:
         try:
             return work.step(budget)
-        except Exception as error:  # outermost: other watches go on
+        except Exception as error:  # outermost: other watches continue
             if not work.fail(error):
                 log.exception("a group of watches could not be served and is ended")
             return 1

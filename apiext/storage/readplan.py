@@ -1,4 +1,4 @@
-"""Where a list is read, and at which revision: the table of RV-003, RV-005…007."""
+"""The source and the revision of a list: the table of RV-003, RV-005…007."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -13,23 +13,23 @@ Source = Literal["cache", "fresh", "at_least", "exact"]
 
 
 class BadRevision(ValueError):
-    """A resourceVersion that is no number of 64 bits; the text is upstream's inner one (400)."""
+    """A resourceVersion that is no number of 64 bits (400), with the inner text of upstream."""
 
     def __init__(self, text: str, why: str = "invalid syntax") -> None:
         super().__init__(f"strconv.ParseUint: parsing {go_quote(text)}: {why}")
 
 
 class RevisionWithToken(ValueError):
-    """A resourceVersion beside a token (400, RV-006)."""
+    """A resourceVersion together with a token (400, RV-006)."""
 
     def __init__(self) -> None:
         super().__init__("specifying resource version is not allowed when using continue")
 
 
-class ListAsk(Struct, frozen=True):
+class ListQuery(Struct, frozen=True):
     """The parameters of a list request: resourceVersion, resourceVersionMatch, limit (0: none), continue.
 
-    A resource that upstream does not cache (``cached``) has no state but the newest.
+    A resource that upstream does not cache (``cached`` is False) is always read at its newest state.
     """
 
     resource_version: str = ""
@@ -40,10 +40,10 @@ class ListAsk(Struct, frozen=True):
 
 
 class ReadPlan(Struct, frozen=True):
-    """Where to read.
+    """The source of a list.
 
-    ``cache``: as it is. ``fresh``: after CachedStore.fresh. ``at_least`` a revision: after CachedStore.at_least.
-    ``exact`` at a revision: CachedStore.at_revision. ``after`` is where to begin, as tokens carry it.
+    ``cache``: the cache without a wait. ``fresh``: the cache after CachedStore.fresh. ``at_least``: the cache after
+    CachedStore.at_least. ``exact``: CachedStore.at_revision. ``after`` is the first key, as in continue tokens.
     """
 
     source: Source
@@ -52,34 +52,34 @@ class ReadPlan(Struct, frozen=True):
     limit: int = 0
 
 
-def plan(ask: ListAsk) -> ReadPlan:
-    """Return how to read for a list; raises BadToken, BadRevision, RevisionWithToken.
+def plan(query: ListQuery) -> ReadPlan:
+    """Return the source of a list; raise BadToken, BadRevision, RevisionWithToken.
 
-    The request was validated before (RV-004): no match without a revision, no Exact at "0".
+    The query is validated (RV-004): no resourceVersionMatch without a resourceVersion, no Exact at "0".
     """
-    limit = max(0, ask.limit)
-    if ask.token:
-        start, revision = continuation.decode(ask.token)
-        if ask.resource_version not in {"", "0"}:
+    limit = max(0, query.limit)
+    if query.token:
+        start, revision = continuation.decode(query.token)
+        if query.resource_version not in {"", "0"}:
             raise RevisionWithToken
-        if ask.cached and ask.resource_version == "0":
+        if query.cached and query.resource_version == "0":
             limit = 0  # upstream: a limit is ignored at resourceVersion 0
         if revision < 0:
             return ReadPlan("fresh", 0, start, limit)
         return ReadPlan("exact", revision, start, limit)
-    if not ask.resource_version or (not ask.cached and ask.resource_version == "0"):
+    if not query.resource_version or (not query.cached and query.resource_version == "0"):
         return ReadPlan("fresh", 0, "", limit)
-    if ask.resource_version == "0":
+    if query.resource_version == "0":
         return ReadPlan("cache")  # upstream: a limit is ignored at resourceVersion 0
-    revision = parse_revision(ask.resource_version)
-    exact = ask.match == "Exact" or (ask.match == "" and limit > 0)
-    if revision == 0:  # "00" is no special text, and etcd's revision 0 is the newest
+    revision = parse_revision(query.resource_version)
+    exact = query.match == "Exact" or (query.match == "" and limit > 0)
+    if revision == 0:  # "00", unlike "0", is a number, and etcd reads the newest revision for 0
         return ReadPlan("fresh" if exact else "cache", 0, "", limit)
     return ReadPlan("exact" if exact else "at_least", revision, "", limit)
 
 
 def parse_revision(text: str) -> int:
-    """Return a resourceVersion as a number, "" as 0; raises BadRevision."""
+    """Parse a resourceVersion, "" as 0; raise BadRevision."""
     if not text:
         return 0
     if not (text.isascii() and text.isdigit()):
@@ -92,6 +92,6 @@ def parse_revision(text: str) -> int:
 
 
 def next_part(size: int, entries: Sequence[Entry]) -> int:
-    """Return how many objects to read next after a part of that size: more, since too few of these were selected."""
+    """Return the size of the next part of a list, which is larger, since too few of ``entries`` were selected."""
     average = bytes_of(entries) // len(entries) if entries else 0
     return max(1, min(2 * size, limits.ETCD_PAGE, limits.PART_BYTES // (average + 1)))

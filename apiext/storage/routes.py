@@ -1,4 +1,4 @@
-"""The watch groups of one collection, by the namespace or the value of a term that a change must have for them."""
+"""Route changes to the watch groups of one collection, by namespace and by the values of selectors."""
 
 from collections.abc import Hashable, Iterable
 from typing import Protocol, TypeVar
@@ -14,8 +14,8 @@ K = TypeVar("K")
 class Routed(Protocol):
     """A watch group, to which changes are delivered."""
 
-    def concern(self, position: int) -> None:
-        """Record that the change at a position may be selected; called repeatedly for a position."""
+    def add_change(self, position: int) -> None:
+        """Record that the change at a position may be selected. Repeated calls for a position have no effect."""
 
 
 Place = tuple[str | None, str | None]
@@ -32,37 +32,37 @@ class _Row:
         self._places: dict[Place, dict[Routed, None]] = {}
         self._namespaces: dict[str | None, int] = {}  # the number of groups in each
 
-    def add(self, one: Routed, namespace: str | None, values: Iterable[str]) -> None:
+    def add(self, group: Routed, namespace: str | None, values: Iterable[str]) -> None:
         self._namespaces[namespace] = self._namespaces.get(namespace, 0) + 1
         for value in values:
-            self._places.setdefault((namespace, value), {})[one] = None
+            self._places.setdefault((namespace, value), {})[group] = None
 
-    def remove(self, one: Routed, namespace: str | None, values: Iterable[str]) -> bool:
+    def remove(self, group: Routed, namespace: str | None, values: Iterable[str]) -> bool:
         """Remove a group; return whether none is left."""
         self._namespaces[namespace] -= 1
         if not self._namespaces[namespace]:
             del self._namespaces[namespace]
         for value in values:
-            _discard(self._places, (namespace, value), one)
+            _discard(self._places, (namespace, value), group)
         return not self._namespaces
 
     def deliver(self, position: int, entry: Entry) -> None:
         """Deliver the change at a position to the groups that one of its states may concern."""
         within = [place for place in (None, entry.namespace) if place in self._namespaces]
         if not within:
-            return  # reading a field takes as long as reading the object
+            return  # to read a field, the object must be parsed
         try:
             value = self.dimension.read(entry)
             found = [self._places.get((namespace, value), ()) for namespace in within]
-        except Exception:  # outermost: groups with an unreadable value end when they are served
-            found = [those for (namespace, _), those in self._places.items() if namespace in within]
-        for those in found:
-            for one in those:
-                one.concern(position)
+        except Exception:  # outermost: each group reports the error when it reads the object
+            found = [groups for (namespace, _), groups in self._places.items() if namespace in within]
+        for groups in found:
+            for group in groups:
+                group.add_change(position)
 
 
 class Routes:
-    """Finds the groups that a change may concern; the cost does not depend on other groups (decisions/0032)."""
+    """Finds the groups that a change may concern. The cost does not depend on other groups (decisions/0032)."""
 
     __slots__ = ("_everywhere", "_fields", "_inside", "_labels")
 
@@ -72,45 +72,45 @@ class Routes:
         self._fields: dict[Hashable, _Row] = {}  # by the key of the dimension
         self._labels: dict[Hashable, _Row] = {}  # by the label
 
-    def add(self, one: Routed, namespace: str | None, term: Term | None) -> None:
-        """Deliver changes of a namespace (None: of all) that meet a term (None: all of them)."""
+    def add(self, group: Routed, namespace: str | None, term: Term | None) -> None:
+        """Deliver changes of a namespace (None: of all) for which a term holds (None: all changes)."""
         values = _values(term)
         if term is None or values is None:
-            (self._everywhere if namespace is None else self._inside.setdefault(namespace, {}))[one] = None
+            (self._everywhere if namespace is None else self._inside.setdefault(namespace, {}))[group] = None
             return
         rows, key = self._rows(term.dimension)
         row = rows.get(key)
         if row is None:
             row = rows[key] = _Row(term.dimension)
-        row.add(one, namespace, values)
+        row.add(group, namespace, values)
 
-    def remove(self, one: Routed, namespace: str | None, term: Term | None) -> None:
+    def remove(self, group: Routed, namespace: str | None, term: Term | None) -> None:
         """Undo ``add`` with the same arguments."""
         values = _values(term)
         if term is None or values is None:
             if namespace is None:
-                del self._everywhere[one]
+                del self._everywhere[group]
             else:
-                _discard(self._inside, namespace, one)
+                _discard(self._inside, namespace, group)
             return
         rows, key = self._rows(term.dimension)
-        if rows[key].remove(one, namespace, values):
+        if rows[key].remove(group, namespace, values):
             del rows[key]
 
     def deliver(self, position: int, change: Change) -> None:
-        """Deliver a change to all whose namespace and value one of its two states has."""
+        """Deliver a change to all groups with the namespace and the value of one of its two states."""
         entry, previous = change.entry, change.previous
-        for one in self._everywhere:
-            one.concern(position)
-        for one in self._inside.get(entry.namespace, ()):
-            one.concern(position)
+        for group in self._everywhere:
+            group.add_change(position)
+        for group in self._inside.get(entry.namespace, ()):
+            group.add_change(position)
         if not self._fields and not self._labels:
             return
         for state in (entry,) if previous is None else (entry, previous):
             for row in self._fields.values():
                 row.deliver(position, state)
             if self._labels:
-                # as many steps as the smaller of both has: watches of a thousand labels cost what those of one do
+                # the cost is that of the smaller set, so watches of a thousand labels cost no more than those of one
                 for label in self._labels.keys() & state.labels.keys():
                     self._labels[label].deliver(position, state)
 
@@ -119,12 +119,12 @@ class Routes:
 
 
 def _values(term: Term | None) -> Iterable[str] | None:
-    """Return the values by which a term is found, None if it names none or too many."""
+    """Return the values for the route of a term; None if it lists none, or too many."""
     return None if term is None or term.values is None or len(term.values) > limits.ROUTE_VALUES else term.values
 
 
-def _discard(places: dict[K, dict[Routed, None]], place: K, one: Routed) -> None:
-    those = places[place]
-    del those[one]
-    if not those:
+def _discard(places: dict[K, dict[Routed, None]], place: K, group: Routed) -> None:
+    groups = places[place]
+    del groups[group]
+    if not groups:
         del places[place]

@@ -1,8 +1,8 @@
 """XSalsa20 with Poly1305, as in NaCl's secretbox: the encryption of the provider ``secretbox``.
 
-No library here has Salsa20, so it is written out: additions, exclusive ors and rotations of numbers, without a table or
-a branch that depends on a secret. All blocks of a message are computed together, one word of each in a lane of one
-large number. Poly1305 is the library's.
+The library ``cryptography`` has Poly1305, but not Salsa20. This module computes it with additions, exclusive ors and
+rotations of numbers, and with no table or branch that depends on a secret. All blocks of a message are computed
+together: one large number has the same word of each block, in lanes of 64 bits.
 """
 
 import struct
@@ -60,7 +60,7 @@ def decrypt(key: bytes, nonce: bytes, box: bytes) -> bytes | None:
 
 
 def salsa20(key: bytes, nonce: bytes, size: int) -> Iterator[bytes]:
-    """Yield at least so many bytes of Salsa20's stream for a nonce of 8 bytes, in pieces of whole blocks.
+    """Yield at least ``size`` bytes of Salsa20's stream for a nonce of 8 bytes, in pieces of whole blocks.
 
     All pieces but the last have _PIECE bytes.
     """
@@ -104,7 +104,7 @@ def _blocks(key: tuple[int, ...], nonce: tuple[int, ...], first: int, count: int
 
 @lru_cache(16)
 def _lanes(count: int) -> tuple[int, int, int]:
-    """Return the lower half of each lane, a one in each, and 0, 1, 2 … in them."""
+    """Return numbers with, in each lane: a mask of the lower half, a one, and the number of the lane."""
     ones = int.from_bytes(b"\x01\0\0\0\0\0\0\0" * count, "little")
     counting = int.from_bytes(b"".join(number.to_bytes(8, "little") for number in range(count)), "little")
     return 0xFFFFFFFF * ones, ones, counting
@@ -115,7 +115,7 @@ def _state(key: tuple[int, ...], rest: tuple[int, ...]) -> list[int]:
 
 
 def _stirred(state: list[int], low: int) -> list[int]:
-    """Return the state after twenty rounds, each lane by itself."""
+    """Return the state after twenty rounds, which are applied to each lane."""
     x = list(state)
     for _ in range(_DOUBLE_ROUNDS):
         for to, one, other, left, right in _DOUBLE_ROUND:

@@ -1,4 +1,4 @@
-"""The bytes of a list: views joined per chunk, and deflate blocks that add up to one gzip member."""
+"""The bytes of a list: the joined views of each chunk, and deflate blocks that are parts of one gzip member."""
 
 import asyncio
 from array import array
@@ -11,25 +11,25 @@ from apiext import limits as server_limits
 from apiext.meta.time import Ages
 from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage import limits
-from apiext.storage.dated import Formed, Marks, ends_of
+from apiext.storage.aged_forms import AgedForm, Placeholders, ends_of
 from apiext.storage.heap import HEAP
-from apiext.storage.shelf import Shelf
+from apiext.storage.joined_views import JoinedViews
 from apiext.storage.snapshot import Chunk, Piece, size_of
-from apiext.storage.store import Entry, Made, Viewer, bytes_of, shelve
+from apiext.storage.store import Entry, Viewer, ViewSource, bytes_of, share_joined_views
 
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _GZIP_END = b"\x03\x00"
 _COMMA_BLOCK = b"\x00\x01\x00\xfe\xff,"  # a stored deflate block that holds one comma
 _COMMA_CRC: int = isal_zlib.crc32(b",")
-_NONE: Mapping[Entry, Made] = {}
+_NONE: Mapping[Entry, ViewSource] = {}
 
-Convert = Callable[[Sequence[Entry]], Awaitable[Sequence[Made]]]
+Convert = Callable[[Sequence[Entry]], Awaitable[Sequence[ViewSource]]]
 Make = Callable[[Entry], bytes | Awaitable[bytes]]
-"""Writes one entry, or what takes long in a thread."""
+"""Encodes an entry; an awaitable if a thread encodes it, since it is large."""
 
 
 class Segments:
-    """The views of one list, fixed at the moment it was asked for; bytes are made when wanted."""
+    """The views of one list, with the state at the creation of this object. Views are made on first use."""
 
     __slots__ = ("_joined", "_pieces", "_viewer", "count", "next", "remaining")
 
@@ -43,26 +43,26 @@ class Segments:
 
     @property
     def entries(self) -> list[Entry]:
-        """The objects themselves, for lists that are not sent as views."""
+        """The entries, for lists that are not sent as views."""
         return [entry for chunk, start, stop in self._pieces for entry in chunk.entries[start:stop]]
 
     @property
     def pending(self) -> int:
-        """How many views are not there yet; many of them are better made by ``prepare``."""
+        """The number of views that are not made yet. If there are many, call ``prepare``, which yields."""
         return sum(
             stop - start
             for chunk, start, stop in self._pieces[len(self._joined) :]
-            if not chunk.shows(self._viewer) and (chunk.base is None or not chunk.base.shows(self._viewer))
+            if not chunk.has_views(self._viewer) and (chunk.base is None or not chunk.base.has_views(self._viewer))
         )
 
     async def prepare(self, convert: Convert | None = None) -> None:
-        """Make all views, giving the loop its turn between slices of half server_limits.LOOP_BUDGET.
+        """Make all views, and yield to the event loop after each half of server_limits.LOOP_BUDGET.
 
-        ``convert`` returns the views of entries; it is awaited for those that need a view.
+        ``convert`` returns the views of entries that have none.
         """
         while convert is not None and len(self._joined) < len(self._pieces):
             await self._convert(convert)
-        until = perf_counter() + server_limits.LOOP_BUDGET / 2  # by hand: most views are there
+        until = perf_counter() + server_limits.LOOP_BUDGET / 2  # no LoopBudget, which costs more: most views exist
         for piece in self._pieces[len(self._joined) :]:
             self._joined.append(_join(piece, self._viewer))
             if perf_counter() > until:
@@ -70,7 +70,7 @@ class Segments:
                 until = perf_counter() + server_limits.LOOP_BUDGET / 2
 
     async def _convert(self, convert: Convert) -> None:
-        """Make the views of the next pieces out of converted entries."""
+        """Join the views of the next pieces, after a conversion of entries without a view."""
         pieces: list[Piece] = []
         wanted: list[Entry] = []
         size = 0
@@ -85,14 +85,15 @@ class Segments:
         loop_budget = LoopBudget()
         for piece in pieces:
             if not made.keys() >= set(_lacking(piece, self._viewer)):
-                return  # another list took the chunk's bytes away meanwhile
+                return  # meanwhile another list replaced the cached views of the chunk
             self._joined.append(_join(piece, self._viewer, made))
             await loop_budget.pause()
 
-    async def formed(self, form: Hashable, maker: Callable[[Ages], Make], now: float) -> list[bytes]:
-        """Return the entries as the maker's function writes them, joined by commas, yielding to the event loop.
+    async def in_form(self, form: Hashable, maker: Callable[[Ages], Make], now: float) -> list[bytes]:
+        """Return the entries in another form, such as table rows, joined by commas. Yields to the event loop.
 
-        Chunks cache them by ``form``, with the ages of ``now``, in seconds of the epoch.
+        ``maker`` returns the function that encodes an entry. Chunks cache its results by ``form``. ``now``, in seconds
+        of the epoch, is the time from which ages count.
         """
         found: list[bytes] = []
         loop_budget = LoopBudget()
@@ -103,15 +104,15 @@ class Segments:
                 await loop_budget.pause()
                 continue
             whole = 2 * (stop - start) >= len(chunk.keys)
-            marks = Marks()
-            make = maker(marks)
+            placeholders = Placeholders()
+            make = maker(placeholders)
             items, counts = list[bytes](), array("I")
             for entry in chunk.entries if whole else chunk.entries[start:stop]:
                 made = make(entry)
                 items.append(made if isinstance(made, bytes) else await made)
-                counts.append(len(marks.stamps))
+                counts.append(len(placeholders.stamps))
                 await loop_budget.pause()
-            known = Formed(items, counts, marks.stamps)
+            known = AgedForm(items, counts, placeholders.stamps)
             if not whole:
                 found.append(known.at(now).joined)
                 continue
@@ -123,7 +124,7 @@ class Segments:
 
     @property
     def parts(self) -> list[bytes]:
-        """The text between the brackets of ``items``, in pieces, commas included."""
+        """The bytes between the brackets of ``items``, with commas, in pieces."""
         joined = self._all()
         parts = [b","] * (2 * len(joined) - 1)
         parts[::2] = joined
@@ -131,13 +132,13 @@ class Segments:
 
     @property
     def size(self) -> int:
-        """Bytes of ``parts`` together."""
+        """The number of bytes of ``parts``."""
         joined = self._all()
         return sum(map(len, joined)) + max(0, len(joined) - 1)
 
     @property
     def uncompressed(self) -> int:
-        """Bytes that have no deflate block yet; above http_limits.GZIP_INLINE call ``gzip`` in a thread."""
+        """The number of bytes without a cached deflate block; above http_limits.GZIP_INLINE offload ``gzip``."""
         return sum(
             len(joined)
             for joined, piece in zip(self._all(), self._pieces, strict=True)
@@ -145,7 +146,7 @@ class Segments:
         )
 
     def gzip(self, head: bytes, tail: bytes) -> list[bytes]:
-        """Return head, items and tail as one gzip member; safe in a thread once ``parts`` or ``prepare`` ran."""
+        """Return head, items and tail as one gzip member. A thread may call it after ``parts`` or ``prepare``."""
         out = [_GZIP_HEAD]
         block, crc = _deflate(head)
         out.append(block)
@@ -173,9 +174,9 @@ class Segments:
 
 
 def _lacking(piece: Piece, viewer: Viewer) -> list[Entry]:
-    """Return the entries whose views have to be made to join a piece."""
+    """Return the entries of a piece without a cached view."""
     chunk, start, stop = piece
-    if chunk.shows(viewer):
+    if chunk.has_views(viewer):
         return []
     entries, base = chunk.entries, chunk.base
     if 2 * (stop - start) < len(chunk.keys):
@@ -186,7 +187,7 @@ def _lacking(piece: Piece, viewer: Viewer) -> list[Entry]:
     return entries
 
 
-def _join(piece: Piece, viewer: Viewer, converted: Mapping[Entry, Made] = _NONE) -> bytes:
+def _join(piece: Piece, viewer: Viewer, converted: Mapping[Entry, ViewSource] = _NONE) -> bytes:
     chunk, start, stop = piece
     if chunk.viewer is not viewer:
         if 2 * (stop - start) < len(chunk.keys):
@@ -199,17 +200,17 @@ def _join(piece: Piece, viewer: Viewer, converted: Mapping[Entry, Made] = _NONE)
     return chunk.joined[ends[start - 1] + 1 if start else 0 : ends[stop - 1]]
 
 
-def _views(entries: Sequence[Entry], viewer: Viewer, converted: Mapping[Entry, Made]) -> list[bytes]:
+def _views(entries: Sequence[Entry], viewer: Viewer, converted: Mapping[Entry, ViewSource]) -> list[bytes]:
     if not converted:
-        return [entry.shown(viewer) for entry in entries]
+        return [entry.uncached_view(viewer) for entry in entries]
     return [converted[entry].at(entry.revision) for entry in entries]
 
 
-def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, Made]) -> None:
+def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, ViewSource]) -> None:
     """Join a chunk; reuse the bytes of its base that are common at both ends."""
-    entries, base, shelf = chunk.entries, chunk.base, chunk.shelf
-    if shelf is not None and shelf.viewer is viewer:
-        chunk.joined, chunk.ends, chunk.viewer = shelf.text, shelf.ends, viewer
+    entries, base, source = chunk.entries, chunk.base, chunk.source
+    if source is not None and source.viewer is viewer:
+        chunk.joined, chunk.ends, chunk.viewer = source.text, source.ends, viewer
         chunk.block = chunk.base = None
         return
     if base is not None and base.viewer is viewer and base.ends is not None:
@@ -219,16 +220,16 @@ def _fill(chunk: Chunk, viewer: Viewer, converted: Mapping[Entry, Made]) -> None
         views += _cut(base, len(base.entries) - right, len(base.entries))
     else:
         views = _views(entries, viewer, converted)
-    # of a single view a copy, too: what orjson writes holds a multiple of its length for as long as it is kept
+    # a copy of a single view, too, since the bytes that orjson returns occupy a multiple of their length
     chunk.joined = b",".join(views) if len(views) > 1 else b"%b" % views[0]
     chunk.ends = ends_of(views)
     chunk.viewer = viewer
     chunk.block = chunk.base = None
     if not converted:
-        shelf = Shelf(viewer, chunk.keys, chunk.joined, chunk.ends)
-        HEAP.freed(shelve(shelf, entries, views))
-        if shelf.left:
-            chunk.shelf = shelf
+        source = JoinedViews(viewer, chunk.keys, chunk.joined, chunk.ends)
+        HEAP.freed(share_joined_views(source, entries, views))
+        if source.users:
+            chunk.source = source
 
 
 def _common(new: list[Entry], old: list[Entry]) -> tuple[int, int]:
@@ -259,7 +260,7 @@ def _block(piece: Piece, joined: bytes) -> tuple[bytes, int]:
     if known is None:
         known = _deflate(joined)
         if piece.chunk.joined is joined:
-            piece.chunk.block = (joined, *known)  # one assignment, since a thread may do it
+            piece.chunk.block = (joined, *known)  # one assignment, since this may run in a thread
     return known
 
 

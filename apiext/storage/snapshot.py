@@ -1,4 +1,4 @@
-"""The sorted state of one collection as chunks: one that readers have never changes, a copy takes its place."""
+"""The sorted entries of one collection, in chunks with copy on write: a chunk never changes while a reader has it."""
 
 from array import array
 from bisect import bisect_left
@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage import limits
-from apiext.storage.dated import Formed
+from apiext.storage.aged_forms import AgedForm
+from apiext.storage.joined_views import JoinedViews
 from apiext.storage.keys import relative
-from apiext.storage.shelf import Shelf
 from apiext.storage.store import Entry, Viewer
 
 _SPLIT = 2 * limits.SEGMENT
@@ -24,9 +24,10 @@ def _size(entry: Entry) -> int:
 
 
 class Slice(NamedTuple):
-    """A page: entries in key order, the revision they are at, how many follow, and where they begin ("": none do).
+    """A page of entries in key order at one revision. ``remaining`` counts the entries after it.
 
-    ``next`` is relative to the prefix listed (collection or namespace) and ends in NUL, as tokens carry it (RV-005).
+    ``next`` is the first key of the next page, "" for the last page. It is relative to the listed prefix (collection or
+    namespace) and ends in NUL, as in continue tokens (RV-005).
     """
 
     entries: Sequence[Entry]
@@ -36,41 +37,41 @@ class Slice(NamedTuple):
 
 
 class Chunk:
-    """About limits.SEGMENT entries in key order, and the bytes that segments.py remembers here.
+    """About limits.SEGMENT entries in key order, and the bytes that segments.py caches for them.
 
-    ``lent``: readers may hold it, so its entries stay as they are. Until then changes are made in place, since a copy
-    touches every entry.
+    ``shared``: a reader may have the chunk, so its entries must not change. Before that, entries are changed in place,
+    since a copy costs time for every entry.
 
-    ``size`` are the stored bytes, -1 if they were not counted. ``shelf`` is where the bytes of the entries lie, if so.
+    ``size`` is the number of stored bytes, -1 if it is unknown. ``source`` has the bytes of entries without own bytes.
     ``joined`` are the views of ``viewer`` joined by commas, ``ends`` the offset behind each view. ``block`` is
-    (joined, deflate block, crc32). ``base`` is the chunk this one came from, as long as its bytes may be of use.
-    ``forms`` are the entries in other forms.
+    (joined, deflate block, crc32). ``base`` is the chunk that this one was copied from, until this chunk has
+    joined views. ``forms`` are the entries in other forms, such as table rows.
     """
 
-    __slots__ = ("base", "block", "ends", "entries", "forms", "joined", "keys", "lent", "shelf", "size", "viewer")
+    __slots__ = ("base", "block", "ends", "entries", "forms", "joined", "keys", "shared", "size", "source", "viewer")
 
     def __init__(self, keys: list[str], entries: list[Entry], base: "Chunk | None" = None, size: int = -1) -> None:
         self.keys = keys
         self.entries = entries
-        self.lent = False
+        self.shared = False
         self.size = size
-        self.shelf: Shelf | None = None
+        self.source: JoinedViews | None = None
         self.viewer: Viewer | None = None
         self.joined = b""
         self.ends: array[int] | None = None
         self.block: tuple[bytes, bytes, int] | None = None
         self.base = base
-        self.forms: dict[Hashable, Formed] = {}
+        self.forms: dict[Hashable, AgedForm] = {}
 
-    def heir(self) -> "Chunk | None":
-        """Return the chunk whose bytes a changed copy of this one may reuse."""
+    def reusable(self) -> "Chunk | None":
+        """Return the chunk whose joined views a changed copy of this chunk may reuse."""
         return self if self.ends is not None else self.base
 
-    def shows(self, viewer: Viewer) -> bool:
+    def has_views(self, viewer: Viewer) -> bool:
         """Report whether the joined views of a viewer are cached."""
-        return self.viewer is viewer or (self.shelf is not None and self.shelf.viewer is viewer)
+        return self.viewer is viewer or (self.source is not None and self.source.viewer is viewer)
 
-    def shares(self) -> Iterator[tuple[int, int]]:
+    def split_bounds(self) -> Iterator[tuple[int, int]]:
         """Return the bounds of parts of at most limits.SEGMENT_BYTES, or of one entry."""
         start = size = 0
         for at, entry in enumerate(self.entries):
@@ -80,27 +81,30 @@ class Chunk:
                 start, size = at, entry.size
         yield start, len(self.entries)
 
-    def counted(self) -> int:
-        """Return how many stored bytes the entries have."""
+    def stored_size(self) -> int:
+        """Return the number of stored bytes of the entries."""
         if self.size < 0:
             self.size = sum(map(_size, self.entries))
         return self.size
 
-    def replaced(self, previous: Entry | None, size: int) -> None:
-        """Record that an entry was replaced by one of this size; release a shelf of which little is used."""
+    def record_replaced(self, previous: Entry | None, size: int) -> None:
+        """Record the replacement of an entry (None: a new one) by one of this size.
+
+        Joined views that few entries use are released.
+        """
         if previous is None:
             was = 0
         else:
-            shelf = previous.unshelve()
-            if shelf is not None and not shelf.is_worth_it:
+            source = previous.copy_out()
+            if source is not None and not source.is_mostly_used:
                 for entry in self.entries:
-                    entry.unshelve(shelf)
+                    entry.copy_out(source)
             was = previous.size
         if self.size >= 0:
             self.size += size - was
 
-    def forget(self) -> None:
-        """Drop everything that can be made again."""
+    def evict(self) -> None:
+        """Evict all cached bytes."""
         self.viewer = self.ends = self.block = self.base = None
         self.joined = b""
         self.forms = {}
@@ -115,7 +119,7 @@ class Piece(NamedTuple):
 
 
 def size_of(pieces: Sequence[Piece]) -> int:
-    """Return how many entries the pieces have."""
+    """Return the number of entries of the pieces."""
     size = 0
     for _, start, stop in pieces:
         size += stop - start
@@ -129,7 +133,7 @@ def batches(pieces: Iterable[Piece]) -> Iterator[tuple[list[str], list[Entry]]]:
 
 
 def pieces_of(entries: Sequence[Entry]) -> list[Piece]:
-    """Return entries that were picked out of a state as pieces of their own."""
+    """Return new chunks of selected entries, as pieces."""
     batches = [list(entries[at : at + limits.SEGMENT]) for at in range(0, len(entries), limits.SEGMENT)]
     return [Piece(Chunk([relative(it.namespace, it.name) for it in batch], batch), 0, len(batch)) for batch in batches]
 
@@ -142,12 +146,12 @@ def _cut(entries: Iterable[tuple[str, Entry]]) -> Iterator[list[tuple[str, Entry
 
 
 class Snapshot:
-    """Entries by key, in key order. Keys are those within the collection; text order is etcd's byte order."""
+    """Entries in key order. Keys are relative to the collection; the order of strings is etcd's byte order."""
 
     __slots__ = ("_chunks", "_lasts", "index")
 
     def __init__(self, entries: Iterable[tuple[str, Entry]] = ()) -> None:
-        """Take (key, entry) in key order."""
+        """``entries`` are pairs of key and entry, in key order."""
         self.index: dict[str, Entry] = {}
         self._chunks: list[Chunk] = []
         self._lasts: list[str] = []
@@ -156,7 +160,7 @@ class Snapshot:
 
     @classmethod
     async def made(cls, entries: Iterable[Entry]) -> "Snapshot":
-        """Return the state of entries in key order, and yield to the event loop between parts of them."""
+        """Return a snapshot of entries in key order. Yields to the event loop."""
         found, loop_budget = cls(), LoopBudget()
         for batch in _cut((relative(entry.namespace, entry.name), entry) for entry in entries):
             found._append(batch)
@@ -172,7 +176,7 @@ class Snapshot:
         return len(self.index)
 
     def put(self, key: str, entry: Entry) -> Entry | None:
-        """Set the entry of a key; returns the one before."""
+        """Set the entry of a key, and return the one before."""
         previous = self.index.get(key)
         self.index[key] = entry
         if not self._chunks:
@@ -180,10 +184,10 @@ class Snapshot:
             self._lasts.append(key)
             return previous
         number = min(bisect_left(self._lasts, key), len(self._chunks) - 1)
-        chunk = self._own(number)
+        chunk = self._writable(number)
         keys, entries = chunk.keys, chunk.entries
         at = bisect_left(keys, key)
-        chunk.replaced(previous, entry.size)
+        chunk.record_replaced(previous, entry.size)
         if previous is not None:
             entries[at] = entry
             return previous
@@ -196,16 +200,16 @@ class Snapshot:
         return None
 
     def remove(self, key: str) -> Entry | None:
-        """Remove a key; returns its entry."""
+        """Remove a key, and return its entry."""
         previous = self.index.pop(key, None)
         if previous is None:
             return None
         number = bisect_left(self._lasts, key)
-        chunk = self._own(number)
+        chunk = self._writable(number)
         keys, entries = chunk.keys, chunk.entries
         at = bisect_left(keys, key)
         del keys[at], entries[at]
-        chunk.replaced(previous, 0)
+        chunk.record_replaced(previous, 0)
         if not keys:
             del self._chunks[number], self._lasts[number]
         elif len(keys) < _MERGE and len(self._chunks) > 1:
@@ -214,35 +218,35 @@ class Snapshot:
             self._lasts[number] = keys[-1]
         return previous
 
-    def _own(self, number: int) -> Chunk:
-        """Return a chunk that may be changed: a copy of one that readers may hold."""
+    def _writable(self, number: int) -> Chunk:
+        """Return a chunk that may be changed: a copy if a reader may have it."""
         chunk = self._chunks[number]
-        if chunk.lent:
-            chunk = self._chunks[number] = Chunk(chunk.keys.copy(), chunk.entries.copy(), chunk.heir(), chunk.size)
+        if chunk.shared:
+            chunk = self._chunks[number] = Chunk(chunk.keys.copy(), chunk.entries.copy(), chunk.reusable(), chunk.size)
         return chunk
 
     def pieces(self, low: str = "", high: str = "", limit: int = 0) -> list[Piece]:
-        """Lend what lies from ``low`` up to, not including, ``high`` ("": no end): the first ``limit`` (0: all)."""
+        """Return the first ``limit`` entries (0: all) from ``low`` up to, not including, ``high`` ("": no end)."""
         found = self._between(low, high, limit)
-        heavy = [chunk for chunk, _, _ in found if not chunk.lent and chunk.counted() > 2 * limits.SEGMENT_BYTES]
+        heavy = [chunk for chunk, _, _ in found if not chunk.shared and chunk.stored_size() > 2 * limits.SEGMENT_BYTES]
         if heavy:
             for chunk in heavy:
-                self._part(chunk)
+                self._split_chunk(chunk)
             found = self._between(low, high, limit)
         for chunk, _, _ in found:
-            chunk.lent = True
+            chunk.shared = True
         return found
 
-    def _part(self, chunk: Chunk) -> None:
-        """Make several chunks of one whose bytes would take long to join."""
+    def _split_chunk(self, chunk: Chunk) -> None:
+        """Split a chunk whose bytes would take long to join."""
         number = bisect_left(self._lasts, chunk.keys[-1])
         keys, entries, base = chunk.keys, chunk.entries, chunk.base
-        parts = [Chunk(keys[start:stop], entries[start:stop], base) for start, stop in chunk.shares()]
+        parts = [Chunk(keys[start:stop], entries[start:stop], base) for start, stop in chunk.split_bounds()]
         self._chunks[number : number + 1] = parts
         self._lasts[number : number + 1] = [part.keys[-1] for part in parts]
 
-    def _reach(self, low: str, high: str) -> tuple[list[Chunk], int, int]:
-        """Return the chunks from ``low`` up to ``high``, and how many keys of the first and the last are outside."""
+    def _chunks_between(self, low: str, high: str) -> tuple[list[Chunk], int, int]:
+        """Return the chunks from ``low`` to ``high``, and the numbers of outer keys of the first and the last chunk."""
         first = bisect_left(self._lasts, low) if low else 0
         last = bisect_left(self._lasts, high, first) if high else len(self._chunks)
         found = self._chunks[first : last + 1]
@@ -253,7 +257,7 @@ class Snapshot:
         return found, before, len(keys) - bisect_left(keys, high) if last < len(self._chunks) else 0
 
     def _between(self, low: str, high: str, limit: int = 0) -> list[Piece]:
-        chunks, before, behind = self._reach(low, high)
+        chunks, before, behind = self._chunks_between(low, high)
         more = before + limit
         for number, chunk in enumerate(chunks if limit else (), 1):
             more -= len(chunk.keys)
@@ -270,7 +274,7 @@ class Snapshot:
         return found
 
     def last(self, low: str = "", high: str = "") -> str:
-        """Return the last key from ``low`` up to ``high``, "" when there is none."""
+        """Return the last key from ``low`` up to, not including, ``high``, "" if there is none."""
         number = bisect_left(self._lasts, high) if high else len(self._chunks)
         if number < len(self._chunks):
             keys = self._chunks[number].keys
@@ -280,17 +284,17 @@ class Snapshot:
         return self._lasts[number - 1] if number and self._lasts[number - 1] >= low else ""
 
     def entries(self, low: str = "", high: str = "") -> list[Entry]:
-        """Return the entries from ``low`` up to ``high`` in key order."""
+        """Return the entries from ``low`` up to, not including, ``high``, in key order."""
         found: list[Entry] = []
         for chunk, start, stop in self._between(low, high):
             found += chunk.entries[start:stop]
         return found
 
     def count(self, low: str = "", high: str = "") -> int:
-        """Return how many entries lie from ``low`` up to ``high``."""
+        """Return the number of entries from ``low`` up to, not including, ``high``."""
         if not low and not high:
             return len(self.index)
-        chunks, before, behind = self._reach(low, high)
+        chunks, before, behind = self._chunks_between(low, high)
         return max(0, sum(map(len, map(_KEYS, chunks))) - before - behind)
 
     def chunks(self) -> Iterator[Chunk]:
@@ -312,6 +316,6 @@ class Snapshot:
         other = self._chunks[number - 1 if number else 1]
         del self._chunks[left + 1], self._lasts[left + 1]
         if number:
-            self._place(left, other.keys + keys, other.entries + entries, other.heir())
+            self._place(left, other.keys + keys, other.entries + entries, other.reusable())
         else:
-            self._place(left, keys + other.keys, entries + other.entries, other.heir())
+            self._place(left, keys + other.keys, entries + other.entries, other.reusable())

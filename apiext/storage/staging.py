@@ -1,4 +1,4 @@
-"""Entries that a watch cannot show at once: the stage that prepares them, and the buffer of a group."""
+"""Entries that must be prepared for a watch, for example by a conversion webhook, and the buffer of a group."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
@@ -9,23 +9,23 @@ from apiext.storage.store import Entry
 
 
 class Stage(Protocol):
-    """Makes entries ready for the frames of a group."""
+    """Prepares entries for the frames of a group, for example by conversion."""
 
-    def concerns(self, entry: Entry) -> bool:
+    def may_select(self, entry: Entry) -> bool:
         """Report whether an object may be selected, by its immutable fields."""
 
     def now(self, entry: Entry) -> Entry | None:
-        """Return the entry as it is shown if that takes no waiting."""
+        """Return the prepared entry if that needs no waiting, else None."""
 
     def prepare(self, entries: Sequence[Entry], then: Callable[[Sequence[Entry] | bytes], None]) -> None:
-        """Make entries ready and hand them over in their order; or the bytes that end the watches."""
+        """Prepare entries, and call ``then`` with them in their order, or with the bytes that end the watches."""
 
-    def rest(self) -> None:
-        """Drop the frames that were made ready: the group has nothing to do for now, and its frames may show ages."""
+    def on_idle(self) -> None:
+        """Evict prepared frames, since the group is idle, and frames may contain ages."""
 
 
 class Staging:
-    """The entries that a group waits for. ``wake()`` is called when it can go on, ``fail(data)`` when it has to end."""
+    """The entries that a group waits for: calls ``wake()`` when they are ready, ``fail(data)`` to end the watches."""
 
     __slots__ = ("_fail", "_ready", "_stage", "_wake", "waiting")
 
@@ -36,54 +36,55 @@ class Staging:
         self._ready: dict[Entry, Entry] = {}
         self.waiting = False
 
-    def concerns(self, entry: Entry) -> bool:
+    def may_select(self, entry: Entry) -> bool:
         """Report whether an object may be selected."""
-        return self._stage.concerns(entry)
+        return self._stage.may_select(entry)
 
-    def shown(self, entries: Iterable[Entry]) -> list[Entry | None] | None:
-        """Return the entries as shown, None for each that cannot be selected; None alone: wait, they were asked for."""
-        concerned = [entry if self._stage.concerns(entry) else None for entry in entries]
-        wanted = [entry for entry in concerned if entry is not None]
+    def prepared(self, entries: Iterable[Entry]) -> list[Entry | None] | None:
+        """Return the prepared entries, None for each that cannot be selected; None alone: they are being prepared."""
+        selectable = [entry if self._stage.may_select(entry) else None for entry in entries]
+        wanted = [entry for entry in selectable if entry is not None]
         found = self._found(wanted)
         if found is None:
-            self._ask(wanted)
+            self._request(wanted)
             return None
         rest = iter(found)
-        return [next(rest) if entry is not None else None for entry in concerned]
+        return [next(rest) if entry is not None else None for entry in selectable]
 
-    def keep(self, entries: Iterable[Entry], shown: Iterable[Entry | None]) -> None:
-        """Take back a change that was shown as ready and has to wait for another turn."""
-        self._ready.update((entry, ready) for entry, ready in zip(entries, shown, strict=True) if ready is not None)
+    def keep(self, entries: Iterable[Entry], prepared: Iterable[Entry | None]) -> None:
+        """Take back prepared entries for another turn, since the loop budget is exhausted."""
+        self._ready.update((entry, ready) for entry, ready in zip(entries, prepared, strict=True) if ready is not None)
 
     def change(self, change: Change, selective: bool, following: Iterable[Change]) -> Change | None:
-        """Return a change with its states as they are shown; None: wait, it and those following were asked for.
+        """Return a change with prepared states; None: the change and the following ones are being prepared.
 
-        ``selective`` groups need the state before as well.
+        A ``selective`` group needs the previous state, too.
         """
         found = self._found(_states(change, selective))
         if found is None:
-            self._ask([state for one in following if self.concerns(one.entry) for state in _states(one, selective)])
+            later = (one for one in following if self.may_select(one.entry))
+            self._request([state for one in later for state in _states(one, selective)])
             return None
         return change._replace(entry=found[0], previous=found[1] if len(found) > 1 else change.previous)
 
-    def rest(self) -> None:
-        """Nothing is left to do for now: hold nothing."""
+    def on_idle(self) -> None:
+        """Drop prepared entries, since the group is idle."""
         if not self.waiting:
             self._ready.clear()
-            self._stage.rest()
+            self._stage.on_idle()
 
     def _found(self, entries: Sequence[Entry]) -> list[Entry] | None:
         found: list[Entry] = []
         for entry in entries:
-            shown = self._ready.get(entry) or self._stage.now(entry)
-            if shown is None:
+            prepared = self._ready.get(entry) or self._stage.now(entry)
+            if prepared is None:
                 return None
-            found.append(shown)
+            found.append(prepared)
         for entry in entries:
             self._ready.pop(entry, None)
         return found
 
-    def _ask(self, entries: list[Entry]) -> None:
+    def _request(self, entries: list[Entry]) -> None:
         self.waiting = True
         del entries[2 * limits.SEGMENT :]
 

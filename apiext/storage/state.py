@@ -1,4 +1,4 @@
-"""The cached objects of one resource at a revision, and the stored values of it that cannot be read."""
+"""The cached objects of one resource at a revision, and its stored values that cannot be read."""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ INDEX_FROM = 250
 
 
 class CachedState:
-    """The objects of one resource at ``revision``. Reading never waits; before ``ready`` it raises NotReady.
+    """The objects of one resource at ``revision``. No read waits; before ``ready`` it raises NotReady.
 
     ``broken`` are the stored values that cannot be read, by key within the collection.
     """
@@ -33,7 +33,7 @@ class CachedState:
         self.snapshot = Snapshot()
         self.indexes = Indexes(lambda: self.snapshot.index)
         self._path = f"{resource.group}/{resource.resource}" if resource.group else resource.resource
-        self._listed = 2  # ticks until the bytes of lists are dropped
+        self._listed = 2  # ticks until the cached bytes of lists are evicted
 
     @property
     def revision(self) -> int:
@@ -41,10 +41,10 @@ class CachedState:
         return self.progress.revision
 
     def get(self, namespace: str, name: str, *, listed: bool = False, stale: bool = False) -> Entry | None:
-        """Return the object as cached; raises Malformed for one that cannot be read (RV-020).
+        """Return the cached object; raise Malformed for an object that cannot be read (RV-020).
 
-        ``listed``: the error is that of a list. ``stale``: of such an object the last readable state is returned, if
-        this server has seen one.
+        ``listed``: raise the error of a list. ``stale``: return the last readable state of an object that cannot be
+        read, if this server had cached one.
         """
         key = f"{namespace}/{name}" if namespace else name
         entry = self.snapshot.index.get(key)
@@ -59,17 +59,17 @@ class CachedState:
         return entry
 
     def cached(self, namespace: str, name: str) -> Entry | None:
-        """Return the cached object, None if the caller must read the store: nothing is cached that can be read."""
-        return self.known(relative(namespace, name))
+        """Return the cached object; None if the caller must read the store, since no readable object is cached."""
+        return self.by_key(relative(namespace, name))
 
     def entries(self, namespace: str | None = None) -> Sequence[Entry]:
-        """Return the objects in key order (RV-008); raises Malformed if one cannot be read."""
+        """Return the objects in key order (RV-008); raise Malformed if one cannot be read."""
         low, high = bounds(namespace)
         self.require_readable(low, high)
         return self.snapshot.entries(low, high)
 
     def readable(self, namespace: str | None = None) -> list[Entry]:
-        """Return the objects in key order without those that cannot be read: for controllers, never for clients."""
+        """Return the readable objects in key order, for controllers only: clients get an error instead."""
         return self.snapshot.entries(*bounds(namespace))
 
     def count(self, namespace: str | None = None) -> int:
@@ -78,9 +78,9 @@ class CachedState:
         return self.snapshot.count(low, high) + sum(low <= key and (not high or key < high) for key in self.broken)
 
     def page(self, namespace: str | None, start: str, limit: int) -> Slice:
-        """Return at most ``limit`` (0: all) objects from ``start`` on, a key of a continue token (RV-005).
+        """Return at most ``limit`` objects (0: all) from ``start`` on, the key of a continue token (RV-005).
 
-        Raises Malformed for a page that begins, contains or ends with an object that cannot be read.
+        Raises Malformed for a page with an object that cannot be read.
         """
         pieces, remaining, following = self._cut(namespace, start, limit)
         found: list[Entry] = []
@@ -89,9 +89,9 @@ class CachedState:
         return Slice(found, self.revision, remaining, following)
 
     async def select(self, terms: Sequence[Term], namespace: str | None, start: str = "", limit: int = 0) -> Slice:
-        """Return at most ``limit`` (0: all) objects that meet all conditions, from ``start`` on, by index if large.
+        """Return at most ``limit`` objects (0: all) from ``start`` on for which all conditions hold.
 
-        They are those of the slice's revision, which may be later than the call; ``remaining`` is not counted.
+        A large collection is searched by index. The revision may be newer than the call. ``remaining`` is 0.
         """
         narrowed = await self.indexes.narrow(terms) if len(self.snapshot) >= INDEX_FROM else None
         low, high = bounds(namespace)
@@ -116,11 +116,11 @@ class CachedState:
             last = relative(found[-1].namespace, found[-1].name)
             following = f"{last[len(low) :]}\0" if last < max(end, *unreadable, "") else ""
         if unreadable and (met := {key: it for key, it in unreadable.items() if not last or key < last}):
-            raise self.faults(met)  # upstream: those behind the last object of a page are for the next one
+            raise self.faults(met)  # upstream: objects after the last one of a page belong to the next
         return Slice(found, revision, 0, following)
 
     def segments(self, viewer: Viewer, namespace: str | None = None, start: str = "", limit: int = 0) -> Segments:
-        """Return the bytes of the same page as ``page``; ``remaining`` and ``next`` are those of the page."""
+        """Return the bytes of the page that ``page`` returns."""
         self._listed = 2
         pieces, remaining, following = self._cut(namespace, start, limit)
         return Segments(pieces, viewer, remaining, following)
@@ -166,11 +166,11 @@ class CachedState:
         return [found[key] for key in sorted(found)]
 
     def fault(self, key: str, broken: Broken) -> Malformed:
-        """Return the error of reading such a value alone."""
+        """Return the error of a read of one object whose value cannot be read."""
         return self._malformed({key: broken}, listed=False)
 
     def faults(self, broken: Mapping[str, Broken]) -> Malformed:
-        """Return the error of a list with such values; it names the first limits.ERRORS_LISTED in key order."""
+        """Return the error of a list with such values. It names the first limits.ERRORS_LISTED in key order."""
         return self._malformed({key: broken[key] for key in nsmallest(limits.ERRORS_LISTED, broken)}, listed=True)
 
     def _malformed(self, broken: Mapping[str, Broken], *, listed: bool) -> Malformed:
@@ -180,12 +180,12 @@ class CachedState:
         ]
         return (Undecryptable if found[0].undecryptable else Malformed)(found, self.resource, listed=listed)
 
-    def known(self, key: str) -> Entry | None:
+    def by_key(self, key: str) -> Entry | None:
         """Return the cached entry of a key within the collection."""
         return self.snapshot.index.get(key)
 
     def lacking(self) -> list[str]:
-        """Return the keys of values whose data keys no plug-in has decrypted."""
+        """Return the keys of values whose data key no plug-in has decrypted."""
         return [key for key, broken in self.broken.items() if broken.lacking]
 
     def count_unreadable(self) -> None:
@@ -214,13 +214,13 @@ class CachedState:
         self.count_unreadable()
 
     def last_states(self) -> dict[str, Entry]:
-        """Return all objects by key, those that cannot be read as they were last readable."""
+        """Return all objects by key, and the last readable states of those that cannot be read."""
         return {**self.snapshot.index, **{key: it.last for key, it in self.broken.items() if it.last is not None}}
 
     def tick(self) -> None:
-        """Drop indexes and bytes of lists that no client asked for lately; called every BOOKMARK_EVERY."""
+        """Drop unused indexes and evict the cached bytes of lists; called every BOOKMARK_EVERY."""
         self.indexes.tick()
         self._listed -= 1
         if self._listed == 0:
             for chunk in self.snapshot.chunks():
-                chunk.forget()
+                chunk.evict()

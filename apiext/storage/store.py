@@ -1,6 +1,6 @@
-"""Words of the store: entries, guards, outcomes, and how a read or a write can fail.
+"""Types of the store: entries with their cached views, guards, and the errors of reads and writes.
 
-Keys are etcd keys as text; a revision is etcd's mod_revision, which is the resourceVersion.
+Keys are etcd keys as strings. A revision is etcd's mod_revision, which is the resourceVersion.
 """
 
 import asyncio
@@ -14,36 +14,37 @@ from msgspec import Struct
 from apiext.documents.encoding import encode
 from apiext.meta.names import GroupResource
 from apiext.storage import limits
+from apiext.storage.joined_views import JoinedViews, can_be_cut_out
 from apiext.storage.keys import relative
-from apiext.storage.shelf import Shelf, can_be_shelved
 
 Viewer = Callable[[bytes, int], bytes]
-"""(stored bytes, revision) → the JSON that a client of one served version sees, without a newline.
+"""(stored bytes, revision) → the JSON that a client of one served version gets, without a newline.
 
-A viewer is a value of the catalog: a new schema generation has a new viewer, so remembered views of the old one die.
+The catalog makes a new viewer for each schema generation, so views that an older viewer made are no cache hits.
 """
 
 
-_MEMBER = len('"resourceVersion":"",')
-_BEGINNING = 96  # bytes in which the apiVersion of nearly every object ends, and before any resourceVersion
-_DEAR = 16 * 1024  # bytes that take longer to copy than to find
+_FIELD_SIZE = len('"resourceVersion":"",')
+_COMPARED = 96  # leading bytes: they contain the apiVersion of nearly every object, and end before a resourceVersion
+_LARGE = 16 * 1024  # bytes of an object whose view takes longer to make again than to look up
 
 
 class Entry(Struct, eq=False, gc=False):
     """One object at the revision that wrote it: its stored bytes, and values that are derived from them lazily.
 
-    After a list its bytes are mostly in a shelf, and an entry cuts them out again when they are needed.
+    After a list, most entries share the joined bytes of the list, and an entry cuts its own bytes out of them when a
+    caller reads them.
 
-    Python's garbage collector does not track entries (``gc=False``): there is one for each object, and a collection of
-    200,000 took as long as a slow request. So no entry may be part of a reference cycle. It refers to texts, bytes,
-    a shelf and a viewer, and none of these refers to entries.
+    Python's garbage collector does not track entries (``gc=False``): to visit one for each of 200,000 objects takes as
+    long as a slow request. So no entry may be part of a reference cycle. An entry refers to strings, bytes, joined
+    views and a viewer, and none of these refers to entries.
     """
 
     namespace: str
     name: str
     revision: int
-    _raw: bytes | Shelf
-    _seen: tuple[Viewer, bytes] | None = None
+    _raw: bytes | JoinedViews
+    _cached: tuple[Viewer, bytes] | None = None
     _labels: dict[str, str] | None = None
 
     def __repr__(self) -> str:  # without the object, which may be a secret
@@ -57,20 +58,20 @@ class Entry(Struct, eq=False, gc=False):
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """The number of stored bytes."""
         raw = self._raw
         if isinstance(raw, bytes):
             return len(raw)
         return raw.size(relative(self.namespace, self.name), self.revision)
 
     def view(self, viewer: Viewer) -> bytes:
-        """Return the entry as the viewer's version shows it; the last version asked for is remembered.
+        """Return the entry's JSON in the version of a viewer, and cache it in place of that of another version.
 
-        Not so a small one that looks as if only the resourceVersion was put in: that is as quickly done again.
+        A small view that only adds a resourceVersion to the stored bytes is not cached: to make it again is as fast.
         """
-        seen = self._seen
-        if seen is not None and seen[0] is viewer:
-            return seen[1]
+        cached = self._cached
+        if cached is not None and cached[0] is viewer:
+            return cached[1]
         raw, revision = self._raw, self.revision
         if not isinstance(raw, bytes):
             key = relative(self.namespace, self.name)
@@ -78,21 +79,21 @@ class Entry(Struct, eq=False, gc=False):
                 return raw.view(key)
             raw = raw.stored(key, revision)
         view = viewer(raw, revision)
-        if len(raw) > _DEAR or not _spliced(raw, view, revision):
-            self.remember(viewer, view)
+        if len(raw) > _LARGE or not _spliced(raw, view, revision):
+            self.cache_view(viewer, view)
         return view
 
-    def remember(self, viewer: Viewer, view: bytes) -> None:
+    def cache_view(self, viewer: Viewer, view: bytes) -> None:
         """Cache a view that is made already, such as the response of a write of this server."""
-        # a copy: what orjson writes holds a multiple of its length for as long as it is kept
-        self._seen = viewer, b"%b" % view
-        _WARM.keep(self, len(view))
+        # a copy, since the bytes that orjson returns occupy a multiple of their length
+        self._cached = viewer, b"%b" % view
+        _CACHED.keep(self, len(view))
 
-    def shown(self, viewer: Viewer) -> bytes:
-        """Return the view without remembering it: a list keeps its bytes joined."""
-        seen = self._seen
-        if seen is not None and seen[0] is viewer:
-            return seen[1]
+    def uncached_view(self, viewer: Viewer) -> bytes:
+        """Return the view without caching it, for lists, which cache joined views."""
+        cached = self._cached
+        if cached is not None and cached[0] is viewer:
+            return cached[1]
         raw = self._raw
         if isinstance(raw, bytes):
             return viewer(raw, self.revision)
@@ -100,43 +101,49 @@ class Entry(Struct, eq=False, gc=False):
             return raw.view(relative(self.namespace, self.name))
         return viewer(self.raw, self.revision)
 
-    def unshelve(self, of: Shelf | None = None) -> Shelf | None:
-        """Copy the entry's bytes out of its shelf; return the shelf, None without one, or if it is not ``of``."""
+    def copy_out(self, of: JoinedViews | None = None) -> JoinedViews | None:
+        """Copy the entry's bytes out of its joined views, and return those.
+
+        Return None, and copy nothing, if the entry has its own bytes, or joined views other than ``of``.
+        """
         raw = self._raw
         if isinstance(raw, bytes) or (of is not None and of is not raw):
             return None
         self._raw = self.raw
-        raw.left -= 1
+        raw.users -= 1
         return raw
 
-    def forget(self) -> None:
-        """Drop the remembered view."""
-        if self._seen is not None:
-            self._seen = None
-            _WARM.drop(self)
+    def evict_view(self) -> None:
+        """Evict the cached view."""
+        if self._cached is not None:
+            self._cached = None
+            _CACHED.drop(self)
 
     @property
     def labels(self) -> dict[str, str]:
-        """metadata.labels, read from the stored bytes once."""
+        """metadata.labels of the stored bytes, which are parsed once."""
         if self._labels is None:
             self._labels = _labels_of(self.raw)
         return self._labels
 
     def with_revision(self, revision: int) -> "Entry":
         """Return the same state under another revision (the DELETED event, RV-011)."""
-        return Passing(self.namespace, self.name, revision, self.raw)
+        return DetachedEntry(self.namespace, self.name, revision, self.raw)
 
     def decoded(self, decode: Callable[[bytes, int], dict[str, Any]]) -> dict[str, Any]:
-        """Return the object as the decoder of a version makes it."""
+        """Return the object that the decoder of a version makes."""
         return decode(self.raw, self.revision)
 
 
-class Passing(Entry, gc=False):
-    """An entry outside of collections, such as an answer or the last state of a deleted object: it keeps its view."""
+class DetachedEntry(Entry, gc=False):
+    """An entry outside of collections, such as a response or the last state of a deleted object.
 
-    def remember(self, viewer: Viewer, view: bytes) -> None:
-        """Keep a view as long as the entry is there."""
-        self._seen = viewer, b"%b" % view
+    It keeps its view as long as it exists, and the view does not count towards limits.VIEW_BYTES.
+    """
+
+    def cache_view(self, viewer: Viewer, view: bytes) -> None:
+        """Cache a view as long as the entry exists."""
+        self._cached = viewer, b"%b" % view
 
 
 def stored(entries: Sequence[Entry]) -> list[bytes]:
@@ -145,47 +152,50 @@ def stored(entries: Sequence[Entry]) -> list[bytes]:
 
 
 def bytes_of(entries: Sequence[Entry]) -> int:
-    """Return how many bytes entries have as they are stored."""
+    """Return the number of stored bytes of entries."""
     return sum([len(raw) if isinstance(raw := entry._raw, bytes) else entry.size for entry in entries])
 
 
-def shelve(shelf: Shelf, entries: Sequence[Entry], views: Sequence[bytes]) -> int:
-    """Let entries have their bytes in the shelf of their views, if they can be cut out again; returns bytes freed."""
-    viewer, count, freed = shelf.viewer, 0, 0
+def share_joined_views(joined: JoinedViews, entries: Sequence[Entry], views: Sequence[bytes]) -> int:
+    """Replace the bytes of entries by a reference to their joined views, and return the number of bytes freed.
+
+    An entry whose stored bytes cannot be cut out of its view keeps its own bytes.
+    """
+    viewer, count, freed = joined.viewer, 0, 0
     for entry, view in zip(entries, views, strict=True):
         raw = entry._raw
-        if isinstance(raw, Shelf) and raw.viewer is viewer:
-            entry._raw = shelf
+        if isinstance(raw, JoinedViews) and raw.viewer is viewer:
+            entry._raw = joined
             count += 1
-        elif can_be_shelved(entry.raw, view, entry.revision):
-            entry._raw = shelf
+        elif can_be_cut_out(entry.raw, view, entry.revision):
+            entry._raw = joined
             count += 1
             freed += len(view)
-            seen = entry._seen
-            if seen is not None and seen[0] is viewer:
-                entry.forget()
-    shelf.left = count
+            cached = entry._cached
+            if cached is not None and cached[0] is viewer:
+                entry.evict_view()
+    joined.users = count
     return freed
 
 
 def _spliced(raw: bytes, view: bytes, revision: int) -> bool:
-    """Report whether a view seems to be the stored bytes with a resourceVersion, with or without their newline.
+    """Report whether a view is the stored bytes plus a resourceVersion, with or without their newline, by its size.
 
-    A view of another version may be as long, but begins with another apiVersion.
+    A view of another version may have the same size, but begins with another apiVersion.
     """
-    more = len(view) - len(raw) - _MEMBER - len(str(revision))
-    return more in (0, -1) and view.startswith(raw[:_BEGINNING])
+    more = len(view) - len(raw) - _FIELD_SIZE - len(str(revision))
+    return more in (0, -1) and view.startswith(raw[:_COMPARED])
 
 
-class Made(Protocol):
-    """A view for any revision (apiext.catalog.converted.Converted)."""
+class ViewSource(Protocol):
+    """An object in one version, without its revision, such as apiext.catalog.converted.Converted."""
 
     def at(self, revision: int) -> bytes:
         """Return the object's JSON with a resourceVersion."""
 
 
-class Ready:
-    """A view that is there already."""
+class EncodedView:
+    """A view that was made for one revision."""
 
     __slots__ = ("_revision", "_view")
 
@@ -194,7 +204,7 @@ class Ready:
         self._revision = revision
 
     def at(self, revision: int) -> bytes:
-        """Return it, which is written anew for another revision."""
+        """Return the view, encoded again for another revision."""
         if revision == self._revision:
             return self._view
         document: dict[str, Any] = orjson.loads(self._view)
@@ -202,91 +212,92 @@ class Ready:
         return encode(document)
 
 
-class Shown(Entry, gc=True, kw_only=True):
-    """An entry with its view of one version, which is kept as long as the entry."""
+class ViewedEntry(Entry, gc=True, kw_only=True):
+    """An entry with its view in one version, which is kept as long as the entry."""
 
     _viewer: Viewer
-    _made: Made
+    _source: ViewSource
 
     @classmethod
-    def of(cls, entry: Entry, viewer: Viewer, made: Made) -> "Shown":
-        """Return an entry with a view that is made already."""
-        return cls(entry.namespace, entry.name, entry.revision, entry._raw, _viewer=viewer, _made=made)
+    def of(cls, entry: Entry, viewer: Viewer, source: ViewSource) -> "ViewedEntry":
+        """Return an entry with an existing view."""
+        return cls(entry.namespace, entry.name, entry.revision, entry._raw, _viewer=viewer, _source=source)
 
     def view(self, viewer: Viewer) -> bytes:
-        """Return the view; of another version nothing is remembered."""
-        return self.shown(viewer)
+        """Return the view. A view of another version is not cached."""
+        return self.uncached_view(viewer)
 
-    def shown(self, viewer: Viewer) -> bytes:
+    def uncached_view(self, viewer: Viewer) -> bytes:
         """Return the view."""
-        return self._made.at(self.revision) if self._viewer is viewer else viewer(self.raw, self.revision)
+        return self._source.at(self.revision) if self._viewer is viewer else viewer(self.raw, self.revision)
 
     @property
     def labels(self) -> dict[str, str]:
-        """metadata.labels of the view, which may not be those that are stored."""
+        """metadata.labels of the view, which may differ from the stored ones."""
         if self._labels is None:
-            self._labels = _labels_of(self._made.at(self.revision))
+            self._labels = _labels_of(self._source.at(self.revision))
         return self._labels
 
     def with_revision(self, revision: int) -> Entry:
         """Return the same view under another revision."""
-        shown = Shown.of(self, self._viewer, self._made)
-        shown.revision = revision
-        return shown
+        entry = ViewedEntry.of(self, self._viewer, self._source)
+        entry.revision = revision
+        return entry
 
     def decoded(self, decode: Callable[[bytes, int], dict[str, Any]]) -> dict[str, Any]:
-        """Return the view as a document."""
-        document: dict[str, Any] = orjson.loads(self._made.at(self.revision))
+        """Return the parsed view."""
+        document: dict[str, Any] = orjson.loads(self._source.at(self.revision))
         return document
 
 
-class ShownOnce:
-    """Entries as versions show them, for the watches that ask for their labels or fields: each is read once for all.
+class ConvertedEntries:
+    """Cache of converted entries for watches with selectors, so that an entry is converted once for all watches.
 
-    Together they have at most limits.SHOWN_BYTES, those used last, and none stays longer than limits.SHOWN_KEPT.
+    Their views have at most limits.SHOWN_BYTES: the least recently used is evicted. The cache is cleared
+    limits.SHOWN_KEPT seconds after its first entry.
     """
 
-    __slots__ = ("_bytes", "_kept")
+    __slots__ = ("_bytes", "_entries")
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[Viewer, Entry], tuple[Shown, int]] = OrderedDict()
+        self._entries: OrderedDict[tuple[Viewer, Entry], tuple[ViewedEntry, int]] = OrderedDict()
         self._bytes = 0
 
-    def find(self, entry: Entry, viewer: Viewer) -> Shown | None:
-        """Return an entry as a viewer has shown it to another watch."""
-        found = self._kept.get((viewer, entry))
+    def find(self, entry: Entry, viewer: Viewer) -> ViewedEntry | None:
+        """Return an entry with its cached view."""
+        found = self._entries.get((viewer, entry))
         if found is None:
             return None
-        self._kept.move_to_end((viewer, entry))
+        self._entries.move_to_end((viewer, entry))
         return found[0]
 
-    def keep(self, entry: Entry, viewer: Viewer, view: bytes) -> Shown:
-        """Return an entry as it is shown, and find it for other watches."""
+    def keep(self, entry: Entry, viewer: Viewer, view: bytes) -> ViewedEntry:
+        """Return an entry with its view, and cache it."""
         found = self.find(entry, viewer)
         if found is not None:
             return found
-        if not self._kept:
+        if not self._entries:
             asyncio.get_running_loop().call_later(limits.SHOWN_KEPT, self.clear)
-        found = Shown.of(entry, viewer, Ready(view, entry.revision))
-        self._kept[viewer, entry] = found, len(view)
+        found = ViewedEntry.of(entry, viewer, EncodedView(view, entry.revision))
+        self._entries[viewer, entry] = found, len(view)
         self._bytes += len(view)
-        while self._bytes > limits.SHOWN_BYTES and len(self._kept) > 1:
-            self._bytes -= self._kept.popitem(last=False)[1][1]
+        while self._bytes > limits.SHOWN_BYTES and len(self._entries) > 1:
+            self._bytes -= self._entries.popitem(last=False)[1][1]
         return found
 
     def clear(self) -> None:
-        """Drop all."""
-        self._kept.clear()
+        """Evict everything."""
+        self._entries.clear()
         self._bytes = 0
 
 
-def held(entries: Sequence[Entry], viewer: Viewer, made: Sequence[Made]) -> list[Entry]:
-    """Return entries with views that they keep."""
-    return [Shown.of(entry, viewer, one) for entry, one in zip(entries, made, strict=True)]
+def with_views(entries: Sequence[Entry], viewer: Viewer, made: Sequence[ViewSource]) -> list[Entry]:
+    """Return entries with their views."""
+    return [ViewedEntry.of(entry, viewer, one) for entry, one in zip(entries, made, strict=True)]
 
 
-class _WarmViews:
-    """The entries that remember a view, oldest first; together at most limits.VIEW_BYTES."""
+class _CachedViews:
+    """The entries with a cached view, oldest first. Their views have at most limits.VIEW_BYTES."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[Entry, int] = OrderedDict()
@@ -299,13 +310,13 @@ class _WarmViews:
         while self._bytes > limits.VIEW_BYTES and self._entries:
             old, freed = self._entries.popitem(last=False)
             self._bytes -= freed
-            old._seen = None
+            old._cached = None
 
     def drop(self, entry: Entry) -> None:
         self._bytes -= self._entries.pop(entry, 0)
 
 
-_WARM = _WarmViews()
+_CACHED = _CachedViews()
 
 
 def _labels_of(raw: bytes) -> dict[str, str]:
@@ -326,11 +337,11 @@ class Guard(NamedTuple):
 
 
 class StoreError(Exception):
-    """The world got in the way."""
+    """A read or a write of the store failed."""
 
 
 class KeyExists(StoreError):
-    """A create met the object ``current``."""
+    """A create found the existing object ``current``."""
 
     def __init__(self, current: Entry) -> None:
         super().__init__(current.name)
@@ -338,7 +349,7 @@ class KeyExists(StoreError):
 
 
 class RevisionChanged(StoreError):
-    """A compare failed; ``current`` is the present object, None if there is none."""
+    """The object has another revision than the write expected. ``current`` is the object, None if it does not exist."""
 
     def __init__(self, current: Entry | None) -> None:
         super().__init__(current.revision if current else None)
@@ -346,7 +357,7 @@ class RevisionChanged(StoreError):
 
 
 class GuardChanged(StoreError):
-    """The definition or the namespace of the write changed: its guard has this key."""
+    """The definition or the namespace of the written object changed. ``key`` is the key of its guard."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
@@ -354,38 +365,38 @@ class GuardChanged(StoreError):
 
 
 class Compacted(StoreError):
-    """The revision asked for is no longer in the store; ``oldest`` is the first that is (0: unknown)."""
+    """The requested revision is compacted. ``oldest`` is the oldest revision in the store, 0 if unknown."""
 
-    def __init__(self, asked: int, oldest: int = 0) -> None:
-        super().__init__(asked, oldest)
-        self.asked = asked
+    def __init__(self, requested: int, oldest: int = 0) -> None:
+        super().__init__(requested, oldest)
+        self.requested = requested
         self.oldest = oldest
 
 
 class FutureRevision(StoreError):
-    """The revision asked for has not happened; ``current`` is the newest, ``again`` after how many seconds to try."""
+    """The requested revision is newer than ``current``, the newest. ``retry_after`` is in seconds."""
 
-    def __init__(self, asked: int, current: int, again: int = 1) -> None:
-        super().__init__(asked, current, again)
-        self.asked = asked
+    def __init__(self, requested: int, current: int, retry_after: int = 1) -> None:
+        super().__init__(requested, current, retry_after)
+        self.requested = requested
         self.current = current
-        self.again = again
+        self.retry_after = retry_after
 
 
 class Fault(NamedTuple):
-    """Why a stored value cannot be read: its etcd key, that key below the prefix, the value's revision, the reason.
+    """The error of a stored value that cannot be read. ``path`` is the key below the prefix of the server.
 
     ``undecryptable``: the value cannot be decrypted, so its encoding is unknown.
     """
 
     key: str
-    place: str
+    path: str
     revision: int
     reason: str
     undecryptable: bool = False
 
     def __str__(self) -> str:
-        if self.undecryptable:  # upstream: transformers know no revision
+        if self.undecryptable:  # upstream: transformers have no revision
             return f"data from the storage is not transformable revision=0: {self.reason}"
         return f"object not decodable revision={self.revision}: {self.reason}"
 
@@ -393,8 +404,8 @@ class Fault(NamedTuple):
 class Malformed(StoreError):
     """Stored values cannot be read, so neither can their objects nor a list that contains them (RV-020, ETC-006).
 
-    ``faults`` has at least one, in key order, at most limits.ERRORS_LISTED. ``listed``: a list met them; a read of one
-    object otherwise.
+    ``faults`` has at least one, in key order, at most limits.ERRORS_LISTED. ``listed``: a list failed, not a read of
+    one object.
     """
 
     def __init__(self, faults: Sequence[Fault], resource: GroupResource, *, listed: bool = False) -> None:
@@ -410,7 +421,7 @@ class Malformed(StoreError):
 
 
 class Undecryptable(Malformed):
-    """The first of the values is one that no key decrypts (OPS-003)."""
+    """No key decrypts the first of the values (OPS-003)."""
 
 
 class TooLarge(StoreError):
@@ -422,15 +433,15 @@ class OutOfSpace(StoreError):
 
 
 class Corrupt(StoreError):
-    """etcd's members disagree, so it takes no writes; nothing was written."""
+    """etcd refuses writes, since its members differ. Nothing was written."""
 
 
 class Unavailable(StoreError):
-    """The store did not answer; nothing was written."""
+    """The store did not respond. Nothing was written."""
 
 
 class Overloaded(Unavailable):
-    """etcd has more to do than it takes on; nothing was written."""
+    """etcd refuses the request, since it has too many. Nothing was written."""
 
 
 class NotEncrypted(Unavailable):
@@ -442,4 +453,4 @@ class NotReady(Unavailable):
 
 
 class UnknownOutcome(StoreError):
-    """A write was sent, and its outcome is unknown: the response is a 504, never a guess."""
+    """A write was sent, and its outcome is unknown. The response is a 504."""

@@ -1,4 +1,4 @@
-"""The stored values of one resource: decoded and decrypted to entries, encrypted to be written."""
+"""Decode and decrypt the stored values of one resource to entries, and encrypt objects for the store."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -24,10 +24,10 @@ Decoder = Callable[[bytes], bytes]
 
 
 class StoredValues:
-    """Decode the values of one resource, and encrypt them if ``encryption`` is set.
+    """Decodes the values of one resource, and encrypts them if ``encryption`` is set.
 
-    ``pending`` has the JSON of writes under way by key, and ``encrypted`` their encrypted values and the key of these:
-    their events need not be decoded again. ``ahead`` has values that were decrypted in a thread, by the ``id`` of the
+    ``pending`` has the JSON of unfinished writes by key, and ``encrypted`` their encrypted values and encryption keys,
+    so that their events need not be decoded. ``ahead`` has values that a thread has decrypted, by the ``id`` of the
     bytes.
     """
 
@@ -40,12 +40,12 @@ class StoredValues:
         self._prefix = prefix
 
     def switch(self, encryption: Encryption | None) -> None:
-        """Encrypt and decrypt by another configuration."""
+        """Use another encryption configuration."""
         self.encryption = encryption
         self.ahead.clear()  # decrypted by the old configuration
 
     def entry_of(self, key: str, revision: int, value: bytes, cached: Entry | None) -> Entry:
-        """Return the entry of a stored value; the cached one if it is the same. Raises ValueError."""
+        """Return the entry of a stored value: the cached entry if it is equal. Raises ValueError."""
         if self.encryption is not None:
             return self.decrypted(self.encryption, key, revision, value, cached)
         if cached is not None and cached.revision == revision and cached.raw == value:
@@ -53,26 +53,24 @@ class StoredValues:
         return entry_of(key, revision, value if self.pending.get(key) == value else self.decode(value))
 
     async def encrypt(self, encryption: Encryption, key: str, raw: bytes) -> bytes:
-        """Return the encrypted value of an object, and keep it in ``encrypted``; raise NotEncrypted."""
+        """Encrypt an object, and record the value in ``encrypted``; raise NotEncrypted."""
         inline = len(raw) <= limits.ENCRYPT_INLINE
-        place, secret = self._prefix + key, encryption.secret
+        path, secret = self._prefix + key, encryption.secret
         try:
-            stored = (
-                encryption.encrypt(place, raw) if inline else await asyncio.to_thread(encryption.encrypt, place, raw)
-            )
+            stored = encryption.encrypt(path, raw) if inline else await asyncio.to_thread(encryption.encrypt, path, raw)
         except EncryptionError as fault:
             raise NotEncrypted(str(fault)) from fault
         self.encrypted[key] = stored, secret
         return stored
 
     async def prepare(self, values: Sequence[tuple[str, bytes]]) -> None:
-        """Let plug-ins decrypt the data keys of values, then decrypt large values in a thread."""
+        """Call plug-ins to decrypt the data keys of values, then decrypt large values in a thread."""
         if self.encryption is not None and self.encryption.waits:
             await self.encryption.fetch([value for _, value in values])
         await self.decrypt_ahead(values)
 
     async def decrypt_ahead(self, values: Sequence[tuple[str, bytes]]) -> None:
-        """Decrypt values in a thread if they are large together, so that ``entry_of`` takes no time for them."""
+        """Decrypt values in a thread if they are large together, so that ``entry_of`` does not block the event loop."""
         encryption = self.encryption
         if encryption is None or sum(len(value) for _, value in values) <= limits.ENCRYPT_INLINE:
             return
@@ -81,16 +79,16 @@ class StoredValues:
         self.ahead |= {id(one.value): one for one in found if encryption is self.encryption}
 
     def drop_ahead(self, value: bytes | None) -> None:
-        """Drop a value that was decrypted ahead if it will not be read."""
+        """Drop a value that a thread has decrypted, since it is not needed."""
         if self.ahead:
             self.ahead.pop(id(value), None)
 
     def decrypted(self, encryption: Encryption, key: str, revision: int, value: bytes, cached: Entry | None) -> Entry:
         """Return the entry of an encrypted value as ``entry_of`` does. Raises ValueError."""
-        ours, raw = self.encrypted.get(key), self.pending.get(key)
+        written, raw = self.encrypted.get(key), self.pending.get(key)
         ahead = self.ahead.pop(id(value), None) if self.ahead else None
-        if ours is not None and raw is not None and ours[0] == value:
-            secret = ours[1]
+        if written is not None and raw is not None and written[0] == value:
+            secret = written[1]
         elif ahead is not None and ahead.by is encryption:
             if ahead.fault is not None:
                 raise ahead.fault
@@ -104,7 +102,7 @@ class StoredValues:
         return EncryptedEntry(intern(namespace), name, revision, raw, secret=secret)
 
     def stale(self, entry: Entry) -> bool:
-        """Report whether an entry is not encrypted with the current key: then it is written even if unchanged."""
+        """Report whether an entry is not encrypted with the current key, so that a write must not be skipped."""
         return self.encryption is not None and secret_of(entry) != self.encryption.secret
 
     def broken(self, revision: int, value: bytes, error: ValueError, last: Entry | None = None) -> Broken:

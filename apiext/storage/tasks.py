@@ -19,7 +19,7 @@ class Tasks:
         return self._group is not None
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Run tasks in this group from now on."""
+        """Run all later tasks in this group."""
         self._group = group
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -30,16 +30,16 @@ class Tasks:
         task.add_done_callback(self._running.discard)
 
     def repeat(self, seconds: float, call: Callable[[], None]) -> None:
-        """Call a function every so many seconds until ``stop``."""
+        """Call a function each ``seconds`` until ``stop``."""
 
         def tick() -> None:
-            self.repeat(seconds, call)  # first, so that the clock goes on if the call raises
+            self.repeat(seconds, call)  # first, so that the timer continues if the call raises
             call()
 
         self._timer = asyncio.get_running_loop().call_later(seconds, tick)
 
     async def stop(self) -> None:
-        """Cancel the timer and all tasks, and wait for their ends."""
+        """Cancel the timer and all tasks, and wait until they have ended."""
         if self._timer is not None:
             self._timer.cancel()
         tasks = list(self._running)

@@ -1,4 +1,4 @@
-"""Entries of stored values, unreadable values, and the changes of a fill."""
+"""Decode stored values, describe unreadable values, and compute the changes of a fill."""
 
 from sys import intern
 from typing import Any
@@ -15,7 +15,7 @@ from apiext.storage.store import Entry
 
 
 class Broken(Struct, frozen=True):
-    """A stored value that is not a JSON object, or lacks its key, and the last state that watchers saw."""
+    """A stored value that is not a JSON object or cannot be decrypted, and the last readable state of the object."""
 
     revision: int
     reason: str
@@ -25,12 +25,12 @@ class Broken(Struct, frozen=True):
 
 
 def json_object(value: bytes) -> bytes:
-    """Return the value if it is a JSON object, its JSON if it is one in CBOR; ValueError says why not."""
+    """Return the JSON of a stored value in JSON or CBOR; raise ValueError if it is not an object."""
     return _parsed(value)[0]
 
 
 def custom_object(value: bytes) -> bytes:
-    """Return the value of a custom resource as ``json_object`` does; ValueError also for an object without a kind."""
+    """Return the JSON of a stored custom resource; raise ValueError if it is not an object or has no kind."""
     raw, document = _parsed(value, null_is_empty=True)
     kind = document.get("kind")
     if not kind or kind.__class__ is not str:
@@ -40,12 +40,12 @@ def custom_object(value: bytes) -> bytes:
 
 
 def _parsed(value: bytes, *, null_is_empty: bool = False) -> tuple[bytes, dict[str, Any]]:
-    """Return a stored value as JSON, and parsed; raises ValueError with Go's text if it is no object."""
+    """Return the JSON of a stored value, and the parsed object; raise ValueError with Go's text."""
     if value.startswith(cbor.SELF_DESCRIBED):
         value = encode(cbor.decode(value)) + b"\n"
     try:
         document: Any = orjson.loads(value)
-    except orjson.JSONDecodeError:  # Go's text is in the error; Go also reads some values that orjson refuses
+    except orjson.JSONDecodeError:  # decode_json raises Go's text, and accepts some values that only Go accepts
         document = decode_json(value)[0]
         value = encode(document) + b"\n"
     if isinstance(document, dict):
@@ -74,7 +74,7 @@ def _uid_of(entry: Entry) -> Any:
 def differences(
     before: dict[str, Entry], after: dict[str, Entry], broken: dict[str, Broken], revision: int
 ) -> list[Change]:
-    """Return the changes between two states in the order of revisions; a recreated object is deleted first."""
+    """Return the changes between two states, by revision. A recreated object has a DELETED before its ADDED."""
     found = [
         Change("DELETED", entry.with_revision(revision), entry, revision)
         for key, entry in before.items()

@@ -1,4 +1,4 @@
-"""Types of watching: a group of equal watchers, a sink, and the event of a change for a group."""
+"""Types of watches: a group of equal watchers, a sink, and the event of a change for a group."""
 
 from collections.abc import Callable, Hashable
 from typing import Protocol
@@ -13,10 +13,10 @@ from apiext.storage.store import Entry
 
 
 class Sink(Protocol):
-    """Where a watcher's bytes go; its owner calls ``Watcher.resume`` and ``Watcher.close``."""
+    """The output of a watcher. Its owner calls ``Watcher.resume`` and ``Watcher.close``."""
 
     paused: bool
-    """Set while the transport has too much waiting."""
+    """True while the buffer of the transport is full."""
 
     def write(self, data: bytes) -> None:
         """Send the bytes."""
@@ -28,14 +28,14 @@ class Sink(Protocol):
 class WatchGroup(Struct, frozen=True):
     """A group of watchers with an equal ``key``, which share selection and frames.
 
-    ``frame`` makes the bytes of an event on the wire, ``bookmark(revision, end of initial events)`` those of a
-    BOOKMARK, ``expired(asked, oldest)`` those of the ERROR 410 that ends a watch which fell behind. ``version`` names
-    those that end together. ``route`` is a condition without which nothing is selected, if there is a simple one;
-    ``converted`` is a narrower one, of objects that have to be converted before it can be tested.
-    ``first`` makes the frames of initial events if they differ from other frames.
-    ``stage`` makes entries ready that cannot be shown at once, None when all can. ``fault`` makes the ERROR for what
-    ``frame`` raised, empty if that was a bug. ``second`` returns the second of the wall clock where frames show ages:
-    those made in another second are made again. None: frames show none.
+    ``frame`` returns the bytes of an event, ``bookmark(revision, end of initial events)`` those of a BOOKMARK, and
+    ``expired(requested, oldest)`` those of the ERROR 410 that ends a watch whose changes were dropped. Groups with
+    the same ``version`` may be ended together. ``route`` is a simple condition that holds for every selected
+    object, None if there is none. ``converted`` is a narrower condition on converted objects. ``first`` returns the
+    frames of initial events if they differ from other frames. ``stage`` prepares entries; None if they need no
+    preparation. ``fault`` returns the bytes of the ERROR for an exception of ``frame``, empty for a bug. ``second``
+    returns the second of the wall clock, since frames with ages are valid for one second; None if frames contain no
+    ages.
     """
 
     key: Hashable

@@ -1,4 +1,4 @@
-"""Every verb, from a decoded request to its answer; http calls these functions."""
+"""Perform each verb: from a decoded request to its response. ``apiext.http`` calls these functions."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -25,9 +25,9 @@ from apiext.verbs import watch as watches
 from apiext.verbs.call import Body, Call, Outcome, Page, Verbs
 from apiext.verbs.commit import Decide, commit, no_state
 from apiext.verbs.create import Creation
+from apiext.verbs.endpoint_part import part_of
 from apiext.verbs.errors import of_store
 from apiext.verbs.guarded import renewed
-from apiext.verbs.lens import lens_of
 from apiext.verbs.objects import warn_of_owners
 from apiext.verbs.selection import parsed, select
 
@@ -38,9 +38,9 @@ _JSON, _YAML = "application/json", "application/yaml"
 
 
 async def settle(verbs: Verbs) -> None:
-    """Wait until the catalog reflects every stored definition: before the 404 of an unknown resource.
+    """Wait until the catalog reflects every stored definition, before the 404 of an unknown resource.
 
-    The order is that of revisions, not of time. If the store does not answer, the catalog stays as it is.
+    Definitions up to the newest revision of the store count. If the store does not respond, do not wait.
     """
     try:
         await verbs.definitions.seen(await verbs.definitions.fresh())
@@ -51,7 +51,7 @@ async def settle(verbs: Verbs) -> None:
 async def catch_up(verbs: Verbs) -> None:
     """Wait, at most storage_limits.FRESH_WAIT, until the catalog reflects revisions that other workers confirmed.
 
-    Without etcd no worker gets newer revisions, so the catalog stays as it is.
+    Without etcd no worker gets newer revisions, so do not wait.
     """
     if verbs.store.connected:
         with suppress(TimeoutError):
@@ -60,10 +60,11 @@ async def catch_up(verbs: Verbs) -> None:
 
 
 async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
-    """Wait after a write of a definition until this server serves it; make large answers in a thread.
+    """Prepare the response of a write, and wait until the server uses the written object.
 
-    After the create of a namespace wait for the objects that controllers create in it. After a write of other
-    configuration by built-in kinds, wait until all workers of the port use it.
+    After a write of a definition, wait until this server serves it. After the create of a namespace, wait for the
+    objects that controllers create in it. After a write of a built-in kind that configures the server, wait until all
+    workers of the port use it. A thread encodes large responses.
     """
     entry, outcome.served = outcome.entry, call.served
     if call.served.codec.converts and entry is not None:
@@ -73,7 +74,7 @@ async def _served(verbs: Verbs, call: Call, outcome: Outcome) -> Outcome:
     if entry is not None and len(entry.raw) >= server_limits.WORK_INLINE:
         call.size = max(call.size, len(entry.raw))
         view = call.served.codec.view
-        entry.remember(view, await threads.run(call, view, entry.raw, entry.revision))
+        entry.cache_view(view, await threads.run(call, view, entry.raw, entry.revision))
     if entry is not None and call.served.names.group_resource == deletes.DEFINITIONS:
         with suppress(StoreError):
             await verbs.definitions.seen(entry.revision)
@@ -115,8 +116,8 @@ def validate_watch(call: Call) -> None:
     read.parse_revision(validate_list(call).resource_version)
 
 
-class _Sent:
-    """The body of a create or a PUT, decoded again whenever the definition changed (decisions/0010).
+class _RequestBody:
+    """The body of a create or a PUT, which is decoded again after each change of the definition (decisions/0010).
 
     ``begin(document)`` returns the Decide of a decoded body.
     """
@@ -130,7 +131,7 @@ class _Sent:
         self._decoded = False  # decoding changes the document of a body
         self._validation = validation
         self._begin = begin
-        self._told = len(call.warnings)
+        self._warnings_before = len(call.warnings)
 
     async def decided(self) -> Decide:
         """Return the Decide of the body. Raise the errors of the newest definition if the body is invalid."""
@@ -143,7 +144,7 @@ class _Sent:
             except status.StatusError as refusal:
                 if of_store(refusal) or not await renewed(self._verbs, self._call, None):
                     raise
-            del self._call.warnings[self._told :]
+            del self._call.warnings[self._warnings_before :]
         if self._call.trail is not None:
             self._call.trail.requested(document)
         return self._begin(document)
@@ -152,7 +153,7 @@ class _Sent:
         """Load the changed definition or namespace, and return the new Decide."""
         if not await renewed(self._verbs, self._call, changed):
             return None
-        del self._call.warnings[self._told :]
+        del self._call.warnings[self._warnings_before :]
         return await self.decided()
 
 
@@ -166,12 +167,12 @@ async def create(verbs: Verbs, call: Call, body: Body) -> Outcome:
     def begin(document: Document) -> Decide:
         return Creation(verbs, call, document, wanted).decide
 
-    sent = _Sent(verbs, call, body, decoding.mode(wanted), begin)
+    sent = _RequestBody(verbs, call, body, decoding.mode(wanted), begin)
     return await _served(verbs, call, await commit(verbs, call, no_state, await sent.decided(), sent.renew))
 
 
 async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
-    """Replace the object, or the part of it that the endpoint shows (WRI-004, WRI-005)."""
+    """Replace the object, or the part of it that the endpoint returns (WRI-004, WRI-005)."""
     converting.enable(verbs, call)
     wanted = write_options(call, "UpdateOptions")
 
@@ -186,21 +187,21 @@ async def update(verbs: Verbs, call: Call, body: Body) -> Outcome:
             change.creation = lambda: ownership.created(call, document, wanted, verbs.clock())
         return change.decide
 
-    sent = _Sent(verbs, call, body, decoding.mode(wanted), begin)
+    sent = _RequestBody(verbs, call, body, decoding.mode(wanted), begin)
     return await _served(verbs, call, await write.update(verbs, call, await sent.decided(), sent.renew))
 
 
 async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcome:
-    """Patch the object, or the part of it that the endpoint shows.
+    """Patch the object, or the part of it that the endpoint returns.
 
-    ``media_type`` is one that its resource supports.
+    ``media_type`` is one that the resource supports.
     """
     converting.enable(verbs, call)
     if media_type == ownership.MEDIA_TYPE:
         return await _apply(verbs, call, raw)
     wanted = write_options(call, "PatchOptions")
     call.size = len(raw)
-    made = await _made(_JSON, changes.from_patch, call, raw, media_type, decoding.mode(wanted))
+    made = await _make(_JSON, changes.from_patch, call, raw, media_type, decoding.mode(wanted))
     if call.trail is not None:
         call.trail.patched(raw)
     change = write.Update(verbs, call, made, wanted, unconditional=_unconditional(call))
@@ -208,10 +209,10 @@ async def patch(verbs: Verbs, call: Call, media_type: str, raw: bytes) -> Outcom
 
 
 async def _apply(verbs: Verbs, call: Call, raw: bytes) -> Outcome:
-    """Apply a configuration; only the main endpoint creates a missing object (SSA-001)."""
+    """Apply a configuration. Only the main endpoint creates a missing object (SSA-001)."""
     wanted = write_options(call, "PatchOptions", apply=True)
     call.size = len(raw)
-    application = await _made(_YAML, ownership.Application, call, raw, wanted, verbs.clock)
+    application = await _make(_YAML, ownership.Application, call, raw, wanted, verbs.clock)
     if call.trail is not None:
         call.trail.patched(raw)
     change = write.Update(verbs, call, application.change, wanted, unconditional=_unconditional(call), applied=True)
@@ -220,7 +221,7 @@ async def _apply(verbs: Verbs, call: Call, raw: bytes) -> Outcome:
     return await _served(verbs, call, await write.update(verbs, call, change.decide, change.renew))
 
 
-async def _made(encoding: str, make: Callable[[Call, bytes, *Ts], T], call: Call, raw: bytes, *more: *Ts) -> T:
+async def _make(encoding: str, make: Callable[[Call, bytes, *Ts], T], call: Call, raw: bytes, *more: *Ts) -> T:
     """Return the result of ``make`` for a body; in a thread if decoding the body takes long."""
     if len(raw) < limits.DECODE_INLINE[encoding]:
         return make(call, raw, *more)
@@ -236,19 +237,19 @@ async def delete(verbs: Verbs, call: Call, document: Document | None) -> Outcome
 async def begin_collection_delete(verbs: Verbs, call: Call, document: Document | None) -> tuple[Page, DeleteOptions]:
     """Return the page of a list with the same options, and the options of deleting its objects (WRI-021).
 
-    The page is the answer. The caller writes it before the first deletion, for two reasons. An object that cannot be
-    shown must prevent all deletions. And the documents of a large collection need not stay in memory until the last
-    one.
+    The page is the response. The caller writes it before the first deletion, for two reasons: an object that cannot be
+    decoded must prevent all deletions, and the objects of a large collection need not stay in memory until the last
+    deletion.
     """
     options = list_options(call)
     parsed(options)
     wanted = delete_options(call, document)
-    # upstream: without a limit a delete uses a large one, which decides if a revision is read from the cache
+    # upstream: a delete without a limit uses a large one, which determines if a revision is read from the cache
     return await read.list_page(verbs, call, replace(options, limit=options.limit or maxsize)), wanted
 
 
 async def delete_listed(verbs: Verbs, call: Call, names: Sequence[tuple[str, str]], options: DeleteOptions) -> None:
-    """Delete the objects of that page, given by namespace and name."""
+    """Delete the objects of a page, by namespace and name."""
     await deletes.delete_each(verbs, call, names, options)
     if call.served.model.typed:
         await verbs.definitions.everywhere(call.served.names.group_resource)
@@ -270,20 +271,20 @@ def list_options(call: Call) -> ListOptions:
 def write_options(call: Call, name: str, *, apply: bool = False) -> WriteOptions:
     """Return the options of a write. Raise a 422 for invalid ones (WRI-011)."""
     if not call.query and not apply:
-        return _USUAL[name]
+        return _DEFAULT[name]
     found = WriteOptions.parse(name, call.query)
     _refuse(found.kind, found.errors(apply=apply))
     return found
 
 
-_USUAL = {name: WriteOptions(name) for name in ("CreateOptions", "UpdateOptions", "PatchOptions")}
-_USUAL_DELETE = DeleteOptions()
+_DEFAULT = {name: WriteOptions(name) for name in ("CreateOptions", "UpdateOptions", "PatchOptions")}
+_DEFAULT_DELETE = DeleteOptions()
 
 
 def delete_options(call: Call, document: Document | None) -> DeleteOptions:
     """Return the options of a delete: those of the body, else of the query (WRI-018, WRI-020)."""
     if document is None and not call.query:
-        return _USUAL_DELETE
+        return _DEFAULT_DELETE
     fault = identity.options_fault(document or {}, "DeleteOptions")
     if fault:
         raise status.bad_request(fault)
@@ -319,4 +320,4 @@ def _refuse(kind: GroupKind, errors: list[FieldError]) -> None:
 
 def _unconditional(call: Call) -> bool:
     """Return whether a write without a resourceVersion is allowed (UPD-004)."""
-    return lens_of(call).partial or call.served.traits.unconditional
+    return part_of(call).partial or call.served.traits.unconditional

@@ -1,4 +1,4 @@
-"""A request and its answer in the terms of the verbs, without HTTP and etcd."""
+"""Types of requests and responses of the verbs, independent of HTTP and etcd."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -22,14 +22,14 @@ from apiext.documents.encoding import decode_json
 from apiext.meta.names import GroupResource
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.segments import Segments
-from apiext.storage.store import Entry, Guard, Made, Viewer, bytes_of, held
+from apiext.storage.store import Entry, Guard, Viewer, ViewSource, bytes_of, with_views
 
 if TYPE_CHECKING:
     from apiext.verbs.writers import Queues
 
 
 class Client(Protocol):
-    """The connection of a request, as a write needs it that waits for other writers."""
+    """The connection of a request: the part that a write uses while it waits for other writers."""
 
     waiting: asyncio.Future[None] | None  # gets an exception when the client disconnects
 
@@ -39,11 +39,11 @@ class Call(Struct):
 
     ``namespace`` is None if the path has none (cluster scope, or all namespaces). ``name`` is empty for collections.
     ``query`` has all values of each parameter. ``manager`` is the User-Agent up to the first slash. ``deadline`` is
-    loop time in seconds. ``warnings`` are added to the answer in order. ``conversions`` are a webhook's results for
+    loop time in seconds. ``warnings`` are added to the response in order. ``conversions`` are a webhook's results for
     this request (verbs.ownership); ``convert`` calls the webhook, and is None without one. ``size`` is the known size
     of the object in bytes. ``trail`` is the audit trail of the request, if any. ``exact`` is true if the stored object
-    is known to be normalized: then a patch need not check unchanged fields. ``settled`` are called when a write has
-    ended, with false if it failed.
+    is known to be normalized: then a patch need not check unchanged fields. The functions in ``settled`` are
+    called after a write, with False if it failed.
     """
 
     verb: str
@@ -66,7 +66,7 @@ class Call(Struct):
     settled: list[Callable[[bool], None]] = field(default_factory=list)
 
     def warn(self, notes: Iterable[str]) -> None:
-        """Add notes to the warnings of the answer, each once."""
+        """Add notes to the warnings of the response, each once."""
         seen = set(self.warnings)
         for note in notes:
             if note not in seen:
@@ -98,11 +98,11 @@ class Body(Struct):
 
 
 class Outcome(Struct):
-    """The answer to a write.
+    """The response to a write.
 
-    ``entry`` is the stored object, to be shown as ``entry.view(served.view)``. ``document`` is set instead for any
-    other answer: a Status, a dry run, a subresource of another kind, a list of deleted objects. ``served`` is the
-    version that decided the write, since the definition may have changed.
+    ``entry`` is the stored object, whose JSON is ``entry.view(served.view)``. ``document`` is set instead for any
+    other response: a Status, a dry run, a subresource of another kind, a list of deleted objects. ``served`` is the
+    version of the final decision, since the definition may change during a write.
     """
 
     code: int
@@ -112,10 +112,10 @@ class Outcome(Struct):
 
 
 class Page(Struct):
-    """The answer to a list: either ``segments`` (all objects, as joined bytes) or ``entries`` in key order.
+    """The response to a list: either ``segments`` (all objects, as joined bytes) or ``entries`` in key order.
 
-    ``remaining`` is None if it is unknown (a selector was given) or if nothing remains. ``convert`` returns the shown
-    objects of entries in the segments, or is None if the segments can show them. It raises StatusError.
+    ``remaining`` is None for the last page, and for a list with a selector. ``convert`` converts the entries of the
+    segments, and raises StatusError. It is None if no webhook is needed.
     """
 
     revision: int
@@ -123,7 +123,7 @@ class Page(Struct):
     segments: Segments | None = None
     token: str = ""
     remaining: int | None = None
-    convert: Callable[[Sequence[Entry]], Awaitable[Sequence[Made]]] | None = None
+    convert: Callable[[Sequence[Entry]], Awaitable[Sequence[ViewSource]]] | None = None
 
     @property
     def count(self) -> int:
@@ -141,22 +141,22 @@ class Page(Struct):
         return self.segments.entries if self.segments is not None else ()
 
     async def shown(self, viewer: Viewer) -> Sequence[Entry]:
-        """Return the entries in key order, ready to be shown by this viewer without waiting."""
+        """Return the entries in key order, converted for this viewer."""
         entries = self.listed()
-        return entries if self.convert is None else held(entries, viewer, await self.convert(entries))
+        return entries if self.convert is None else with_views(entries, viewer, await self.convert(entries))
 
 
 class Definitions(Protocol):
-    """The part of the serving controller that verbs need."""
+    """The part of the serving controller that verbs use."""
 
     async def refresh(self, group: str, resource: str) -> ServedResource | None:
         """Load the newest definition and guard into the catalog; return the resource, or None if it was deleted."""
 
     def holds(self, resource: ServedResource) -> bool:
-        """Return whether the resource was made under the guard that is in the cache."""
+        """Return whether the cached guard is that of the resource in the catalog."""
 
     async def fresh(self) -> int:
-        """Read the newest definitions into the cache; return its revision."""
+        """Wait until the cache has the newest definitions, and return its revision."""
 
     async def seen(self, revision: int) -> None:
         """Wait until the catalog reflects every change of definitions up to the revision."""

@@ -25,20 +25,20 @@ from apiext.verbs.objects import collection_of
 from apiext.verbs.writers import Writer
 
 Answer = Callable[[Entry], Outcome]
-"""Stored object, or deleted one at the revision of its deletion → the answer to the client; never raises."""
+"""(stored object, or deleted object with the revision of its deletion) → the response; never raises."""
 
 
 def written(entry: Entry) -> Outcome:
-    """Answer with a stored object."""
+    """Return the response with a stored object."""
     return Outcome(200, entry=entry)
 
 
 class Put(NamedTuple):
-    """Store bytes under a key (namespace, name).
+    """Store bytes at a key (namespace, name).
 
     ``revision`` is that of the object to replace, or 0 for a new object. ``guards`` must hold when the write commits.
-    ``slim()`` returns the bytes without managedFields, for a store that refuses them as too large, or None if there are
-    no managedFields.
+    ``smaller()`` returns the bytes without managedFields, or None if there are no managedFields, for a store that
+    refuses the bytes as too large.
     """
 
     key: tuple[str, str]
@@ -46,7 +46,7 @@ class Put(NamedTuple):
     raw: bytes
     guards: tuple[Guard, ...] = ()
     answer: Answer = written
-    slim: Callable[[], Awaitable[bytes | None]] | None = None
+    smaller: Callable[[], Awaitable[bytes | None]] | None = None
 
 
 class Remove(NamedTuple):
@@ -59,16 +59,19 @@ class Remove(NamedTuple):
 
 
 class Unconfirmed(NamedTuple):
-    """An answer without a write, based on unconfirmed state: of a dry run, or of a write without a change."""
+    """A response without a write, from unconfirmed state: of a dry run, or of a write without a change."""
 
     outcome: Outcome
 
 
 Decision = Put | Remove | Unconfirmed
 Decide = Callable[[Entry | None], Awaitable[Decision]]
-"""State of the object, None if there is none → the decision; raises StatusError to refuse the write."""
+"""(state of the object, None if it does not exist) → the decision; raises StatusError to refuse the write."""
 Renew = Callable[[GuardChanged | None], Awaitable[Decide | None]]
-"""Load the change, and return the new Decide. With None, return None if the definition has not changed."""
+"""Load a changed definition or namespace, and return the new Decide.
+
+With None, check the definition, and return None if it has not changed.
+"""
 
 
 class State(Struct):
@@ -82,7 +85,7 @@ class State(Struct):
 
 
 Read = Callable[[], Awaitable[State]]
-"""Return the state of the object for the first decision, and again after the turns of other writers."""
+"""Return the state of the object for the first decision, and after the turns of other writers."""
 
 
 async def no_state() -> State:
@@ -100,11 +103,11 @@ async def cached_state(verbs: Verbs, call: Call, *, newest: bool = False) -> Sta
 
 
 async def commit(verbs: Verbs, call: Call, read: Read, decide: Decide, renew: Renew) -> Outcome:
-    """Decide on the state of an object and store the decision; after a conflict decide again, until the deadline.
+    """Decide on the state of an object, and store the decision. Retry after a conflict, until the deadline.
 
-    An answer or a refusal that rests on cached state is confirmed by etcd before the client gets it. A refusal about
-    the store itself is final, since the write may have happened. After a conflict, the writers of one object wait for
-    each other.
+    A response or an error from cached state is confirmed by a read of etcd before the client gets it. An error of the
+    store itself is final, since the store may have made the write. After a conflict, the writers of one object take
+    turns.
     """
     with Writer(verbs.queues, call) as writer:
         await writer.join()
@@ -123,27 +126,32 @@ async def commit(verbs: Verbs, call: Call, read: Read, decide: Decide, renew: Re
             except StoreError as error:
                 raise as_status(error) from error
             except StatusError as refusal:
-                if of_store(refusal) or (other := await _reconsidered(verbs, call, state, decide, renew)) is None:
+                if of_store(refusal) or (renewed := await _reconsider(verbs, call, state, decide, renew)) is None:
                     raise
-                decide = other
+                decide = renewed
             else:
-                if (other := await _reconsidered(verbs, call, state, decide, renew)) is None:
+                if (renewed := await _reconsider(verbs, call, state, decide, renew)) is None:
                     return decision.outcome
-                decide = other
+                decide = renewed
             check_deadline(verbs, call)
 
 
-def _newer(seen: State, read: State) -> State:
+def _newer(of_conflict: State, read: State) -> State:
     """Return the state read after a conflict, or that of the conflict if the cache lacks it."""
-    if read.confirmed or seen.entry is None or read.entry is None or read.entry.revision > seen.entry.revision:
+    if (
+        read.confirmed
+        or of_conflict.entry is None
+        or read.entry is None
+        or read.entry.revision > of_conflict.entry.revision
+    ):
         return read
-    return seen
+    return of_conflict
 
 
 async def attempt(store: CachedStore, collection: Collection, decision: Put | Remove) -> Entry:
     """Store a decision once, if the object and the guards are unchanged; return the entry for `Answer`.
 
-    Raise store errors. A value that is too large is stored without managedFields, if ``slim`` allows it (WRI-023).
+    Raise store errors. A value that is too large is stored without managedFields, if ``smaller`` allows it (WRI-023).
     """
     if isinstance(decision, Remove):
         if decision.unread:
@@ -154,10 +162,10 @@ async def attempt(store: CachedStore, collection: Collection, decision: Put | Re
             return await store.update(collection, *decision.key, decision.raw, decision.revision, *decision.guards)
         return await store.create(collection, *decision.key, decision.raw, *decision.guards)
     except TooLarge:
-        raw = await decision.slim() if decision.slim is not None else None
+        raw = await decision.smaller() if decision.smaller is not None else None
         if raw is None:
             raise
-    return await attempt(store, collection, decision._replace(raw=raw, slim=None))
+    return await attempt(store, collection, decision._replace(raw=raw, smaller=None))
 
 
 async def _remove_unread(store: CachedStore, collection: Collection, decision: Remove) -> Entry:
@@ -169,7 +177,7 @@ async def _remove_unread(store: CachedStore, collection: Collection, decision: R
     return Entry(namespace, name, decision.revision, b"{}")
 
 
-async def _reconsidered(verbs: Verbs, call: Call, state: State, decide: Decide, renew: Renew) -> Decide | None:
+async def _reconsider(verbs: Verbs, call: Call, state: State, decide: Decide, renew: Renew) -> Decide | None:
     """Return None if etcd confirms the state and definition of a decision, else the Decide to continue with."""
     if not state.confirmed:
         before, state.entry, state.confirmed = state.entry, await _read(verbs, call), True

@@ -20,8 +20,8 @@ from apiext.meta import status
 from apiext.scheduling.loop_budget import LoopBudget
 from apiext.storage import limits as storage_limits
 from apiext.storage.converted_routes import ConvertedRoute
-from apiext.storage.indexes import Term, chosen_of
-from apiext.storage.store import Entry, Fault, Made, ShownOnce, held
+from apiext.storage.indexes import Term, select_entries
+from apiext.storage.store import ConvertedEntries, Entry, Fault, ViewSource, with_views
 from apiext.verbs import errors, threads
 from apiext.verbs.call import Call, Verbs
 from apiext.verbs.selection import Selection, by_name
@@ -29,7 +29,7 @@ from apiext.verbs.selection import Selection, by_name
 log = logging.getLogger(__name__)
 
 Keep = Callable[[Document, bytes], Converted | None]
-_SHOWN = ShownOnce()
+_SHOWN = ConvertedEntries()
 STEP = conversion_limits.REVIEW_OBJECTS * conversion_limits.REVIEWS_AT_ONCE
 
 
@@ -104,7 +104,7 @@ async def undecodable_list(verbs: Verbs, call: Call, entries: Sequence[Entry], e
     for entry in entries:
         await loop_budget.pause()
         try:
-            entry.shown(call.served.codec.view)
+            entry.uncached_view(call.served.codec.view)
         except Unreadable as fault:
             if not _is_about(fault, entry):
                 return fault
@@ -139,14 +139,14 @@ async def _answer(verbs: Verbs, call: Call, need: NeedsConversion) -> None:
             with explained(need.doing if isinstance(need, Needed) else ""):
                 await verbs.converter.convert(call.resource, [need])
     except TimeoutError as error:
-        raise status.timeout(threads.OVER) from error
+        raise status.timeout(threads.DEADLINE_EXCEEDED) from error
     except status.StatusError as error:
         if isinstance(need, ConversionRequest):
             raise FailedConversion(error, need.raw) from error
         raise
 
 
-async def made(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bool = True) -> Sequence[Made]:
+async def made(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: bool = True) -> Sequence[ViewSource]:
     """Return the shown objects of entries in the call's version. Raise a 500 if the webhook fails."""
     assert verbs.converter is not None
     try:
@@ -163,7 +163,7 @@ async def shown(verbs: Verbs, call: Call, entries: Sequence[Entry], *, listed: b
     """Return entries that can be shown in the call's version without waiting. Raise a 500 if the webhook fails."""
     if not call.served.codec.converts or verbs.converter is None:
         return entries
-    return held(entries, call.served.codec.view, await made(verbs, call, entries, listed=listed))
+    return with_views(entries, call.served.codec.view, await made(verbs, call, entries, listed=listed))
 
 
 async def shown_one(verbs: Verbs, call: Call, entry: Entry) -> Entry:
@@ -190,7 +190,7 @@ class Stage:
         self._served: ServedVersion = call.served
         self._failed = failed
 
-    def concerns(self, entry: Entry) -> bool:
+    def may_select(self, entry: Entry) -> bool:
         """Return whether an object may be selected, by its name and namespace."""
         return all(term.matches(entry) for term in self._terms)
 
@@ -223,7 +223,7 @@ class Stage:
         view = self._served.codec.view
         self._verbs.converter.prepare(self._resource, view, entries, deliver)
 
-    def rest(self) -> None:
+    def on_idle(self) -> None:
         """Do nothing: converted objects are cached elsewhere, and show no ages."""
 
 
@@ -252,10 +252,10 @@ async def chosen(
     """Return the entries that are selected in the call's version, at most one over the limit."""
     terms, found, candidates = by_name(selection), list[Entry](), entries
     if terms:
-        candidates = await chosen_of(entries, lambda entry: all(term.matches(entry) for term in terms))
+        candidates = await select_entries(entries, lambda entry: all(term.matches(entry) for term in terms))
     for start in range(0, len(candidates), STEP):
         part = await shown(verbs, call, candidates[start : start + STEP])
-        found += part if selection.matches is None else await chosen_of(part, selection.matches)
+        found += part if selection.matches is None else await select_entries(part, selection.matches)
         if limit and len(found) > limit:
             return found[: limit + 1]
     return found

@@ -23,8 +23,8 @@ from apiext.verbs.objects import (
     is_revision,
     number,
     read_back,
-    slimmer,
     warn_of_owners,
+    without_managed_fields,
 )
 
 TERMINATING = "create not allowed while custom resource definition is terminating"
@@ -77,9 +77,9 @@ class Creation:
             and not call.served.codec.converts
             and not call.served.work.slow(call.size)
         ):
-            ownership.posted(call, document, self._options, verbs.clock())  # without thread and webhook
+            ownership.claim_posted(call, document, self._options, verbs.clock())  # without thread and webhook
         else:
-            await threads.run(call, ownership.posted, call, document, self._options, verbs.clock())
+            await threads.run(call, ownership.claim_posted, call, document, self._options, verbs.clock())
 
 
 async def decide_at(verbs: Verbs, call: Call, document: Document, options: WriteOptions) -> Decision:
@@ -138,7 +138,9 @@ async def admitted(verbs: Verbs, call: Call, new: Document, attributes: Attribut
     new["metadata"].pop("resourceVersion", None)
     raw = await threads.encoded(call, new)
     guards = guards_of(verbs, call.resource, attributes.traces.premises)
-    return Put(key, 0, raw, guards, _created, None if call.verb == "patch" else partial(slimmer, call, new))
+    return Put(
+        key, 0, raw, guards, _created, None if call.verb == "patch" else partial(without_managed_fields, call, new)
+    )
 
 
 def _created(entry: Entry) -> Outcome:

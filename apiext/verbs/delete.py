@@ -1,4 +1,4 @@
-"""Delete objects: preconditions, finalizers, propagation, kinds with a deletion of their own, collections."""
+"""Delete objects: preconditions, finalizers, propagation, kinds with their own deletion, collections."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -47,7 +47,7 @@ async def delete(verbs: Verbs, call: Call, options: DeleteOptions) -> Outcome:
     outcome = await commit(verbs, call, read, deletion.decide, deletion.renew)
     if not deletion.ends:
         return outcome
-    try:  # upstream: watchers see the mark before the end, and admission is called for both
+    try:  # upstream: watchers get the mark before the deletion, and admission is called for both
         return await commit(verbs, call, deletion.marked_state, deletion.decide, deletion.renew)
     except status.StatusError as refusal:
         if refusal.code != 404:
@@ -135,7 +135,7 @@ class Deletion:
         return self.decide
 
     async def _pin(self, decided_on: Entry, now: Entry | None) -> None:
-        """Delete only the object that admission saw. Raise a 409 if another writer has replaced it (ERR-06)."""
+        """Delete only the object that admission reviewed. Raise a 409 if another writer has replaced it (ERR-06)."""
         verbs, call = self._verbs, self._call
         self._decided = None
         if self.marker is not _mark:
@@ -148,9 +148,9 @@ class Deletion:
                 raise status.conflict(call.served.names.group_resource, call.name, invalid_object(key, fault))
 
     def _metadata_only(self, entry: Entry) -> Document | None:
-        """Return only the metadata of an object that no finalizer keeps and no plug-in sees.
+        """Return only the metadata of an object, which suffices if no finalizer keeps it and no plug-in reviews it.
 
-        A delete needs no more of it.
+        Otherwise return None.
         """
         served = self._call.served
         if self._verbs.admission.applies("DELETE", served.names.group_resource):
@@ -206,7 +206,7 @@ async def _delete_undecodable(verbs: Verbs, call: Call, options: DeleteOptions) 
         return Remove((namespace, call.name), revision, deleted, unread=True)
 
     async def renew(_: GuardChanged | None) -> None:
-        """Return None: no definition decides on such a delete."""
+        """Return None: such a delete does not depend on a definition."""
 
     return await commit(verbs, call, no_state, decide, renew)
 
@@ -222,7 +222,7 @@ def _authorize_unsafe(verbs: Verbs, call: Call) -> None:
 
 
 async def _decoded(verbs: Verbs, call: Call, entry: Entry) -> Document:
-    """Return the object as the call's version shows it."""
+    """Return the object in the version of the call."""
     call.size = max(call.size, len(entry.raw))
     try:
         return await threads.run(call, call.served.codec.decode, entry.raw, entry.revision)
@@ -237,7 +237,7 @@ def _pinned(old: View, options: DeleteOptions) -> DeleteOptions:
 
 
 def _deleted_outcome(call: Call, entry: Entry, old: View) -> Outcome:
-    """Return the answer to a delete that removes the object."""
+    """Return the response to a delete that removes the object."""
     if call.served.traits.returns_deleted and call.served.names.group_resource == PODS:
         marked = {**old["metadata"], "resourceVersion": str(entry.revision)}
         return Outcome(200, document={**old, "metadata": marked})
@@ -254,7 +254,7 @@ def _deleted_outcome(call: Call, entry: Entry, old: View) -> Outcome:
 
 
 def check_preconditions(call: Call, old: View, options: DeleteOptions) -> None:
-    """Raise a 409 if the object does not fulfil the client's preconditions (WRI-019)."""
+    """Raise a 409 if a precondition of the client fails for the object (WRI-019)."""
     if options.uid is None and options.resource_version is None:
         return
     uid, revision = old["metadata"].get("uid", ""), old["metadata"].get("resourceVersion", "")
@@ -307,7 +307,7 @@ async def _mark(verbs: Verbs, call: Call, document: Document, options: DeleteOpt
 
 
 def _new_finalizers(call: Call, document: View, options: DeleteOptions) -> list[str]:
-    """Return the object's new finalizers; without any it is deleted."""
+    """Return the object's new finalizers. An object without finalizers is deleted."""
     now = metadata.finalizers(document)
     if call.served.traits.uncollected:
         return list(now)
@@ -340,7 +340,7 @@ def _remaining_finalizers(now: Sequence[str], options: DeleteOptions) -> list[st
 
 
 async def _mark_definition(verbs: Verbs, call: Call, document: Document, options: DeleteOptions) -> Marked:
-    """Keep a definition until its objects are deleted; its guard changes first (DEL-001)."""
+    """Mark a definition, which stays until its objects are deleted; change its guard first (DEL-001)."""
     if document["metadata"].get("deletionTimestamp"):
         return await _mark(verbs, call, document, options)
     guard = None
@@ -355,7 +355,7 @@ async def _mark_definition(verbs: Verbs, call: Call, document: Document, options
 
 
 def set_terminating(document: Document, now: str) -> Document:
-    """Set the Terminating condition, as the first delete does (CND-009)."""
+    """Set the Terminating condition of the first delete (CND-009)."""
     terminating = conditions.condition(
         "Terminating",
         "True",
@@ -389,7 +389,7 @@ async def delete_each(verbs: Verbs, call: Call, names: Sequence[tuple[str, str]]
     """Delete objects by namespace and name, one by one; skip those deleted in the meantime (WRI-021)."""
     loop_budget = LoopBudget()
     for namespace, name in names:
-        await loop_budget.pause()  # a dry run may never wait otherwise
+        await loop_budget.pause()  # a dry run may have no other await
         one = Call(
             "deletecollection", call.served, call.resource, call.endpoint, namespace or None, name,
             call.query, call.user, call.manager, call.deadline, call.warnings, call.trail,
@@ -398,5 +398,5 @@ async def delete_each(verbs: Verbs, call: Call, names: Sequence[tuple[str, str]]
         try:
             await delete(verbs, one, options)
         except status.StatusError as error:
-            if error.code != 404:  # upstream: an object that was deleted since is listed, too
+            if error.code != 404:  # upstream: the list may have an object that was deleted meanwhile
                 raise

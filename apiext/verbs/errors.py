@@ -1,4 +1,4 @@
-"""Translate storage errors into the client's Status; no other module does."""
+"""Translate errors of the store to the Status for the client. No other module does this."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -37,7 +37,7 @@ def undecodable(faults: Sequence[store.Fault], resource: GroupResource, *, liste
     """Return the error of reading the first of such objects, or of a list that contains them all."""
     first = faults[0]
     if not listed:
-        return Undecodable(status.internal(_corrupt_object(first.place, first)), first)
+        return Undecodable(status.internal(_corrupt_object(first.path, first)), first)
     texts = [_corrupt_object(fault.key, fault) for fault in faults]
     causes = [
         {"reason": "UnexpectedServerResponse", "message": text, "field": fault.key}
@@ -57,7 +57,7 @@ def _corrupt_object(key: str, fault: store.Fault) -> str:
 
 
 class _Translated:
-    """A context manager without state; contextlib would cost three more calls for each request."""
+    """A context manager without state. One of contextlib would cost three more calls for each request."""
 
     __slots__ = ()
 
@@ -75,14 +75,14 @@ _TRANSLATED = _Translated()
 
 
 def translated() -> _Translated:
-    """Translate errors of the store inside a ``with`` into the client's Status."""
+    """Translate errors of the store inside a ``with`` to the Status for the client."""
     return _TRANSLATED
 
 
 def of_store(fault: BaseException) -> bool:
-    """Return whether a Status is about the store itself.
+    """Return whether a Status reports an error of the store itself.
 
-    Then the write may have happened, so it is not decided again.
+    The store may have made such a write, so the write is not retried.
     """
     return isinstance(fault.__cause__, store.StoreError)
 
@@ -92,7 +92,7 @@ def as_status(error: store.StoreError) -> status.StatusError:
     if isinstance(error, store.Compacted):
         return status.expired(COMPACTED)
     if isinstance(error, store.FutureRevision):
-        return status.too_large_resource_version(error.asked, error.current, error.again)
+        return status.too_large_resource_version(error.requested, error.current, error.retry_after)
     if isinstance(error, store.Malformed):
         return undecodable(error.faults, error.resource, listed=error.listed)
     if isinstance(error, store.NotEncrypted):
@@ -109,4 +109,4 @@ def as_status(error: store.StoreError) -> status.StatusError:
         return status.too_many_requests("storage is (re)initializing")
     if isinstance(error, store.Overloaded):
         return status.too_many_requests(f"{error}; try again")
-    return status.unavailable(str(error) or "the store does not answer; try again")
+    return status.unavailable(str(error) or "the store does not respond; try again")

@@ -1,4 +1,4 @@
-"""Prevent that a user grants permissions by a role or a binding that the user does not have (AUT-003).
+"""Prevent that a user grants permissions that the user does not have, by a role or a binding (AUT-003).
 
 This applies only in the mode RBAC.
 """
@@ -17,13 +17,13 @@ from apiext.verbs.call import Call, Verbs
 from apiext.verbs.errors import translated
 
 _NEED_ALL = "must have cluster-admin privileges to use the aggregationRule"
-_MARKS = frozenset(("ownerReferences", "finalizers", "managedFields", "selfLink"))
+_GARBAGE_COLLECTION_FIELDS = frozenset(("ownerReferences", "finalizers", "managedFields", "selfLink"))
 
 Check = Callable[[Verbs, Policy, Call, View, View | None], Awaitable[None]]
 
 
 async def check(verbs: Verbs, policy: Policy, call: Call, new: View, old: View | None) -> None:
-    """Raise a 403 for a role or binding that grants more than the user has; ``old`` is None on create."""
+    """Raise a 403 for a role or binding with permissions that the user does not have; ``old`` is None on create."""
     check = _CHECKS.get(call.served.names.group_resource)
     if check is not None and not call.user.is_master:
         await check(verbs, policy, call, new, old)
@@ -35,23 +35,23 @@ def may_create(verbs: Verbs, call: Call) -> None:
         return
     served = call.served
     place = (served.names.resource, call.endpoint.name, call.namespace or "", call.name)
-    asked = Attributes(call.user, "create", "", served.names.group, served.names.version, *place)
-    decision = verbs.authorizer(asked)
+    attributes = Attributes(call.user, "create", "", served.names.group, served.names.version, *place)
+    decision = verbs.authorizer(attributes)
     if not decision.allowed:
-        raise denial(asked, decision.reason)
+        raise denial(attributes, decision.reason)
 
 
 async def _role(verbs: Verbs, policy: Policy, call: Call, new: View, old: View | None) -> None:
     place = (call.served.names.resource, "", call.namespace or "", call.name)
     if verbs.authorizer(Attributes(call.user, "escalate", "", GROUP, "*", *place)):
         return
-    if old is not None and _only_marks(new, old):
+    if old is not None and _only_for_garbage_collection(new, old):
         return
-    await _settle(verbs, policy)
+    await _load_newest(verbs, policy)
     await _confirm(policy, call, new, await collect(iter_rules(new)))
-    if _gathers(new) or (old is not None and _gathers(old)):
-        held = policy.grants(call.user, "")
-        if uncovered(held.roles, EVERYTHING.rules):
+    if _aggregates(new) or (old is not None and _aggregates(old)):
+        granted = policy.grants(call.user, "")
+        if uncovered(granted.roles, EVERYTHING.rules):
             raise status.forbidden(call.served.names.group_resource, _name(new), _NEED_ALL)
 
 
@@ -59,15 +59,16 @@ async def _binding(verbs: Verbs, policy: Policy, call: Call, new: View, old: Vie
     namespace = call.namespace or ""
     reference = reference_in(new, namespace)
     resource = KINDS.get(reference.kind)
-    if resource is None or (old is not None and _only_marks(new, old)):
+    if resource is None or (old is not None and _only_for_garbage_collection(new, old)):
         return  # a binding to an unknown kind is refused as invalid
     group = (new.get("roleRef") or {}).get("apiGroup", "")
     if verbs.authorizer(Attributes(call.user, "bind", "", group, "*", resource, "", namespace, reference.name)):
         return
-    await _settle(verbs, policy)
+    await _load_newest(verbs, policy)
     role = policy.role(reference)
     if role is None:
-        raise status.not_found(call.served.names.group_resource, reference.name)  # upstream: named after the request
+        # upstream: with the resource of the request
+        raise status.not_found(call.served.names.group_resource, reference.name)
     await _confirm(policy, call, new, role.rules)
 
 
@@ -79,7 +80,7 @@ _CHECKS: Mapping[GroupResource, Check] = {
 }
 
 
-async def _settle(verbs: Verbs, policy: Policy) -> None:
+async def _load_newest(verbs: Verbs, policy: Policy) -> None:
     """Load the newest roles and bindings of the store."""
     with translated():
         await verbs.store.fresh()
@@ -89,10 +90,10 @@ async def _settle(verbs: Verbs, policy: Policy) -> None:
 async def _confirm(policy: Policy, call: Call, new: View, rules: Sequence[Rule]) -> None:
     """Raise a 403 unless the user has all permissions of the rules."""
     user = call.user
-    held = policy.grants(user, call.namespace or "")
+    granted = policy.grants(user, call.namespace or "")
     loop_budget, missing = LoopBudget(), list[Rule]()
     try:
-        for piece in uncovering(held.roles, rules):
+        for piece in uncovering(granted.roles, rules):
             if piece is not None:
                 missing.append(piece)
             await loop_budget.pause()
@@ -104,7 +105,7 @@ async def _confirm(policy: Policy, call: Call, new: View, rules: Sequence[Rule])
         f"user {go_quote(user.name)} (groups={quoted(user.groups)}) is attempting to grant RBAC permissions not "
         "currently held:\n"
     ) + "\n".join(described(missing))
-    absent = list(dict.fromkeys(one.missing(call.served.names.resource) for one in held.absent))
+    absent = list(dict.fromkeys(one.missing(call.served.names.resource) for one in granted.absent))
     if absent:
         listed = absent[0] if len(absent) == 1 else f"[{', '.join(absent)}]"
         text += f"; resolution errors: [{listed}]"
@@ -115,15 +116,19 @@ def _name(document: View) -> str:
     return str((document.get("metadata") or {}).get("name") or "")
 
 
-def _gathers(role: View) -> bool:
+def _aggregates(role: View) -> bool:
     return bool((role.get("aggregationRule") or {}).get("clusterRoleSelectors"))
 
 
-def _only_marks(new: View, old: View) -> bool:
+def _only_for_garbage_collection(new: View, old: View) -> bool:
     """Return whether the write only changes metadata for garbage collection."""
-    return _unmarked(new) == _unmarked(old)
+    return _other_fields(new) == _other_fields(old)
 
 
-def _unmarked(document: View) -> dict[str, object]:
-    metadata = {key: value for key, value in (document.get("metadata") or {}).items() if key not in _MARKS and value}
+def _other_fields(document: View) -> dict[str, object]:
+    metadata = {
+        key: value
+        for key, value in (document.get("metadata") or {}).items()
+        if key not in _GARBAGE_COLLECTION_FIELDS and value
+    }
     return {key: value for key, value in {**document, "metadata": metadata}.items() if value}

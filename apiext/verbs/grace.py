@@ -15,35 +15,36 @@ _ENDED = ("Failed", "Succeeded")
 class Grace:
     """Decide the grace period of a delete of one pod; call ``is_pending``, then ``marked``."""
 
-    __slots__ = ("_left", "ends")
+    __slots__ = ("_seconds_left", "ends")
 
     def __init__(self) -> None:
-        self._left = 0  # seconds of a deletion in progress
-        self.ends = False  # the marked pod has no time left and no finalizer: it is deleted after its mark is stored
+        self._seconds_left = 0  # seconds of a deletion in progress
+        # true if the pod has no grace period left and no finalizer: it is deleted after its mark is stored
+        self.ends = False
 
     def is_pending(self, pod: View, options: DeleteOptions) -> bool:
-        """Return whether a pod is already being deleted, no later than now requested."""
-        self._left = _seconds_left(pod)
-        if not self._left:
+        """Return whether a pod is already being deleted, at the requested time or earlier."""
+        self._seconds_left = _remaining(pod)
+        if not self._seconds_left:
             return False
-        asked = _period(options)
-        return asked is None or asked >= self._left
+        requested = _period(options)
+        return requested is None or requested >= self._seconds_left
 
     def marked(self, pod: Document, kept: Document | None, options: DeleteOptions, now: str) -> Document | None:
-        """Return the pod with its deletionTimestamp, or None if it was marked before and has no time left.
+        """Return the pod with its deletionTimestamp, or None if it was marked before and its grace period has ended.
 
         ``kept`` is the pod with its finalizers, or None without any. Call ``is_pending`` first.
         """
         metadata = pod["metadata"]
-        left = self._left
+        seconds_left = self._seconds_left
         self.ends = False
-        if kept is None and metadata.get("deletionTimestamp") and not left:
+        if kept is None and metadata.get("deletionTimestamp") and not seconds_left:
             return None
-        period = _period(options) if left else _granted(pod, options)
-        assert period is not None, "a deletion that does not say when is pending"
+        period = _period(options) if seconds_left else _granted(pod, options)
+        assert period is not None, "is_pending returns True for a delete without a grace period"
         due = parse(now) + timedelta(seconds=period)
-        if left:
-            due = parse(metadata["deletionTimestamp"]) + timedelta(seconds=period - left)
+        if seconds_left:
+            due = parse(metadata["deletionTimestamp"]) + timedelta(seconds=period - seconds_left)
             if due < parse(now):
                 due, period = parse(now), min(period, 1)
         elif kept is None and metadata.get("generation"):
@@ -55,7 +56,7 @@ class Grace:
         return pod
 
 
-def _seconds_left(pod: View) -> int:
+def _remaining(pod: View) -> int:
     metadata = pod["metadata"]
     seconds: int = metadata.get("deletionGracePeriodSeconds") or 0
     return _bounded(seconds) if metadata.get("deletionTimestamp") else 0
@@ -63,17 +64,17 @@ def _seconds_left(pod: View) -> int:
 
 def _period(options: DeleteOptions) -> int | None:
     """Return the grace period that the client requests, in seconds, or None; a negative one is 1."""
-    given = options.grace_period_seconds
-    return None if given is None else _bounded(given)
+    requested = options.grace_period_seconds
+    return None if requested is None else _bounded(requested)
 
 
 def _granted(pod: View, options: DeleteOptions) -> int:
-    """Return the grace period of a pod in seconds: the requested one or its own; 0 without a node or after its end."""
+    """Return the grace period of a pod in seconds, 0 if it has no node or has ended."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     if not spec.get("nodeName") or status.get("phase") in _ENDED:
         return 0
-    asked = _period(options)
-    return _bounded(spec.get("terminationGracePeriodSeconds") or 0) if asked is None else asked
+    requested = _period(options)
+    return _bounded(spec.get("terminationGracePeriodSeconds") or 0) if requested is None else requested
 
 
 def _bounded(seconds: int) -> int:

@@ -1,4 +1,4 @@
-"""Guard a write by the definition that decided it: it commits only if that is unchanged (decisions/0010)."""
+"""Guard a write by its definition: it commits only if the definition is unchanged (decisions/0010)."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _NO_PREMISES: Mapping[str, int] = {}
 
 
 def guards_of(verbs: Verbs, resource: ServedResource, premises: Mapping[str, int] = _NO_PREMISES) -> tuple[Guard, ...]:
-    """Return the guards of a put: the definition, and the namespace that admission saw (NSP-004)."""
+    """Return the guards of a put: the definition, and the namespace that admission read (NSP-004)."""
     definition = resource.definition
     own = (Guard(definition.guard_key, definition.guard_revision),) if definition.guard_key else ()
     return own + tuple(_namespace_guard(verbs.store.keys, name, revision) for name, revision in premises.items())
@@ -30,9 +30,9 @@ def _namespace_guard(keys: Keys, name: str, revision: int) -> Guard:
 
 
 async def refresh(verbs: Verbs, call: Call) -> None:
-    """Load the definition again after its guard changed.
+    """Load the definition again after a change of its guard.
 
-    Raise a 404 if it was deleted, or serves another path now.
+    Raise a 404 if it was deleted, or if it does not serve the path of the request any more.
     """
     resource = await verbs.definitions.refresh(call.served.names.group, call.served.names.resource)
     served = resource.versions.get(call.served.names.version) if resource is not None else None
@@ -47,13 +47,13 @@ async def refresh(verbs: Verbs, call: Call) -> None:
 
 
 def check_deadline(verbs: Verbs, call: Call) -> None:
-    """Raise a 504 if a write exceeds the time of a request (WRI-024)."""
+    """Raise a 504 if a write has reached the deadline of its request (WRI-024)."""
     if call.deadline and verbs.loop_time() > call.deadline:
-        raise status.timeout(threads.OVER)
+        raise status.timeout(threads.DEADLINE_EXCEEDED)
 
 
 async def holds(verbs: Verbs, call: Call) -> bool:
-    """Return whether an unconfirmed decision rests on the newest definition."""
+    """Return whether an unconfirmed decision is based on the newest definition."""
     if not call.resource.definition.guard_key:
         return True
     with translated():

@@ -51,7 +51,7 @@ def fill_on_update(document: Document, old: View) -> None:
 def mark_as_deleting(document: Document, now: str) -> None:
     """Set the metadata of a deletion that waits for finalizers (WRI-017).
 
-    As upstream (markAsDeleting), a deletionTimestamp after ``now`` becomes ``now``: the clock was set back.
+    As upstream (markAsDeleting), a deletionTimestamp after ``now`` becomes ``now``, since the clock was set back.
     """
     metadata = document["metadata"]
     since = metadata.get("deletionTimestamp")
@@ -86,7 +86,7 @@ def set_finalizers(document: Document, wanted: Sequence[str]) -> None:
 def propagation_finalizers(now: Sequence[str], policy: str, orphan: bool | None) -> list[str]:
     """Return the finalizers with those of the propagation policy added and removed (WRI-018).
 
-    An explicit policy decides; without one the present finalizers do.
+    Without a policy, the present finalizers determine the propagation.
     """
     if not (now or policy or orphan):
         return []

@@ -1,4 +1,4 @@
-"""Common parts of writes: the object's key, its view for admission and reads, and fields that its version hides."""
+"""Common steps of writes: the cached collection, the object for admission and reads, and fields hidden by a version."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ def collection_of(verbs: Verbs, call: Call) -> Collection:
 
 
 def is_revision(text: str) -> bool:
-    """Return whether a resourceVersion is a revision; as upstream, other texts and 0 are none."""
+    """Return whether a resourceVersion is a number over 0, which upstream treats as a revision."""
     try:
         return parse_revision(text) > 0
     except ValueError:
@@ -32,7 +32,7 @@ def is_revision(text: str) -> bool:
 
 
 def number(revision: str) -> int:
-    """Return a resourceVersion as a number. Raise a 500 for another text."""
+    """Return a resourceVersion as a number. Raise a 500 if it is none."""
     try:
         return parse_revision(revision)
     except ValueError as error:
@@ -40,7 +40,7 @@ def number(revision: str) -> int:
 
 
 def read_back(call: Call, new: Document, resource_version: object = None) -> Document:
-    """Return an object as a read would show it: with the defaults of reads, without fields of other versions."""
+    """Return the result of a read of an object: with the defaults of reads, without fields of other versions."""
     shown = call.served.codec.decode(call.served.codec.encode(new), 0)
     shown["metadata"].pop("resourceVersion", None)
     if resource_version:
@@ -56,11 +56,11 @@ def accepted(call: Call, new: Document) -> Document:
 def with_hidden(
     call: Call, raw: bytes, shown: View, new: Document, deleted: Callable[[], FieldSet] = lambda: EMPTY
 ) -> Document:
-    """Return a changed object with the fields of the stored one that its version does not show.
+    """Return a changed object with those fields of the stored object that its version does not have.
 
     ``raw`` are the stored bytes, and ``shown`` is the object in the version of the call. ``deleted()`` are hidden paths
     that the write deletes. Only strategy None needs it: a webhook gets the whole object and converts all of it, and
-    each version of a built-in kind shows all fields.
+    each version of a built-in kind has all fields.
     """
     versions = call.resource.all_versions
     if len(versions) < 2 or call.served.codec.converts or call.served.model.typed:
@@ -76,7 +76,7 @@ def with_hidden(
     )
 
 
-async def slimmer(call: Call, new: Document) -> bytes | None:
+async def without_managed_fields(call: Call, new: Document) -> bytes | None:
     """Delete managedFields of an object that the store refuses as too large.
 
     Return its bytes, or None if it has no managedFields.
@@ -87,7 +87,7 @@ async def slimmer(call: Call, new: Document) -> bytes | None:
 
 
 def absent(call: Call) -> status.StatusError:
-    """Return the 404 of the call's object; raise it from the store's error if etcd has confirmed it."""
+    """Return the 404 of the call's object. Raise it ``from`` an error of the store if etcd has confirmed it."""
     return status.not_found(call.served.names.group_resource, call.name)
 
 
@@ -101,14 +101,14 @@ def warn_of_owners(call: Call, document: Document, admitted: bool = True) -> Non
             "1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) "
             f"observed: {', '.join(doubles)}"
         )
-        if text not in call.warnings:  # a change may be made several times
+        if text not in call.warnings:  # a write may be retried
             call.warnings.append(text)
 
 
 def attributes_of(
     call: Call, operation: str, options: WriteOptions | DeleteOptions, new: View | None, old: View | None
 ) -> Attributes:
-    """Return a write as admission sees it."""
+    """Return the attributes of a write for admission."""
     served = call.served
     name = call.name or str(((new or {}).get("metadata") or {}).get("name", ""))
     return Attributes(

@@ -1,4 +1,4 @@
-"""Set managedFields: of applies, and of all other writes (SSA-001…019)."""
+"""Set managedFields of applies and of all other writes (SSA-001…019)."""
 
 from collections.abc import Callable
 
@@ -33,20 +33,20 @@ _INVALID_AFTER_ADMISSION = (
 
 
 class _Versions:
-    """The versions of a resource as one endpoint sees them (apiext.managedfields.updater.Versions)."""
+    """The versions of a resource for one endpoint (apiext.managedfields.updater.Versions)."""
 
     def __init__(
         self,
         resource: ServedResource,
-        asked: ServedVersion,
+        requested: ServedVersion,
         endpoint: str,
         conversions: dict[tuple[bytes, str], Document],
     ) -> None:
         self._resource = resource
-        self._asked = asked.names.api_version
+        self._asked = requested.names.api_version
         self._endpoint = endpoint
         self._conversions = conversions
-        self._known = {asked.names.api_version: asked}
+        self._known = {requested.names.api_version: requested}
 
     def _served(self, api_version: str) -> ServedVersion:
         known = self._known.get(api_version)
@@ -75,20 +75,20 @@ class _Versions:
         if target.model.typed:
             return target.codec.decode(source.codec.encode(dict(document)), 0)
         if self._resource.definition.conversion is None or is_empty(document):
-            return {**document, "apiVersion": api_version}  # upstream: not pruned, so it may not fit its type
-        conversions, asked = self._conversions, orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
-        found = conversions.get((asked, api_version))
+            return {**document, "apiVersion": api_version}  # upstream: not pruned, so it may not conform to its type
+        conversions, requested = self._conversions, orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+        found = conversions.get((requested, api_version))
         if found is None:
 
             def keep(answer: Document, metadata: bytes) -> None:
-                conversions[asked, api_version] = answer
+                conversions[requested, api_version] = answer
 
-            raise Needed(asked, api_version, (id(conversions), asked, api_version), keep, doing)
+            raise Needed(requested, api_version, (id(conversions), requested, api_version), keep, doing)
         return found
 
 
 class _OneVersion:
-    """The only version of the kind that an endpoint shows (apiext.managedfields.updater.Versions)."""
+    """The only version of the other kind of an endpoint (apiext.managedfields.updater.Versions)."""
 
     def __init__(self, api_version: str, type_of: Callable[[], Type]) -> None:
         self._api_version = api_version
@@ -116,14 +116,14 @@ def writer(
 ) -> Writer:
     """Return the manager of a write to an endpoint (empty for the object itself) at a time (RFC 3339).
 
-    ``conversions`` are the webhook's answers so far; a missing one is raised as Needed.
+    ``conversions`` are the results of the webhook so far. A missing one raises Needed.
     """
     versions = _Versions(resource, served, endpoint, {} if conversions is None else conversions)
     return Writer(versions, served.names.api_version, served.names.kind, name, endpoint, now)
 
 
 def kind_writer(endpoint: Endpoint, name: str, now: str) -> Writer:
-    """Return the manager of a write to an endpoint that shows another kind, at a time (RFC 3339)."""
+    """Return the manager of a write to an endpoint with another kind, at a time (RFC 3339)."""
     model = endpoint.model
     versions = _OneVersion(model.api_version, model.merge_type)
     return Writer(versions, model.api_version, model.kind, name, endpoint.name, now)
@@ -148,7 +148,7 @@ def _printable(agent: str) -> str:
 _MAX_NAME = 128
 
 
-def posted(call: Call, document: Document, options: WriteOptions, now: str) -> None:
+def claim_posted(call: Call, document: Document, options: WriteOptions, now: str) -> None:
     """Delete the fields of a posted object that only the server sets, and set its managedFields."""
     if not call.endpoint.name:  # a token request has the name of its account
         wipe(document)
@@ -168,7 +168,7 @@ def created(call: Call, document: View, options: WriteOptions, now: str) -> Docu
     return found
 
 
-def follow(call: Call, live: View, new: Document, options: WriteOptions, now: str) -> None:
+def track(call: Call, live: View, new: Document, options: WriteOptions, now: str) -> None:
     """Set managedFields of an object before a write that is not an apply (SSA-005…007)."""
     found = manager.track(_writer(call, options, now), live, call.served.shaping.internal(new), creating=False)
     _set(new, found)
@@ -180,9 +180,9 @@ def record(writer_: Writer, live: View, new: Document) -> None:
 
 
 def with_owners(call: Call, shown: View, stored: View) -> Document:
-    """Return the Scale of a stored object for a writer: with managedFields (SRV-010).
+    """Return the Scale of a stored object with managedFields, for a writer (SRV-010).
 
-    It is marked if the object has no replicas.
+    ``with_replicas`` marks the Scale of an object without replicas.
     """
     found = with_replicas(call.endpoint, shown, stored)
     _set(found, scale.shown((stored.get("metadata") or {}).get("managedFields"), _replicas(call)))
@@ -226,11 +226,11 @@ def check_admitted(call: Call, before: View, after: Document) -> None:
 
 
 def settle(served: ServedVersion, new: Document, old: View) -> None:
-    """Keep the old times if a write changes nothing but times, so that nothing is written (WRI-006, SSA-015)."""
+    """Restore the old times if a write changes only times, so that it is skipped (WRI-006, SSA-015)."""
     after, before = new["metadata"].get("managedFields"), old["metadata"].get("managedFields")
     if not after or not before:
         return
-    if (  # the parts that mostly differ come first
+    if (  # the parts that differ most often come first
         new["metadata"].get("generation") == old["metadata"].get("generation")
         and new.get("status") == old.get("status")
         and _bare(new["metadata"]) == _bare(old["metadata"])
@@ -253,7 +253,7 @@ def _alike(served: ServedVersion, new: View, old: View) -> bool:
     return served.codec.encode({**new, "metadata": {}}) == served.codec.encode({**old, "metadata": {}})
 
 
-def given_up(call: Call, options: WriteOptions, old: View, new: View) -> FieldSet:
+def removed_by_apply(call: Call, options: WriteOptions, old: View, new: View) -> FieldSet:
     """Return the paths that an apply has removed from its manager's set and that no other manager owns."""
     name = options.field_manager or _printable(call.manager)
     applier = entries.manager_of(name, entries.APPLY, "", call.endpoint.name)
@@ -276,7 +276,7 @@ class Application:
     """An applied configuration: the change of an existing object, and the object to create if there is none.
 
     The constructor raises a 400 for a body that is not YAML. ``change`` and ``creation`` refuse a configuration that is
-    no map, or one that begins with a brace and is not YAML: upstream reads the object before it decodes these.
+    no object, or one that begins with a brace and is not YAML: upstream reads the object before it decodes these.
     """
 
     def __init__(self, call: Call, raw: bytes, options: WriteOptions, clock: Callable[[], str]) -> None:
@@ -291,7 +291,7 @@ class Application:
         except DecodeError as error:
             if not raw.lstrip().startswith(b"{"):
                 raise status.bad_request(f"error encoding patch: {error}") from error
-            # upstream: a text that begins with a brace counts as JSON, and is decoded after the object is read
+            # upstream: a body that begins with a brace counts as JSON, and is decoded after the read of the object
             self._fault = status.bad_request(f"{_DECODING}error converting YAML to JSON: {error}")
             return
         if isinstance(found, dict):
@@ -386,7 +386,7 @@ class Application:
 
 
 def conflict(conflicts: Conflicts) -> status.StatusError:
-    """Return the 409 of an apply: a cause for each field and its owner (SSA-008), up to the room of an answer."""
+    """Return the 409 of an apply, with a cause for each field and its owner, up to the size of a response (SSA-008)."""
     errors = (FieldError(_CONFLICT, shown_path(path, owned=True), str(owner)) for owner, path in conflicts.paths())
     found, complete = first_shown(errors)
     causes = [

@@ -10,7 +10,7 @@ from apiext.meta.options import ListOptions
 from apiext.storage import continuation, readplan
 from apiext.storage.collection import Collection
 from apiext.storage.keys import relative
-from apiext.storage.readplan import ListAsk, ReadPlan
+from apiext.storage.readplan import ListQuery, ReadPlan
 from apiext.storage.snapshot import Slice
 from apiext.storage.store import Compacted, Entry, FutureRevision
 from apiext.text.quotes import go_quote
@@ -49,7 +49,7 @@ async def get(verbs: Verbs, call: Call, resource_version: str) -> Entry:
 
 
 def parse_revision(text: str) -> int:
-    """Return a resourceVersion as a number. As upstream, raise a 500 for another text (recorded)."""
+    """Return a resourceVersion as a number. As upstream, raise a 500 if it is none (recorded)."""
     try:
         return readplan.parse_revision(text)
     except ValueError as error:
@@ -61,28 +61,28 @@ def bad_revision(text: str, error: Exception) -> str:
     return f"resourceVersion: Invalid value: {go_quote(text)}: {error}"
 
 
-async def refuse_future(verbs: Verbs, collection: Collection, revision: int, again: int = 0) -> None:
+async def refuse_future(verbs: Verbs, collection: Collection, revision: int, retry_after: int = 0) -> None:
     """Raise FutureRevision at once for a revision that etcd has not reached.
 
-    ``again`` is the retry delay of FutureRevision.
+    ``retry_after`` is the retry delay of FutureRevision.
     """
     if revision > verbs.store.revision and revision > (current := await verbs.store.fresh(collection)):
-        raise FutureRevision(revision, current, again)
+        raise FutureRevision(revision, current, retry_after)
 
 
 async def list_page(verbs: Verbs, call: Call, options: ListOptions) -> Page:
     """Return a page of objects, or all of them as segments of bytes."""
     selection = await selected(call.served, options, call.name)
     if call.namespace is None and call.served.names.namespaced and selection.namespace:
-        call = replace(call, namespace=selection.namespace)  # upstream: such a list is a list of that namespace
+        call = replace(call, namespace=selection.namespace)  # upstream: this is a list of that namespace
     collection = collection_of(verbs, call)
-    # upstream: only lists of several objects have pages, and a limit that makes a revision exact
+    # upstream: only lists of several objects have pages, and only their limit makes a revision exact
     limit = 0 if _of_one(call, selection) and not options.continue_token else options.limit
-    ask = ListAsk(
+    query = ListQuery(
         options.resource_version, options.resource_version_match, limit, options.continue_token, call.resource.cached
     )
     try:
-        plan = readplan.plan(ask)
+        plan = readplan.plan(query)
     except readplan.BadRevision as error:
         text = f"invalid resource version: {bad_revision(options.resource_version, error)}"
         raise status.bad_request(text) from error
@@ -101,7 +101,7 @@ def _of_one(call: Call, selection: Selection) -> bool:
 
 
 async def _prepare(call: Call, collection: Collection) -> None:
-    """Wait until the collection is filled and the schema for reading its objects is compiled."""
+    """Wait until the collection is filled and its schema is compiled."""
     await collection.filled()
     await threads.prepare(call)
 
@@ -166,7 +166,7 @@ def _shown(remaining: int, token: str, selection: Selection) -> int | None:
 
 
 async def _cut(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Page:
-    """Answer from the cache: all objects as segments, or the selected ones."""
+    """Return a page from the cache: all objects as segments, or the selected objects."""
     stale = plan.source == "cache"
     if (
         stale
@@ -195,7 +195,7 @@ def _page_of(call: Call, part: Slice) -> Page:
 
 
 async def _selected(verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection) -> Slice:
-    """Select from the cache in its current state, or in its state once an index is ready."""
+    """Select objects from the current state of the cache, or from its state after the update of an index."""
     if not call.served.codec.converts:
         return await collection.state.select(selection.terms, call.namespace, plan.after, plan.limit)
     page = collection.state.page(call.namespace, plan.after, 0)
@@ -207,7 +207,7 @@ async def _selected(verbs: Verbs, call: Call, collection: Collection, plan: Read
 
 
 def _following(last: Entry, entries: Sequence[Entry], call: Call, collection: Collection) -> str:
-    """Return the key after an entry, as tokens contain it, or an empty text if it is the last entry."""
+    """Return the key after an entry for a continue token, or an empty string for the last entry."""
     if (last.namespace, last.name) == (entries[-1].namespace, entries[-1].name):
         return ""
     inside = call.namespace is not None or not collection.namespaced
@@ -225,7 +225,7 @@ SOURCES = {
 async def _cut_converted(
     verbs: Verbs, call: Call, collection: Collection, plan: ReadPlan, selection: Selection
 ) -> Page:
-    """Answer from the cache with objects that may need conversion; selectors apply to the shown objects."""
+    """Return a page from the cache with objects that may need conversion. Selectors apply to converted objects."""
     revision = collection.state.revision
     if selection.matches is None:
         part = collection.state.segments(call.served.codec.view, call.namespace, plan.after, plan.limit)

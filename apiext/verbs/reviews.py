@@ -48,7 +48,7 @@ async def answer(verbs: Verbs, call: Call, body: Body, options: WriteOptions) ->
     if call.trail is not None:
         call.trail.requested(document)
     identity.settle_namespace(call, document)
-    ownership.posted(call, document, options, verbs.clock())
+    ownership.claim_posted(call, document, options, verbs.clock())
     warn_of_owners(call, document, admitted=False)
     attributes = attributes_of(call, "CREATE", options, document, None)
     owned, document = document, await verbs.admission.mutate(attributes, document)

@@ -16,22 +16,22 @@ from apiext.verbs.call import Call
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-OVER = "request did not complete within requested timeout - context deadline exceeded"
+DEADLINE_EXCEEDED = "request did not complete within requested timeout - context deadline exceeded"
 
 
 async def prepare(call: Call) -> None:
-    """Compile in a thread everything that reading objects needs, unless that is done."""
+    """Compile the schema of a resource in a thread, unless it is compiled."""
     if call.served.work.cold():
         await asyncio.to_thread(call.served.work.prepare)
 
 
 async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Return the result of the work: run it here for a small object of a schema in use, else in a thread.
+    """Return the result of the work: run it on the event loop for a small object, else in a thread.
 
-    Work over its budget is repeated in a thread, so it must not have changed anything when it raises BudgetExhausted.
+    Work over its budget is repeated in a thread, so it must have no side effect before it raises BudgetExhausted.
     The thread is stopped when the request ends, or at the call's deadline with a 504. Each user and each definition has
     a share of the threads, so that long work on one leaves threads for the rest. Work that needs an object in another
-    version is also repeated, once the webhook has answered (VER-004).
+    version is also repeated, after the response of the webhook (VER-004).
     """
     for _ in range(limits.CONVERSIONS_OF_A_CALL):
         try:
@@ -49,9 +49,9 @@ async def run(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
 
 
 async def encoded(call: Call, document: Document) -> bytes:
-    """Return the stored form of a document with normalized metadata, as all objects of a write have.
+    """Return the stored form of a document with normalized metadata.
 
-    Objects of the answer are converted first: if the webhook fails, nothing is written yet.
+    The object of the response is converted before the write, so that nothing is written if the webhook fails.
     """
     raw = await run(call, call.served.codec.to_store, document)
     if call.served.codec.converts:
@@ -69,7 +69,7 @@ async def _in_thread(call: Call, work: Callable[[*Ts], T], *args: *Ts) -> T:
                 f"definition {call.resource.group}/{call.resource.resource}",
             )
     except TimeoutError as error:
-        raise status.timeout(OVER) from error
+        raise status.timeout(DEADLINE_EXCEEDED) from error
     finally:
         budget.stop()
     if budget.short:

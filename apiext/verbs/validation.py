@@ -13,10 +13,10 @@ def validate(call: Call, new: Document, old: View | None) -> None:
     served, is_status = call.served, call.endpoint.name == "status"
     validation, typed = served.validation, served.model.typed
     errors = identity.kind_errors(call, new)
-    # upstream: of an object of another kind, neither metadata nor values are validated, but all else is
+    # upstream: metadata and values of an object of another kind are not validated
     if errors:
         errors += validation.structure(new, old, call.endpoint.name)
-        # upstream: the metadata of a change is validated for all resources before the kind validates
+        # upstream: metadata of an update is validated for all resources, before the validation of the kind
         if old is not None:
             changed = objectmeta.validate_update(new["metadata"], old["metadata"], served.names.namespaced, ())
             errors = changed + errors
@@ -26,7 +26,7 @@ def validate(call: Call, new: Document, old: View | None) -> None:
     errors += broken
     if notes:
         call.warn(notes)
-    if typed and served.names.group != DEFINITIONS:  # upstream: other built-in kinds report equal errors once
+    if typed and served.names.group != DEFINITIONS:  # upstream: all other built-in kinds report equal errors once
         errors = list(dict.fromkeys(errors))
     if errors:
         raise status.invalid(identity.own_kind(served, new), str(new["metadata"].get("name", "")), errors)
@@ -39,7 +39,7 @@ def validate(call: Call, new: Document, old: View | None) -> None:
 def _metadata_and_values(call: Call, new: View, old: View | None) -> list[fields.FieldError]:
     validation, namespaced, endpoint = call.served.validation, call.served.names.namespaced, call.endpoint
     metadata, names = new["metadata"], validation.names
-    # upstream: they are validated for all resources if the kind finds no errors
+    # upstream: metadata is validated for all resources, after a validation of the kind without errors
     if old is None and not endpoint.metadata_checks:
         return validation.validate(new, None) or objectmeta.validate(metadata, namespaced, names)
     if old is None:

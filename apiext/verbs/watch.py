@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Frames(Protocol):
-    """The wire form of one representation; http makes it."""
+    """The encoding of events in one representation, which http provides."""
 
     @property
     def key(self) -> Hashable:
@@ -46,11 +46,11 @@ class Frames(Protocol):
 
     @property
     def failed(self) -> Callable[[StatusError], bytes]:
-        """Return the function error → ERROR that ends a stream whose objects cannot be shown."""
+        """Return the function error → ERROR that ends a stream with objects that cannot be encoded."""
 
     @property
     def expired(self) -> Callable[[int, int], bytes]:
-        """Return the function (requested, oldest) → ERROR 410 that ends a stream which fell behind."""
+        """Return the function (requested, oldest) → ERROR 410 that ends a stream whose changes were dropped."""
 
     @property
     def first(self) -> Callable[[Entry], bytes] | None:
@@ -62,7 +62,7 @@ class Frames(Protocol):
 
     @property
     def second(self) -> Callable[[], int] | None:
-        """Return the function that returns the second of the wall clock, or None if frames show no ages."""
+        """Return the function that returns the second of the wall clock, or None if frames contain no ages."""
 
 
 async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Frames, sink: Sink) -> Watcher:
@@ -94,7 +94,7 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
         try:
             watcher = await _opened(verbs, call, options, collection, (group, selection), sink, frames.failed)
         except Compacted as error:
-            raise status.too_old_resource_version(error.asked, error.oldest) from error
+            raise status.too_old_resource_version(error.requested, error.oldest) from error
     now = verbs.catalog.current.lookup(call.served.names.group, call.served.names.version, call.served.names.resource)
     if now is None or now.identity != call.served.identity:  # the definition changed in the meantime
         watcher.close()
@@ -103,13 +103,13 @@ async def open_watch(verbs: Verbs, call: Call, options: ListOptions, frames: Fra
 
 
 def _fault(frames: Frames, error: Exception) -> bytes:
-    """Return the ERROR of an object that cannot be shown, mostly stored by another program."""
+    """Return the ERROR of an object that cannot be encoded, usually one that another program has stored."""
     if isinstance(error, WrongVersion):
         return frames.failed(status.unknown(error.named))
     if isinstance(error, Unreadable):
         return frames.failed(status.internal(error.named))
-    log.error("an event of a watch cannot be shown", exc_info=error)
-    return frames.failed(status.internal("an event cannot be shown, the log of the server tells why"))
+    log.error("an event of a watch cannot be encoded", exc_info=error)
+    return frames.failed(status.internal("an event cannot be encoded, see the log of the server"))
 
 
 async def _convert_some(
@@ -154,7 +154,7 @@ async def _opened(
             initial=initial,
             bookmarks=bookmarks,
             announce=options.begins_with_state and bookmarks,
-            selected=found if found is not None and found.revision >= collection.following.history.floor else None,
+            selected=found if found is not None and found.revision >= collection.feed.history.floor else None,
         )  # fmt: skip
     if start > verbs.store.revision:
         watcher = collection.watch(_from_the_future(group, start), None, sink, bookmarks=bookmarks)
@@ -164,7 +164,7 @@ async def _opened(
 
 
 async def _last_states(verbs: Verbs, call: Call, collection: Collection, selection: Selection) -> Slice | None:
-    """Return the initial state of a watch that accepts an old one, or None if every object can be read now."""
+    """Return the initial state of a watch that accepts old states, or None if every object can be read."""
     revision, found = collection.state.revision, collection.state.with_last_states(call.namespace)
     if found is None:
         return None
@@ -181,7 +181,7 @@ async def _start(verbs: Verbs, call: Call, options: ListOptions, collection: Col
     revision = parse_revision(text)
     if options.send_initial_events:
         if not call.resource.cached:
-            await refuse_future(verbs, collection, revision, again=1)
+            await refuse_future(verbs, collection, revision, retry_after=1)
         await verbs.store.at_least(revision, collection)
         return None
     return revision or None
@@ -190,16 +190,16 @@ async def _start(verbs: Verbs, call: Call, options: ListOptions, collection: Col
 async def _expect(
     store: CachedStore, collection: Collection, start: int, watcher: Watcher, failed: Callable[[StatusError], bytes]
 ) -> None:
-    """End a watch with an ERROR 410 if its start revision does not come within limits.AHEAD_WAIT.
+    """End a watch with an ERROR 410 if the store does not reach its start revision within limits.AHEAD_WAIT.
 
-    A revision of a history that the store has lost never comes, so the ERROR is sent at once. Then the client lists
-    again; without the ERROR it would wait until the store reaches that revision.
+    After a restore of an older state, the ERROR for a lost revision is sent at once, so that the client lists again.
+    Without the ERROR the client would wait until the store reaches that revision retry_after.
     """
     if start > store.fills.lost and await store.reaches(start, limits.AHEAD_WAIT):
         return
     while not watcher.ended:
         try:
-            current = await store.fresh(collection)  # the cache may be behind etcd, which has that revision
+            current = await store.fresh(collection)  # the cache may lag behind etcd, which has that revision
         except StoreError:
             await asyncio.sleep(limits.AHEAD_WAIT)
             continue

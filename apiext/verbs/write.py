@@ -1,4 +1,4 @@
-"""Update: PUT, every patch and apply as a change of the stored object."""
+"""Update an object by a PUT, a patch or an apply."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,9 +16,9 @@ from apiext.verbs.changes import Change
 from apiext.verbs.commit import Decide, Decision, Put, Remove, Renew, Unconfirmed, cached_state, commit
 from apiext.verbs.converting import FailedConversion
 from apiext.verbs.create import decide_at
+from apiext.verbs.endpoint_part import EndpointPart, part_of
 from apiext.verbs.errors import Undecodable, invalid_object
 from apiext.verbs.guarded import guards_of, renewed
-from apiext.verbs.lens import Lens, lens_of
 from apiext.verbs.objects import (
     absent,
     accepted,
@@ -26,14 +26,14 @@ from apiext.verbs.objects import (
     collection_of,
     number,
     read_back,
-    slimmer,
     warn_of_owners,
     with_hidden,
+    without_managed_fields,
 )
 
 
 async def update(verbs: Verbs, call: Call, decide: Decide, renew: Renew) -> Outcome:
-    """Commit the decision of ``decide`` on the stored object; first on its cached state."""
+    """Commit the decision of ``decide`` on the stored object. The first decision uses its cached state."""
     identity.check_segment(call.name)
     try:
         return await commit(verbs, call, partial(cached_state, verbs, call), decide, renew)
@@ -42,7 +42,7 @@ async def update(verbs: Verbs, call: Call, decide: Decide, renew: Renew) -> Outc
 
 
 class Update(Struct):
-    """An update in progress: a PUT, patch or apply, of an object or of the part that an endpoint shows."""
+    """A PUT, patch or apply in progress, of an object or of the part that an endpoint returns."""
 
     verbs: Verbs
     call: Call
@@ -55,17 +55,17 @@ class Update(Struct):
 
     async def decide(self, entry: Entry | None) -> Decision:
         """Decide on the update of an object in this state, or on its create."""
-        call, lens, dry_run = self.call, lens_of(self.call), self.options.dry_run
+        call, part, dry_run = self.call, part_of(self.call), self.options.dry_run
         if entry is None:
             return await self._create()
         call.size = max(call.size, len(entry.raw))
-        new, raw = await self._admitted(lens, entry)
+        new, raw = await self._admitted(part, entry)
         key = entry.namespace, entry.name
-        if raw is None:  # without its last finalizer: delete instead of writing (WRI-009)
+        if raw is None:  # the last finalizer was removed: delete the object (WRI-009)
             removed = Outcome(200, document=_at(call.endpoint.project(new), entry.revision))
             return Unconfirmed(removed) if dry_run else Remove(key, entry.revision, lambda _: removed)
         shown: View | None = None
-        if dry_run or lens.partial:
+        if dry_run or part.partial:
             shown = call.endpoint.project(await threads.run(call, read_back, call, new))
 
         def answer(stored: Entry) -> Outcome:
@@ -74,13 +74,13 @@ class Update(Struct):
         # upstream: a write without a change keeps the resourceVersion
         if dry_run or (raw == entry.raw and not collection_of(self.verbs, call).values.stale(entry)):
             return Unconfirmed(answer(entry))
-        slim = None if self.applied else partial(slimmer, call, new)
-        return Put(key, entry.revision, raw, guards_of(self.verbs, call.resource), answer, slim)
+        smaller = None if self.applied else partial(without_managed_fields, call, new)
+        return Put(key, entry.revision, raw, guards_of(self.verbs, call.resource), answer, smaller)
 
     async def renew(self, changed: GuardChanged | None) -> Decide | None:
-        """Load the change, and repeat the update with it.
+        """Load the changed definition or namespace, and return the Decide of a retry.
 
-        The body of a PUT is decoded again instead.
+        ``api`` decodes the body of a PUT again instead.
         """
         return self.decide if await renewed(self.verbs, self.call, changed) else None
 
@@ -91,11 +91,11 @@ class Update(Struct):
         self._check_uid({"metadata": {}})
         return await decide_at(self.verbs, call, await threads.run(call, self.creation), self.options)
 
-    async def _admitted(self, lens: Lens, entry: Entry) -> tuple[Document, bytes | None]:
+    async def _admitted(self, part: EndpointPart, entry: Entry) -> tuple[Document, bytes | None]:
         """Return the object to store and its bytes, or None as bytes if it is to be deleted instead."""
         verbs, call = self.verbs, self.call
         try:
-            old, shown_before, owned = await threads.run(call, self._changed, lens, entry)
+            old, shown_before, owned = await threads.run(call, self._changed, part, entry)
         except (Unreadable, FailedConversion) as error:
             raise converting.undecodable(verbs, call, (entry,), error) from error
         attributes = attributes_of(call, "UPDATE", self.options, owned, shown_before)
@@ -104,56 +104,56 @@ class Update(Struct):
         ownership.check_admitted(call, owned, shown)
         if verbs.policy is not None:
             await escalation.check(verbs, verbs.policy, call, shown, shown_before)
-        new = await threads.run(call, self._validated, lens, old, shown, entry.revision)
-        attributes.new, attributes.old = call.endpoint.project(new), lens.review(call, old, shown_before)
+        new = await threads.run(call, self._validated, part, old, shown, entry.revision)
+        attributes.new, attributes.old = call.endpoint.project(new), part.review(call, old, shown_before)
         await verbs.admission.review(attributes)
-        new, raw = await threads.run(call, self._final, lens, old, new, entry.raw)
-        if call.served.codec.converts and raw is not None:  # an object that the webhook cannot show is not written
+        new, raw = await threads.run(call, self._final, part, old, new, entry.raw)
+        if call.served.codec.converts and raw is not None:  # an object that the webhook cannot convert is not written
             await threads.run(call, call.served.codec.view, raw, 0)
         return new, raw
 
-    def _changed(self, lens: Lens, entry: Entry) -> tuple[Document, View, Document]:
+    def _changed(self, part: EndpointPart, entry: Entry) -> tuple[Document, View, Document]:
         """Return the stored object, its shown part, and the changed part with its managedFields."""
         call, raw = self.call, entry.raw
         old = call.served.codec.decode(raw, entry.revision)
-        shown = lens.show(call, old, raw)
+        shown = part.show(call, old, raw)
         self._check_uid(old)
-        asked = self.change(shown)
+        requested = self.change(shown)
         if not self.applied:
-            ownership.follow(call, shown, asked, self.options, self.verbs.clock())
-        return old, shown, asked
+            ownership.track(call, shown, requested, self.options, self.verbs.clock())
+        return old, shown, requested
 
-    def _validated(self, lens: Lens, old: View, shown: Document, revision: int) -> Document:
+    def _validated(self, part: EndpointPart, old: View, shown: Document, revision: int) -> Document:
         """Return the whole validated object.
 
         It may run twice, when long work is repeated: putting the part back twice has the same result.
         """
         call = self.call
-        warn_of_owners(call, shown)  # as upstream: also of owners that are refused afterwards
+        warn_of_owners(call, shown)  # as upstream: also for owners that are invalid
         self._check_revision(shown, revision)
-        lens.settle(call, shown)
-        new = self._put_back(lens, old, shown)
-        validation.validate(call, new, old)  # upstream: a part changed through a scale has no defaults filled in
-        return lens.complete(call, new)
+        part.settle(call, shown)
+        new = self._whole_object(part, old, shown)
+        validation.validate(call, new, old)  # upstream: validated before defaults are set after a change by a scale
+        return part.complete(call, new)
 
-    def _final(self, lens: Lens, old: View, new: Document, raw: bytes) -> tuple[Document, bytes | None]:
+    def _final(self, part: EndpointPart, old: View, new: Document, raw: bytes) -> tuple[Document, bytes | None]:
         """Return the object to store and its bytes, or None without its last finalizer (WRI-009)."""
         call = self.call
-        # upstream: an untyped map accepts fields that no read shows; they were validated and counted
-        new = accepted(call, new) if self.applied else lens.accept(call, new)
-        gone = partial(ownership.given_up, call, self.options, old, new) if self.applied else dict
-        new = with_hidden(call, raw, old, new, gone)
+        # upstream: an untyped map accepts fields that no read returns; they were validated and counted
+        new = accepted(call, new) if self.applied else part.accept(call, new)
+        removed_paths = partial(ownership.removed_by_apply, call, self.options, old, new) if self.applied else dict
+        new = with_hidden(call, raw, old, new, removed_paths)
         new["metadata"].pop("resourceVersion", None)
-        if _is_due(old) and not metadata.finalizers(new) and _may_be_deleted(call, new):
+        if _waits_only_for_finalizers(old) and not metadata.finalizers(new) and _may_be_deleted(call, new):
             return new, None
         return new, call.served.codec.to_store(new)
 
-    def _put_back(self, lens: Lens, old: View, shown: Document) -> Document:
+    def _whole_object(self, part: EndpointPart, old: View, shown: Document) -> Document:
         """Return the whole object with the shown part put back, and with the fields that only the server sets."""
         call = self.call
-        new = lens.embed(call, old, shown)
+        new = part.embed(call, old, shown)
         metadata.fill_on_update(new, old)
-        lens.own(call, old, shown, new)
+        part.own(call, old, shown, new)
         new = call.endpoint.prepared(new, old, self.options.dry_run)
         if call.endpoint.stamp is not None:
             call.endpoint.stamp(new, old, self.verbs.clock())
@@ -189,14 +189,14 @@ class Update(Struct):
         raise status.conflict(call.served.names.group_resource, call.name, status.MODIFIED)
 
 
-def _is_due(old: View) -> bool:
-    """Return whether only finalizers keep an object: a pod may also wait for its node."""
+def _waits_only_for_finalizers(old: View) -> bool:
+    """Return whether only finalizers keep an object. A pod may also wait for its node."""
     before = old["metadata"]
     return bool(before.get("deletionTimestamp")) and not before.get("deletionGracePeriodSeconds")
 
 
 def _may_be_deleted(call: Call, new: View) -> bool:
-    """Return whether an object may be deleted: a namespace also needs empty spec.finalizers (NSP-005)."""
+    """Return whether an object may be deleted. A namespace must also have empty spec.finalizers (NSP-005)."""
     is_namespace = call.served.model.typed and new.get("kind") == "Namespace"
     return not (is_namespace and (new.get("spec") or {}).get("finalizers"))
 

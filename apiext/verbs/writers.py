@@ -1,4 +1,4 @@
-"""Queue the writers of one object: after a conflict they decide one after another, and each decides once."""
+"""Queue the writers of one object, so that after a conflict they decide one after another."""
 
 import asyncio
 from collections import deque
@@ -13,7 +13,7 @@ Key = tuple[GroupResource, str, str]
 
 
 class Queue:
-    """The waiting writers of one object in their order, and the one that has its turn."""
+    """The waiting writers of one object in their order, and the writer that has the turn."""
 
     __slots__ = ("holder", "waiting")
 
@@ -27,11 +27,11 @@ Queues = dict[Key, Queue]
 
 
 class Writer:
-    """A write in progress: it tries without a turn first, and requests one after a conflict.
+    """A write in progress. Its first attempt needs no turn; after a conflict it waits for a turn.
 
-    A turn over limits.WRITER_TURN passes to the next writer: a webhook that is called in it may write the same object,
-    or never answer. The writer continues without a turn. After a conflict it gets the next turn, of twice the length.
-    Only the transaction decides which write is stored: other servers have queues of their own.
+    After limits.WRITER_TURN the turn passes to the next writer, since a webhook that the write calls may write the same
+    object, or never respond. The writer continues without a turn. After another conflict it gets the next turn, of
+    twice the length. Turns only avoid conflicts: a transaction of etcd detects them, also those with other servers.
     """
 
     __slots__ = ("_call", "_granted", "_key", "_queue", "_queues", "_seconds", "_timer")
@@ -40,8 +40,8 @@ class Writer:
         self._queues = queues
         self._call = call
         self._key: Key = (call.served.names.stored_resource, call.namespace or "", call.name)
-        self._queue: Queue | None = None  # in which it waits or has its turn
-        self._seconds = 0.0  # of its last turn
+        self._queue: Queue | None = None  # the queue in which it waits or has its turn
+        self._seconds = 0.0  # length of its last turn
         self._granted: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -83,7 +83,7 @@ class Writer:
             async with asyncio.timeout_at(call.deadline or None):
                 await granted
         except TimeoutError as error:
-            raise status.timeout(threads.OVER) from error
+            raise status.timeout(threads.DEADLINE_EXCEEDED) from error
         finally:
             if client is not None:
                 client.waiting = None

@@ -320,7 +320,7 @@ def test_keys_that_are_there_twice_are_told(api: Client, spec: str, validation: 
     [(b"[", "error encoding patch: yaml: "), (b"{", "error decoding patch: error converting YAML to JSON: yaml: ")],
 )
 def test_a_configuration_that_cannot_be_read_is_refused(api: Client, there: bool, body: bytes, says: str) -> None:
-    # upstream: a text that begins with a brace counts as JSON, and is decoded after the object is read
+    # upstream: a body that begins with a brace counts as JSON, and is decoded after the read of the object
     widgets = serve(api)
     if there:
         widgets.create("a")

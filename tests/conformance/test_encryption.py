@@ -155,7 +155,7 @@ def test_only_values_without_a_key_fail(
     key = f"/registry/{resource}/default/bad"
     with api.watch(f"{path}?resourceVersion={listed['metadata']['resourceVersion']}") as watch:
         put(etcd, key, value)
-        # transformers know no revision
+        # transformers have no revision
         fault = f"data from the storage is not transformable revision=0: {why}"
         text = f"StorageError: corrupt object, Code: 7, Key: {{}}, ResourceVersion: 0, AdditionalErrorMsg: {fault}"
         told = f"failed to read one or more {resource} from the storage: {text.format(key)}"

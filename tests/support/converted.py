@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from apiext.storage.converted_routes import ConvertedRoute
 from apiext.storage.indexes import Dimension, Term
-from apiext.storage.store import Entry, Ready, Shown
+from apiext.storage.store import EncodedView, Entry, ViewedEntry
 from apiext.storage.watching import WatchGroup
 from tests.support.sinks import watch_group
 
@@ -22,9 +22,9 @@ def view(raw: bytes, revision: int) -> bytes:
     return orjson.dumps({"metadata": {"labels": {"own": f"v{number}"}}})
 
 
-def shown(entry: Entry) -> Shown:
+def shown(entry: Entry) -> ViewedEntry:
     """Return an entry as it is converted."""
-    return Shown.of(entry, view, Ready(view(entry.raw, entry.revision), entry.revision))
+    return ViewedEntry.of(entry, view, EncodedView(view(entry.raw, entry.revision), entry.revision))
 
 
 class SlowWebhook:
@@ -41,7 +41,7 @@ class SlowWebhook:
         self._forgets = forgets
         self._known: set[Entry] = set()
 
-    def concerns(self, entry: Entry) -> bool:
+    def may_select(self, entry: Entry) -> bool:
         return True
 
     def now(self, entry: Entry) -> Entry | None:
@@ -64,7 +64,7 @@ class SlowWebhook:
             self._known.update(entries)
             then([shown(entry) for entry in entries])
 
-    def rest(self) -> None:
+    def on_idle(self) -> None:
         pass
 
     def group(self, value: str, namespace: str | None = None, key: str = "") -> WatchGroup:

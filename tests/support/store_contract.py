@@ -177,7 +177,7 @@ class StoreContract:
         head = await world.store.fresh()
         with pytest.raises(FutureRevision) as found:
             await world.store.at_least(head + 1000)
-        assert (found.value.asked, found.value.current >= head) == (head + 1000, True)
+        assert (found.value.requested, found.value.current >= head) == (head + 1000, True)
 
     @pytest.mark.rows("RV-008", "ETC-001")
     async def test_entries_are_in_key_order(self, world: World) -> None:
@@ -244,7 +244,7 @@ class StoreContract:
             assert await _caught_up(world, col, inside) == [e for e in expected if e.key.startswith("two/")]
             watcher.close()
             other.close()
-        assert col.following.watchers == 0
+        assert col.feed.watchers == 0
 
     @pytest.mark.rows("RV-011", "SEL-002")
     @pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
@@ -392,7 +392,7 @@ class StoreContract:
     async def test_listeners_hear_changes_in_order(self, world: World) -> None:
         col = await things(world)
         heard: list[Seen] = []
-        end = col.following.subscribe(lambda change: heard.append(_seen(change.kind, change.entry)))
+        end = col.feed.subscribe(lambda change: heard.append(_seen(change.kind, change.entry)))
         story = await history(world, col)
         assert heard == story
         end()

@@ -155,7 +155,7 @@ def test_cases_of_the_slow_path(change: dict[str, Any]) -> None:
 def remembered(view: bytes) -> Entry:
     """Return an entry that remembers a view."""
     entry = Entry("n", "x", 1, b"{}")
-    entry.remember(lambda raw, revision: b"", view)
+    entry.cache_view(lambda raw, revision: b"", view)
     return entry
 
 

@@ -28,7 +28,7 @@ def history_of(one: Server, name: str) -> list[dict[str, tuple[str, str, str]]]:
         if change.entry.name == name:
             seen.append(conditions(orjson.loads(change.entry.raw)))
 
-    one.collection(DEFINITIONS).following.subscribe(note)
+    one.collection(DEFINITIONS).feed.subscribe(note)
     return seen
 
 
@@ -68,7 +68,7 @@ async def test_who_sees_established_can_use_and_discover_the_resource() -> None:
             found = one.served(NAME)
             served[told] = (found is not None, found is not None and found.definition.established)
 
-        one.collection(DEFINITIONS).following.subscribe(note)
+        one.collection(DEFINITIONS).feed.subscribe(note)
         await one.define(crd())
         await one.established(NAME)
         assert served == {"": (False, False), "False": (False, False), "True": (True, True)}
@@ -404,7 +404,7 @@ async def test_a_judgement_that_lost_a_race_is_made_again() -> None:
                 etcd.hold()
                 etcd.put(key, orjson.dumps({**document, "metadata": {**document["metadata"], "labels": {"a": "b"}}}))
 
-        one.collection(DEFINITIONS).following.subscribe(race)
+        one.collection(DEFINITIONS).feed.subscribe(race)
         first = etcd.put(key, orjson.dumps(document))
         await until(lambda: etcd.calls.count("txn") > updates)
         etcd.release()

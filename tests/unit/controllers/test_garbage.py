@@ -165,9 +165,9 @@ async def test_an_owner_that_cannot_be_read_is_not_absent() -> None:
         await it.put(owned(widget("child"), widget("never")))
         await it.one.store.fresh()
         await until(lambda: it.garbage.loop.idle)
-        assert it.one.collection(WIDGETS).state.known("d/child") is not None
+        assert it.one.collection(WIDGETS).state.by_key("d/child") is not None
         etcd.remove(f"{PREFIX}/example.com/widgets/d/never")
-        await until(lambda: it.one.collection(WIDGETS).state.known("d/child") is None)
+        await until(lambda: it.one.collection(WIDGETS).state.by_key("d/child") is None)
 
 
 @pytest.mark.parametrize("left", [0, 1])
@@ -197,9 +197,9 @@ async def test_one_of_many_owners_that_cannot_be_read_is_not_absent() -> None:
         await it.put(child)
         await it.one.store.fresh()
         await until(lambda: it.garbage.loop.idle)
-        assert it.one.collection(WIDGETS).state.known("d/child") is not None
+        assert it.one.collection(WIDGETS).state.by_key("d/child") is not None
         etcd.remove(f"{PREFIX}/example.com/widgets/d/owner5")
-        await until(lambda: it.one.collection(WIDGETS).state.known("d/child") is None)
+        await until(lambda: it.one.collection(WIDGETS).state.by_key("d/child") is None)
 
 
 class Adoption:

@@ -57,7 +57,7 @@ async def test_who_wins_may_have_left_the_old_version(monkeypatch: pytest.Monkey
         async def beaten(verbs: Verbs, call: Call, kind: str, body: bytes) -> Outcome:
             nonlocal late
             if late:
-                late, found = False, collection.state.known("default/a")
+                late, found = False, collection.state.by_key("default/a")
                 assert found is not None
                 await store.put_key(key, stored.replace(b'"uid"', b'"generation":1,"uid"'), found.revision)
             return await patch(verbs, call, kind, body)

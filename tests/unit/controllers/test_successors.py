@@ -85,7 +85,9 @@ async def test_an_object_of_a_successor_is_not_deleted(finalizers: tuple[str, ..
         await one.put(served, widget("w", finalizers=finalizers))
         await one.store.fresh()
         emptied = Emptied(
-            due=lambda: metadata_of(one.collection(NAMESPACES).state.known("d") or pytest.fail("gone"))["uid"] == first,
+            due=lambda: (
+                metadata_of(one.collection(NAMESPACES).state.by_key("d") or pytest.fail("gone"))["uid"] == first
+            ),
             guard=lambda: None,
             wake=lambda: None,
         )

@@ -20,8 +20,8 @@ from apiext.documents.document import Document
 from apiext.etcd import errors
 from apiext.etcd.values import WriteResult
 from apiext.meta.names import GroupResource
+from apiext.storage.change_feed import ChangeFeed
 from apiext.storage.collection import Collection
-from apiext.storage.following import Following
 from apiext.verbs.call import Verbs
 from tests.support.fake_etcd import FakeEtcd, Guards
 from tests.support.sinks import RecordingSink, watch_group
@@ -311,11 +311,11 @@ async def test_watches_end_with_their_definition_though_it_is_made_anew_meanwhil
         await col.wait_ready()
         col.watch(replace(watch_group(), version="v1"), None, sink)
 
-        async def anew(self: Following, patience: float) -> None:
-            if self is col.following:
+        async def anew(self: ChangeFeed, patience: float) -> None:
+            if self is col.feed:
                 await until(lambda: one.served(NAME))
 
-        monkeypatch.setattr(Following, "watches_served", anew)
+        monkeypatch.setattr(ChangeFeed, "watches_served", anew)
         await other.delete_definition(NAME)
         await other.gone(NAME)
         await other.define(crd())

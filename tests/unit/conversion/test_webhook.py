@@ -19,7 +19,7 @@ from apiext.conversion import limits as conversion_limits
 from apiext.conversion import pieces, review
 from apiext.conversion.review import CALL, INVALID_OBJECT, ConversionError
 from apiext.conversion.webhook import Converter
-from apiext.storage.store import Entry, Shown, held
+from apiext.storage.store import Entry, ViewedEntry, with_views
 from apiext.webhooks.client import Client
 from apiext.webhooks.target import Target
 from tests.unit.catalog.samples import CLOSED, HOOK, OPEN, resource, version, widget
@@ -57,7 +57,7 @@ def entries(count: int, size: int = 0, start: int = 0) -> list[Entry]:
 async def converted(converter: Converter, of: ServedResource, wanted: list[Entry]) -> list[Entry]:
     """Return the objects with what v2 shows of them."""
     view = of.versions["v2"].codec.view
-    return held(wanted, view, await converter.made(of, view, wanted))
+    return with_views(wanted, view, await converter.made(of, view, wanted))
 
 
 async def shown(converter: Converter, of: ServedResource, wanted: list[Entry]) -> list[dict[str, Any]]:
@@ -150,7 +150,7 @@ async def test_however_an_object_came_to_be_shown(converter: Converter, hook: We
     for one, two, three, entry in zip(made, known, mixed, [*wanted, own], strict=True):
         expected = orjson.loads(view(entry.raw, entry.revision))
         for found in (one, two, three):
-            assert found.view(view) == found.shown(view) == view(entry.raw, entry.revision)
+            assert found.view(view) == found.uncached_view(view) == view(entry.raw, entry.revision)
             assert entry is own or found.view(stored) == stored(entry.raw, entry.revision)
             assert found.decoded(of.versions["v2"].codec.decode) == expected
             assert found.labels == expected["metadata"].get("labels", {})
@@ -259,7 +259,7 @@ async def test_few_wait_for_one_webhook(converter: Converter, hook: Webhook, mon
 
     converter.prepare(of, of.versions["v2"].codec.view, wanted, then)
     await asyncio.wait_for(arrived.wait(), 20)
-    assert [isinstance(entry, Shown) for entry in told[0]] == [True] * 4
+    assert [isinstance(entry, ViewedEntry) for entry in told[0]] == [True] * 4
 
 
 @pytest.mark.rows("VER-009")

@@ -13,14 +13,14 @@ from apiext.http import resources
 from apiext.http.memory import ListBudget, Memory
 from apiext.meta.status import StatusError
 from apiext.storage import limits as storage_limits
-from apiext.storage.room import Room
+from apiext.storage.free_memory import FreeMemory
 from apiext.storage.segments import Segments
 from apiext.storage.snapshot import Snapshot
 from apiext.storage.store import Entry
 from apiext.verbs.call import Page
 
 
-class Given(Room):
+class Given(FreeMemory):
     """A budget of this many bytes, all free."""
 
     def __init__(self, size: int) -> None:
@@ -28,7 +28,7 @@ class Given(Room):
         self.size = size
 
     @property
-    def is_bounded(self) -> bool:
+    def is_limited(self) -> bool:
         return True
 
     def fits(self, size: int) -> bool:
@@ -58,13 +58,13 @@ async def test_lists_that_are_made_count_for_those_that_come() -> None:
 
 
 async def test_without_a_bound_nobody_counts() -> None:
-    budget = ListBudget(Memory(Room([]), total=1 << 60))
+    budget = ListBudget(Memory(FreeMemory([]), total=1 << 60))
     with budget.held(page(100, 1_000)):
         assert budget.fits(1 << 60)
 
 
 async def test_a_few_lists_are_made_at_a_time() -> None:
-    budget = ListBudget(Memory(Room([]), total=1 << 60))
+    budget = ListBudget(Memory(FreeMemory([]), total=1 << 60))
     running, most = 0, 0
 
     async def make() -> None:
@@ -96,7 +96,7 @@ class Endless:
 
 
 async def test_those_who_ask_for_the_same_segments_take_turns() -> None:
-    given: Any = SimpleNamespace(lists=ListBudget(Memory(Room([]), total=1 << 60)))
+    given: Any = SimpleNamespace(lists=ListBudget(Memory(FreeMemory([]), total=1 << 60)))
     nothing: Any = None
     segments: Any = Endless()
     asking = (resources._segments(given, nothing, nothing, segments, Page(1)) for _ in range(20))

@@ -14,7 +14,7 @@ from apiext.http.negotiation import JSON, PROTOBUF, YAML
 from apiext.meta import limits as meta_limits
 from apiext.meta.fields import Errors, FieldError, required
 from apiext.meta.status import StatusError
-from apiext.storage.room import Room
+from apiext.storage.free_memory import FreeMemory
 
 
 @dataclass
@@ -30,7 +30,7 @@ def refused(memory: Memory, request: Request, size: int) -> int:
 
 
 def test_a_user_gets_a_share_and_all_get_what_there_is() -> None:
-    memory = Memory(Room([]), total=1_000)
+    memory = Memory(FreeMemory([]), total=1_000)
     first, second, other = Request(User("a")), Request(User("a")), Request(User("b"))
     memory.hold(first, 700)
     assert refused(memory, second, 100) == 429, "the share of the user"
@@ -47,7 +47,7 @@ def test_a_user_gets_a_share_and_all_get_what_there_is() -> None:
 
 
 def test_what_was_refused_changes_nothing() -> None:
-    memory = Memory(Room([]), total=1_000)
+    memory = Memory(FreeMemory([]), total=1_000)
     request = Request(User("a"))
     memory.hold(request, 300)
     assert refused(memory, request, 900) == 413
@@ -55,7 +55,7 @@ def test_what_was_refused_changes_nothing() -> None:
 
 
 def test_workers_share_the_memory() -> None:
-    one, of_four = Memory(Room([])), Memory(Room([]), workers=4)
+    one, of_four = Memory(FreeMemory([])), Memory(FreeMemory([]), workers=4)
     assert of_four.total == one.total // 4
 
 

@@ -104,7 +104,7 @@ async def test_what_nobody_takes_is_forgotten() -> None:
     assert [ahead.now(entry) for entry in entries[:2]] == [None, entries[1]]
     assert [ahead.take(entry) for entry in (*entries[:2], entries[1])] == [b"here", b"there", b"here"]
     assert ahead.now(entries[2]) is entries[2]
-    ahead.rest()
+    ahead.on_idle()
     assert ahead.now(entries[2]) is None
 
 

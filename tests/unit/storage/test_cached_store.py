@@ -36,7 +36,7 @@ async def test_a_write_is_seen_without_its_event_when_the_cache_missing_key_of_n
     col, store = widgets(world), world.store
     await col.wait_ready()
     heard: list[tuple[str, int]] = []
-    col.following.subscribe(lambda change: heard.append((change.kind, change.revision)))
+    col.feed.subscribe(lambda change: heard.append((change.kind, change.revision)))
     world.etcd.hold()
     made = await store.create(col, "d", "a", b'{"x":1}')
     assert col.state.get("d", "a") is made

@@ -151,6 +151,6 @@ async def test_watches_that_close_leave_nothing() -> None:
     for watcher in watchers:
         watcher.close()
     await turns(200)
-    fanout = feed.col.following.fanout
+    fanout = feed.col.feed.fanout
     assert not any((fanout._converted, fanout._routes._everywhere, fanout._routes._inside))
     assert not fanout.busy

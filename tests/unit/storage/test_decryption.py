@@ -231,14 +231,14 @@ async def test_what_comes_after_everything_was_read_again_is_not_lost_with_what_
     world: EncryptedWorld,
 ) -> None:
     """The values that are being opened then are of no use, those behind them are."""
-    col, inlet = world.store.add(THINGS, True), world.store._inlet
+    col, dispatcher = world.store.add(THINGS, True), world.store._dispatcher
     await col.wait_ready()
     world.ours.gate.clear()
     world.write("d/before", LARGE)
     assert await asyncio.to_thread(world.ours.waiting.wait, 10)
-    inlet.forget()  # as when everything is read again
+    dispatcher.drop_buffered()  # as when everything is read again
     after = world.write("d/after", LARGE)
-    while not inlet._late:  # noqa: ASYNC110 - turns of the loop are counted
+    while not dispatcher._buffered:  # noqa: ASYNC110 - turns of the loop are counted
         await asyncio.sleep(0)
     world.ours.gate.set()
     await world.store.at_least(after)
@@ -248,15 +248,15 @@ async def test_what_comes_after_everything_was_read_again_is_not_lost_with_what_
 
 @pytest.mark.rows("OPS-003")
 async def test_what_was_opened_in_vain_is_forgotten(world: EncryptedWorld) -> None:
-    col, inlet = world.store.add(THINGS, True), world.store._inlet
+    col, dispatcher = world.store.add(THINGS, True), world.store._dispatcher
     await col.wait_ready()
     world.ours.gate.clear()
     world.write("d/large", LARGE)
     assert await asyncio.to_thread(world.ours.waiting.wait, 10)
-    inlet.forget()  # as when everything is read again
+    dispatcher.drop_buffered()  # as when everything is read again
     world.ours.gate.set()
     async with asyncio.timeout(20):
-        while inlet._opening:  # noqa: ASYNC110 - a thread sets no event of ours
+        while dispatcher._decrypting:  # noqa: ASYNC110 - a thread sets no event of ours
             await asyncio.sleep(0)
     assert not col.values.ahead
 
@@ -264,7 +264,7 @@ async def test_what_was_opened_in_vain_is_forgotten(world: EncryptedWorld) -> No
 @pytest.mark.rows("OPS-003")
 @pytest.mark.parametrize("end", ["filled", "filled again", "dropped"])
 async def test_what_was_opened_during_a_fill_that_brings_it_is_forgotten(world: EncryptedWorld, end: str) -> None:
-    store, inlet = world.store, world.store._inlet
+    store, dispatcher = world.store, world.store._dispatcher
     col = store.add(THINGS, True)
     await col.wait_ready()
     ranged = world.etcd.range
@@ -286,7 +286,7 @@ async def test_what_was_opened_during_a_fill_that_brings_it_is_forgotten(world: 
             world.write(f"d/a{number}", LARGE)
         world.write("foreign", LARGE)
         async with asyncio.timeout(20):
-            while len(col.arrivals.early) < 6 or inlet._opening:  # noqa: ASYNC110 - a thread sets no event of ours
+            while len(col.arrivals.early) < 6 or dispatcher._decrypting:  # noqa: ASYNC110 - a thread sets no event of ours
                 await asyncio.sleep(0)
         assert col.values.ahead, "they were opened while they are kept"
         if end == "filled again":

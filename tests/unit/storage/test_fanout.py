@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from apiext import limits as server_limits
 from apiext.meta.names import GroupResource
-from apiext.storage import beginnings
 from apiext.storage import fanout as fanout_module
+from apiext.storage import initial_frames
 from apiext.storage import limits as storage_limits
 from apiext.storage.collection import Collection
 from apiext.storage.progress import Progress
@@ -117,9 +117,9 @@ async def test_many_watches_end_in_slices(feed: Feed) -> None:
     watchers = [feed.col.watch(GROUP, None, sink) for sink in sinks]
     await turns(200)
     feed.put("n/a")  # no watcher gets it any more
-    feed.col.following.end_watches()
+    feed.col.feed.end_watches()
     assert all(watcher.ended for watcher in watchers)
-    assert feed.col.following.watchers == 0
+    assert feed.col.feed.watchers == 0
     ended = []
     for _ in range(8):
         ended.append(sum(sink.ended for sink in sinks))
@@ -131,7 +131,7 @@ async def test_many_watches_end_in_slices(feed: Feed) -> None:
     assert not any(sink.seen for sink in sinks)
     last = RecordingSink()
     feed.col.watch(GROUP, None, last)
-    feed.col.following.end_watches()
+    feed.col.feed.end_watches()
     assert last.ended  # a few end at once
 
 
@@ -174,8 +174,8 @@ async def test_a_paused_watcher_catches_up_in_one_write(feed: Feed) -> None:
 @pytest.mark.rows("RV-018")
 @pytest.mark.usefixtures("small_ring")
 async def test_a_watcher_that_fell_out_of_the_ring_is_told_410(feed: Feed) -> None:
-    assert feed.col.following.fanout.left_behind is not None
-    before = feed.col.following.fanout.left_behind.value
+    assert feed.col.feed.fanout.slow_ended is not None
+    before = feed.col.feed.fanout.slow_ended.value
     slow, stuck, quick = RecordingSink(), RecordingSink(), RecordingSink()
     watcher = feed.col.watch(GROUP, None, slow)
     feed.col.watch(GROUP, None, stuck)
@@ -196,8 +196,8 @@ async def test_a_watcher_that_fell_out_of_the_ring_is_told_410(feed: Feed) -> No
     feed.col.tick()
     assert stuck.seen[1:] == [Seen("ERROR", "410", 11, "14")]
     assert len(quick.events) == 9
-    assert feed.col.following.watchers == 1
-    assert feed.col.following.fanout.left_behind.value == before + 2
+    assert feed.col.feed.watchers == 1
+    assert feed.col.feed.fanout.slow_ended.value == before + 2
 
 
 @pytest.mark.rows("RV-018")
@@ -255,7 +255,7 @@ async def test_a_closed_watcher_gets_nothing(feed: Feed) -> None:
     assert 0 < served < len(sinks)
     await turns()
     assert sum(sink.writes for sink in sinks) == served
-    assert feed.col.following.watchers == 0
+    assert feed.col.feed.watchers == 0
 
 
 @pytest.mark.looptime
@@ -366,7 +366,7 @@ async def test_a_stream_that_cannot_be_ended_does_not_stop_the_others(
         await turns()
     assert [seen.key for seen in other.seen] == ["n/a", "n/b"]
     feed.col.watch(GROUP, None, Wrong())
-    feed.col.following.end_watches()
+    feed.col.feed.end_watches()
     assert other.ended
     assert "not ended" in caplog.text
 
@@ -376,8 +376,8 @@ async def test_a_listener_that_fails_does_not_stop_the_others(feed: Feed, caplog
         raise RuntimeError("bad listener")
 
     heard: list[int] = []
-    feed.col.following.subscribe(broken)
-    feed.col.following.subscribe(lambda change: heard.append(change.revision))
+    feed.col.feed.subscribe(broken)
+    feed.col.feed.subscribe(lambda change: heard.append(change.revision))
     feed.put("n/a")
     assert heard == [11]
     assert "bad listener" in caplog.text
@@ -473,22 +473,22 @@ async def test_cached_frames_with_ages_are_those_of_their_second(feed: Feed) -> 
 async def test_first_events_are_cached_for_those_who_share_them_within_one_bound(
     feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beginnings, "_ALL", beginnings._All())
+    monkeypatch.setattr(initial_frames, "_ALL", initial_frames._All())
     monkeypatch.setattr(storage_limits, "INITIAL_BYTES", 50_000)
     feed.put(*(f"n/o{number:03}" for number in range(500)), raw=b'{"a":"%s"}' % (b"x" * 50))
     for number in range(20):
         feed.col.watch(watch_group(key=f"alone {number}"), None, RecordingSink(), initial=True)
     await turns(1000)
-    assert beginnings.kept() == 0, "of watches that have a group to themselves nothing"
+    assert initial_frames.cached_bytes() == 0, "of watches that have a group to themselves nothing"
     shared = [
         feed.col.watch(watch_group(key=f"two {number // 2}"), None, RecordingSink(), initial=True)
         for number in range(20)
     ]
     await turns(1000)
-    assert 0 < beginnings.kept() <= 50_000
+    assert 0 < initial_frames.cached_bytes() <= 50_000
     for watcher in shared[::2]:
         watcher.close()
-    assert beginnings.kept() == 0
+    assert initial_frames.cached_bytes() == 0
 
 
 async def test_blocks_with_ages_are_those_of_their_second(feed: Feed) -> None:
@@ -503,7 +503,7 @@ async def test_blocks_with_ages_are_those_of_their_second(feed: Feed) -> None:
         replace(watch_group(frame=frame, key="aged"), second=lambda: second), None, RecordingSink()
     )
     await turns()
-    start = feed.col.following.history.end
+    start = feed.col.feed.history.end
     feed.put("n/a")
     block = watcher._group._block
     for second in (100, 100, 50):

@@ -52,7 +52,7 @@ class Client:
         self.sink = RecordingSink()
         self.initial = random.random() < 0.3
         self.after = (
-            feed.revision if self.initial else random.randint(max(10, feed.col.following.history.floor), feed.revision)
+            feed.revision if self.initial else random.randint(max(10, feed.col.feed.history.floor), feed.revision)
         )
         self.state = {
             f"{entry.namespace}/{entry.name}": entry.revision
@@ -84,7 +84,7 @@ async def story(seed: int) -> None:
     random = Random(seed)
     feed = Feed()
     changes: list[Change] = []
-    feed.col.following.subscribe(changes.append)
+    feed.col.feed.subscribe(changes.append)
     clients: list[Client] = []
     groups = pairs(random)
     for _ in range(random.randint(5, 120)):

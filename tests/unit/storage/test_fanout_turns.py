@@ -78,6 +78,6 @@ async def test_watches_that_end_during_a_pass_are_each_found_at_once() -> None:
         await asyncio.sleep(0)
         assert sum(bool(sink.seen) for sink in sinks) < number, "the pass goes on"
         began = process_time()
-        feed.col.following.fanout.end(None, feed.revision)
+        feed.col.feed.fanout.end(None, feed.revision)
         took[number] = min(process_time() - began, took.get(number, inf))
     assert took[8000] < 25 * took[1000], "far more where each is looked for among all"

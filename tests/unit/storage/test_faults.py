@@ -57,7 +57,7 @@ async def rig(quota: int) -> AsyncIterator[Rig]:
 def follow(rig: Rig) -> tuple[RecordingSink, list[Change]]:
     sink, heard = RecordingSink(), list[Change]()
     rig.col.watch(watch_group(), None, sink)
-    rig.col.following.subscribe(heard.append)
+    rig.col.feed.subscribe(heard.append)
     return sink, heard
 
 
@@ -323,7 +323,7 @@ async def test_a_fill_takes_what_was_written_between_its_pages(rig: Rig) -> None
         rig.etcd.put(f"/registry/example.com/rooms/r{number:03}", body(n=number))
     rooms = rig.store.add(ROOMS, False)
     heard: list[Change] = []
-    rooms.following.subscribe(heard.append)
+    rooms.feed.subscribe(heard.append)
     pages = rig.etcd.calls.count("range")
     while rig.etcd.calls.count("range") == pages:  # noqa: ASYNC110 - turns of the loop are counted
         await asyncio.sleep(0)
@@ -346,12 +346,12 @@ async def test_an_event_that_the_fill_has_seen_is_not_told_again(rig: Rig) -> No
     made = rig.etcd.put("/registry/example.com/rooms/attic", body(n=1))
     rooms = rig.store.add(ROOMS, False)
     heard: list[Change] = []
-    rooms.following.subscribe(heard.append)
+    rooms.feed.subscribe(heard.append)
     await asyncio.sleep(1)  # looptime: no real time passes
     rig.etcd.release()
     await rooms.wait_ready()
     assert [(change.kind, change.revision) for change in heard] == [("ADDED", made)]
-    assert rooms.following.history.end == 0
+    assert rooms.feed.history.end == 0
 
 
 async def test_a_collection_dropped_while_it_is_filled(rig: Rig) -> None:
@@ -441,7 +441,7 @@ async def test_a_full_store_is_compacted_without_a_mark(rig: Rig, caplog: pytest
     await rig.compactor.turn()
     assert rig.etcd.compacted >= made.revision
     assert rig.etcd.full, "an etcd of others is theirs to defragment"
-    assert "out of space and takes deletions only" in caplog.text
+    assert "out of space and allows only deletions" in caplog.text
 
 
 @pytest.mark.rows("OPS-002")
@@ -455,7 +455,7 @@ async def test_an_own_store_that_was_full_takes_writes_again(rig: Rig, caplog: p
     rig.etcd.in_use = 500
     await rig.compactor.turn()
     await rig.store.create(rig.col, "one", "b", body(n=1))
-    assert (rig.etcd.size, "takes writes again" in caplog.text) == (500, True)
+    assert (rig.etcd.size, "allows writes again" in caplog.text) == (500, True)
     assert rig.etcd.corrupt, "no room cures that"
 
 
@@ -463,7 +463,7 @@ async def test_an_own_store_that_was_full_takes_writes_again(rig: Rig, caplog: p
 async def test_an_own_store_tells_before_it_is_full(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     for rig.etcd.size, told in ((8_000, False), (9_500, True)):
         await rig.compactor.turn()
-        assert ("the store has 9500 of 10000 bytes" in caplog.text) is told
+        assert ("the store has 9500 bytes" in caplog.text) is told
 
 
 async def test_views_of_single_objects_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

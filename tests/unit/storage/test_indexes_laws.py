@@ -59,7 +59,7 @@ TERMS = st.lists(
 
 def change(feed: Feed, random: Random) -> None:
     key = f"{random.choice('abc')}/o{random.randrange(30):02}"
-    if random.random() < 0.25 and feed.col.state.known(key):
+    if random.random() < 0.25 and feed.col.state.by_key(key):
         feed.remove(key)
     else:
         body = {"color": random.choice(COLORS), "size": random.choice(("1", "3", None))}
@@ -241,7 +241,7 @@ def test_a_collection_that_nobody_selects_on_has_no_index() -> None:
         index.mark(f"o{number % 10}")
     assert not reads  # a change costs a mark, not a look at the object
     entries = {f"o{number}": Entry("", f"o{number}", 1, b"{}") for number in range(10)}
-    assert index.settle(entries, perf_counter() + 10)
+    assert index.read_marked(entries, perf_counter() + 10)
     assert len(reads) == 10
 
 

@@ -13,10 +13,10 @@ from apiext.etcd.errors import UNAVAILABLE, Unavailable
 from apiext.meta.names import GroupResource
 from apiext.storage import history as history_module
 from apiext.storage import limits as storage_limits
-from apiext.storage.beginnings import Beginnings
 from apiext.storage.etcd_store import EtcdStore
 from apiext.storage.history import Change, History
-from apiext.storage.indexes import chosen_of
+from apiext.storage.indexes import select_entries
+from apiext.storage.initial_frames import InitialFrames
 from apiext.storage.keys import Keys, bounds, split_relative
 from apiext.storage.leases import Leases
 from apiext.storage.progress import Progress
@@ -104,13 +104,13 @@ def test_history_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_histories_together_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the number of resources; the one that was quiet for the longest time gives up its own first."""
-    monkeypatch.setattr(history_module, "ALL", history_module._All())
+    monkeypatch.setattr(history_module, "HISTORIES", history_module._Histories())
     monkeypatch.setattr(storage_limits, "HISTORIES_BYTES", 100_000)
     histories = [History(0) for _ in range(30)]
     for turn in range(1, 9):
         for history in histories:
             history.append(change(turn, 1_000))
-    assert history_module.ALL.bytes <= 100_000 + 30 * 1_400
+    assert history_module.HISTORIES.bytes <= 100_000 + 30 * 1_400
     assert histories[0].end - histories[0].first == 1
     busy = histories[0]
     for revision in range(9, 50):
@@ -121,7 +121,7 @@ def test_histories_together_are_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch
         histories[1].position(6)
     for history in histories:
         history.reset(50)
-    assert history_module.ALL.bytes == 0
+    assert history_module.HISTORIES.bytes == 0
 
 
 def test_a_quiet_history_keeps_few_bytes_and_few_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,9 +149,9 @@ def test_history_grows_backwards_for_a_while(monkeypatch: pytest.MonkeyPatch) ->
     assert history.at(history.position(10)).revision == 11
     history.append(change(34))
     assert history.floor == 11
-    history.relax()
+    history.restore_limits()
     assert history.floor == 11
-    history.relax()
+    history.restore_limits()
     assert (history.floor, history.end - history.first) == (31, 3)
     assert history.at(cursor).revision == 32
     history.reset(50)
@@ -177,12 +177,12 @@ def test_a_history_forgets_what_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
     history.prepend([change(revision) for revision in range(1, 9)], 0)
     history.age(history.end)
     assert history.floor == 0, "it has just been fetched"
-    history.relax()
-    history.relax()
-    history.held = True
+    history.restore_limits()
+    history.restore_limits()
+    history.pinned = True
     history.age(history.end)
     assert history.floor == 0
-    history.held = False
+    history.pinned = False
     history.age(history.end)
     assert history.floor == 8
     assert history.unchanged_since(11)
@@ -191,11 +191,11 @@ def test_a_history_forgets_what_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_history_that_is_held_keeps_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_limits, "EVENT_RING", 3)
     history = History(0)
-    history.held = True
+    history.pinned = True
     for revision in range(1, 11):
         history.append(change(revision))
     assert history.floor == 0
-    history.held = False
+    history.pinned = False
     history.append(change(11))
     assert history.floor == 8
 
@@ -279,7 +279,7 @@ async def test_a_lease_serves_so_many_objects_of_one_time_to_live(monkeypatch: p
     assert await leases.lease(60) == 2
     await asyncio.sleep(2)
     assert await leases.lease(40) == 4
-    leases.forget(4)
+    leases.remove(4)
     assert await leases.lease(40) == 5
     assert etcd.granted == [63, 63, 63, 42, 42, 42]
 
@@ -317,7 +317,7 @@ class Rounds:
         self._done.append(self._name)
         return 1
 
-    def rest(self) -> None:
+    def on_idle(self) -> None:
         self._done.append(f"{self._name} rests")
 
     def fail(self, error: Exception) -> bool:
@@ -337,26 +337,26 @@ async def test_those_who_have_much_to_do_wait_for_each_other() -> None:
 def test_first_events_are_remembered_as_far_as_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_limits, "INITIAL_BYTES", 250)
     pieces = Snapshot((f"n/o{at:04}", Entry("n", f"o{at:04}", at, b"{}")) for at in range(500)).pieces()
-    beginnings = Beginnings()
+    initial_frames = InitialFrames()
     for number, piece in enumerate(pieces):
-        assert beginnings.find(piece) is None
-        beginnings.keep(piece, (number, b"%d" % number * 100))
-    assert [beginnings.find(piece) for piece in pieces] == [None, None, None, (3, b"3" * 100), (4, b"4" * 100)]
-    assert beginnings.find(pieces[4]._replace(start=1)) is None
-    beginnings.clear()
-    assert beginnings.find(pieces[4]) is None
+        assert initial_frames.find(piece) is None
+        initial_frames.keep(piece, (number, b"%d" % number * 100))
+    assert [initial_frames.find(piece) for piece in pieces] == [None, None, None, (3, b"3" * 100), (4, b"4" * 100)]
+    assert initial_frames.find(pieces[4]._replace(start=1)) is None
+    initial_frames.clear()
+    assert initial_frames.find(pieces[4]) is None
 
 
 def test_first_events_with_ages_are_those_of_their_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage_limits, "INITIAL_BYTES", 250)
     (piece, other, *_) = Snapshot((f"n/o{at:04}", Entry("n", f"o{at:04}", at, b"{}")) for at in range(500)).pieces()
-    beginnings = Beginnings()
+    initial_frames = InitialFrames()
     for second in range(100, 110):  # parts of a second list replace them
-        beginnings.keep(piece, (1, b"%d" % second * 50), second)
-        beginnings.keep(other, (2, b"x" * 90), second)
-        assert beginnings.find(piece, second) == (1, b"%d" % second * 50)
-        assert (beginnings.find(piece, second - 1), beginnings.find(piece, second + 1)) == (None, None)
-        assert beginnings.find(other, second) == (2, b"x" * 90)
+        initial_frames.keep(piece, (1, b"%d" % second * 50), second)
+        initial_frames.keep(other, (2, b"x" * 90), second)
+        assert initial_frames.find(piece, second) == (1, b"%d" % second * 50)
+        assert (initial_frames.find(piece, second - 1), initial_frames.find(piece, second + 1)) == (None, None)
+        assert initial_frames.find(other, second) == (2, b"x" * 90)
 
 
 async def test_choosing_among_many_gives_others_their_turns() -> None:
@@ -368,7 +368,7 @@ async def test_choosing_among_many_gives_others_their_turns() -> None:
             pass
         return entry.revision % 2 == 1
 
-    found, turns = await turns_beside(chosen_of(entries, selects))
+    found, turns = await turns_beside(select_entries(entries, selects))
     assert [entry.revision for entry in found] == list(range(1, 100, 2))
     assert turns >= 10
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from apiext.conformance.support.cases import Case, case_name, load
 from apiext.storage import continuation
 from apiext.storage.continuation import BadToken, Continuation
-from apiext.storage.readplan import ListAsk, ReadPlan, parse_revision, plan
+from apiext.storage.readplan import ListQuery, ReadPlan, parse_revision, plan
 
 
 @pytest.mark.rows("RV-003", "RV-005", "RV-006", "RV-007")
@@ -21,10 +21,10 @@ def test_plan(case: Case) -> None:
         revision, start = ask["token"]
         ask["token"] = continuation.encode(start, revision)
     if case.error is None:
-        assert plan(ListAsk(**ask)) == ReadPlan(**case.plan)
+        assert plan(ListQuery(**ask)) == ReadPlan(**case.plan)
         return
     with pytest.raises(ValueError) as refused:  # noqa: PT011 - the text is what counts
-        plan(ListAsk(**ask))
+        plan(ListQuery(**ask))
     assert str(refused.value) == case.error
 
 

@@ -52,7 +52,7 @@ async def test_a_change_costs_nothing_of_the_watches_that_it_does_not_concern(wa
         await turns()
         # the least of three: a collection of garbage may call finalizers meanwhile
         took[number] = min(calls(lambda: feed.put("n/other", raw=raw(99_998))) for _ in range(3))  # noqa: B023 - at once
-        assert not feed.col.following.fanout.busy
+        assert not feed.col.feed.fanout.busy
     assert took[3000] == took[2]
 
 
@@ -97,7 +97,7 @@ async def test_a_selector_of_many_values_is_tested_and_not_spread_out() -> None:
     await turns()
     assert [seen.key for seen in sink.seen] == ["n/a"]
     watcher.close()
-    assert feed.col.following.watchers == 0
+    assert feed.col.feed.watchers == 0
     feed.put("n/a", raw=raw(3))
 
 
@@ -119,5 +119,5 @@ async def test_watches_that_close_leave_nothing(watches: str) -> None:
         await turns()
         for watcher in watchers:
             watcher.close()
-    routes = feed.col.following.fanout._routes
+    routes = feed.col.feed.fanout._routes
     assert not any((routes._everywhere, routes._inside, routes._fields, routes._labels))

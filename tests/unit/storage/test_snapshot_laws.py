@@ -16,7 +16,7 @@ from apiext.storage import limits as storage_limits
 from apiext.storage.keys import bounds
 from apiext.storage.segments import Segments
 from apiext.storage.snapshot import Snapshot, batches
-from apiext.storage.store import Entry, Made, Ready
+from apiext.storage.store import EncodedView, Entry, ViewSource
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 NAMESPACES = ("a", "a-b", "a.b", "ab", "b")
@@ -91,7 +91,7 @@ def test_what_readers_have_never_changes(seed: int, names: int) -> None:
 def test_a_page_leaves_the_other_chunks_to_writers() -> None:
     snapshot = Snapshot((f"n/o{at:04}", Entry("n", f"o{at:04}", at, b"{}")) for at in range(1000))
     snapshot.pieces("n/", "n0", 150)
-    assert [chunk.lent for chunk in snapshot.chunks()] == [True] * 2 + [False] * 8
+    assert [chunk.shared for chunk in snapshot.chunks()] == [True] * 2 + [False] * 8
 
 
 @given(st.integers(0, 2**32), st.sampled_from([5, 300, 2000]))
@@ -165,9 +165,9 @@ async def test_as_many_are_converted_at_once_as_may_be(most: int, monkeypatch: p
     entries = [(f"n/o{number:04}", Entry("n", f"o{number:04}", number, b"%d" % number)) for number in range(1000)]
     asked: list[int] = []
 
-    async def convert(wanted: Sequence[Entry]) -> Sequence[Made]:
+    async def convert(wanted: Sequence[Entry]) -> Sequence[ViewSource]:
         asked.append(len(wanted))
-        return [Ready(entry.shown(view), entry.revision) for entry in wanted]
+        return [EncodedView(entry.uncached_view(view), entry.revision) for entry in wanted]
 
     segments = Segments(Snapshot(entries).pieces(), view)
     await segments.prepare(convert)
@@ -189,31 +189,31 @@ async def test_other_forms_are_remembered_by_chunk() -> None:
 
     aged = False
 
-    async def formed(now: float = 0.0, name: str = "a", limit: int = 1000) -> list[bytes]:
+    async def in_form(now: float = 0.0, name: str = "a", limit: int = 1000) -> list[bytes]:
         made.clear()
         pieces = [
             piece._replace(stop=min(piece.stop, max(0, limit - at)))
             for at, piece in zip(range(0, 1000, 100), snapshot.pieces(), strict=True)
             if at < limit
         ]
-        found = await Segments(pieces, view).formed(name, maker, now)
+        found = await Segments(pieces, view).in_form(name, maker, now)
         return b",".join(found).split(b",")
 
     snapshot = Snapshot((f"o{number:04}", Entry("", f"o{number:04}", number, b"%d" % number)) for number in range(1000))
     assert [piece.stop for piece in snapshot.pieces()] == [100] * 10
     all_of_them = [b"<%d>" % number for number in range(1000)]
-    assert await formed(limit=230) == all_of_them[:230]
+    assert await in_form(limit=230) == all_of_them[:230]
     assert len(made) == 230
-    assert await formed(limit=275) == all_of_them[:275]
+    assert await in_form(limit=275) == all_of_them[:275]
     assert len(made) == 100  # most of a chunk is worth all of it
-    assert await formed(limit=260) == all_of_them[:260]
-    assert await formed() == all_of_them
+    assert await in_form(limit=260) == all_of_them[:260]
+    assert await in_form() == all_of_them
     assert len(made) == 700
-    assert await formed() == all_of_them
+    assert await in_form() == all_of_them
     assert not made
     snapshot.put("o0500", Entry("", "o0500", 2000, b"new"))
     all_of_them[500] = b"<new>"
-    assert await formed() == all_of_them
+    assert await in_form() == all_of_them
     assert len(made) == 100
     aged, later = True, CREATED.timestamp() + 4 * 3600 + 60
     for number, (now, age) in enumerate(((later, "4h1m"), (later + 60, "4h2m"), (later - 60, "4h"), (later, "4h1m"))):
@@ -221,17 +221,17 @@ async def test_other_forms_are_remembered_by_chunk() -> None:
             raw if revision % 3 == 0 else raw.replace(b">", f' "{age}">'.encode())
             for raw, revision in zip(all_of_them, (*range(500), 2000, *range(501, 1000)), strict=True)
         ]
-        assert await formed(now, "b") == aged_ones
+        assert await in_form(now, "b") == aged_ones
         assert len(made) == (0 if number else 1000), "only ages are written again"
-        assert await formed(now, "b", limit=275) == aged_ones[:275]
-        assert await formed(now, "b", limit=230) == aged_ones[:230]
+        assert await in_form(now, "b", limit=275) == aged_ones[:275]
+        assert await in_form(now, "b", limit=230) == aged_ones[:230]
     aged = False
     for name in "cd":
-        await formed(name=name)
+        await in_form(name=name)
     assert all(len(piece.chunk.forms) == storage_limits.FORMS for piece in snapshot.pieces())
     for piece in snapshot.pieces():
-        piece.chunk.forget()
-    assert await formed(name="d") == all_of_them
+        piece.chunk.evict()
+    assert await in_form(name="d") == all_of_them
     assert len(made) == 1000
 
 

@@ -23,7 +23,7 @@ class Slow:
         self._but = but
         self._waiting: list[tuple[Sequence[Entry], Callable[[Sequence[Entry] | bytes], None]]] = []
 
-    def concerns(self, entry: Entry) -> bool:
+    def may_select(self, entry: Entry) -> bool:
         return entry.name != self._but
 
     def now(self, entry: Entry) -> Entry | None:
@@ -33,7 +33,7 @@ class Slow:
         self.asked.append([entry.name for entry in entries])
         self._waiting.append((entries, then))
 
-    def rest(self) -> None:
+    def on_idle(self) -> None:
         self.rested += 1
 
     def answer(self, data: bytes | None = None) -> None:
@@ -143,7 +143,7 @@ async def test_initial_objects_come_once_however_many_turns_they_take(
     monkeypatch.setattr("apiext.storage.fanout.LoopBudget", lambda: SimpleNamespace(exhausted=over))
     feed.put(*(f"n/o{number:03}{'x' if number % 7 == 5 else ''}" for number in range(100)))
     slow = Slow()
-    monkeypatch.setattr(slow, "concerns", lambda entry: entry.name.endswith("x"))
+    monkeypatch.setattr(slow, "may_select", lambda entry: entry.name.endswith("x"))
     sink = opened(feed, slow, initial=True)
     await turns()
     slow.answer()
@@ -162,4 +162,4 @@ async def test_a_client_that_leaves_while_it_waits(feed: Feed) -> None:
     watcher.close()
     slow.answer()
     await turns()
-    assert (names(sink), feed.col.following.watchers) == ([], 0)
+    assert (names(sink), feed.col.feed.watchers) == ([], 0)

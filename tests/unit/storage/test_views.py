@@ -11,7 +11,7 @@ import pytest
 from apiext.storage import limits
 from apiext.storage.encryption import EncryptedEntry, Secret
 from apiext.storage.history import Change, History
-from apiext.storage.store import Entry, ShownOnce
+from apiext.storage.store import ConvertedEntries, Entry
 from tests.unit.controllers.harness import until
 
 RAW = (
@@ -93,11 +93,11 @@ def test_views_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [Entry("default", "a", revision, RAW) for revision in range(1, 6)]
     for entry in entries:
         entry.view(renamed)
-        entry.remember(renamed, entry.view(renamed))
-    assert [entry._seen is not None for entry in entries] == [False, False, True, True, True]
-    entries[3].forget()
+        entry.cache_view(renamed, entry.view(renamed))
+    assert [entry._cached is not None for entry in entries] == [False, False, True, True, True]
+    entries[3].evict_view()
     entries[0].view(renamed)
-    assert [entry._seen is not None for entry in entries] == [True, False, True, False, True]
+    assert [entry._cached is not None for entry in entries] == [True, False, True, False, True]
 
 
 async def test_what_one_watch_reads_of_a_converted_object_others_need_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ async def test_what_one_watch_reads_of_a_converted_object_others_need_not(monkey
         return text
 
     entries = [Entry("d", f"o{number}", number, b"{}") for number in range(4)]
-    once = ShownOnce()
+    once = ConvertedEntries()
     first = once.keep(entries[0], viewer, text)
     assert first.labels == {"a": "b"}
     assert once.find(entries[0], viewer) is first

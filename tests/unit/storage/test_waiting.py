@@ -8,8 +8,8 @@ import pytest
 from apiext.kms import limits as kms_limits
 from apiext.kms import provider as provider_module
 from apiext.kms.provider import Provider as Service
+from apiext.storage import decryption_buffer as waiting_module
 from apiext.storage import limits as storage_limits
-from apiext.storage import waiting as waiting_module
 from apiext.storage.cached_store import CachedStore
 from apiext.storage.ciphers import IDENTITY, CipherEncryptions, Provider, Rule
 from apiext.storage.collection import Collection
@@ -78,7 +78,7 @@ async def world() -> AsyncIterator[KmsWorld]:
         made = KmsWorld(group)
         yield made
         await made.end()
-        assert not made.store.behind
+        assert not made.store.lagging
 
 
 def names(col: Collection) -> list[str]:
@@ -326,7 +326,7 @@ async def held(world: KmsWorld, count: int = 1) -> Collection:
 async def test_many_changes_that_waited_are_shown_in_pieces(world: KmsWorld) -> None:
     col = await held(world, 5 * storage_limits.KMS_HELD_SLICE)
     seen: list[tuple[int, int]] = []
-    col.following.subscribe(lambda change: seen.append((change.revision, col.state.revision)))
+    col.feed.subscribe(lambda change: seen.append((change.revision, col.state.revision)))
     world.plugin.gate.set()
     await world.store.fresh(col)
     assert len(seen) == 5 * storage_limits.KMS_HELD_SLICE
@@ -371,7 +371,7 @@ async def test_without_plugins_nothing_waits_any_more(world: KmsWorld) -> None:
     await asyncio.sleep(1)
     with pytest.raises(Undecryptable, match="identity transformer"):
         col.state.entries()
-    assert (col.waiting, col.state.revision) == (None, world.store.revision)
+    assert (col.decryption_buffer, col.state.revision) == (None, world.store.revision)
 
 
 async def test_a_change_may_come_in_the_turn_in_which_everything_is_read_again(
@@ -458,4 +458,4 @@ async def test_the_store_may_stop_while_changes_wait(world: KmsWorld) -> None:
     await held(world)
     store: CachedStore = world.store
     await store.stop()
-    assert not store.behind
+    assert not store.lagging

@@ -4,7 +4,7 @@ import pytest
 
 from apiext.etcd import errors
 from apiext.etcd.errors import EtcdError, classify
-from apiext.storage.etcd_store import translated
+from apiext.storage.etcd_store import store_error
 from apiext.verbs.errors import as_status
 
 ROWS: list[tuple[EtcdError, int, str, int]] = [  # what etcd says → code, reason, seconds of Retry-After
@@ -23,5 +23,5 @@ ROWS: list[tuple[EtcdError, int, str, int]] = [  # what etcd says → code, reas
 @pytest.mark.rows("ERR-20", "RV-002", "RV-003")
 @pytest.mark.parametrize(("said", "code", "reason", "after"), ROWS, ids=lambda it: getattr(it, "message", None))
 def test_what_etcd_says_is_told(said: EtcdError, code: int, reason: str, after: int) -> None:
-    told = as_status(translated(classify(said), asked=9, current=5))
+    told = as_status(store_error(classify(said), requested=9, current=5))
     assert (told.code, told.reason, told.retry_after) == (code, reason, after)

@@ -166,7 +166,7 @@ def test_work_ends_at_the_deadline() -> None:
         started, ended = threading.Event(), threading.Event()
         with pytest.raises(StatusError) as late:
             await threads.run(call, endless, call, started, ended)
-        assert (late.value.code, late.value.message) == (504, f"Timeout: {threads.OVER}")
+        assert (late.value.code, late.value.message) == (504, f"Timeout: {threads.DEADLINE_EXCEEDED}")
         assert await asyncio.to_thread(ended.wait, 5), "the thread is free again"
 
     run(work)

@@ -98,13 +98,13 @@ async def test_what_is_read_again_meanwhile_is_waited_for(asked: str, monkeypatc
         client = Client(one)
         collection = client.verbs.store.collection(GroupResource("example.com", "widgets"))
         assert collection is not None
-        whole = client.verbs.store._watch.whole
+        whole = client.verbs.store._watch.wait_complete
 
         async def wait() -> int:  # keys of encryption change just now
             collection.unready()
             return await whole()
 
-        monkeypatch.setattr(client.verbs.store._watch, "whole", wait)
+        monkeypatch.setattr(client.verbs.store._watch, "wait_complete", wait)
         monkeypatch.setattr(storage_limits, "FRESH_WAIT", 0.01)
         with pytest.raises(StatusError, match="storage is"):
             await api.get(client.verbs, client.call("get", "a", {"resourceVersion": [asked]}))
@@ -125,7 +125,7 @@ async def test_an_event_that_cannot_be_written_is_told_of(caplog: pytest.LogCapt
         await api.open_watch(client.verbs, client.call("watch"), frames(), others)
         await client.create("a")
         await sink.until(lambda it: it.ended)
-        text = "Internal error occurred: an event cannot be shown, the log of the server tells why"
+        text = "Internal error occurred: an event cannot be encoded, see the log of the server"
         assert sink.seen == [Seen("ERROR", text, 500)]
         await others.until(lambda it: it.events != [])
         assert not others.ended
@@ -166,7 +166,7 @@ async def test_a_watch_from_a_revision_that_does_not_come_expires(monkeypatch: p
         text = f"the resourceVersion for the provided watch is too large: {start}, current: {one.store.revision}"
         assert sink.seen == [Seen("ERROR", text, 410)]
         assert watcher.ended
-        assert client.verbs.store.collection(GroupResource("example.com", "widgets")).following.watchers == 0  # type: ignore[union-attr]
+        assert client.verbs.store.collection(GroupResource("example.com", "widgets")).feed.watchers == 0  # type: ignore[union-attr]
 
 
 @pytest.mark.rows("RV-009")

@@ -56,10 +56,10 @@ async def test_what_waits_for_a_key_holds_up_nothing_else(monkeypatch: pytest.Mo
         store = client.server.store
         secrets = store.add(GroupResource("", "secrets"), namespaced=True)
         await secrets.wait_ready()
-        secrets.waiting = waiting = secrets.new_waiting(store)
+        secrets.decryption_buffer = waiting = secrets.new_decryption_buffer(store)
         monkeypatch.setattr(waiting, "_catch_up", lambda turn: asyncio.sleep(0))
         monkeypatch.setattr(limits, "FRESH_WAIT", 0.01)
-        waiting.hold(("d/a", made.revision + 1, b"sealed"))
+        waiting.buffer(("d/a", made.revision + 1, b"sealed"))
         with pytest.raises(NotReady):
             await store.fresh()
         assert stored((await client.patch("a", {})).entry).revision == made.revision  # by the newest definition

@@ -1,4 +1,4 @@
-"""Free memory within the limits of control groups: the kernel kills a process that exceeds them."""
+"""Free memory of the process within the limits of its control groups (the kernel kills a process over a limit)."""
 
 from functools import cache
 from pathlib import Path
@@ -8,17 +8,20 @@ from msgspec import Struct
 
 from apiext.storage import limits
 
-# Seconds between looks at the free memory.
-MEMORY_LOOK_EVERY = 0.02
+# Seconds for which a reading of the free memory is cached.
+MEMORY_CACHED = 0.02
 
-_OWN = Path("/proc/self/cgroup")
+_OWN_GROUPS = Path("/proc/self/cgroup")
 _MOUNT = Path("/sys/fs/cgroup")
-_NO_BOUND = 1 << 50
-_CACHED = (b"inactive_file", b"active_file")  # pages of files: the kernel takes them back first
+_UNLIMITED = 1 << 50
+_CACHED = (b"inactive_file", b"active_file")  # cached pages of files, which the kernel frees on demand
 
 
 class Files(Struct, frozen=True):
-    """Where a control group tells of its memory; ``prefix`` is before the names in ``stat`` that mean all below it."""
+    """The files with the memory limit and usage of a control group.
+
+    ``prefix`` precedes the names of the values in ``stat`` that include child groups.
+    """
 
     limit: Path
     usage: Path
@@ -26,21 +29,21 @@ class Files(Struct, frozen=True):
     prefix: bytes
 
     def left(self) -> tuple[int, int] | None:
-        """Return the limit and its unused part in bytes, None without a limit."""
+        """Return the limit and its unused part in bytes; None if the group has no limit."""
         try:
             limit = int(self.limit.read_bytes())
             used = int(self.usage.read_bytes())
             lines = dict(line.split(maxsplit=1) for line in self.stat.read_bytes().splitlines())
             cached = sum(int(lines.get(self.prefix + name, b"0")) for name in _CACHED)
-        except (OSError, ValueError):  # "max", or a group without memory
+        except (OSError, ValueError):  # "max", or a group without a memory controller
             return None
-        return (limit, limit - max(0, used - cached)) if limit < _NO_BOUND else None
+        return (limit, limit - max(0, used - cached)) if limit < _UNLIMITED else None
 
 
-def own_groups(own: Path = _OWN, mount: Path = _MOUNT) -> list[Files]:
-    """Return the groups that bound the memory of this process, its own and those around it."""
+def control_groups(own_groups: Path = _OWN_GROUPS, mount: Path = _MOUNT) -> list[Files]:
+    """Return the control groups that limit the memory of this process: its own groups and their parents."""
     try:
-        lines = own.read_text().splitlines()
+        lines = own_groups.read_text().splitlines()
     except OSError:
         return []
     found: list[Files] = []
@@ -62,11 +65,11 @@ def own_groups(own: Path = _OWN, mount: Path = _MOUNT) -> list[Files]:
 
 @cache
 def _groups_of_process() -> list[Files]:
-    return own_groups()
+    return control_groups()
 
 
-class Room:
-    """Reports whether more bytes fit into memory; without a memory limit, any number fits."""
+class FreeMemory:
+    """The free memory of the process. Without a memory limit, any number of bytes fits."""
 
     __slots__ = ("_groups", "_left", "_seen")
 
@@ -76,27 +79,27 @@ class Room:
         self._left = 0
 
     @property
-    def is_bounded(self) -> bool:
+    def is_limited(self) -> bool:
         """True if there is a limit."""
         return bool(self._groups)
 
     def limit(self) -> int:
-        """Return the bytes that the process and its neighbours in the group may have in all, a lot without a bound."""
-        return min((found[0] for files in self._groups if (found := files.left()) is not None), default=_NO_BOUND)
+        """Return the memory limit of the control group in bytes, a very large number without one."""
+        return min((found[0] for files in self._groups if (found := files.left()) is not None), default=_UNLIMITED)
 
     def fits(self, size: int) -> bool:
         """Report whether ``size`` more bytes fit into memory."""
         if not self._groups:
             return True
         now = monotonic()
-        if now - self._seen > MEMORY_LOOK_EVERY:
+        if now - self._seen > MEMORY_CACHED:
             self._seen = now
-            self._left = min((self._spare(files) for files in self._groups), default=size)
+            self._left = min((self._unreserved(files) for files in self._groups), default=size)
         return size <= self._left
 
-    def _spare(self, files: Files) -> int:
+    def _unreserved(self, files: Files) -> int:
         found = files.left()
-        if found is None:  # the bound was lifted
-            return _NO_BOUND
+        if found is None:  # the limit was removed
+            return _UNLIMITED
         limit, left = found
         return left - min(limits.MEMORY_RESERVE, limit // 8)

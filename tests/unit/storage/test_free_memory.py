@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from apiext import limits as server_limits
+from apiext.storage import free_memory as free_memory_module
 from apiext.storage import limits as storage_limits
-from apiext.storage import room as room_module
 from apiext.storage.etcd_store import EtcdStore
-from apiext.storage.room import Room, own_groups
+from apiext.storage.free_memory import FreeMemory, control_groups
 from apiext.storage.store import Overloaded
 from tests.support.fake_etcd import FakeEtcd
 
@@ -36,7 +36,7 @@ def second(place: Path, limit: object, used: int, cached: int) -> None:
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room_module, "MEMORY_LOOK_EVERY", -1.0)
+    monkeypatch.setattr(free_memory_module, "MEMORY_CACHED", -1.0)
 
 
 @pytest.mark.usefixtures("now")
@@ -53,9 +53,9 @@ def test_what_fits(tmp_path: Path, line: str, make: object, folder: str) -> None
     make(mount / folder / "a" / "b", none, 10 * MIB, MIB)
     make(mount / folder, none, 10 * MIB, MIB)
     make(mount / folder / "a", none, 10 * MIB, MIB)
-    assert own_groups(own, mount) == []
+    assert control_groups(own, mount) == []
     make(mount / folder / "a", 256 * MIB, 110 * MIB, 10 * MIB)
-    room = Room(own_groups(own, mount))
+    room = FreeMemory(control_groups(own, mount))
     assert room.fits((256 - 100 - 32) * MIB)
     assert not room.fits((256 - 100 - 32) * MIB + 1)
     make(mount / folder / "a", 4096 * MIB, 110 * MIB, 10 * MIB)
@@ -72,7 +72,7 @@ async def test_what_is_new_or_large_is_not_written_where_nothing_fits(tmp_path: 
     own, mount = tmp_path / "cgroup", tmp_path / "mount"
     own.write_text("0::/\n")
     second(mount, 256 * MIB, 100 * MIB, 4096)
-    store = EtcdStore(FakeEtcd(), Room(own_groups(own, mount)))  # type: ignore[arg-type]
+    store = EtcdStore(FakeEtcd(), FreeMemory(control_groups(own, mount)))  # type: ignore[arg-type]
     made = await store.put("/k", b"{}", 0, None)
     second(mount, 256 * MIB, 256 * MIB, 4096)
     large = b"x" * (server_limits.WORK_INLINE + 1)
@@ -86,11 +86,11 @@ def test_a_group_that_only_the_host_sees_is_looked_for_above(tmp_path: Path) -> 
     own, mount = tmp_path / "cgroup", tmp_path / "mount"
     own.write_text("0::/kubelet/pod/container\n")
     second(mount, 64 * MIB, 60 * MIB, 8192)
-    assert [files.limit for files in own_groups(own, mount)] == [mount / "memory.max"]
+    assert [files.limit for files in control_groups(own, mount)] == [mount / "memory.max"]
 
 
 @pytest.mark.parametrize("text", [None, "", "0::/nowhere\n"])
 def test_without_groups_everything_fits(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "cgroup").write_text(text)
-    assert Room(own_groups(tmp_path / "cgroup", tmp_path / "mount")).fits(1 << 60)
+    assert FreeMemory(control_groups(tmp_path / "cgroup", tmp_path / "mount")).fits(1 << 60)

@@ -1,6 +1,7 @@
-"""Changes of one resource that are buffered until a KMS plug-in has decrypted their data key, with all later ones.
+"""Buffer of the changes of one resource until a KMS plug-in has decrypted their data key, with all later changes.
 
-Other resources go on. Reads show this one as of before the first buffered change; consistent reads wait.
+Other resources are not delayed. Reads of this resource return the state before the first buffered change. Consistent
+reads wait.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from apiext.storage.state import CachedState
 from apiext.storage.store import NotReady, StoreError
 from apiext.storage.stored_values import StoredValues
 
-# Seconds before values without a data key are decrypted again.
+# Seconds until values without a data key are decrypted again.
 KMS_AGAIN_FIRST = 1.0
 
 log = logging.getLogger(__name__)
@@ -37,16 +38,16 @@ class Arrivals:
         return early
 
 
-class Home(Protocol):
-    """The store that a collection belongs to."""
+class OwnerStore(Protocol):
+    """The store of a collection."""
 
     @property
     def revision(self) -> int:
         """The revision that the store's watch has reached."""
 
     @property
-    def behind(self) -> "set[Waiting]":
-        """The buffers, of all collections, with buffered changes."""
+    def lagging(self) -> "set[DecryptionBuffer]":
+        """The buffers of all collections that are not empty."""
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a task."""
@@ -55,73 +56,73 @@ class Home(Protocol):
         """Return the value and revision of a key of etcd; raises StoreError."""
 
 
-class Waiting:
+class DecryptionBuffer:
     """The buffered changes of one collection whose data keys are being decrypted.
 
-    ``held`` is the revision of the first of them, 0 for none.
+    ``held_revision`` is the revision of the first buffered change, 0 for an empty buffer.
     """
 
     def __init__(
         self,
-        home: Home,
+        store: OwnerStore,
         arrivals: Arrivals,
         state: CachedState,
         values: StoredValues,
-        take: Callable[[str, int, bytes | None], None],
+        apply: Callable[[str, int, bytes | None], None],
         fill_again: Callable[[], Awaitable[None]],
     ) -> None:
-        """``take`` applies a change; ``fill_again`` reads the collection anew."""
-        self._home = home
+        """``apply`` applies a change; ``fill_again`` reads the collection again."""
+        self._store = store
         self._arrivals = arrivals
         self._state = state
         self._values = values
-        self._take = take
+        self._apply_change = apply
         self._fill_again = fill_again
-        self._turn: object = None  # the task that applies the buffered changes; another value ends it
+        self._turn: object = None  # identifies the task that applies the buffered changes: another value ends the task
         self._done: asyncio.Event | None = None
-        self._reviving = False
+        self._retrying = False
         self._closed = False
-        self.held = 0
+        self.held_revision = 0
 
     @property
     def revision(self) -> int:
         """The revision of the collection's objects."""
-        return self.held - 1 if self.held else self._home.revision
+        return self.held_revision - 1 if self.held_revision else self._store.revision
 
-    def hold(self, change: EarlyChange) -> None:
-        """Buffer a change until its key is decrypted or refused, and all that follow."""
+    def buffer(self, change: EarlyChange) -> None:
+        """Buffer a change and all later ones until a plug-in has decrypted its data key or has refused it."""
         self._arrivals.open = False
         self._arrivals.early.append(change)
-        self.held = change[1]
+        self.held_revision = change[1]
         self._done = asyncio.Event()
-        self._home.behind.add(self)
+        self._store.lagging.add(self)
         self._turn = turn = object()
-        self._home.spawn(self._catch_up(turn))
+        self._store.spawn(self._catch_up(turn))
 
     def release(self) -> None:
-        """Wake waiting readers: the buffered changes were applied, or a fill brings them."""
-        self.held = 0
+        """Wake waiting readers, since the buffered changes were applied, or a fill will contain them."""
+        self.held_revision = 0
         self._turn = None
-        self._home.behind.discard(self)
+        self._store.lagging.discard(self)
         if self._done is not None:
             self._done.set()
 
     def close(self) -> None:
-        """Stop: no plug-in has data keys of the collection any more, or it was dropped."""
+        """Stop, since no plug-in has data keys of the collection any more, or the collection was dropped."""
         self.release()
         self._closed = True
 
     async def done(self) -> None:
-        """Wait until no change is buffered; raises NotReady after limits.FRESH_WAIT."""
+        """Wait until no change is buffered; raise NotReady after limits.FRESH_WAIT."""
         try:
             async with asyncio.timeout(limits.FRESH_WAIT):
-                while self.held and self._done is not None:
+                while self.held_revision and self._done is not None:
                     await self._done.wait()
         except TimeoutError as error:
             raise NotReady(f"{self._state.resource} waits for a key management plug-in") from error
 
     async def _catch_up(self, turn: object) -> None:
-        """Apply the buffered changes once their keys are decrypted or refused, unless another turn has begun."""
+        """Apply the buffered changes when their keys are decrypted or refused; end if ``turn`` is outdated."""
         arrivals = self._arrivals
         while self._turn is turn:
             batch = list(arrivals.early)
@@ -141,28 +142,28 @@ class Waiting:
 
     def _apply(self, part: list[EarlyChange]) -> None:
         for change in part:
-            self.held = change[1] + 1
-            self._take(*change)
+            self.held_revision = change[1] + 1
+            self._apply_change(*change)
         early = self._arrivals.early
         del early[: len(part)]
         if early:
-            self.held = early[0][1]
+            self.held_revision = early[0][1]
 
     # -- values without a data key
 
-    def lack(self, key: str, reason: str) -> None:
-        """Decrypt values again from time to time, since a plug-in could not decrypt the data key of one."""
-        if not self._reviving:
-            self._reviving = True
+    def retry_later(self, key: str, reason: str) -> None:
+        """Retry, from time to time, the decryption of values whose data key no plug-in could decrypt."""
+        if not self._retrying:
+            self._retrying = True
             log.warning(
-                "%s %s, and perhaps more objects, cannot be read without their key: %s",
+                "%s %s, and perhaps other objects, cannot be decrypted without their data key: %s",
                 self._state.resource,
                 key,
                 reason,
             )
-            self._home.spawn(self._revive())
+            self._store.spawn(self._retry())
 
-    async def _revive(self) -> None:
+    async def _retry(self) -> None:
         pause = KMS_AGAIN_FIRST
         try:
             while True:
@@ -172,24 +173,24 @@ class Waiting:
                 encryption = self._values.encryption
                 if encryption is None or not encryption.is_healthy() or not self._state.ready:
                     pause = KMS_AGAIN_FIRST
-                elif await self._one_decrypts(keys):
+                elif await self._try_decrypt(keys):
                     await self._fill_again()
                     pause = KMS_AGAIN_FIRST
                 else:
                     pause = min(2 * pause, limits.KMS_AGAIN_LAST)
         finally:
-            self._reviving = False
+            self._retrying = False
 
-    async def _one_decrypts(self, keys: list[str]) -> bool:
-        """Return whether one of a few values decrypts by now; each call tries other values."""
+    async def _try_decrypt(self, keys: list[str]) -> bool:
+        """Report whether one of a few values can be decrypted now. Each call tries other values."""
         broken = self._state.broken
         for key in keys[: limits.KMS_AGAIN_TRIES]:
             broken[key] = broken.pop(key)
             try:
-                found = await self._home.get_key(self._state.prefix + key)
+                found = await self._store.get_key(self._state.prefix + key)
                 if found is not None:
                     await self._values.prepare([(key, found[0])])
-                    self._values.entry_of(key, found[1], found[0], self._state.known(key))
+                    self._values.entry_of(key, found[1], found[0], self._state.by_key(key))
                     return True
             except (StoreError, ValueError):
                 continue

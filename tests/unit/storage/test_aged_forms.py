@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext.meta.time import ZERO_TIME, Ages
-from apiext.storage.dated import Formed, Marks
+from apiext.storage.aged_forms import AgedForm, Placeholders
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 STAMPS = (
@@ -32,12 +32,12 @@ def written(rows: list[tuple[str, list[str]]], ages: Ages) -> list[bytes]:
 @pytest.mark.rows("TAB-003", "SRV-018")
 @given(ROWS, MOMENTS, st.integers(0, 5), st.integers(1, 6))
 def test_ages_are_filled_in(rows: list[tuple[str, list[str]]], moments: list[float], start: int, count: int) -> None:
-    marks = Marks()
+    placeholders = Placeholders()
     items, counts = list[bytes](), list[int]()
     for row in rows:
-        items += written([row], marks)
-        counts.append(len(marks.stamps))
-    formed = Formed(items, counts, marks.stamps)
+        items += written([row], placeholders)
+        counts.append(len(placeholders.stamps))
+    formed = AgedForm(items, counts, placeholders.stamps)
     start = min(start, len(rows) - 1)
     stop = min(start + count, len(rows))
     for now in (*moments, *reversed(moments)):
@@ -47,13 +47,13 @@ def test_ages_are_filled_in(rows: list[tuple[str, list[str]]], moments: list[flo
 
 
 def test_what_shows_no_age_is_kept_once() -> None:
-    formed = Formed([b"a", b"b"], [0, 0], [])
+    formed = AgedForm([b"a", b"b"], [0, 0], [])
     assert formed.at(0.0) is formed.at(1e9)
 
 
 def test_the_same_bytes_serve_while_the_ages_hold() -> None:
-    marks = Marks()
-    formed = Formed(written([("a", [STAMPS[0]])], marks), [1], marks.stamps)
+    placeholders = Placeholders()
+    formed = AgedForm(written([("a", [STAMPS[0]])], placeholders), [1], placeholders.stamps)
     shown = formed.at(CREATED + 4 * 3600)
     assert formed.at(CREATED + 4 * 3600 + 59.9) is shown
     assert formed.at(CREATED + 4 * 3600 - 0.1) is not shown

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apiext.storage import store
+from apiext.storage.joined_views import JoinedViews, can_be_cut_out
 from apiext.storage.segments import Segments
-from apiext.storage.shelf import Shelf, can_be_shelved
 from apiext.storage.snapshot import Snapshot
 from apiext.storage.store import Entry
 
@@ -43,9 +43,9 @@ def defaulted(raw: bytes, revision: int) -> bytes:
     return view(raw, revision).replace(b'"spec":', b'"more":1,"spec":') if revision % 3 else view(raw, revision)
 
 
-def shelves() -> list[Shelf]:
+def shelves() -> list[JoinedViews]:
     gc.collect()
-    return [it for it in gc.get_objects() if isinstance(it, Shelf)]
+    return [it for it in gc.get_objects() if isinstance(it, JoinedViews)]
 
 
 @given(st.integers(0, 2**32), st.sampled_from([5, 120, 1000]))
@@ -71,17 +71,17 @@ def test_nobody_sees_where_the_bytes_lie(seed: int, names: int) -> None:
             held.append((listed, text))
         if random.random() < 0.01:
             for chunk in snapshot.chunks():
-                chunk.forget()
+                chunk.evict()
     for entry, raw in raws.items():
         assert (entry.raw, entry.size) == (raw, len(raw))
         for viewer in (view, again, other, defaulted):
-            assert entry.shown(viewer) == entry.view(viewer) == viewer(raw, entry.revision)
+            assert entry.uncached_view(viewer) == entry.view(viewer) == viewer(raw, entry.revision)
         assert entry.with_revision(7).raw == raw
     every = list(raws)
     assert store.stored(every) == list(raws.values())
     assert store.bytes_of(every) == sum(map(len, raws.values()))
     assert all(b"".join(listed.parts) == text for listed, text in held)
-    assert sum(chunk.counted() for chunk in snapshot.chunks()) == sum(len(raws[entry]) for entry in now.values())
+    assert sum(chunk.stored_size() for chunk in snapshot.chunks()) == sum(len(raws[entry]) for entry in now.values())
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_nobody_sees_where_the_bytes_lie(seed: int, names: int) -> None:
     ],
 )
 def test_what_can_be_cut_out_again(raw: bytes, shown: bytes, can: bool) -> None:
-    assert can_be_shelved(raw, shown, 7) is can
+    assert can_be_cut_out(raw, shown, 7) is can
 
 
 def test_listed_objects_are_held_once() -> None:
@@ -123,7 +123,7 @@ def test_listed_objects_are_held_once() -> None:
 
 
 @pytest.mark.slow
-def test_a_shelf_of_which_little_is_left_is_given_up() -> None:
+def test_joined_views_that_few_entries_use_are_released() -> None:
     had = len(shelves())
     entries = [Entry("a", f"o{number:03}", 1, stored(f"o{number:03}", number)) for number in range(100)]
     snapshot = Snapshot((f"a/{entry.name}", entry) for entry in entries)
@@ -132,7 +132,7 @@ def test_a_shelf_of_which_little_is_left_is_given_up() -> None:
     newer = [Entry("a", f"o{number:03}", 2, stored("new", number)) for number in range(60)]
     replaced = [snapshot.put(f"a/{entry.name}", entry) for entry in newer]
     for chunk in snapshot.chunks():
-        chunk.forget()  # as two minutes after the last list: the bytes of before are of no use any more
+        chunk.evict()  # as two minutes after the last list: the bytes of before are of no use any more
     assert len(shelves()) == had
     assert [entry.raw for entry in entries] == [stored(f"o{number:03}", number) for number in range(100)]
     assert replaced == list[Entry | None](entries[:60])

@@ -1,4 +1,4 @@
-"""The recent changes of one resource, and the watches and listeners that they are delivered to."""
+"""The recent changes of one resource, and the watches and listeners that get them."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ from collections.abc import Callable, Container
 from apiext.meta.names import GroupResource
 from apiext.storage.fanout import Fanout
 from apiext.storage.history import Change, History
-from apiext.storage.metrics import DISPATCH, LEFT_BEHIND
+from apiext.storage.metrics import DISPATCH, SLOW_ENDED
 from apiext.storage.progress import Reached
 from apiext.storage.pump import Pump
 
@@ -16,17 +16,17 @@ log = logging.getLogger(__name__)
 Listener = Callable[[Change], None]
 
 
-class Following:
+class ChangeFeed:
     """The recent changes of one resource, its watches, and its listeners in this server.
 
-    ``floor`` is the revision of the last load, ``undelivered`` that of the last change whose value cannot be read: no
-    watcher gets it. Each function in ``on_replaced`` is called with the stored bytes that a change replaced.
+    ``floor`` is the revision of the last load. ``undelivered`` is the revision of the last change that no watch got,
+    since its value cannot be read. Each function in ``on_replaced`` is called with the stored bytes before a change.
     """
 
     def __init__(self, resource: GroupResource, progress: Reached, pump: Pump) -> None:
         names = (resource.group, resource.resource)
         self.history = History(0)
-        self.fanout = Fanout(self.history, progress, pump, DISPATCH.slot(*names, "total"), LEFT_BEHIND.slot(*names))
+        self.fanout = Fanout(self.history, progress, pump, DISPATCH.slot(*names, "total"), SLOW_ENDED.slot(*names))
         self.backfilling = asyncio.Lock()
         self.floor = 0
         self.undelivered = 0
@@ -35,13 +35,13 @@ class Following:
         self._resource = resource
 
     def unchanged_since(self, revision: int) -> bool:
-        """Report whether no change after the revision is known."""
+        """Report whether no change after the revision was applied."""
         return max(self.floor, self.undelivered) <= revision and self.history.unchanged_since(revision)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call the listener with every change, in order; return a function that ends this.
+        """Call the listener with every change, in order; return a function that unsubscribes it.
 
-        A fill and a re-fill bring their differences as changes, a first fill one ADDED per object.
+        A first fill calls it with ADDED for each object, a later fill with the differences.
         """
         self.listeners.append(listener)
 
@@ -66,14 +66,14 @@ class Following:
             self.call(listener, change)
 
     def call(self, listener: Listener, change: Change) -> None:
-        """Call one listener; its fault is logged."""
+        """Call one listener, and log its exception."""
         try:
             listener(change)
-        except Exception:  # outermost: a listener's fault must not cost other listeners their events
+        except Exception:  # outermost: other listeners must get their events
             log.exception("a listener of %s failed", self._resource)
 
     def restart(self, revision: int) -> None:
-        """Begin the history anew at a revision; all watches end with 410."""
+        """Begin an empty history at a revision, and end all watches with 410."""
         self.fanout.end(None, revision)
         self.history.reset(revision)
         self.floor = revision
@@ -82,11 +82,11 @@ class Following:
         """End all watches, or those of some versions."""
         self.fanout.end(b"", versions=versions)
 
-    async def watches_served(self, patience: float) -> None:
-        """Wait until every watcher that can be written to has all changes; at most ``patience`` seconds."""
+    async def watches_served(self, timeout: float) -> None:
+        """Wait until every watch whose client reads has all changes, at most ``timeout`` seconds."""
         loop = asyncio.get_running_loop()
-        late = loop.time() + patience
-        while self.fanout.busy and loop.time() < late:  # noqa: ASYNC110 - the pump, too, works in turns of the loop
+        deadline = loop.time() + timeout
+        while self.fanout.busy and loop.time() < deadline:  # noqa: ASYNC110 - the pump, too, works in turns of the loop
             await asyncio.sleep(0)
 
     @property

@@ -1,4 +1,4 @@
-"""The part of an object that an update changes: the object itself, or its scale."""
+"""The part of an object that the client of an endpoint changes: the object itself, or its scale."""
 
 from apiext.catalog.accessors import AccessorError
 from apiext.documents.document import Document, View
@@ -10,10 +10,10 @@ from apiext.verbs.call import Call
 from apiext.verbs.objects import accepted
 
 
-class Lens:
-    """The lens of the main endpoint and of /status: the object itself.
+class EndpointPart:
+    """The whole object, for the main endpoint and /status.
 
-    ``partial`` is true for an endpoint that shows another kind.
+    ``partial`` is true for an endpoint with another kind.
     """
 
     __slots__ = ()
@@ -29,16 +29,16 @@ class Lens:
         identity.settle_namespace(call, shown)
 
     def embed(self, call: Call, stored: View, shown: Document) -> Document:
-        """Return the whole object with the shown part put back."""
+        """Return the whole object with the changed part."""
         new = _embedded(call, stored, shown)
         new["metadata"] = dict(new["metadata"])
         return new
 
     def own(self, call: Call, stored: View, shown: View, new: Document) -> None:
-        """Set managedFields of the whole object, if the shown part has different ones."""
+        """Set managedFields of the whole object, if the part has other managedFields."""
 
     def complete(self, call: Call, new: Document) -> Document:
-        """Return the validated object with the defaults that a decoder would fill in."""
+        """Return the validated object, with defaults if no decoder has set them."""
         return new
 
     def accept(self, call: Call, new: Document) -> Document:
@@ -46,12 +46,12 @@ class Lens:
         return new
 
     def review(self, call: Call, stored: View, shown: View) -> View:
-        """Return the old object as validating admission sees it."""
+        """Return the old object for validating admission."""
         return shown
 
 
-class ScaleLens(Lens):
-    """The lens of an object's scale, which is another kind (SRV-007…010)."""
+class ScalePart(EndpointPart):
+    """The scale of an object, which is another kind (SRV-007…010)."""
 
     __slots__ = ()
     partial = True
@@ -62,11 +62,11 @@ class ScaleLens(Lens):
 
     def settle(self, call: Call, shown: Document) -> None:
         """Do nothing: the namespace of a Scale is not set."""
-        # upstream: rest.BeforeUpdate, which does not see the Scale
+        # upstream: rest.BeforeUpdate gets the object, not the Scale
 
     def embed(self, call: Call, stored: View, shown: Document) -> Document:
         replicas = (shown.get("spec") or {}).get("replicas") or 0
-        if call.served.model.typed and replicas < 0:  # a Scale of a built-in kind has a rule of its own
+        if call.served.model.typed and replicas < 0:  # built-in kinds have their own rule for a Scale
             error = invalid("spec.replicas", replicas, "must be greater than or equal to 0")
             raise status.invalid(GroupKind(call.endpoint.model.group, call.endpoint.model.kind), call.name, [error])
         return super().embed(call, stored, shown)
@@ -81,14 +81,14 @@ class ScaleLens(Lens):
         return accepted(call, new)
 
     def review(self, call: Call, stored: View, shown: View) -> View:
-        return call.endpoint.project(stored)  # upstream: only a writer of the Scale sees its owners
+        return call.endpoint.project(stored)  # upstream: without managedFields, which only the writer of the Scale gets
 
 
-_WHOLE, _SCALE = Lens(), ScaleLens()
+_WHOLE, _SCALE = EndpointPart(), ScalePart()
 
 
-def lens_of(call: Call) -> Lens:
-    """Return the lens of the call's endpoint."""
+def part_of(call: Call) -> EndpointPart:
+    """Return the part of an object that the endpoint of a call changes."""
     return _SCALE if call.endpoint.partial else _WHOLE
 
 

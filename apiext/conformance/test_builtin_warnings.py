@@ -101,7 +101,6 @@ def test_label_keys_of_a_new_pod_become_expressions(api: Client) -> None:
         ("localhost/mine", None, {"type": "Localhost", "localhostProfile": "mine"}),
         ("localhost/", None, None),
         ("localhost/ a", None, None),
-        ("other", None, None),
         ("unconfined", {"type": "Unconfined"}, None),
         ("unconfined", {"type": "RuntimeDefault"}, {"type": "Unconfined"}),
     ],

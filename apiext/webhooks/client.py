@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from apiext.documents.encoding import DecodeError, decode_json
 from apiext.text.quotes import go_quote
 from apiext.webhooks import limits
+from apiext.webhooks.answers import Answer
 from apiext.webhooks.breaker import Breakers, Cut
 from apiext.webhooks.credentials import ANONYMOUS, Credentials, Users
 from apiext.webhooks.errors import Broken, CallError, Refused, TimedOut, TooLarge, Unreachable, Untrusted
@@ -23,7 +24,7 @@ from apiext.webhooks.proxy import Proxy, proxy_of, tunnel
 from apiext.webhooks.resolver import Resolver
 from apiext.webhooks.target import Target
 from apiext.webhooks.trust import UNVERIFIED, Contexts, failure_of
-from apiext.webhooks.wire import Answer, Connection
+from apiext.webhooks.wire import Connection
 
 _READING = "unexpected error when reading response body. Please retry. Original error: "
 _DEADLINE = "context deadline exceeded"

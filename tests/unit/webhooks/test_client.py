@@ -21,13 +21,13 @@ from apiext.conformance.support import tls
 from apiext.conformance.support.waiting import prompt
 from apiext.webhooks import breaker as breaker_module
 from apiext.webhooks import errors, limits
+from apiext.webhooks.answers import Answer
 from apiext.webhooks.breaker import Breaker
 from apiext.webhooks.client import Client, refusal
 from apiext.webhooks.names import Names
 from apiext.webhooks.resolver import Resolver
 from apiext.webhooks.target import Target, target_of
 from apiext.webhooks.trust import Contexts
-from apiext.webhooks.wire import Answer
 from tests.support.processes import free_port
 
 REVIEW = b'{"apiVersion":"v1","kind":"Test","request":{"uid":"1"}}'

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from apiext import limits as server_limits
 from apiext.webhooks import limits as webhooks_limits
+from apiext.webhooks.answers import Answer
 from apiext.webhooks.errors import Broken, CallError, TooLarge
-from apiext.webhooks.wire import Answer, Connection
+from apiext.webhooks.wire import Connection
 
 
 class _Transport(asyncio.Transport):

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from math import inf
 from typing import Any
 
@@ -16,9 +15,9 @@ from apiext.etcd.errors import (
     Closed,
     EtcdError,
     StoreReplaced,
-    Unavailable,
     of_etcd,
 )
+from apiext.etcd.head import HeadProbe
 from apiext.etcd.lineage import Lineage
 from apiext.etcd.scope import RateLimitedLog, Scope, log
 from apiext.etcd.transport import TLS, Dial, Transport, parse_endpoint
@@ -42,7 +41,6 @@ __all__ = [
 ]
 
 Guards = Sequence[tuple[bytes, int]]
-Waiter = tuple[asyncio.Future[int], float]  # and the loop time at which the caller began to wait
 Outcome = Coroutine[Any, Any, WriteResult]
 PROBE = b"\x00"  # a key that does not exist: the response has only the header with the head revision
 
@@ -93,12 +91,8 @@ class Etcd:
         self._writer = Writer(self._caller)
         self.stuck = lambda: False
         self._probe_key = probe
-        self._probe = messages.RangeRequest(key=probe, count_only=True).SerializeToString()
         self._lineage = Lineage()
-        self._probing: list[Waiter] | None = None  # callers that wait for the probe in progress
-        self._waiting: list[Waiter] = []  # callers that arrived after that probe was sent, and wait for the next
-        self._probed_at = self._answered_at = 0.0  # loop times of the last probe and the last response
-        self._probe_failed = False  # True if the last completed probe has failed
+        self._head = HeadProbe(self._caller, self._scope, self._lineage, probe, self._end_if_replaced)
         self._watches: set[Watch] = set()
         self.closed_watches = RateLimitedLog()
         self._closed = False
@@ -110,6 +104,7 @@ class Etcd:
         """Connect in at most ``within`` seconds; raise Unavailable or AuthError with the reason if that fails."""
         budget, self._caller.budget = self._caller.budget, min(within, self._caller.budget)
         self._loop = asyncio.get_running_loop()  # cached: asyncio.get_running_loop() makes a system call
+        self._head.start()
         await self._scope.open()
         self._calls.start()
         self._streams.start()
@@ -121,7 +116,7 @@ class Etcd:
             await self.close()
             raise
         self._caller.budget = budget
-        self._scope.spawn(self._probe_regularly())
+        self._scope.spawn(self._head.run())
         self._scope.spawn(self._check_watch_connection())
 
     async def close(self) -> None:
@@ -147,15 +142,7 @@ class Etcd:
     @property
     def answering(self) -> bool:
         """Report whether probes of the head revision succeed in time (limits.PROBE_EVERY and limits.PROBE_TIMEOUT)."""
-        is_late = self._probing is not None and self._loop.time() - self._probed_at >= limits.PROBE_TIMEOUT
-        return not (self._probe_failed or is_late or self.stuck())
-
-    async def _probe_regularly(self) -> None:
-        while True:
-            await asyncio.sleep(max(self._answered_at + limits.PROBE_EVERY - self._loop.time(), limits.PROBE_EVERY / 4))
-            if self._loop.time() - self._answered_at >= limits.PROBE_EVERY:
-                with suppress(EtcdError):
-                    await self.head_revision()
+        return self._head.answering and not self.stuck()
 
     async def _check_watch_connection(self) -> None:
         """Retire the connection for watches if its member does not respond even to a serializable read."""
@@ -221,62 +208,15 @@ class Etcd:
         answer = messages.RangeResponse.FromString(await self._caller.read(messages.RANGE, request, limits.LONG_TRY))
         return RangeResult([key_value(kv) for kv in answer.kvs], answer.more, answer.count, answer.header.revision)
 
-    async def head_revision(self) -> int:
+    def head_revision(self) -> Coroutine[Any, Any, int]:
         """Return the head revision at the time of this call or later. Waiting callers share the next probe."""
-        waiter: asyncio.Future[int] = self._loop.create_future()
-        self._waiting.append((waiter, self._loop.time()))
-        if self._probing is None:
-            self._start_probe()
-        return await waiter
-
-    def _start_probe(self) -> None:
-        waiters, self._waiting = self._waiting, []
-        self._probing = waiters
-        self._probed_at = self._loop.time()
-        if self._scope.spawn(self._probe_head(waiters, self._lineage.revision, self._lineage.era)) is None:
-            self._head_failed(waiters, Closed())
-
-    async def _probe_head(self, waiters: list[Waiter], floor: int, era: int) -> None:
-        oldest = next((called_at for waiter, called_at in waiters if not waiter.done()), self._probed_at)
-        try:
-            raw = await self._caller.read(messages.RANGE, self._probe, since=oldest)
-            header = messages.RangeResponse.FromString(raw).header
-        except EtcdError as error:
-            self._head_failed(waiters, error)
-            return
-        except asyncio.CancelledError:  # the client is closed
-            waiting, self._waiting = [*waiters, *self._waiting], []
-            self._head_failed(waiting, Closed())
-            raise
-        self._answered_at, self._probe_failed = self._loop.time(), False
-        self._end_if_replaced(self._lineage.compare(header.cluster_id, header.raft_term, header.revision, floor, era))
-        for waiter, _ in waiters:
-            if not waiter.done():
-                waiter.set_result(header.revision)
-        self._head_done()
+        return self._head.revision()
 
     def _end_if_replaced(self, fault: StoreReplaced | None) -> None:
         if fault is not None:
             log.error("etcd: %s; all caches are loaded again", fault.message)
             for watch in list(self._watches):
                 watch.end(fault)
-
-    def _head_failed(self, waiters: list[Waiter], error: EtcdError) -> None:
-        """Fail the callers whose deadline is within ``limits.LAST_TRY`` seconds; all callers if a retry cannot help."""
-        self._probe_failed = True
-        wait = self._caller.budget - limits.LAST_TRY if isinstance(error, Unavailable) else 0.0
-        late = self._loop.time() - wait
-        for waiter, called_at in waiters:
-            if not waiter.done() and called_at <= late:
-                waiter.set_exception(error)
-        self._waiting[:0] = waiters
-        self._head_done()
-
-    def _head_done(self) -> None:
-        self._probing = None
-        self._waiting = [one for one in self._waiting if not one[0].done()]
-        if self._waiting:
-            self._start_probe()
 
     # -- writes --------------------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ class Declared(Struct, frozen=True, eq=False):
     known: Type | None = None
 
     def type(self) -> Type:
-        """Return the type that expressions see."""
+        """Return the type in expressions."""
         if self.known is not None:
             return self.known
         if self.kind == "object":

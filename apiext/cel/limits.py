@@ -29,7 +29,7 @@ MAX_SNIPPET = 16_384
 MAX_REPORTED = 100
 # Tokens that the parser skips after a syntax error. Beyond: it stops. Upstream: errorRecoveryTokenLookaheadLimit.
 MAX_SKIPPED = 256
-# Syntax errors after which the parser goes on. Beyond: it stops. Upstream: errorRecoveryLimit.
+# Syntax errors after which the parser continues. Beyond: the parser stops. Upstream: errorRecoveryLimit.
 MAX_RECOVERIES = 30
 # Configurations that the parser tries for one decision after a syntax error. Beyond: it stops.
 MAX_LOOKAHEAD = 100_000

@@ -10,7 +10,7 @@ UNKNOWN = -2  # offset of a node without a position: before the first character
 
 
 class TooLarge(Exception):
-    """An expression is short, but grows beyond a limit as it is compiled."""
+    """A short expression exceeded a limit while it was compiled."""
 
 
 class Issue:

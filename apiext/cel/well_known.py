@@ -163,7 +163,7 @@ def _duration(found: dict[str, Any]) -> Value:
 
 
 def _value(found: dict[str, Any]) -> Value:
-    """Return the last of the set fields, in the order of the message; upstream takes any of them."""
+    """Return the last of the set fields, in the order of the message; upstream uses any of them."""
     return None if "null_value" in found and len(found) == 1 else next(reversed(found.values()), None)
 
 

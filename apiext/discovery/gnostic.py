@@ -41,7 +41,7 @@ def message_class(file: str, name: str) -> Any:
 
 
 def set_plain(message: Any, keyword: str, value: Any) -> None:
-    """Set the field of a plain keyword; bounds of sizes are cut to the range of the field."""
+    """Set the field of a plain keyword; limits of sizes are clamped to the range of the field."""
     field = PLAIN[keyword]
     if field.startswith(("min_", "max_")):
         value = max(_INT64_MIN, min(int(value), _INT64_MAX))
@@ -96,7 +96,7 @@ COMMON: Keywords = {
     "example": _set_example,
     "externalDocs": set_external_docs,
 }
-"""Keywords that both versions write the same way."""
+"""Keywords that have the same form in both versions."""
 
 
 def properties_by(schema: Setter) -> Setter:

@@ -17,11 +17,11 @@ _OWN = (
     "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io", "resource.k8s.io",
     "flowcontrol.apiserver.k8s.io", "storagemigration.k8s.io",
 )  # fmt: skip
-"""The server's own groups by upstream's priorities; clients take the first that fits."""
+"""The server's own groups by upstream's priorities; clients use the first group that fits."""
 
 
 class Published(Struct, frozen=True):
-    """One resource in one version, as discovery shows it."""
+    """One resource in one version, as discovery lists it."""
 
     resource: ServedResource
     version: ServedVersion

@@ -29,7 +29,7 @@ def document(
     title: str = "",
     version: str = "",
 ) -> bytes:
-    """Return a serialized Document of JSON-form parts; without a title, it is to be appended to another."""
+    """Return a serialized Document of JSON-form parts; without a title, the caller appends it to another one."""
     message = _document_class()()
     if title:
         message.swagger = "2.0"

@@ -86,7 +86,7 @@ def kinds(served: ServedVersion, *, v2: bool) -> dict[str, Document]:
 
 
 def model_names(served: Iterable[ServedVersion]) -> tuple[str, ...]:
-    """Return the sorted names of models that served versions refer to, without their own."""
+    """Return the sorted names of models that served versions refer to but do not define."""
     own: set[str] = set()
     todo: set[str] = set()
     for one in served:
@@ -148,7 +148,9 @@ def _object(schema: View, v2: bool) -> Document:
     }
     declared = found.get("properties", {})
     properties = declared | own
-    if _is_embedded(found, v2):  # a root can be an embedded resource, too; it is described as one then
+    if _is_embedded(
+        found, v2
+    ):  # a root can be an embedded resource, too; its description is then that of an embedded resource
         properties |= {name: declared[name] for name in own}
     return found | {"properties": dict(sorted(properties.items()))}
 
@@ -244,7 +246,7 @@ def _is_embedded(found: View, v2: bool) -> bool:
 
 
 def _counts(key: str, value: Any) -> bool:
-    """Return whether Go writes a value: it omits empty ones, except zeros of pointers."""
+    """Return whether Go writes a value: Go omits empty values, except zeros of pointers."""
     if not value and key == "externalDocs":
         return value is not None
     return value is not None and (bool(value) or (key in _ZERO_COUNTS and value == 0 and value is not False))

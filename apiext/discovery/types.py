@@ -25,7 +25,7 @@ DELETE_OPTIONS = f"{META}.DeleteOptions"
 PATCH = f"{META}.Patch"
 WATCH_EVENT = f"{META}.WatchEvent"
 TEXT = "string"
-"""Stands for the model of an answer that is no object."""
+"""The model name for an answer that is not an object."""
 SCALE = "io.k8s.api.autoscaling.v1.Scale"
 _PACKAGES = {  # Go packages whose names differ from the first part of their group
     "": "io.k8s.api.core",

@@ -113,9 +113,9 @@ def expression_errors(
 
 
 def condition_errors(
-    conditions: Sequence[Mapping[str, Any]] | None, path: str, known: frozenset[str], *, params: bool = False
+    conditions: Sequence[Mapping[str, Any]] | None, path: str, stored: frozenset[str], *, params: bool = False
 ) -> Iterator[FieldError]:
-    """Yield the errors of matchConditions; ``known``: stored ones, which may use any CEL version (ADM-006)."""
+    """Yield the errors of matchConditions; ``stored`` are stored expressions, valid in any CEL version (ADM-006)."""
     conditions = conditions or ()
     if len(conditions) > MOST_CONDITIONS:
         yield too_many(path, len(conditions), MOST_CONDITIONS)
@@ -126,7 +126,7 @@ def condition_errors(
         if not text:
             yield required(child(at, "expression"))
         else:
-            version = "stored" if text in known else "new"
+            version = "stored" if text in stored else "new"
             within = environment(params=params, version=version)
             yield from expression_errors(text, child(at, "expression"), within, BOOL)
         if not name:

@@ -109,7 +109,7 @@ def _configuration_errors(new: View, old: View | None, *, mutating: bool) -> Ite
     unchanged = before is not None and [hook.get("matchConditions") for hook in hooks] == [
         hook.get("matchConditions") for hook in before
     ]
-    known = frozenset(
+    stored = frozenset(
         condition.get("expression", "") for hook in before or () for condition in hook.get("matchConditions") or ()
     )
     names: set[str] = set()
@@ -117,7 +117,7 @@ def _configuration_errors(new: View, old: View | None, *, mutating: bool) -> Ite
         path = f"webhooks[{index}]"
         yield from _hook_errors(hook, path, mutating=mutating, harmless=harmless, values=values)
         if not unchanged:
-            yield from condition_errors(hook.get("matchConditions"), child(path, "matchConditions"), known)
+            yield from condition_errors(hook.get("matchConditions"), child(path, "matchConditions"), stored)
         versions, at = hook.get("admissionReviewVersions"), child(path, "admissionReviewVersions")
         yield from review_errors(versions, at, _NO_VERSIONS, recognized=recognized)
         name = hook.get("name") or ""

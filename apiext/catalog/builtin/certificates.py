@@ -131,13 +131,13 @@ def _conditions(conditions: list[View]) -> Iterator[FieldError]:
     seen: list[str] = []
     for index, one in enumerate(conditions):
         kind, value = one.get("type") or "", one.get("status") or ""
-        known = ("True",) if kind in _FINAL else _STATUSES
+        supported_values = ("True",) if kind in _FINAL else _STATUSES
         if not kind:
             yield required(f"{item(path, index)}.type")
         if not value:
             yield required(f"{item(path, index)}.status")
-        elif value not in known:
-            yield not_supported(f"{item(path, index)}.status", value, known)
+        elif value not in supported_values:
+            yield not_supported(f"{item(path, index)}.status", value, supported_values)
         if kind in _DECISIONS and any(other in seen for other in _DECISIONS if other != kind):
             yield invalid(path, kind, "Approved and Denied conditions are mutually exclusive")
         if kind in seen:

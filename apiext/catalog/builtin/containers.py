@@ -225,11 +225,11 @@ def _resize(policies: Sequence[View], pod: Pod, path: str) -> Iterator[FieldErro
         if name in seen:
             yield duplicate(item(path, index), Named(name))
         seen.add(name)
-        for value, known in ((name, ("cpu", "memory")), (restart, ("NotRequired", "RestartContainer"))):
+        for value, supported_values in ((name, ("cpu", "memory")), (restart, ("NotRequired", "RestartContainer"))):
             if not value:
                 yield required(path)
-            elif value not in known:
-                yield not_supported(path, value, known)
+            elif value not in supported_values:
+                yield not_supported(path, value, supported_values)
         if pod.spec.get("restartPolicy") == "Never" and restart != "NotRequired":
             yield invalid(path, Named(restart), "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
 
@@ -310,7 +310,7 @@ def _environment_sources(sources: Sequence[View], path: str) -> Iterator[FieldEr
 
 
 def _masked(name: str) -> str:
-    """Return a name as upstream validates the prefix of a generated one: a dash at its end does not count."""
+    """Return a name as upstream validates the prefix of a generated one: a dash at its end is ignored."""
     return f"{name[:-2]}a" if len(name) > 1 and name.endswith("-") else name
 
 
@@ -342,7 +342,7 @@ def _mounts(container: View, volumes: Mapping[str, View], path: str) -> Iterator
 
 
 def _mount(mount: View, container: View, path: str, at: str) -> Iterator[FieldError]:
-    """Yield the validation errors of one mount; most have the path of all mounts, as upstream has it."""
+    """Yield the validation errors of one mount; as upstream, most of them have the path of all mounts."""
     sub, expression = mount.get("subPath") or "", mount.get("subPathExpr") or ""
     yield from (invalid(child(path, "subPath"), sub, fault) for fault in syntax.descending_path(sub))
     if expression and sub:

@@ -1,6 +1,6 @@
 """IP addresses and CIDRs in fields of built-in kinds (apimachinery/util/validation/ip.go).
 
-Stored values may be invalid by the strict rules of today; an update may keep them.
+Stored values may violate these strict rules; an update may keep them.
 """
 
 import re

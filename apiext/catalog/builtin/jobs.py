@@ -77,9 +77,9 @@ def job_errors(spec: View, path: str) -> Iterator[FieldError]:
     elif success is not None:
         yield from _success_policy(spec, success, child(at, "rules"))
     replacement, at = spec.get("podReplacementPolicy"), child(path, "podReplacementPolicy")
-    known = ("Failed", "TerminatingOrFailed") if policy is None else ("Failed",)
-    if replacement is not None and replacement not in known:
-        yield not_supported(at, replacement, known)
+    supported_values = ("Failed", "TerminatingOrFailed") if policy is None else ("Failed",)
+    if replacement is not None and replacement not in supported_values:
+        yield not_supported(at, replacement, supported_values)
     template: View = spec.get("template") or {}
     yield from template_errors(template, child(path, "template"))
     restart, at = (template.get("spec") or {}).get("restartPolicy"), child(path, "template.spec.restartPolicy")
@@ -261,7 +261,7 @@ def validate_job(new: View, old: View | None) -> list[FieldError]:
             if not LabelSelector.from_document(selector).matches(labels):
                 errors.append(mismatch)
         except SelectorError:
-            pass  # its errors are those of the selector
+            pass  # the validation of the selector reports the error
     if old is not None:
         errors += _changes(spec, old)
     errors += _pod_names(new)
@@ -273,7 +273,7 @@ _UID, _NAME = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-nam
 
 
 def _generated_selector(new: View) -> Iterator[FieldError]:
-    """Yield the validation errors of a selector and of labels that the server makes, unless the writer may."""
+    """Yield the validation errors of a generated selector and its labels, unless manualSelector is set."""
     spec, metadata = new.get("spec") or {}, new.get("metadata") or {}
     selector = spec.get("selector")
     if spec.get("manualSelector") or selector is None:
@@ -290,7 +290,7 @@ def _generated_selector(new: View) -> Iterator[FieldError]:
         if not LabelSelector.from_document(selector).matches({_UID: uid, _NAME: name, _OLD_UID: uid, _OLD_NAME: name}):
             yield invalid("spec.selector", selector, "`selector` not auto-generated")
     except SelectorError:
-        pass  # its errors are those of the selector
+        pass  # the validation of the selector reports the error
 
 
 def _pod_names(new: View) -> Iterator[FieldError]:
@@ -319,7 +319,7 @@ def _changes(spec: View, old: View) -> Iterator[FieldError]:
 
 
 def _template_changes(spec: View, old: View) -> Iterator[FieldError]:
-    """Yield the error of a changed template; while a job is suspended, where and with what its pods run may change."""
+    """Yield the error of a changed template; in a suspended job, scheduling and resources of pods may change."""
     template, last = spec.get("template") or {}, (old.get("spec") or {}).get("template") or {}
     suspended, free = bool((old.get("spec") or {}).get("suspend")), _may_change_template(old)
     if free:

@@ -23,9 +23,9 @@ def policy_errors(new: View, old: View | None) -> Iterator[FieldError]:
     mutations = spec.get("mutations") or ()
     if not mutations:
         yield required("spec.mutations", "mutations must contain at least one item")
-    known = _known(before or {})
+    stored = _stored_expressions(before or {})
     for index, mutation in enumerate(mutations):
-        yield from _mutation_errors(mutation, f"spec.mutations[{index}]", spec, known, variables)
+        yield from _mutation_errors(mutation, f"spec.mutations[{index}]", spec, stored, variables)
     if not spec.get("reinvocationPolicy"):
         yield required("spec.reinvocationPolicy")
     else:
@@ -33,7 +33,7 @@ def policy_errors(new: View, old: View | None) -> Iterator[FieldError]:
 
 
 def _mutation_errors(
-    mutation: View, path: str, spec: View, known: frozenset[str], variables: dict[str, Type]
+    mutation: View, path: str, spec: View, stored: frozenset[str], variables: dict[str, Type]
 ) -> Iterator[FieldError]:
     kind = mutation.get("patchType") or ""
     if not kind:
@@ -51,14 +51,14 @@ def _mutation_errors(
         if not text:
             yield required(at)
         else:
-            within = within_spec(spec, written, known, variables, patches=True)
+            within = within_spec(spec, written, stored, variables, patches=True)
             yield from rules.expression_errors(text, at, within, wanted)
     for other, _ in PATCH_TYPES.values():
         if other != field and mutation.get(other) is not None:
             yield invalid(child(path, other), f"{{{other}}}", f"must not be specified when patchType is {kind}")
 
 
-def _known(before: View) -> frozenset[str]:
+def _stored_expressions(before: View) -> frozenset[str]:
     """Return the stored expressions, which may use any CEL version: upstream compares only applyConfiguration."""
     applied = (mutation.get("applyConfiguration") for mutation in before.get("mutations") or ())
     return frozenset(each.get("expression") or "" for each in applied if each is not None)

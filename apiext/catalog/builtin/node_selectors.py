@@ -213,8 +213,8 @@ def toleration_errors(tolerations: Sequence[View], path: str) -> Iterator[FieldE
             if value:
                 yield invalid(child(at, "operator"), value, "value must be empty when `operator` is 'Exists'")
         else:
-            known = ("Equal", "Exists", "Lt", "Gt") if operator in ("Lt", "Gt") else ("Equal", "Exists")
-            yield not_supported(child(at, "operator"), operator, known)
+            supported_values = ("Equal", "Exists", "Lt", "Gt") if operator in ("Lt", "Gt") else ("Equal", "Exists")
+            yield not_supported(child(at, "operator"), operator, supported_values)
         if effect and effect not in _EFFECTS:
             yield not_supported(child(at, "effect"), effect, _EFFECTS)
 

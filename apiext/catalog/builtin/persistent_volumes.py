@@ -129,7 +129,7 @@ def _sources(spec: View) -> dict[str, Any]:
 
 
 def _fixed_sources(new: View, old: View) -> tuple[View, View]:
-    """Return two sources of a volume without the secret that expands it, which one without it may get."""
+    """Return new and old source; remove controllerExpandSecretRef from the new one if an update may add it."""
     secret, csi, before = "controllerExpandSecretRef", new.get("csi"), old.get("csi")
     if csi is not None and before is not None and before.get(secret) is None:
         new = {**new, "csi": {name: value for name, value in csi.items() if name != secret}}
@@ -146,7 +146,7 @@ _NEW_LABELS = {
 
 
 def _with_new_labels(value: Any) -> Any:
-    """Return an affinity in which labels that have a newer name have that one."""
+    """Return an affinity with the new names in place of deprecated label names."""
     if isinstance(value, list):
         return [_with_new_labels(one) for one in value]
     if not isinstance(value, dict):

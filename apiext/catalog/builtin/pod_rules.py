@@ -321,7 +321,7 @@ def template_errors(template: View, path: str) -> list[FieldError]:
 
 
 def _pod(new: View) -> Iterator[FieldError]:
-    """Yield the validation errors of a pod that its templates do not have, or have in another order."""
+    """Yield the validation errors of a pod that do not apply to pod templates, or have another order there."""
     spec, metadata = new.get("spec") or {}, new.get("metadata") or {}
     yield from pod_annotation_errors(metadata.get("annotations") or {}, spec, "metadata.annotations")
     yield from spec_errors(spec, "spec", metadata.get("name") or "")

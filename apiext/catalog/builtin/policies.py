@@ -17,7 +17,7 @@ _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
 _ACTIONS = ("Audit", "Deny", "Warn")
 _FIELDS = (("expression", "validations"), ("messageExpression", "validations"), ("valueExpression", "auditAnnotations"))
 _NOTHING = "validations or auditAnnotations must contain at least one item"
-_Known = Mapping[str, frozenset[str]]  # field → expressions of the stored policy in this field
+_StoredExpressions = Mapping[str, frozenset[str]]  # field → expressions of the stored policy in this field
 
 
 def policy_errors(new: View, old: View | None) -> Iterator[FieldError]:
@@ -30,16 +30,16 @@ def policy_errors(new: View, old: View | None) -> Iterator[FieldError]:
 
 def _expressions(new: View, spec: View, before: View) -> Iterator[FieldError]:
     variables: dict[str, Type] | None = {} if spec.get("variables") else None
-    known = {field: frozenset(each.get(field) or "" for each in before.get(name) or ()) for field, name in _FIELDS}
+    stored = {field: frozenset(each.get(field) or "" for each in before.get(name) or ()) for field, name in _FIELDS}
     if variables is not None:  # as upstream, stored ones are an exception
-        yield from policy_rules.variables_errors(spec, known["expression"], variables)
+        yield from policy_rules.variables_errors(spec, stored["expression"], variables)
     validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
     if not validations and not annotations:
         yield required("spec.validations", _NOTHING)
         yield required("spec.auditAnnotations", _NOTHING)
         return
     for index, validation in enumerate(validations):
-        yield from _validation_errors(validation, f"spec.validations[{index}]", spec, known, variables)
+        yield from _validation_errors(validation, f"spec.validations[{index}]", spec, stored, variables)
     if len(annotations) > MOST_ANNOTATIONS:
         text = f"must not have more than {MOST_ANNOTATIONS} auditAnnotations"
         # upstream: the names of the internal type
@@ -49,7 +49,7 @@ def _expressions(new: View, spec: View, before: View) -> Iterator[FieldError]:
     name = (new.get("metadata") or {}).get("name") or ""
     for index, annotation in enumerate(annotations):
         path = f"spec.auditAnnotations[{index}]"
-        yield from _annotation_errors(annotation, path, name, spec, known, variables)
+        yield from _annotation_errors(annotation, path, name, spec, stored, variables)
         key = annotation.get("key") or ""
         if key in keys:
             yield duplicate(child(path, "key"), key)
@@ -57,20 +57,20 @@ def _expressions(new: View, spec: View, before: View) -> Iterator[FieldError]:
 
 
 def _validation_errors(
-    validation: View, path: str, spec: View, known: _Known, variables: dict[str, Type] | None
+    validation: View, path: str, spec: View, stored: _StoredExpressions, variables: dict[str, Type] | None
 ) -> Iterator[FieldError]:
     text = validation.get("expression") or ""
-    teller, message = validation.get("messageExpression") or "", validation.get("message") or ""
+    message_expression, message = validation.get("messageExpression") or "", validation.get("message") or ""
     if not text.strip():
         yield required(child(path, "expression"), "expression is not specified")
     else:
-        within = within_spec(spec, text, known["expression"], variables)
+        within = within_spec(spec, text, stored["expression"], variables)
         yield from rules.expression_errors(text, child(path, "expression"), within, BOOL)
-    if teller and not teller.strip():
-        yield invalid(child(path, "messageExpression"), teller, "must be non-empty if specified")
-    elif teller:
-        within = within_spec(spec, teller, known["messageExpression"], variables, authorizer=False)
-        yield from rules.expression_errors(teller, child(path, "messageExpression"), within, TEXT)
+    if message_expression and not message_expression.strip():
+        yield invalid(child(path, "messageExpression"), message_expression, "must be non-empty if specified")
+    elif message_expression:
+        within = within_spec(spec, message_expression, stored["messageExpression"], variables, authorizer=False)
+        yield from rules.expression_errors(message_expression, child(path, "messageExpression"), within, TEXT)
     if message and not message.strip():
         yield invalid(child(path, "message"), message, "must be non-empty if specified")
     elif any(char in message.strip() for char in "\n\r"):
@@ -81,7 +81,7 @@ def _validation_errors(
 
 
 def _annotation_errors(
-    annotation: View, path: str, name: str, spec: View, known: _Known, variables: dict[str, Type] | None
+    annotation: View, path: str, name: str, spec: View, stored: _StoredExpressions, variables: dict[str, Type] | None
 ) -> Iterator[FieldError]:
     key, written = annotation.get("key") or "", annotation.get("valueExpression") or ""
     if name:
@@ -95,7 +95,7 @@ def _annotation_errors(
     elif len(text.encode()) > LONGEST_ANNOTATION:
         yield required(at, f"must not exceed {LONGEST_ANNOTATION} bytes in length")
     else:
-        within = within_spec(spec, written, known["valueExpression"], variables)
+        within = within_spec(spec, written, stored["valueExpression"], variables)
         yield from rules.expression_errors(text, at, within, TEXT_OR_NULL, shown=written)
 
 

@@ -45,35 +45,35 @@ def spec_errors(spec: View, before: View | None, operations: Sequence[str] = ())
         yield from _operation_errors(constraints, "spec.matchConstraints", operations)
     conditions, old = spec.get("matchConditions") or [], (before or {}).get("matchConditions") or []
     if before is None or spec.get("paramKind") != before.get("paramKind") or conditions != old:
-        known = frozenset(condition.get("expression") or "" for condition in old)
+        stored = frozenset(condition.get("expression") or "" for condition in old)
         params = spec.get("paramKind") is not None
-        yield from rules.condition_errors(conditions, "spec.matchConditions", known, params=params)
+        yield from rules.condition_errors(conditions, "spec.matchConditions", stored, params=params)
 
 
-def variables_errors(spec: View, known: frozenset[str], types: dict[str, Type]) -> Iterator[FieldError]:
+def variables_errors(spec: View, stored: frozenset[str], types: dict[str, Type]) -> Iterator[FieldError]:
     """Yield the validation errors of a policy's variables, and add their types to ``types``.
 
-    ``known`` are stored expressions, which may use any CEL version.
+    ``stored`` are stored expressions, which may use any CEL version.
     """
     for index, variable in enumerate(spec.get("variables") or ()):
-        within = within_spec(spec, variable.get("expression") or "", known, types)
+        within = within_spec(spec, variable.get("expression") or "", stored, types)
         yield from _variable_errors(variable, f"spec.variables[{index}]", within, types)
 
 
 def within_spec(
     spec: View,
     text: str,
-    known: frozenset[str],
+    stored: frozenset[str],
     variables: dict[str, Type] | None,
     *,
     authorizer: bool = True,
     patches: bool = False,
 ) -> Environment:
-    """Return the environment of a policy's expression; a ``known`` expression may use any CEL version."""
+    """Return the environment of a policy's expression; a ``stored`` expression may use any CEL version."""
     return environment(
         params=spec.get("paramKind") is not None,
         authorizer=authorizer,
-        version="stored" if text in known else "new",
+        version="stored" if text in stored else "new",
         variables=variables,
         patches=patches,
     )

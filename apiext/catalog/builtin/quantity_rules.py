@@ -171,7 +171,7 @@ def _huge(name: str, quantity: str, path: str) -> Iterator[FieldError]:
 _IS_SIZE = re.compile(r"[0-9]+(?:\.[0-9]*)?(?:[KMGTPE]i|[numkMGTPE])?").fullmatch
 
 
-def _claims(claims: Sequence[View], known: Collection[str], path: str) -> Iterator[FieldError]:
+def _claims(claims: Sequence[View], known_claims: Collection[str], path: str) -> Iterator[FieldError]:
     names: set[str] = set()
     for index, claim in enumerate(claims):
         at, name, request = item(path, index), claim.get("name") or "", claim.get("request") or ""
@@ -189,8 +189,8 @@ def _claims(claims: Sequence[View], known: Collection[str], path: str) -> Iterat
             elif not request:
                 yield from (duplicate(at, name) for other in names if other.partition("/")[0] == name)
             names.add(key)
-        if name not in known:
-            listed = f": {', '.join(sorted(known))}" if known else " which is empty"
+        if name not in known_claims:
+            listed = f": {', '.join(sorted(known_claims))}" if known_claims else " which is empty"
             yield not_found(at, name, f"must be one of the names in pod.spec.resourceClaims{listed}")
 
 
@@ -348,7 +348,7 @@ _ORDER = (
     ("min", "default", "default", "min", "min value {} is greater than default value {}"),
     ("default", "max", "default", "max", "default value {} is greater than max value {}"),
 )
-"""The field that may not be greater, the other, the field of the error and of the shown value, the text."""
+"""(lesser field, greater field, field in the path of the error, field of the printed value, text)."""
 
 
 def _bounds(name: str, given: Quantities, path: str) -> Iterator[FieldError]:

@@ -180,13 +180,13 @@ _RULES: Mapping[str, Callable[[Any], Check]] = {
     "type": _type,
 }
 _WITH_EMPTY: Mapping[str, Callable[[Any], Check]] = {"enum": _enum_or_absent, "format": _format_of_empty}
-"""Rules that also hold for empty strings."""
+"""Rules that are also checked for empty strings."""
 _EMPTY, _SAYS = "empty", "says"
 _LIMITS = ("min", "max", "above")
 
 
 def _within(row: Mapping[str, Any]) -> Check:
-    """Compile the bounds of a number: ``min`` and ``max`` are inclusive, ``above`` is not; ``says`` is another text."""
+    """Compile the bounds of a number: ``min`` and ``max`` are inclusive, ``above`` is not; ``says`` is the text."""
     low, high, above = row.get("min"), row.get("max"), row.get("above")
     if _SAYS in row:
         message = row[_SAYS]

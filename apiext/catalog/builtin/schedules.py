@@ -130,7 +130,7 @@ def zone_errors(zone: str) -> Iterator[str]:
 
 
 def is_zone(name: str) -> bool:
-    """Return whether the system's database has a time zone; without a database every name counts."""
+    """Return whether the system's database has a time zone; without a database every name is valid."""
     return name in ("", "UTC", "Local") or _has_zone(name) or not _has_zone(_KNOWN)
 
 

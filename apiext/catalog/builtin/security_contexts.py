@@ -82,9 +82,9 @@ def pod_context_errors(spec: View, path: str) -> Iterator[FieldError]:
         return
     yield from type_errors("PodSecurityContext", context, at)
     yield from _sysctls(context.get("sysctls") or (), spec, child(at, "sysctls"))
-    policy, known = context.get("fsGroupChangePolicy"), ("Always", "OnRootMismatch")
-    if policy is not None and policy not in known:
-        yield not_supported(child(at, "fsGroupChangePolicy"), policy, known)
+    policy, supported_values = context.get("fsGroupChangePolicy"), ("Always", "OnRootMismatch")
+    if policy is not None and policy not in supported_values:
+        yield not_supported(child(at, "fsGroupChangePolicy"), policy, supported_values)
     yield from _seccomp(context.get("seccompProfile"), child(at, "seccompProfile"))
     yield from _windows(context.get("windowsOptions"), child(at, "windowsOptions"))
     yield from _app_armor(context.get("appArmorProfile"), child(at, "appArmorProfile"))

@@ -564,4 +564,4 @@ _OWN: Mapping[str, Callable[[View, str], Iterator[FieldError]]] = {
     "DownwardAPIVolumeSource": _downward,
     "ProjectedVolumeSource": _projected,
 }
-"""Type → what its rows cannot say."""
+"""Type → the validation that its rows cannot express."""

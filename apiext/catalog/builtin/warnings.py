@@ -129,7 +129,7 @@ def pod_template_warnings(new: View, old: View | None) -> list[str]:
 
 
 def replication_controller_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warnings about a ReplicationController; upstream: after a change they are of the template before."""
+    """Return the warnings about a ReplicationController; as upstream, an update gets those of the old template."""
     if old is None:
         return [*_name(new, _WORKLOAD_NAME), *_template(_spec(new).get("template"), "spec.template")]
     return _template(_spec(old).get("template"), "spec.template") if _changed(new, old) else []
@@ -618,7 +618,7 @@ _PEM_HEADERS = re.compile(rb"(?:[^\n:]+:[^\n]*\n)+[ \t\r]*\n")
 
 
 def secret_warnings(new: View, old: View | None) -> list[str]:
-    """Return the warning about a TLS secret without PEM data; whether certificate and key match is not checked."""
+    """Return the warning about a TLS secret without PEM data. A certificate of another key gets no warning."""
     if new.get("type") != "kubernetes.io/tls":
         return []
     data = new.get("data") or {}

@@ -273,9 +273,9 @@ def validate_budget(new: View, old: View | None) -> list[FieldError]:
         if (_percent(spec.get(name)) or 0) > 100:
             errors.append(invalid(f"spec.{name}", spec[name], "must not be greater than 100%"))
     errors += selector_errors(spec.get("selector"), "spec.selector")
-    policy, known = spec.get("unhealthyPodEvictionPolicy"), ("AlwaysAllow", "IfHealthyBudget")
-    if policy is not None and policy not in known:
-        errors.append(not_supported("spec.unhealthyPodEvictionPolicy", policy, known))
+    policy, supported_values = spec.get("unhealthyPodEvictionPolicy"), ("AlwaysAllow", "IfHealthyBudget")
+    if policy is not None and policy not in supported_values:
+        errors.append(not_supported("spec.unhealthyPodEvictionPolicy", policy, supported_values))
     return errors
 
 

@@ -27,7 +27,7 @@ ADMISSION_ANNOTATION = 10 * 1024
 ADMISSION_FAILURES = 50
 # Resources of a policy whose types are checked. Beyond: the rest is not checked.
 ADMISSION_TYPES = 2_000
-# Parameter objects of one binding for one write. Beyond: the write is refused.
+# Parameter objects of one binding for one write. Beyond: the failurePolicy of its policy decides.
 ADMISSION_PARAMS = 1_000
 # Webhooks whose log lines about denials are rate-limited. Beyond: all are reset, and each may log at once.
 WEBHOOKS_LOGGED = 1_000

@@ -48,8 +48,10 @@ class Params:
         entries = await self._entries(resource, ref, _namespace_of_params(served, ref, namespace), loop_budget)
         if not entries and ref.get("parameterNotFoundAction") == "Deny":
             raise ConfigurationError("no params found for policy binding with `Deny` parameterNotFoundAction")
+        if len(entries) > limits.ADMISSION_PARAMS:  # a skipped parameter could allow a write that its policy denies
+            raise ConfigurationError(f"more than {limits.ADMISSION_PARAMS} params found for policy binding")
         found: list[View | None] = []
-        for entry in entries[: limits.ADMISSION_PARAMS]:
+        for entry in entries:
             found.append(await self._document(resource, served, entry))
             await loop_budget.pause()
         return found

@@ -68,3 +68,24 @@ async def test_a_parameter_that_is_not_cached_yet_is_read() -> None:
         with pytest.raises(ConfigurationError, match="no params found"):
             await params(one, workers=False).find(("v1", "ConfigMap"), {**ref, "name": "other"}, "d", LoopBudget())
         etcd.release()
+
+
+@pytest.mark.rows("ADM-020")
+@pytest.mark.parametrize("bound", [1, 2])
+async def test_more_parameters_than_the_limit_make_a_binding_unusable(
+    bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No parameter is skipped silently: its policy could deny the write."""
+    monkeypatch.setattr("apiext.admission.limits.ADMISSION_PARAMS", bound)
+    etcd = FakeEtcd()
+    ref = {"selector": {"matchLabels": {"for": "policies"}}}
+    async with server(etcd) as one:
+        for name in ("limits", "more"):
+            etcd.put(f"{PREFIX}/configmaps/d/{name}", limits("1").replace(b'"limits"', f'"{name}"'.encode()))
+        await one.store.fresh()
+        finding = params(one, workers=True).find(("v1", "ConfigMap"), ref, "d", LoopBudget())
+        if bound == 2:
+            assert len(await finding) == 2
+        else:
+            with pytest.raises(ConfigurationError, match="more than 1 params found"):
+                await finding

@@ -44,7 +44,7 @@ class Owned(Struct, frozen=True):
     time: str = ""
 
     def having(self, fields: FieldSet) -> "Owned":
-        """Return a copy with other fields."""
+        """Return a copy with these fields."""
         return Owned(self.api_version, fields, self.time)
 
 
@@ -92,7 +92,7 @@ def readable(entries: Sequence[View] | None) -> Managers:
 
 
 def is_reset(entries: Any) -> bool:
-    """Return whether a client asks to delete all managers: by an empty list, or one empty entry (SSA-007)."""
+    """Return whether a client requests the deletion of all managers, by an empty list or one empty entry (SSA-007)."""
     return entries in ([], [{}])
 
 

@@ -1,4 +1,4 @@
-"""Keep the fields of a stored object that the version of a write does not show."""
+"""Keep the fields of a stored object that the version of a write does not have."""
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _NONE: dict[str, Any] = {}
 def restore(type_: Type, stored: View, shown: View, new: View, deleted: FieldSet) -> Document:
     """Return the new object with the fields of the stored one that ``shown`` lacks.
 
-    ``shown`` is the stored object as a version shows it. ``new`` is the object that a client made of it. ``type_`` is
+    ``shown`` is the stored object in that version. ``new`` is the object that a client requests instead. ``type_`` is
     the type of the stored object. A hidden field is kept as long as the field around it is. Metadata is not changed.
     ``deleted`` are paths of hidden fields to delete nevertheless. No argument is changed.
     """

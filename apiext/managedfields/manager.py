@@ -43,7 +43,7 @@ class ApplyError(Exception):
 class BadApply(Exception):
     """The body of an apply is invalid: of another kind, or with values that its types cannot hold.
 
-    The text is upstream's, which answers the latter with a 500.
+    The text is that of upstream, where the latter is a 500.
     """
 
 
@@ -91,15 +91,15 @@ def _created(writer: Writer, live: View, new: View) -> list[Document]:
     """Return the managedFields of a new object without managers; raise as `_compared` and `_first_entry`."""
     version, new = writer.api_version, _bare(new)
     of_type, reset = writer.versions.type_of(version), writer.versions.reset(version)
-    room = [schema_limits.SHAPE_MEMBERS]
-    key = (writer.name, version, writer.subresource, of_type, _shape(new, room))
+    budget = [schema_limits.SHAPE_MEMBERS]
+    key = (writer.name, version, writer.subresource, of_type, _shape(new, budget))
     cached = _CREATED.get(key)
     if cached is not None and cached[0] is reset and _TYPE_META.issuperset(live):
         entry = cached[1]
         return [{**entry, "time": writer.now, "fieldsV1": {**entry["fieldsV1"]}}]
     write, _, _, changes = _compared(writer, live, new)
     found = _first_entry(write, changes, writer.now)
-    small = found and room[0] >= 0 and len(repr(key[-1])) <= limits.OWNERSHIP_BYTES
+    small = found and budget[0] >= 0 and len(repr(key[-1])) <= limits.OWNERSHIP_BYTES
     if small and _TYPE_META.issuperset(live) and _is_owned_by_shape(of_type, new):
         if len(_CREATED) >= limits.OWNERSHIPS_SEEN:
             _CREATED.clear()
@@ -114,16 +114,16 @@ _TYPE_META = frozenset(("apiVersion", "kind"))
 _CONTAINERS = frozenset((dict, list))
 
 
-def _shape(value: Any, room: list[int]) -> Any:
-    """Return the names and classes of all fields and items; stop after ``room`` of them."""
-    room[0] -= len(value) + 1
-    if room[0] < 0:
+def _shape(value: Any, budget: list[int]) -> Any:
+    """Return the names and classes of all fields and items; stop when ``budget[0]`` is negative."""
+    budget[0] -= len(value) + 1
+    if budget[0] < 0:
         return ()
     names, items = ((*value,), value.values()) if value.__class__ is dict else (None, value)
     kinds = (*map(type, items),)
     if SIMPLE.issuperset(kinds):
         return names, kinds, ()
-    return names, kinds, (*[_shape(one, room) for one in items if one.__class__ in _CONTAINERS],)
+    return names, kinds, (*[_shape(one, budget) for one in items if one.__class__ in _CONTAINERS],)
 
 
 def _is_owned_by_shape(of_type: Type, value: Any) -> bool:

@@ -102,7 +102,8 @@ def remove(type_: Type, value: Any, deleted: FieldSet) -> Any:
 def with_emptied(type_: Type, config: Any, pruned: Any) -> Any:
     """Return the pruned object with an empty container wherever ``remove`` left null and the configuration has one.
 
-    Upstream leaves null, which most schemas refuse, so an applier could not empty a container that it owns alone.
+    Upstream leaves null, which most schemas refuse. Then an applier could not empty a container that no other manager
+    owns.
     """
     if config.__class__ is dict and type_.map is not None and type_.map.granular:
         found = {} if pruned is None or pruned is MISSING else pruned

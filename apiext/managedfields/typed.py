@@ -138,7 +138,7 @@ def _map_faults(
         if item.__class__ in member.simple:
             continue
         other = checked.get(name) if checked is not None else None
-        if other is not None and item.__class__ is list and same_json(item, other):  # maps are as fast to walk
+        if other is not None and item.__class__ is list and same_json(item, other):  # to walk maps is as fast
             continue
         if item.__class__ is dict and member.map is not None:  # inlined from _faults
             faults = _map_faults(member.map, item, duplicates, other if other.__class__ is dict else None)
@@ -303,9 +303,10 @@ def with_named_fields(tree: FieldSet, type_: Type) -> FieldSet:
 
 
 def reconciled(tree: FieldSet, type_: Type) -> FieldSet:
-    """Return the set as today's type would have it: a member that became atomic is owned as one.
+    """Return the set for the current type: a member that became atomic is owned as a whole.
 
-    Upstream calls these SSA schema changes. A root that became atomic is not changed: the root has no owner.
+    Upstream calls such changes of types SSA schema changes. A root that became atomic is not changed, since the root
+    has no owner.
     """
     found: dict[str, Any] | None = None
     if type_.map is not None and not type_.map.granular:

@@ -177,7 +177,7 @@ def same_json(left: Any, right: Any) -> bool:
 
 
 def equal(left: Any, right: Any) -> bool:
-    """Return whether two JSON values are equal as upstream sees them: 1 is 1.0, and neither is true."""
+    """Return whether two JSON values are equal for upstream: 1 equals 1.0, and neither equals true."""
     if left is right:
         return True
     if left.__class__ is not right.__class__:

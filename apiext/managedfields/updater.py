@@ -28,7 +28,7 @@ _LAST = " to last applied version: "
 
 
 class MissingVersion(Exception):
-    """The version of a manager is no longer one of the resource."""
+    """The resource does not have the version of a manager any more."""
 
 
 Losses = tuple[FieldSet, FieldSet]
@@ -57,13 +57,13 @@ class Conflicts(Exception):
 
 
 class Versions(Protocol):
-    """The versions of a resource, as one endpoint sees them."""
+    """The versions of a resource for one endpoint."""
 
     def type_of(self, api_version: str) -> Type:
         """Return the merge type of a version. Raise MissingVersion."""
 
     def reset(self, api_version: str) -> FieldSet:
-        """Return the paths of a version that the endpoint lets no manager own (SSA-013)."""
+        """Return the paths of a version that no manager of the endpoint may own (SSA-013)."""
 
     def convert(self, document: View, api_version: str, doing: str) -> Document:
         """Return the object in another version.
@@ -141,7 +141,7 @@ def apply(
         new = with_emptied(type_, config, _pruned(write, merged, managers, last))
     changes = _ownable(write, compare(type_, live, new))
     managers = _without_taken(write, live, new, managers, _losses(changes), force=force)
-    same = live == new and equal(live, new)  # most differ, and ``==`` finds a difference first
+    same = live == new and equal(live, new)  # the common case is a difference, which ``==`` finds fast
     return (None if same else new), managers
 
 
@@ -160,7 +160,7 @@ def _has_lost(before: FieldSet, now: FieldSet) -> bool:
 
 
 def _reconciled(versions: Versions, live: View, managers: Managers) -> Managers:
-    """Return the managers with their sets as today's schemas have them, without those of missing versions."""
+    """Return the managers with their sets for the current schemas, without managers of missing versions."""
     found: Managers = {}
     for manager, owned in managers.items():
         try:
@@ -261,7 +261,7 @@ def _with_owned(versions: Versions, merged: View, pruned: View, first: str, mana
     owned = {api_version: union_of(of_version) for api_version, of_version in sets.items()}
     doing = f"{_PRUNING}failed add back owned items: failed to convert "
     # upstream: all versions but the first are taken in no order
-    # Versions in which metadata has an owner come first: an answer of a conversion webhook without metadata is refused.
+    # Versions in which metadata has an owner come first: a conversion response without metadata is refused.
     for api_version in sorted(owned, key=lambda version: (version != first, _METADATA not in owned[version], version)):
         try:
             merged = converted(versions, merged, api_version, f"{doing}merged object at version {api_version}: ")

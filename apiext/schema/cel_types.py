@@ -20,7 +20,7 @@ _MULTIBYTE = 4  # maximal bytes of a character
 class Types:
     """The declared types of one schema.
 
-    ``least`` maps each type to the fewest bytes of JSON that a value of it takes. ``copied`` counts the nodes that
+    ``least`` maps each type to the minimal bytes of JSON of its values. ``copied`` counts the nodes that
     macros repeat in expressions over these types.
     """
 
@@ -141,7 +141,7 @@ def is_shown(node: Structural) -> bool:
 def with_metadata(properties: Mapping[str, Structural]) -> Mapping[str, Structural]:
     """Return the properties of a whole object as expressions see them (CEL-003).
 
-    Type, name and generateName are always there; no other metadata is.
+    They always include apiVersion, kind, metadata.name and metadata.generateName, and no other metadata.
     """
     metadata = properties.get("metadata")
     known = metadata.properties if metadata is not None else EMPTY

@@ -95,8 +95,8 @@ def _metadata(value: Document, path: str, drop: bool, unknown: list[str]) -> Non
 def errors(node: Structural, value: Any, path: str = "", *, root: bool = False) -> list[FieldError]:
     """Return the errors of embedded resources at and below a node; they are never ratcheted (MET-005).
 
-    Values may come here without ``coerce``: those of applies and of objects of another kind. At most one error more
-    than an answer has room for is returned.
+    Values may come here without ``coerce``: those of applies and of objects of another kind. At most one error
+    more than fits into a response is returned.
     """
     return list(as_many_as_shown(_errors(node, value, path, root)))
 

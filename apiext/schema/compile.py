@@ -23,7 +23,7 @@ from apiext.schema.validate import passes
 
 
 class CompiledSchema:
-    """The schema of one version; its structural form and each function are compiled at first use.
+    """The schema of one version. Its structural form and each function are compiled at first use.
 
     Functions that change a document change it in place. ``preserve_unknown_fields`` is the legacy field of the
     definition: with it nothing is pruned (PRU-006, B1-007). ``warm`` is true once an object was validated, rules
@@ -132,7 +132,7 @@ class CompiledSchema:
     def from_storage(self, document: Document) -> bool:
         """Prune, drop nulls, repair embedded resources and default a stored object (PRU-007, NUL-005).
 
-        Return whether anything changed, that is whether clients see something else than the stored bytes.
+        Return whether the object changed, so that clients do not get the stored bytes.
         """
         changed = bool(self.prune(document))
         changed = self.drop_nulls(document) or changed

@@ -38,7 +38,7 @@ def _yes(value: Any) -> bool:
 
 
 def unknown(value: Any) -> bool:
-    """Return False: nothing is known about the value."""
+    """Return False: the value may need normalization."""
     return False
 
 

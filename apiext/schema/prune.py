@@ -41,7 +41,7 @@ def _key(entry: Any) -> str:
 
 
 def sorted_paths(removed: Removed | None) -> list[str]:
-    """Return the paths of deleted fields, sorted, up to the number that an answer names (PRU-008)."""
+    """Return the paths of deleted fields, sorted, up to the number of paths in a response (PRU-008)."""
     found: list[str] = []
     if not removed:
         return found

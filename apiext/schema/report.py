@@ -34,15 +34,15 @@ _TYPE_META = frozenset(("apiVersion", "kind"))
 
 _ROOM = meta_limits.MAX_FIELD_ERRORS + (
     meta_limits.MAX_FIELD_ERROR_BYTES >> 10
-)  # errors of a higher cost do not fit an answer
+)  # errors of a higher cost do not fit into a response
 _BEYOND_ROOM = FieldError(INVALID, "", "")  # the only error kept of a branch whose errors no answer shows
 
 
 class Report:
     """The errors of one validation, in order, each once, and the number of checks made (upstream: MatchCount).
 
-    ``cost`` is the share of an answer that the errors take. ``counted`` means inside a junctor. ``full`` means that an
-    answer has no room for further errors; then it suffices that there is one.
+    ``cost`` is the share of an answer that the errors take. ``counted`` means inside a junctor. ``full`` means that no
+    further error fits into a response; then one more error suffices.
     """
 
     __slots__ = ("_size", "checks", "cost", "counted", "errors", "full")

@@ -368,7 +368,7 @@ class Run:
                 return
 
     def _full(self) -> bool:
-        """Return whether an answer has no room for further errors."""
+        """Return whether no further error fits into a response."""
         fresh = self.errors[self._counted :]
         self._counted += len(fresh)
         self._size += sum(error.size for error in fresh)
@@ -449,14 +449,14 @@ class Run:
         return text, False
 
     def _no_message(self, rule: Rule, error: str) -> None:
-        """Note the error of a messageExpression; the answer shows the rule's message instead."""
+        """Record the error of a messageExpression, for the log. The response has the message of the rule instead."""
         if len(self.failed_messages) < MAX_FAILED_MESSAGES:
             self.failed_messages[rule.rule, error] = None
 
     def _add(self, error: FieldError, ratcheted: bool) -> None:
         if not ratcheted:
             self.errors.append(error)
-        elif self._warned < meta_limits.MAX_FIELD_ERROR_BYTES:  # RAT-003; the warning headers have no more room
+        elif self._warned < meta_limits.MAX_FIELD_ERROR_BYTES:  # RAT-003, up to the size of the warning headers
             self.warnings.append(str(error))
             self._warned += len(self.warnings[-1])
 

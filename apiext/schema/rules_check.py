@@ -43,7 +43,7 @@ Estimate = Callable[[Program, Declared], int]
 
 
 class _CloseEstimator(Estimator):
-    """An estimator that knows the maximal length of printed numbers and times (DIS-19)."""
+    """An estimator with the maximal lengths of printed numbers and times (DIS-19)."""
 
     def function(
         self, node: Call, overload: Overload, target: Part | None, parts: list[Part], costs: list[Range]

@@ -63,7 +63,7 @@ def errors(schema: View, path: str, options: Options = STRICT, broken: list[str]
     """Return the violations of every node, a node before the schemas inside it.
 
     Append the paths of violating nodes to ``broken``; an error may stand at a schema inside such a node. At most one
-    error more than an answer has room for is returned.
+    error more than fits into a response is returned.
     """
     return list(as_many_as_shown(_errors(schema, path, options, [] if broken is None else broken)))
 

@@ -29,7 +29,7 @@ _PLAIN = frozenset((
 def errors(schema: View, path: str) -> list[FieldError]:
     """Return the structural violations of a schema, sorted by text (STR-011).
 
-    The schema must have passed ``unsupported``. At most one error more than an answer has room for is returned.
+    The schema must have passed ``unsupported``. At most one error more than fits into a response is returned.
     """
     return first_by_text(_errors(schema, path))
 

@@ -120,10 +120,10 @@ def _apply(kind: Kind, shown: View, value: Value) -> Document:
     """Merge an apply configuration into the object by its schema, without field ownership."""
     if not isinstance(value, Constructed):
         raise Refused(f"unsupported return type from ApplyConfiguration expression: {go_type(value)}")
-    _check_names(value)
+    _check_types(value)
     try:
         config = applied(value)
-        _weigh(config)
+        _check_size(config)
         config = printable(config)
     except NotFinite as error:  # upstream: reported when the object is stored
         raise status.unknown(str(error)) from error
@@ -141,7 +141,7 @@ def _apply(kind: Kind, shown: View, value: Value) -> Document:
         raise Refused(f"error applying patch: invalid ApplyConfiguration: {text}: {', '.join(whole)}")
     _check(kind, shown, "original", duplicates=True)
     merged = merge(kind.type, shown, config)
-    _weigh(merged)
+    _check_size(merged)
     merged = _cloned(merged)
     try:
         orjson.dumps(merged)
@@ -160,7 +160,7 @@ def _cloned(raw: Any) -> Any:
     return [_cloned(value) for value in raw] if type(raw) is list else raw
 
 
-def _weigh(document: Any) -> None:
+def _check_size(document: Any) -> None:
     """Raise Refused for a document that is larger as JSON than limits.MAX_MUTATED.
 
     A string that an expression uses many times is in memory once, but in JSON many times.
@@ -191,7 +191,7 @@ def _check(kind: Kind, document: View, what: str, *, duplicates: bool) -> None:
         raise Refused(f"error applying patch: failed to convert {what} object to typed object: {error}") from error
 
 
-def _check_names(value: Value) -> None:
+def _check_types(value: Value) -> None:
     """Raise Refused for objects whose type is not that of their field."""
     faults = mismatches(value) if isinstance(value, Constructed) else []
     if faults:
@@ -217,14 +217,14 @@ def atomics(of: Type, value: Any, path: str = "") -> Iterator[str]:
 def _patch(kind: Kind, shown: View, value: Value) -> Document:
     """Apply a JSON patch; return the object unchanged if a ``test`` operation of the patch fails."""
     operations = [_operation(one) for one in elements(value)]
-    _weigh(operations)
+    _check_size(operations)
     try:
         found = json_patch.apply(shown, operations)
     except json_patch.TestFailed:
         return dict(shown)
     except json_patch.PatchInvalid as error:
         raise Refused(f"JSON Patch: {error}") from error
-    _weigh(found)
+    _check_size(found)
     if kind.typed:
         check_type(found, kind.api_version, kind.name)
     else:
@@ -247,7 +247,7 @@ def _operation(value: Value) -> Document:
     if given.get("from"):
         made["from"] = given["from"]
     if "value" in given:
-        _check_names(given["value"])
+        _check_types(given["value"])
         try:
             made["value"] = json_of(given["value"])
             if made["value"] is None and made["op"] == "test":

@@ -100,14 +100,14 @@ class _Mutation:
         if form is None or (self._rounds.second and hook.owner not in self._reinvocation.hooks_to_call):
             return
         shown = self._versions.cached(form) or await calls.shown_as(self._versions, form, mutating=True)
-        place = f"round_{int(self._rounds.second)}_index_{index}"
+        annotation_key = f"round_{int(self._rounds.second)}_index_{index}"
         observed = Observed(self._services, hook, self._attributes.operation, "admit")
         changed = False
         try:
-            changed = await self._call(hook, form, shown, place)
+            changed = await self._call(hook, form, shown, annotation_key)
         except Failed as error:
             observed.failed(error)
-            self._ignore_or_raise(hook, place, error)
+            self._ignore_or_raise(hook, annotation_key, error)
         except Rejected as error:
             observed.failed(error)
             raise error.status from error
@@ -117,25 +117,25 @@ class _Mutation:
         else:
             observed.passed()
         finally:
-            self._note(hook, place, changed)
+            self._note(hook, annotation_key, changed)
         if changed:
             self._rounds.second_needed = True
             self._reinvocation.note_change()
         if hook.reinvoke:
             self._reinvocation.note_call(hook.owner)
 
-    def _note(self, hook: Hook, place: str, changed: bool) -> None:
-        told = {"configuration": hook.configuration, "webhook": hook.name, "mutated": changed}
-        self._attributes.traces.annotations[f"{MUTATION}{place}"] = orjson.dumps(told).decode()
+    def _note(self, hook: Hook, annotation_key: str, changed: bool) -> None:
+        annotation = {"configuration": hook.configuration, "webhook": hook.name, "mutated": changed}
+        self._attributes.traces.annotations[f"{MUTATION}{annotation_key}"] = orjson.dumps(annotation).decode()
 
-    def _ignore_or_raise(self, hook: Hook, place: str, error: Failed) -> None:
+    def _ignore_or_raise(self, hook: Hook, annotation_key: str, error: Failed) -> None:
         if not hook.ignore:
             raise status.internal(str(error)) from error
-        self._attributes.traces.annotations[f"failed-open.{MUTATION}{place}"] = hook.name
+        self._attributes.traces.annotations[f"failed-open.{MUTATION}{annotation_key}"] = hook.name
         if calls.late(self._attributes):
             raise status.timeout(calls.TOO_LATE) from error
 
-    async def _call(self, hook: Hook, form: Form, shown: Shown, place: str) -> bool:
+    async def _call(self, hook: Hook, form: Form, shown: Shown, annotation_key: str) -> bool:
         """Call a webhook and apply its patch; report whether the patch changed the object."""
         response = await calls.call_webhook(self._services, hook, self._attributes, form, shown, mutating=True)
         if not response.patch:
@@ -153,14 +153,14 @@ class _Mutation:
         self._attributes.size = max(self._attributes.size, size)
         found = await self._back(form, found)
         self._new = await self._versions.change(form, found)
-        told = {
+        annotation = {
             "configuration": hook.configuration,
             "webhook": hook.name,
             "patch": operations,
             "patchType": "JSONPatch",
         }
-        text = await calls.in_thread_if_large(len(response.patch), _text, told)
-        self._attributes.traces.annotations[f"{PATCH}{place}"] = text
+        text = await calls.in_thread_if_large(len(response.patch), _text, annotation)
+        self._attributes.traces.annotations[f"{PATCH}{annotation_key}"] = text
         return changed
 
     async def _back(self, form: Form, found: Document) -> Document:
@@ -177,8 +177,8 @@ class _Mutation:
         )
 
 
-def _text(told: Document) -> str:
-    return orjson.dumps(told).decode()
+def _text(annotation: Document) -> str:
+    return orjson.dumps(annotation).decode()
 
 
 def _operations(hook: Hook, response: Response) -> list[Any]:

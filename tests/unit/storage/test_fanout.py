@@ -222,7 +222,7 @@ async def test_the_ring_reaches_back_so_far(feed: Feed) -> None:
     feed.put(*(f"n/o{number}" for number in range(8)))
     with pytest.raises(Compacted) as found:
         feed.col.watch(GROUP, 12, RecordingSink())
-    assert (found.value.asked, found.value.oldest) == (12, 13)
+    assert (found.value.requested, found.value.oldest) == (12, 13)
     sink = RecordingSink()
     feed.col.watch(GROUP, 13, sink)
     await turns()
@@ -235,7 +235,7 @@ async def test_a_watch_does_not_begin_in_the_future(feed: Feed) -> None:
     sink = RecordingSink()
     with pytest.raises(FutureRevision) as found:
         feed.col.watch(GROUP, feed.revision + 1, sink)
-    assert (found.value.asked, found.value.current) == (11, 10)
+    assert (found.value.requested, found.value.current) == (11, 10)
     feed.col.watch(GROUP, feed.revision, sink)
     feed.put("n/a")
     await turns()

@@ -89,7 +89,7 @@ def test_history_is_bounded_by_count(monkeypatch: pytest.MonkeyPatch) -> None:
     assert history.position(4999) == history.end
     with pytest.raises(Compacted) as found:
         history.position(4995)
-    assert (found.value.asked, found.value.oldest) == (4995, 4996)
+    assert (found.value.requested, found.value.oldest) == (4995, 4996)
 
 
 def test_history_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -236,7 +236,7 @@ class Store:
                     for key, record, bare in found
                 ]
                 _settle(answer, self.headers.failed(at, kvs))
-            else:  # another write and a compaction came between
+            else:  # another write and a compaction removed the values
                 decide_again()
 
         def decide_again() -> None:

@@ -42,12 +42,14 @@ class Late:
         self.error: Exception | None = None
         self.attributes = Configured().attributes(None)
         self.configurations = collection(VALIDATING)
+        self.loop, self.begin = asyncio.get_running_loop(), asyncio.Event()
         self.configurations.apply("x", 2, b"{}")
         live = Live(self.configurations, lambda raw, _: {}, lambda view: [view])
         self.chain = Chain([LateValidator("Denying", cast(Any, live), self._load)])
 
     def _load(self) -> Callable[[], Denying]:
         self.imports += 1
+        self.loop.call_soon_threadsafe(self.begin.set)
         self.imported.wait(10)
         if self.error is not None:
             raise self.error
@@ -62,8 +64,9 @@ class Late:
 
     async def begun(self, imports: int) -> None:
         async with asyncio.timeout(10):
-            while self.imports < imports:  # noqa: ASYNC110 - a thread sets it
-                await asyncio.sleep(0.001)
+            while self.imports < imports:
+                await self.begin.wait()
+                self.begin.clear()
 
     async def finish(self, imports: int) -> None:
         """End so many imports at once, when all of them have begun."""

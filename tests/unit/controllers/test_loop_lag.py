@@ -14,14 +14,16 @@ from apiext.telemetry import Distribution
 LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 
 
-def measured(loop: object, seconds: float, stall: float = 0.0) -> Distribution:
-    """Return the lags of a loop in some seconds, in the midst of which it stands still."""
+def measured(monkeypatch: pytest.MonkeyPatch, loop: object, seconds: float, stall: float = 0.0) -> Distribution:
+    """Return the lags of a loop in some seconds; halfway, its clock advances by ``stall`` as if it had been blocked."""
+    late = [0.0]
+    monkeypatch.setattr(loop_lag_module, "monotonic", lambda: time.monotonic() + late[0])
 
     async def live() -> Distribution:
         lag = LoopLag()
         lag.start()
         await asyncio.sleep(seconds / 2)
-        time.sleep(stall)  # noqa: ASYNC251 - the block is measured
+        late[0] = stall
         await asyncio.sleep(seconds / 2)
         lag.stop()
         found = lag.family.slot()
@@ -42,7 +44,7 @@ def longer(found: Distribution, seconds: float) -> int:
 @LOOPS
 def test_a_standstill_counts_by_its_length(monkeypatch: pytest.MonkeyPatch, loop: object) -> None:
     monkeypatch.setattr(loop_lag_module, "LAG_EVERY", 0.01)
-    found = measured(loop, 0.2, stall=0.5)
+    found = measured(monkeypatch, loop, 0.2, stall=0.5)
     assert longer(found, 0.25) == pytest.approx(25, abs=4), "half of the time until the end, a timer each 10 ms"
     assert found.count == pytest.approx(70, abs=25)
 
@@ -50,7 +52,7 @@ def test_a_standstill_counts_by_its_length(monkeypatch: pytest.MonkeyPatch, loop
 @LOOPS
 def test_an_idle_loop_is_in_time(monkeypatch: pytest.MonkeyPatch, loop: object) -> None:
     monkeypatch.setattr(loop_lag_module, "LAG_EVERY", 0.02)
-    found = measured(loop, 1.0)
+    found = measured(monkeypatch, loop, 1.0)
     assert 20 <= found.count <= 100
     assert longer(found, 0.01) <= found.count / 4
 

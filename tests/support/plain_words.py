@@ -1,6 +1,7 @@
-"""Find phrases that a reader has to guess the meaning of, in docstrings, comments, log lines, help texts and documents.
+"""Find phrases that a reader has to guess the meaning of, in code, documents and descriptions of built-in kinds.
 
-Only prose is read. A message that an API answers is a string literal of an error, and stays as upstream has it.
+In code, docstrings, comments, log lines and help texts are read.
+A message that an API answers is a string literal of an error, and stays as upstream has it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _PHRASES = re.compile(
 )
 _CODE = re.compile(r"``.*?``|`[^`\n]*`|\"[^\"\n]*\"|“[^”]*”", re.DOTALL)
 _LOGS = frozenset(("debug", "info", "warning", "error", "exception", "critical"))
+_DESCRIPTION = re.compile(r"(?:\bdescription: |\bdoc: |^    \w+: [^|]*\| )(.+)")
 _SENTENCE = re.compile(r"(?<=[.:;])\s+")
 
 
@@ -44,9 +46,9 @@ class Found(NamedTuple):
 
 
 def phrases(path: Path) -> Iterator[Found]:
-    """Yield the phrases of a Python file, a shell script or a document."""
+    """Yield the phrases of a Python file, a shell script, a document, or a file of types of built-in kinds."""
     text = path.read_text(encoding="utf-8")
-    read = _of_document if path.suffix == ".md" else _of_shell if text.startswith("#!/bin/sh") else _of_python
+    read = _READERS.get(path.suffix) or (_of_shell if text.startswith("#!/bin/sh") else _of_python)
     for line, prose in read(text):
         for sentence in _SENTENCE.split(" ".join(_CODE.sub("…", prose).split())):
             if _PHRASES.search(sentence):
@@ -59,6 +61,15 @@ def _of_document(text: str) -> Iterator[tuple[int, str]]:
         fenced ^= line.lstrip().startswith("```")
         if not fenced:
             yield number, line
+
+
+def _of_types(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := _DESCRIPTION.search(line):
+            yield number, found[1]
+
+
+_READERS = {".md": _of_document, ".yaml": _of_types}
 
 
 def _of_shell(text: str) -> Iterator[tuple[int, str]]:
